@@ -1,0 +1,33 @@
+# Two commands work on a machine that has only git, make and Python 3.11+:
+#   make quickstart   draws scenes, trains a captioner, scores it and writes report.html
+#   make test         the whole test suite but for the slow checks (make test-slow)
+# Each sets up .venv first, if pyproject.toml changed since the last time.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: quickstart test test-slow check clean
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "showtell needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+quickstart: $(READY)
+	$(BIN)/showtell quickstart
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow --timeout 3600
+
+check: $(READY)
+	scripts/check
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

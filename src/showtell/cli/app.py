@@ -1,0 +1,15 @@
+"""The verbs, wired together. A verb's function imports what it needs when it runs, so that help is instant."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer(
+    name="showtell",
+    help="Train, score, explain and serve neural image captioners.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data = typer.Typer(no_args_is_help=True)
+app.add_typer(data, name="data", help="Draw, check and look at datasets.")

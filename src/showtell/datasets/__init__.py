@@ -1,0 +1,1 @@
+"""Datasets: every source becomes the same records."""

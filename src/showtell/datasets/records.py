@@ -1,0 +1,69 @@
+"""What every dataset becomes: records of one image each, with its captions, its split and what is known of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from showtell.errors import DataError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One labelled object of an image, in pixels of the image as stored."""
+
+    id: int  # of the annotation, unique in the dataset
+    x: float  # left edge
+    y: float  # upper edge
+    width: float
+    height: float
+    category: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grounding:
+    """Which words of a caption name which boxes: words[first:end] of `caption.split()`."""
+
+    first: int
+    end: int
+    boxes: tuple[int, ...]  # Box.id of each object that the words name
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One image with everything that the dataset says of it."""
+
+    image_id: str  # as the dataset writes it, integers as decimal text
+    path: Path
+    split: str  # "train", "val", "test" or any other name
+    captions: tuple[str, ...]  # as written, none to any number
+    boxes: tuple[Box, ...] | None = None  # None where the dataset has no boxes at all
+    groundings: tuple[tuple[Grounding, ...], ...] | None = None  # one tuple per caption
+
+
+@dataclass(frozen=True)
+class CaptionDataset:
+    """A dataset as it was found, problems included."""
+
+    root: Path  # the folder or the file that the user named
+    format: str  # which reader recognised it
+    records: tuple[Record, ...]
+    problems: tuple[str, ...] = ()  # sentences; a dataset with any is unusable
+    warnings: tuple[str, ...] = ()  # sentences; a dataset with these can be used
+
+    @property
+    def splits(self) -> dict[str, int]:
+        """Number of images in each split, in the order in which the splits appear."""
+        return dict(Counter(record.split for record in self.records))
+
+    def split(self, name: str) -> tuple[Record, ...]:
+        """The records of one split, in the dataset's order.
+
+        Raises:
+            DataError: the dataset has no such split; the message lists those it has.
+        """
+        found = tuple(record for record in self.records if record.split == name)
+        if not found:
+            raise DataError(f'{self.root} has no split "{name}": {nearest(name, self.splits)}.')
+        return found

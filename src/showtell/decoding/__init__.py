@@ -1,0 +1,1 @@
+"""Decoding: every walk over time, for any decoder."""

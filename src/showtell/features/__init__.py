@@ -1,0 +1,1 @@
+"""Features: what the encoders see in an image."""

@@ -1,0 +1,118 @@
+"""Files are written whole or not at all: to a temporary name beside the target, flushed, then renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from showtell.errors import DataError
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        DataError: the folder cannot be written to, or the disk is full.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a UTF-8 text file whole or not at all."""
+    write_bytes(path, content.encode("utf-8"))
+
+
+def write_json(path: Path, content: Any, indent: int | None = None) -> None:
+    """Write a JSON file whole or not at all."""
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=indent) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        DataError: the file is missing, empty, or not JSON; the message names the file and the place.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise DataError(f"There is no file {path}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a text file in UTF-8, so it cannot be read as JSON.") from error
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror or error}.") from error
+    if not text.strip():
+        raise DataError(f"{path} is empty; it should hold JSON.")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{path} is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}."
+        ) from error
+
+
+def _beside(folder: Path, mark: str) -> Path:
+    return folder.with_name(f".{folder.name}.{mark}")
+
+
+def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Write a folder whole or not at all, in place of one that may already be there.
+
+    A folder cannot be replaced in one step everywhere, so there is a moment when the old one has been
+    moved aside and the new one has not arrived. `recover_folder` puts that right after a kill.
+
+    Args:
+        folder: where the folder shall be.
+        fill: called with an empty folder; writes the files into it.
+
+    Raises:
+        DataError: it cannot be written, or the disk is full; what was there before is still there.
+    """
+    new, old = _beside(folder, "new"), _beside(folder, "old")
+    recover_folder(folder)
+    try:
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        fill(new)
+        for path in new.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as stream:
+                    os.fsync(stream.fileno())
+        complete = _beside(folder, "complete")
+        new.rename(complete)
+        if folder.exists():
+            folder.rename(old)
+        complete.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
+
+
+def recover_folder(folder: Path) -> None:
+    """Finish what a killed `write_folder` began: the newest whole version ends up at `folder`."""
+    complete, old = _beside(folder, "complete"), _beside(folder, "old")
+    if complete.exists():  # whole, but not yet in place
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            folder.rename(old)
+        complete.rename(folder)
+    elif not folder.exists() and old.exists():
+        old.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(_beside(folder, "new"), ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Images: files of any kind to tensors."""

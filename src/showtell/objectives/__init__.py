@@ -1,0 +1,1 @@
+"""Objectives: what is minimised; they know no model."""

@@ -1,0 +1,1 @@
+"""Scenes: small drawn pictures with captions whose truth can be checked."""

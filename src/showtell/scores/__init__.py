@@ -1,0 +1,1 @@
+"""Scores: sufficient statistics per caption, then a corpus number."""

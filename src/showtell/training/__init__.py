@@ -1,0 +1,1 @@
+"""Training: recipes and the one loop."""
