@@ -1,0 +1,70 @@
+"""BLEU-1 to 4 as coco-caption computes it.
+
+K. Papineni et al., BLEU: a method for automatic evaluation of machine translation, ACL 2002. The conventions
+are those of the reference implementation: per image the closest reference length (ties go to the shorter),
+counts clipped to the maximum over references, and two tiny constants in place of smoothing, which is why an
+identical sentence of four words scores 0.9999999992.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from showtell import __version__
+from showtell.scores.base import Corpus, Floats
+from showtell.scores.ngrams import ORDERS, Integers
+
+_TINY = 1e-15  # added to numerators
+_SMALL = 1e-9  # added to denominators
+
+
+class Bleu:
+    """BLEU-1 to 4.
+
+    Statistics: words, closest reference length, then matched n-grams and n-grams for n = 1, 2, 3, 4.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("bleu_1", "bleu_2", "bleu_3", "bleu_4")
+
+    def statistics(self, corpus: Corpus) -> Floats:
+        """(images, 10)."""
+        index = corpus.ngrams
+        length = index.lengths[index.is_prediction]
+        columns = [length, closest_lengths(index.lengths, index.image, index.is_prediction)]
+        for n, entries in enumerate(corpus.matches, start=1):
+            starts = np.flatnonzero(np.diff(entries.group, prepend=-1))
+            predicted = index.is_prediction[entries.caption]
+            in_references = np.where(predicted, 0, entries.count)
+            most = np.maximum.reduceat(in_references, starts) if len(starts) else in_references
+            clipped = np.minimum(entries.count[predicted], most[entries.group[predicted]])
+            image = index.image[entries.caption[predicted]]
+            columns.append(np.bincount(image, weights=clipped, minlength=index.images))
+            columns.append(np.maximum(length - n + 1, 0))
+        return np.stack(columns, axis=1).astype(np.float64)
+
+    def from_sums(self, sums: Floats, images: int) -> Floats:
+        """BLEU-n = brevity penalty x (product of the first n precisions)^(1/n)."""
+        length, reference = sums[..., 0], sums[..., 1]
+        precisions = (sums[..., 2::2] + _TINY) / (sums[..., 3::2] + _SMALL)
+        means = np.cumprod(precisions, axis=-1) ** (1 / np.arange(1, ORDERS + 1))
+        lengths_ratio = (length + _TINY) / (reference + _SMALL)
+        penalty = np.where(lengths_ratio < 1, np.exp(1 - 1 / lengths_ratio), 1.0)
+        return means * penalty[..., None]
+
+    def signature(self, corpus: Corpus) -> str:
+        """Tokenizer, references, brevity convention, version."""
+        return f"{corpus.signature}|length:closest|smooth:tiny|version:{__version__}"
+
+
+def closest_lengths(lengths: Integers, image: Integers, is_prediction: npt.NDArray[np.bool_]) -> Integers:
+    """The reference length closest to the prediction's, of two as close the shorter: (images,)."""
+    own = lengths[is_prediction]
+    of_image = image[~is_prediction]
+    reference = lengths[~is_prediction]
+    distance = np.abs(reference - own[of_image])
+    order = np.lexsort((reference, distance, of_image))
+    first = np.flatnonzero(np.diff(of_image[order], prepend=-1))
+    return reference[order][first]

@@ -1,0 +1,175 @@
+"""N-grams of a whole corpus at once, counted by sorting integers. BLEU and CIDEr stand on this.
+
+Captions lie one after the other in one array of word numbers, image by image: the prediction, then its
+references. An n-gram is named by where it starts in that array. Its number `gram` is the same wherever the
+same words stand; sorting (image, gram, position) brings together what an image's captions share, so that
+counting, clipping and matching are differences between neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+ORDERS = 4
+Integers = npt.NDArray[np.int64]
+
+_WORDS_PER_SORT = 1 << 18  # images are sorted in groups of about this many words: memory and keys stay small
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The distinct n-grams of each caption, for one n.
+
+    An entry is one n-gram of one caption. Entries are in the order (image, gram, caption), so that the
+    captions of an image that share a gram are neighbours, the prediction first.
+    """
+
+    caption: Integers  # (entries,) which caption
+    gram: Integers  # (entries,) number of the n-gram, 0 to grams - 1
+    count: Integers  # (entries,) how often the caption has it
+    position: Integers  # (entries,) where in the corpus its first occurrence starts
+    group: Integers  # (entries,) number of the (image, gram) pair that the entry belongs to
+    grams: int  # how many different n-grams the corpus has
+
+
+@dataclass(frozen=True)
+class NgramIndex:
+    """All captions of a corpus as one array of word numbers."""
+
+    vocabulary: list[str]  # word number to word
+    words: Integers  # (words,) all captions, one after the other
+    starts: Integers  # (captions,) where each caption starts
+    lengths: Integers  # (captions,) words in each
+    image: Integers  # (captions,) which image it belongs to
+    is_prediction: npt.NDArray[np.bool_]  # (captions,) the first caption of its image
+
+    @classmethod
+    def of(
+        cls, predictions: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]
+    ) -> NgramIndex:
+        """Number the words of predictions (one per image) and references (one or more per image)."""
+        captions: list[Sequence[str]] = []
+        sizes = []
+        for prediction, texts in zip(predictions, references, strict=True):
+            captions.append(prediction)
+            captions.extend(texts)
+            sizes.append(1 + len(texts))
+        words = list(chain.from_iterable(captions))
+        if any(
+            "\xa0" in word for word in set(words)
+        ):  # "2\xa01/2" is one token, but two words to BLEU and CIDEr
+            captions = [" ".join(caption).split() for caption in captions]
+            words = list(chain.from_iterable(captions))
+        vocabulary = list(dict.fromkeys(words))
+        number = {word: index for index, word in enumerate(vocabulary)}
+        lengths = np.fromiter(map(len, captions), dtype=np.int64, count=len(captions))
+        first = np.cumsum([0, *sizes[:-1]]) if sizes else np.zeros(0, dtype=np.int64)
+        is_prediction = np.zeros(len(captions), dtype=bool)
+        is_prediction[first] = True
+        return cls(
+            vocabulary=vocabulary,
+            words=np.fromiter(map(number.__getitem__, words), dtype=np.int64, count=len(words)),
+            starts=np.cumsum(lengths) - lengths,
+            lengths=lengths,
+            image=np.repeat(np.arange(len(sizes)), sizes),
+            is_prediction=is_prediction,
+        )
+
+    @property
+    def images(self) -> int:
+        """How many images the corpus has."""
+        return int(self.is_prediction.sum())
+
+    def matches(self) -> Iterator[Matches]:
+        """The n-grams for n = 1 to 4."""
+        caption_at = np.repeat(np.arange(len(self.lengths)), self.lengths)  # (words,)
+        left = np.repeat(self.starts + self.lengths, self.lengths) - np.arange(
+            len(self.words)
+        )  # words to the end
+        gram, grams = self.words, len(self.vocabulary)
+        for n in range(1, ORDERS + 1):
+            at = np.flatnonzero(left >= n)  # where an n-gram starts
+            if n > 1:
+                longer = np.full_like(self.words, -1)
+                longer[at], grams = _dense(gram[at] * len(self.vocabulary) + self.words[at + n - 1])
+                gram = longer
+            yield self._entries(at, gram[at], caption_at[at], grams)
+
+    def _entries(self, at: Integers, gram: Integers, caption: Integers, grams: int) -> Matches:
+        """Sort occurrences (position, gram, caption, all in text order) into entries."""
+        image = self.image[caption]
+        parts = []
+        for begin, end in _image_groups(at, image):
+            first_image, first_at = int(image[begin]), int(at[begin])
+            gram_bits, at_bits = max(grams, 1).bit_length(), int(at[end - 1] - first_at).bit_length()
+            key = (image[begin:end] - first_image) << (gram_bits + at_bits)
+            key |= gram[begin:end] << at_bits
+            key |= at[begin:end] - first_at
+            key.sort()
+            position = (key & ((1 << at_bits) - 1)) + first_at
+            parts.append((key >> at_bits, position, first_image << gram_bits))
+        if not parts:
+            empty = np.zeros(0, dtype=np.int64)
+            return Matches(empty, empty, empty, empty, empty, grams)
+        pair = np.concatenate(
+            [pairs + offset for pairs, _, offset in parts]
+        )  # (image, gram) of each occurrence
+        position = np.concatenate([positions for _, positions, _ in parts])
+        owner = np.repeat(np.arange(len(self.lengths)), self.lengths)[position]
+        new_pair = np.diff(pair, prepend=-1) != 0
+        is_first = new_pair | (np.diff(owner, prepend=-1) != 0)
+        entry = np.flatnonzero(is_first)
+        return Matches(
+            caption=owner[entry],
+            gram=pair[entry] & ((1 << max(grams, 1).bit_length()) - 1),
+            count=np.diff(entry, append=len(pair)),
+            position=position[entry],
+            group=np.cumsum(new_pair[entry]) - 1,
+            grams=grams,
+        )
+
+
+def _dense(keys: Integers) -> tuple[Integers, int]:
+    """Number the different keys 0, 1, 2, ... in ascending order; the numbers and how many there are."""
+    different, numbers = np.unique(keys, return_inverse=True)
+    return numbers, len(different)
+
+
+def _image_groups(at: Integers, image: Integers) -> Iterator[tuple[int, int]]:
+    """Slices of the occurrences that hold whole images and about `_WORDS_PER_SORT` words each."""
+    begin = 0
+    while begin < len(at):
+        last = image[min(begin + _WORDS_PER_SORT, len(at)) - 1]
+        end = int(np.searchsorted(image, last, side="right"))
+        yield begin, end
+        begin = end
+
+
+@dataclass(frozen=True)
+class DocumentFrequency:
+    """In the references of how many images each n-gram occurs: CIDEr's weights, from other captions."""
+
+    counts: Mapping[tuple[str, ...], float]  # an n-gram as words: number of images
+    images: int
+    source: str  # which captions these are, for the signature
+
+    def of_grams(self, index: NgramIndex, matches: Matches, n: int) -> npt.NDArray[np.float64]:
+        """The document frequency of each n-gram of a corpus: (grams,)."""
+        found = np.zeros(matches.grams)
+        grams, where = np.unique(matches.gram, return_index=True)
+        for gram, position in zip(grams.tolist(), matches.position[where].tolist(), strict=True):
+            words = tuple(index.vocabulary[word] for word in index.words[position : position + n].tolist())
+            found[gram] = self.counts.get(words, 0.0)
+        return found
+
+
+def ngrams(words: Sequence[str], orders: Iterable[int] = range(1, ORDERS + 1)) -> Iterator[tuple[str, ...]]:
+    """The n-grams of a caption, shorter ones first: the plain form."""
+    for n in orders:
+        for start in range(len(words) - n + 1):
+            yield tuple(words[start : start + n])

@@ -1,0 +1,72 @@
+"""What comes out of scoring: numbers of the corpus and of each image, signatures, what was skipped and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from showtell.errors import ShowtellError
+from showtell.scores.base import Corpus, Floats, Score, corpus_numbers, image_numbers
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One score on one corpus: its sufficient statistics, from which every number comes."""
+
+    score: Score
+    statistics: Floats  # (images, statistics)
+    signature: str
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """The scores of a set of captions."""
+
+    scores: dict[str, float | None]  # number's name: value; None where the metric was skipped
+    signatures: dict[str, str]  # number's name: how it was made
+    skipped: dict[str, str]  # number's name: why it could not be made
+    images: int
+    per_image: dict[str, dict[str, float]]  # image id: number's name: value
+    measured: dict[str, Measured] = field(repr=False, default_factory=dict)  # metric: its statistics
+    ids: tuple[str, ...] = field(repr=False, default=())  # the order of the statistics' rows
+
+    def to_json(self) -> dict[str, Any]:
+        """What `showtell score --json` prints."""
+        return {
+            "scores": self.scores,
+            "signatures": self.signatures,
+            "images": self.images,
+            "skipped": self.skipped,
+        }
+
+
+def measure(corpus: Corpus, chosen: dict[str, Score]) -> ScoreReport:
+    """Run each metric on a corpus. One that cannot run is skipped and costs the others nothing.
+
+    Args:
+        corpus: the captions.
+        chosen: metric's name to metric.
+    """
+    scores: dict[str, float | None] = {}
+    signatures: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+    measured: dict[str, Measured] = {}
+    columns: dict[str, np.ndarray] = {}
+    for metric, score in chosen.items():
+        try:
+            statistics = score.statistics(corpus)
+        except ShowtellError as error:
+            scores.update(dict.fromkeys(score.names))
+            skipped.update(dict.fromkeys(score.names, str(error)))
+            continue
+        measured[metric] = Measured(score, statistics, score.signature(corpus))
+        scores.update(zip(score.names, corpus_numbers(score, statistics).tolist(), strict=True))
+        signatures.update(dict.fromkeys(score.names, measured[metric].signature))
+        columns.update(zip(score.names, image_numbers(score, statistics).T, strict=True))
+    rows = np.stack(list(columns.values()), axis=1).tolist() if columns else [[] for _ in corpus.ids]
+    per_image = {
+        image: dict(zip(columns, row, strict=True)) for image, row in zip(corpus.ids, rows, strict=True)
+    }
+    return ScoreReport(scores, signatures, skipped, len(corpus.ids), per_image, measured, corpus.ids)

@@ -1,0 +1,159 @@
+"""Parity with the reference, hand-computed values, degenerate inputs, and the forms of input."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tests.scores.conftest import Case
+
+import showtell
+from showtell.errors import DataError, UsageError
+from showtell.scores import SCORES, DocumentFrequency
+
+# the reference's names: ours
+NAMES = {
+    "Bleu_1": "bleu_1",
+    "Bleu_2": "bleu_2",
+    "Bleu_3": "bleu_3",
+    "Bleu_4": "bleu_4",
+    "ROUGE_L": "rouge_l",
+    "CIDEr": "cider",
+    "CIDEr_plain_ruotianluo": "cider_plain",
+}
+
+
+@pytest.mark.shared
+@pytest.mark.usefixtures("tokenized")
+def test_scores_equal_the_reference(case: Case) -> None:
+    report = showtell.score(
+        case.tokenized["predictions"], case.tokenized["references"], metrics=["bleu", "rouge_l", "cider"]
+    )
+    for theirs, ours in NAMES.items():
+        assert report.scores[ours] == pytest.approx(case.oracle["corpus"][theirs], abs=1e-12), ours
+        per_image = [report.per_image[image][ours] for image in case.oracle["ids"]]
+        np.testing.assert_allclose(
+            per_image, case.oracle["per_image"][theirs], rtol=0, atol=1e-12, err_msg=ours
+        )
+
+
+def test_bleu_by_hand() -> None:
+    # "a b b" against "a b c" and "a b d e": lengths 3, 3; unigrams a 1, b min(2, 1) = 1 of 3; bigrams "a b" 1
+    # of 2
+    scores = showtell.score(["a b b"], [["a b c", "a b d e"]], metrics=["bleu"]).scores
+    assert scores["bleu_1"] == pytest.approx(2 / 3, abs=1e-8)
+    assert scores["bleu_2"] == pytest.approx(math.sqrt(2 / 3 * 1 / 2), abs=1e-8)
+
+
+def test_of_two_reference_lengths_as_close_the_shorter_counts() -> None:
+    # length 3 between 2 and 4: with 2 there is no brevity penalty, with 4 it would be exp(1 - 4/3)
+    scores = showtell.score(["a b c"], [["a b c d", "a b"]], metrics=["bleu"]).scores
+    assert scores["bleu_1"] == pytest.approx(1, abs=1e-8)
+
+
+def test_rouge_by_hand() -> None:
+    # "a c" of "a b c": precision 2/2, recall 2/3, F = (1 + 1.44) * 2/3 / (2/3 + 1.44)
+    scores = showtell.score(["a c"], [["a b c"]], metrics=["rouge_l"]).scores
+    assert scores["rouge_l"] == pytest.approx(2.44 * (2 / 3) / (2 / 3 + 1.44))
+
+
+def test_cider_by_hand() -> None:
+    # Two images. "dog" is in one reference set: weight log 2; "a" in both: weight 0. Prediction 1 "a dog"
+    # against "a dog": unigrams and bigrams have cosine 1, no 3- or 4-grams: 10 * (1 + 1 + 0 + 0) / 4.
+    # Prediction 2 shares only "a", which weighs nothing.
+    report = showtell.score(["a dog", "a fish"], [["a dog"], ["a cat"]], metrics=["cider"])
+    assert report.per_image["0"]["cider"] == pytest.approx(5.0)
+    assert report.per_image["1"]["cider"] == 0.0
+    assert report.scores["cider"] == pytest.approx(2.5)
+
+
+def test_cider_d_punishes_a_difference_in_length_and_plain_cider_does_not() -> None:
+    report = showtell.score(["dog dog", "cat"], [["dog"], ["cat"]], metrics=["cider"])
+    # unigrams only: clipped min(2, 1) * 1 / (2 * 1) = 1/2, one bigram more: e^(-1/72); plain: 1
+    assert report.per_image["0"]["cider"] == pytest.approx(10 / 4 * 0.5 * math.exp(-1 / 72))
+    assert report.per_image["0"]["cider_plain"] == pytest.approx(10 / 4)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "references", "name", "expected"),
+    [
+        ("", ["a dog"], "bleu_1", 0.0),
+        ("", ["a dog"], "rouge_l", 0.0),
+        ("", [""], "rouge_l", 1.0),
+        ("", ["a dog"], "cider", 0.0),
+        ("a dog runs home", ["a dog runs home"], "bleu_4", 0.9999999992),
+        ("a dog runs home", ["a dog runs home"], "cider", 0.0),  # one image: every weight is log 1
+        ("dog", ["dog"], "rouge_l", 1.0),
+        ("xyzzy plugh", ["a dog"], "rouge_l", 0.0),
+    ],
+)
+def test_degenerate_captions(prediction: str, references: list[str], name: str, expected: float) -> None:
+    report = showtell.score([prediction], [references], metrics=["bleu", "rouge_l", "cider"])
+    assert report.scores[name] == pytest.approx(expected, abs=1e-9)
+
+
+def test_document_frequency_from_elsewhere() -> None:
+    frequency = DocumentFrequency({("dog",): 1, ("a",): 4}, images=4, source="toy")
+    report = showtell.score(["a dog"], [["a dog"]], metrics=["cider"], document_frequency=frequency)
+    # unigrams: "a" weighs log 4 - log 4 = 0, "dog" log 4; the bigram is in no document: log 4 - log 1
+    assert report.scores["cider"] == pytest.approx(5.0)
+    assert "df:toy:4" in report.signatures["cider"]
+
+
+@pytest.mark.parametrize(
+    "predictions",
+    [
+        {"7": "a dog", 8: "a cat"},
+        [{"image_id": 7, "caption": "a dog"}, {"image_id": 8, "caption": "a cat"}],
+    ],
+)
+def test_forms_of_input(predictions: object) -> None:
+    coco = {
+        "images": [{"id": 7}, {"id": 8}],
+        "annotations": [{"image_id": 7, "caption": "a dog"}, {"image_id": 8, "caption": "a cat"}],
+    }
+    report = showtell.score(predictions, coco, metrics=["bleu"])  # type: ignore[arg-type]
+    assert report.images == 2
+    assert set(report.per_image) == {"7", "8"}
+    assert report.scores["bleu_1"] == pytest.approx(1, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("predictions", "references", "message"),
+    [
+        ({"1": "a"}, {"1": ["a"], "2": ["b"]}, "1 image(s) have no prediction: 2"),
+        ({"1": "a", "2": "b"}, {"1": ["a"]}, "1 prediction(s) are for unknown images: 2"),
+        ({"1": "a"}, {"1": []}, "1 image(s) have no reference: 1"),
+        (
+            [{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}],
+            {"1": ["a"]},
+            "1 image(s) are predicted more than once: 1",
+        ),
+        ({}, {}, "There are no predictions to score."),
+        ({"1": None}, {"1": ["a"]}, "The prediction of image 1 is null, not a text."),
+        ({"1": "a"}, {"1": "a"}, "The references of image 1 are a text, not a list of texts."),
+        ({"1": "a"}, {"1": [3]}, "A reference of image 1 is a number, not a text."),
+        ([{"id": 1}], {"1": ["a"]}, 'Prediction number 0 has no "image_id" or no "caption"'),
+        ({"1": "a"}, {"annotations": [{"image_id": 1}]}, "one lacks 'caption'"),
+    ],
+)
+def test_what_does_not_fit_together_is_named(predictions: object, references: object, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        showtell.score(predictions, references)  # type: ignore[arg-type]
+    assert message in str(caught.value)
+
+
+def test_an_unknown_metric_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(UsageError) as caught:
+        showtell.score({"1": "a"}, {"1": ["a"]}, metrics=["blue"])
+    assert str(caught.value).startswith('There is no metric "blue": did you mean "bleu"? Known: ')
+    assert all(name in str(caught.value) for name in SCORES)
+
+
+def test_every_number_has_a_signature() -> None:
+    report = showtell.score(["a dog", "a cat"], [["a dog"], ["a cat", "the cat"]], metrics=["bleu", "cider"])
+    assert set(report.signatures) == set(report.scores)
+    assert report.signatures["bleu_1"].startswith("nrefs:1-2|case:lower|tok:ptb-")
+    assert "df:references:2" in report.signatures["cider"]
+    assert set(report.to_json()) == {"scores", "signatures", "images", "skipped"}
