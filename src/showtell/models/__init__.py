@@ -1,1 +1,20 @@
-"""Models: one file per paper, on one contract."""
+"""Models: one file per paper, on one contract (`contract.py`)."""
+
+from __future__ import annotations
+
+from showtell.config import Config
+from showtell.models.contract import Decoder, Output, State, spread, take_rows
+from showtell.models.sat import SatConfig, SatDecoder
+
+# name: (settings, decoder). A decoder is made as Decoder(config, feature_size=, vocabulary_size=).
+MODELS: dict[str, tuple[type[Config], type[Decoder]]] = {
+    "sat": (SatConfig, SatDecoder),
+}
+
+__all__ = ["MODELS", "Decoder", "Output", "State", "build_decoder", "spread", "take_rows"]
+
+
+def build_decoder(config: Config, *, feature_size: int, vocabulary_size: int) -> Decoder:
+    """Make the decoder that the settings name, with fresh weights."""
+    _, decoder = MODELS[config.name]  # type: ignore[attr-defined]
+    return decoder(config, feature_size=feature_size, vocabulary_size=vocabulary_size)  # type: ignore[call-arg]

@@ -1,0 +1,204 @@
+"""A checkpoint is one folder: `model.safetensors` and `config.json`. No pickle.
+
+`config.json` has the model, the vocabulary, the preprocessing, the encoder, the decode settings and the fingerprints:
+whatever is needed to caption a photo.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import nn
+
+from showtell import __version__
+from showtell.config import Config
+from showtell.decoding import DecodingConfig
+from showtell.errors import CheckpointError, DataError, nearest
+from showtell.features.grid import GridEncoder, build_encoder, encoder_config
+from showtell.files import read_json, write_bytes, write_json
+from showtell.models import MODELS, Decoder, build_decoder
+from showtell.text.vocabulary import Vocabulary
+
+FORMAT = 1  # raised when an older showtell could not read what a newer one writes
+WEIGHTS, SETTINGS = "model.safetensors", "config.json"
+
+
+def save_checkpoint(
+    folder: Path,
+    *,
+    encoder: GridEncoder,
+    decoder: Decoder,
+    vocabulary: Vocabulary,
+    decoding: DecodingConfig,
+    about: dict[str, Any],
+) -> None:
+    """Write the two files into a folder.
+
+    Args:
+        folder: made if it is not there.
+        encoder: with its weights, frozen ones too, so that the folder is all one needs.
+        decoder: with its weights.
+        vocabulary: of the decoder.
+        decoding: what `caption` does when nothing else is asked for.
+        about: where the weights come from, for people.
+    """
+    tensors = {
+        f"{part}.{name}": tensor.detach().cpu().contiguous()
+        for part, module in (("encoder", encoder), ("decoder", decoder))
+        for name, tensor in module.state_dict().items()
+    }
+    weights = save(tensors, metadata={"format": "pt"})
+    write_bytes(folder / WEIGHTS, weights)
+    settings = {
+        "format": FORMAT,
+        "showtell": __version__,
+        "encoder": encoder.config.model_dump(mode="json"),
+        "preprocessing": encoder.preprocessing.model_dump(mode="json"),
+        "model": decoder.config.model_dump(mode="json"),
+        "decoding": decoding.model_dump(mode="json"),
+        "about": about,
+        "fingerprints": {"weights": _fingerprint(weights), "vocabulary": vocabulary.fingerprint},
+        "vocabulary": vocabulary.to_json(),
+    }
+    write_json(folder / SETTINGS, settings, indent=1)
+
+
+def _fingerprint(weights: bytes) -> str:
+    return hashlib.sha256(weights).hexdigest()[:12]
+
+
+def load_checkpoint(folder: Path) -> dict[str, Any]:
+    """Read a checkpoint.
+
+    Returns:
+        The arguments of `save_checkpoint` but for the folder, the modules in eval mode.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, or the two do not belong together.
+    """
+    settings_file, weights_file = folder / SETTINGS, folder / WEIGHTS
+    for file in (settings_file, weights_file):
+        if not file.is_file():
+            runs = [name for name in ("best", "last") if (folder / name / SETTINGS).is_file()]
+            hint = f"; it looks like a run: use {folder / runs[0]}" if runs else ""
+            raise CheckpointError(f"{folder} is no checkpoint: it has no {file.name}{hint}.")
+    try:
+        settings = read_json(settings_file)
+    except DataError as error:
+        raise CheckpointError(f"The checkpoint is damaged: {error}") from error
+    if not isinstance(settings, dict) or "format" not in settings:
+        raise CheckpointError(f'{settings_file} is not of a showtell checkpoint: it has no key "format".')
+    if settings["format"] > FORMAT:
+        raise CheckpointError(
+            f"{folder} was written by showtell {settings.get('showtell')} in format {settings['format']}; this is "
+            f"showtell {__version__}, which reads formats up to {FORMAT}: install the newer one."
+        )
+    try:
+        vocabulary = Vocabulary.from_json(settings["vocabulary"], settings_file)
+        model = _model_config(settings["model"])
+        encoder = build_encoder(encoder_config(settings["encoder"]), load_weights=False)
+        decoder = build_decoder(model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary))
+        decoding = DecodingConfig.model_validate(settings["decoding"])
+        recorded = settings["fingerprints"]["weights"]
+    except KeyError as error:
+        raise CheckpointError(f"The checkpoint is damaged: {settings_file} has no key {error}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CheckpointError(
+            f"The checkpoint is damaged: {settings_file} has a bad value at {where}: {first['msg']}."
+        ) from error
+    tensors = _read_weights(weights_file, recorded)
+    said = tensors.get("decoder.embedding.weight")
+    if said is not None and len(said) != len(vocabulary):
+        raise CheckpointError(
+            f"The weights in {weights_file} are for {len(said)} words and the vocabulary in {settings_file} has "
+            f"{len(vocabulary)}: the two files are not of the same checkpoint."
+        )
+    for part, module in (("encoder", encoder), ("decoder", decoder)):
+        _load(module, tensors, part, weights_file)
+    encoder.eval()
+    decoder.eval()
+    return {
+        "encoder": encoder,
+        "decoder": decoder,
+        "vocabulary": vocabulary,
+        "decoding": decoding,
+        "about": settings.get("about", {}),
+    }
+
+
+def _model_config(content: dict[str, Any]) -> Config:
+    name = content.get("name")
+    if name not in MODELS:
+        raise CheckpointError(f'The checkpoint has a model "{name}" that is not known here: {nearest(str(name), MODELS)}.')
+    return MODELS[name][0].model_validate(content)
+
+
+def _read_weights(file: Path, recorded: str) -> dict[str, torch.Tensor]:
+    try:
+        found = _fingerprint(file.read_bytes())
+        tensors = load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"The checkpoint is damaged: {file} cannot be read ({error}).") from error
+    if found != recorded:
+        raise CheckpointError(
+            f"The weights in {file} have fingerprint {found}, but {SETTINGS} beside them was written for {recorded}: "
+            "the two files are not of the same checkpoint."
+        )
+    return tensors
+
+
+def _load(module: nn.Module, tensors: dict[str, torch.Tensor], part: str, file: Path) -> None:
+    own = {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
+    try:
+        module.load_state_dict(own, strict=True)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"The weights in {file} do not fit the {part} of {SETTINGS}: {reason}") from error
+
+
+def find_checkpoint(path_or_id: str | Path) -> Path:
+    """The folder of a checkpoint: an existing folder wins, then the local cache of the hub, then the hub.
+
+    Raises:
+        CheckpointError: there is no such folder, and the hub has or gives none of that name.
+    """
+    folder = Path(path_or_id)
+    if folder.exists():
+        if folder.is_dir():
+            return folder
+        raise CheckpointError(f"{folder} is a file; a checkpoint is a folder with {WEIGHTS} and {SETTINGS}.")
+    name = str(path_or_id)
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise CheckpointError(
+            f"There is no checkpoint folder {name}; give a folder (a run's are RUN/best and RUN/last) or the name of a "
+            "repository on the Hugging Face hub (owner/name)."
+        )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    wanted = [WEIGHTS, SETTINGS]
+    try:
+        cached = Path(snapshot_download(name, allow_patterns=wanted, local_files_only=True))
+        if all((cached / file).is_file() for file in wanted):
+            return cached
+    except LocalEntryNotFoundError:
+        pass  # not in the cache: ask the hub
+    except HFValidationError as error:
+        raise CheckpointError(f"There is no folder {name}, and it is no name of a hub repository: {error}") from error
+    try:
+        return Path(snapshot_download(name, allow_patterns=wanted))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise CheckpointError(
+            f"There is no folder {name}, and the Hugging Face hub gave no repository of that name "
+            f"({type(error).__name__}); check the spelling, the network, or the folder."
+        ) from error
+
+

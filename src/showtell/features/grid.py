@@ -1,0 +1,210 @@
+"""Grid features: one vector per cell of a convolutional map or per patch of a transformer.
+
+Two encoders: `small_cnn`, ours, for small pictures, trained from scratch in minutes; and any backbone of timm by its
+name (`resnet101`, `vgg19`, `vit_small_patch14_dinov2`, ...), at any of its stages, with its own preprocessing.
+"""
+
+from __future__ import annotations
+
+import abc
+from pathlib import Path
+from typing import Any, Literal
+
+import timm
+import timm.data
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from showtell.config import Config
+from showtell.errors import RecipeError, nearest
+from showtell.images.preprocessing import Preprocessing
+from showtell.types import Features
+
+
+class EncoderConfig(Config):
+    """What every encoder has: whether it learns, and how fast."""
+
+    trained: bool = True  # false: frozen, in eval mode, without gradients
+    learning_rate: float | None = Field(None, gt=0)  # its own; None: that of the decoder
+
+
+class SmallCnnConfig(EncoderConfig):
+    """A small convolutional encoder for small pictures."""
+
+    name: Literal["small_cnn"] = "small_cnn"
+    image_size: int = Field(96, ge=16)  # pixels of each side
+    widths: tuple[int, ...] = Field((32, 64, 128, 256), min_length=1)  # channels after each halving of the map
+
+
+class TimmConfig(EncoderConfig):
+    """A backbone of timm."""
+
+    name: str  # as timm lists it
+    weights: Literal["pretrained", "random"] = "pretrained"
+    image_size: int | None = Field(None, ge=16)  # None: the backbone's own
+    stage: int = -1  # which of its feature maps; -1 is the last
+    grid: int | None = Field(None, ge=1)  # adaptive average pooling to grid x grid cells; None: as they come
+    resize: Literal["squash", "crop"] = "squash"  # captions speak of the whole picture, so none of it is cut off
+
+
+class GridEncoder(nn.Module, abc.ABC):
+    """Images to one vector per grid cell, row by row."""
+
+    config: EncoderConfig
+    preprocessing: Preprocessing
+    feature_size: int  # D
+
+    @abc.abstractmethod
+    def maps(self, images: Tensor) -> Tensor:
+        """Normalised images (B, 3, height, width) to feature maps (B, D, rows, columns)."""
+
+    def forward(self, images: Tensor) -> Features:
+        """Features of a batch.
+
+        Args:
+            images: (B, 3, height, width) uint8, from `preprocessing.to_square`.
+
+        Returns:
+            Features with R = rows x columns, row by row from the upper left.
+        """
+        pixels = self.preprocessing.normalise(images).to(memory_format=torch.channels_last)
+        if self.config.trained:
+            maps = self.maps(pixels)
+        else:
+            with torch.no_grad():
+                maps = self.maps(pixels)
+        vectors = maps.flatten(2).transpose(1, 2).contiguous()
+        return Features(vectors, vectors.new_ones(vectors.shape[:2], dtype=torch.bool))
+
+    def train(self, mode: bool = True) -> GridEncoder:
+        """A frozen encoder stays in eval mode, batch norm included."""
+        return super().train(mode and self.config.trained)
+
+
+class SmallCnn(GridEncoder):
+    """Halve the map and widen it, a few times: a 3x3 convolution with stride 2, group norm, ReLU, and another 3x3.
+
+    Group norm, because then an image's features do not depend on the rest of its batch.
+    """
+
+    def __init__(self, config: SmallCnnConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.feature_size = config.widths[-1]
+        self.preprocessing = Preprocessing(
+            image_size=config.image_size,
+            resize="squash",
+            interpolation="bilinear",
+            mean=(0.5, 0.5, 0.5),
+            deviation=(0.25, 0.25, 0.25),
+        )
+        layers: list[nn.Module] = []
+        before = 3
+        for width in config.widths:
+            layers += [nn.Conv2d(before, width, 3, stride=2, padding=1, bias=False), _norm(width), nn.ReLU(inplace=True)]
+            before = width
+        layers += [nn.Conv2d(before, before, 3, padding=1, bias=False), _norm(before), nn.ReLU(inplace=True)]
+        self.layers = nn.Sequential(*layers)
+        self.to(memory_format=torch.channels_last)
+
+    def maps(self, images: Tensor) -> Tensor:
+        """(B, 3, S, S) to (B, D, S / 2**stages, S / 2**stages), rounded up."""
+        return self.layers(images)
+
+
+def _norm(width: int) -> nn.GroupNorm:
+    return nn.GroupNorm(max(1, width // 16), width)
+
+
+class TimmGrid(GridEncoder):
+    """A backbone of timm by name and stage."""
+
+    def __init__(self, config: TimmConfig, load_weights: bool) -> None:
+        super().__init__()
+        self.config = config
+        options: dict[str, Any] = {} if config.image_size is None else {"img_size": config.image_size}
+        try:
+            self.backbone = _create(config, load_weights, options)
+        except (RuntimeError, OSError, ValueError) as error:
+            raise RecipeError(
+                f"The weights of {config.name} could not be loaded ({str(error).splitlines()[0]}); with a network they "
+                f"come from the Hugging Face hub; without one, set encoder.weights=random or copy the hub's cache "
+                f"folder ({_cache_folder()}) from a machine that has them."
+            ) from error
+        cfg = timm.data.resolve_model_data_config(self.backbone)
+        self.preprocessing = Preprocessing(
+            image_size=config.image_size or cfg["input_size"][1],
+            resize=config.resize,
+            crop_share=cfg["crop_pct"] if config.resize == "crop" else 1.0,
+            interpolation=cfg["interpolation"],
+            mean=cfg["mean"],
+            deviation=cfg["std"],
+        )
+        channels = self.backbone.feature_info.channels()
+        self.feature_size = channels[-1]
+        if not config.trained:
+            self.backbone.requires_grad_(False)
+
+    def maps(self, images: Tensor) -> Tensor:
+        """(B, 3, S, S) to (B, D, rows, columns)."""
+        maps = self.backbone(images)[-1]
+        if self.config.grid is not None:  # type: ignore[attr-defined]
+            maps = F.adaptive_avg_pool2d(maps, self.config.grid)  # type: ignore[attr-defined]
+        return maps
+
+
+def _cache_folder() -> Path:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE)
+
+
+def _create(config: TimmConfig, load_weights: bool, options: dict[str, Any]) -> nn.Module:
+    """The backbone, cut behind the stage that is wanted."""
+    make = dict(
+        pretrained=load_weights and config.weights == "pretrained",
+        features_only=True,
+        out_indices=(config.stage,),
+    )
+    try:
+        return timm.create_model(config.name, **make, **options)
+    except TypeError:  # a convolutional backbone takes any size, and no option for it
+        return timm.create_model(config.name, **make)
+
+
+# name: (settings, encoder); any other name is one of timm's.
+ENCODERS: dict[str, tuple[type[EncoderConfig], type[GridEncoder]]] = {
+    "small_cnn": (SmallCnnConfig, SmallCnn),
+}
+
+
+def encoder_config(content: dict[str, Any]) -> EncoderConfig:
+    """The settings of an encoder by its name: ours, or a backbone of timm.
+
+    Raises:
+        RecipeError: neither we nor timm know the name.
+    """
+    name = str(content.get("name", ""))
+    if name in ENCODERS:
+        return ENCODERS[name][0].model_validate(content)
+    if not timm.is_model(name.split(".")[0]):
+        close = nearest(name, [*ENCODERS, *timm.list_models()]).split("Known:")[0].strip()
+        raise RecipeError(
+            f'There is no encoder "{name}"; {close + " " if close else ""}known are {", ".join(ENCODERS)} and the '
+            "backbones of timm (timm.list_models())."
+        )
+    return TimmConfig.model_validate(content)
+
+
+def build_encoder(config: EncoderConfig, load_weights: bool = True) -> GridEncoder:
+    """Make the encoder that the settings name.
+
+    Args:
+        config: from `encoder_config`.
+        load_weights: fetch pretrained weights; false where a checkpoint brings them.
+    """
+    if isinstance(config, TimmConfig):
+        return TimmGrid(config, load_weights)
+    return ENCODERS[config.name][1](config)  # type: ignore[attr-defined,call-arg]

@@ -1,0 +1,68 @@
+"""What a decoder is: one step at a time; nobody but `decoding/` loops over time.
+
+    state = decoder.start(features)              # everything that does not depend on the last word, once
+    output, state = decoder.step(words, state)   # words (B, N): one step for all rows of all images
+    logits = decoder.readout(output)             # (..., V); over stacked outputs it is one matrix product
+
+State has two halves: what belongs to an image, (B, ...), which is never copied, and what belongs to a row (a caption,
+sample or beam of it), (B, N, ...). A search that reorders beams touches the rows alone.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from showtell.types import Features, map_tensors
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a decoder stands. Both halves are frozen records of tensors that the model defines."""
+
+    image: Any  # tensors (B, ...)
+    rows: Any  # tensors (B, N, ...)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What a step says, (B, N, ...); `decoding` stacks it over time to (B, N, T, ...). Models add their own fields."""
+
+    attention: Tensor | None = None  # (B, N, R) weights that sum to one; None for models without attention
+
+
+class Decoder(nn.Module, abc.ABC):
+    """A language model that looks at features."""
+
+    @abc.abstractmethod
+    def start(self, features: Features) -> State:
+        """The state before the first word, with one row per image, (B, 1, ...)."""
+
+    @abc.abstractmethod
+    def step(self, words: Tensor, state: State) -> tuple[Output, State]:
+        """Read the last words, (B, N) int64, and go one step on."""
+
+    @abc.abstractmethod
+    def readout(self, output: Output) -> Tensor:
+        """The scores of the next word before the softmax, (..., V)."""
+
+
+def spread(state: State, rows: int) -> State:
+    """The state with its single row repeated: (B, 1, ...) to (B, N, ...). The image half is shared."""
+    return State(
+        state.image, map_tensors(state.rows, lambda x: x.expand(-1, rows, *x.shape[2:]).contiguous())
+    )
+
+
+def take_rows(state: State, parents: Tensor) -> State:
+    """The state whose row n of image b is the old row parents[b, n]. parents (B, N) int64."""
+
+    def take(x: Tensor) -> Tensor:
+        index = parents.reshape(*parents.shape, *[1] * (x.dim() - 2)).expand(*parents.shape, *x.shape[2:])
+        return torch.gather(x, 1, index)
+
+    return State(state.image, map_tensors(state.rows, take))

@@ -1,0 +1,179 @@
+"""Show, Attend and Tell, soft attention: Xu et al., ICML 2015 (papers/003).
+
+    a = {a_1 .. a_L}                                   the annotation vectors, from the encoder           (§3.1.1)
+    c_0, h_0 = f_init,c(mean_i a_i), f_init,h(mean_i a_i)                                                 (§3.1.2)
+    e_ti = f_att(a_i, h_{t-1}),  alpha_ti = exp(e_ti) / sum_k exp(e_tk)                                   (§3.1.2)
+    beta_t = sigmoid(w_beta . h_{t-1} + b_beta)        the gate: how much picture this word needs         (§4.2.1)
+    z_t = beta_t sum_i alpha_ti a_i                    the expected context                               (§4.2)
+    i, f, o = sigmoid(T(E y_{t-1}, h_{t-1}, z_t)),  g = tanh(T(E y_{t-1}, h_{t-1}, z_t))
+    c_t = f * c_{t-1} + i * g,  h_t = o * tanh(c_t)                                                       (§3.1.2)
+    p(y_t | a, y_<t) ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t))                                            (§3.1.2)
+
+The doubly stochastic penalty lambda sum_i (1 - sum_t alpha_ti)^2 (§4.2.1) is `objectives/cross_entropy.py`.
+
+Where this differs from the paper, or the paper is silent:
+ 1. The output layer has a tanh in front of L_o, as in the authors' release; `readout_tanh: false` is the paper's formula.
+ 2. The gate is the paper's, but our copy prints no equation for it; the form is that of the authors' release.
+ 3. f_init has one linear layer and a tanh by default; `init_layers: 2` puts another hidden layer in front, as in the release.
+ 4. f_att has one hidden layer with tanh.
+ 5. Dropout acts on h_t and before L_o (the release), not inside the recurrence; its masks come from `noise.py`.
+ 6. Features wider than `feature_size` may first go through a linear layer with ReLU (`project_features`), as later
+    work does; off by default.
+ 7. The word before the first is a learned embedding of `begin`; the release feeds zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from showtell.config import Config
+from showtell.models.attention import AdditiveAttention, masked_mean
+from showtell.models.contract import Decoder, Output, State
+from showtell.noise import Dropout
+from showtell.types import Features
+
+
+class SatConfig(Config):
+    """Sizes and choices of Show, Attend and Tell."""
+
+    name: Literal["sat"] = "sat"
+    embedding_size: int = Field(512, ge=1)  # m, of a word
+    hidden_size: int = Field(512, ge=1)  # n, of the LSTM
+    attention_size: int = Field(512, ge=1)  # hidden layer of f_att
+    project_features: int | None = Field(None, ge=1)  # size after a linear layer with ReLU; None: as they come
+    init_layers: Literal[1, 2] = 1  # layers of f_init
+    gate: bool = True  # beta_t; false: z_t is the plain expectation
+    readout_tanh: bool = True  # tanh in front of L_o
+    dropout: float = Field(0.5, ge=0, lt=1)  # on h_t and before L_o
+
+
+@dataclass(frozen=True)
+class SatImage:
+    """What stays the same for all words of an image."""
+
+    vectors: Tensor  # (B, R, D) a
+    projected: Tensor  # (B, R, A) the part of f_att that does not depend on h
+    is_region: Tensor  # (B, R)
+
+
+@dataclass(frozen=True)
+class SatRows:
+    """The LSTM's state of each row."""
+
+    hidden: Tensor  # (B, N, H) h
+    cell: Tensor  # (B, N, H) c
+
+
+@dataclass(frozen=True, kw_only=True)
+class SatOutput(Output):
+    """What the output layer reads."""
+
+    word: Tensor  # (B, N, E) E y_{t-1}
+    hidden: Tensor  # (B, N, H) h_t
+    context: Tensor  # (B, N, D) z_t
+    gate: Tensor | None  # (B, N) beta_t
+
+
+class SatDecoder(Decoder):
+    """The decoder of Show, Attend and Tell with soft attention."""
+
+    def __init__(self, config: SatConfig, *, feature_size: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        context_size = config.project_features or feature_size
+        embedding, hidden = config.embedding_size, config.hidden_size
+        self.feature_projection = (
+            nn.Sequential(nn.Linear(feature_size, context_size), nn.ReLU())
+            if config.project_features
+            else nn.Identity()
+        )
+        self.embedding = nn.Embedding(vocabulary_size, embedding)  # E
+        self.attention = AdditiveAttention(
+            feature_size=context_size, query_size=hidden, attention_size=config.attention_size
+        )  # f_att
+        self.init_hidden = self._init_mlp(context_size)  # f_init,h
+        self.init_cell = self._init_mlp(context_size)  # f_init,c
+        self.beta = nn.Linear(hidden, 1) if config.gate else None
+        self.lstm = nn.LSTMCell(embedding + context_size, hidden)
+        self.dropout = Dropout(config.dropout)
+        self.hidden_to_output = nn.Linear(hidden, embedding)  # L_h
+        self.context_to_output = nn.Linear(context_size, embedding)  # L_z
+        self.output = nn.Linear(embedding, vocabulary_size)  # L_o
+        self.initialise()
+
+    def _init_mlp(self, context_size: int) -> nn.Sequential:
+        hidden = self.config.hidden_size
+        first = [nn.Linear(context_size, hidden), nn.Tanh()] if self.config.init_layers == 2 else []
+        return nn.Sequential(*first, nn.Linear(hidden if first else context_size, hidden), nn.Tanh())
+
+    def initialise(self) -> None:
+        """Set the weights before training; the paper says "randomly".
+
+        | parameter                    | distribution                 |
+        |------------------------------|------------------------------|
+        | matrices                     | Xavier uniform               |
+        | recurrent matrix of the LSTM | orthogonal, gate by gate     |
+        | embedding E                  | normal, deviation 0.1        |
+        | biases                       | 0; forget gate 1             |
+        """
+        for name, parameter in self.named_parameters():
+            if name == "embedding.weight":
+                nn.init.normal_(parameter, std=0.1)
+            elif name == "lstm.weight_hh":
+                for gate in parameter.data.chunk(4):
+                    nn.init.orthogonal_(gate)
+            elif parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+            else:
+                nn.init.zeros_(parameter)
+        with torch.no_grad():
+            self.lstm.bias_ih.chunk(4)[1].fill_(1.0)  # torch's order of gates: i, f, g, o
+
+    def start(self, features: Features) -> State:
+        """h_0 and c_0 from the mean annotation vector, and f_att's part that depends on the image alone."""
+        vectors = self.feature_projection(features.vectors)
+        mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
+        image = SatImage(vectors, self.attention.project(vectors), features.is_region)
+        return State(image, SatRows(self.init_hidden(mean), self.init_cell(mean)))
+
+    def step(self, words: Tensor, state: State) -> tuple[SatOutput, State]:
+        """Attend with h_{t-1}, then one step of the LSTM over (E y_{t-1}, z_t)."""
+        image: SatImage = state.image
+        rows: SatRows = state.rows
+        word = self.embedding(words)
+        alpha = self.attention(rows.hidden, image.projected, image.is_region)
+        context = alpha @ image.vectors  # (B, N, R) x (B, R, D)
+        gate = None
+        if self.beta is not None:
+            gate = torch.sigmoid(self.beta(rows.hidden))
+            context = gate * context
+        inputs = torch.cat([word, context], -1)
+        hidden, cell = self.lstm(
+            inputs.flatten(0, 1), (rows.hidden.flatten(0, 1), rows.cell.flatten(0, 1))
+        )
+        new = SatRows(hidden.view_as(rows.hidden), cell.view_as(rows.cell))
+        output = SatOutput(
+            word=word,
+            hidden=new.hidden,
+            context=context,
+            gate=None if gate is None else gate.squeeze(-1),
+            attention=alpha,
+        )
+        return output, State(image, new)
+
+    def readout(self, output: Output) -> Tensor:
+        """L_o(E y_{t-1} + L_h h_t + L_z z_t), with dropout and the release's tanh."""
+        assert isinstance(output, SatOutput)
+        total = (
+            output.word
+            + self.hidden_to_output(self.dropout(output.hidden))
+            + self.context_to_output(output.context)
+        )
+        if self.config.readout_tanh:
+            total = torch.tanh(total)
+        return self.output(self.dropout(total))

@@ -1,0 +1,112 @@
+"""Random numbers that are a function of (seed, step, image id), so that resuming and resharding repeat them.
+
+torch's generators hand out numbers in the order in which they are asked: the dropout mask of an image then
+depends on which images happen to share its batch and its process. Here each number is a hash of where it is used:
+
+    u = mix(key(seed, step, image, call) + sum_j index_j * constant_j) / 2**32
+
+`call` counts the requests within a step, `index_j` is the position along each axis behind the images. Neither the
+length of the longest caption of the batch nor the place of the image in it matters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+# Odd 32-bit constants, one per axis behind the images (2**32 over the powers of a root of x**5 = x + 1).
+_AXES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F)
+
+
+def key_of(*parts: object) -> int:
+    """A 63-bit number that depends on every part and nothing else, the same on every machine."""
+    text = "\x1f".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()) >> 1
+
+
+def _signed(number: int) -> int:
+    """The 32-bit pattern of a number as a signed integer, which is what torch.int32 holds."""
+    number &= 0xFFFFFFFF
+    return number - (1 << 32) if number >= 1 << 31 else number
+
+
+def _mix(x: Tensor) -> Tensor:
+    """Mix the bits of int32 values in place: the two-round multiply-xorshift hash "lowbias32" of C. Wellons."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        x ^= (x >> shift) & ((1 << (32 - shift)) - 1)
+        x *= _signed(factor)
+    x ^= (x >> 16) & 0xFFFF
+    return x
+
+
+class Noise:
+    """The random numbers of one step for the images of one batch."""
+
+    def __init__(self, seed: int, step: int, images: Sequence[str]) -> None:
+        self._keys = torch.tensor(
+            [_signed(key_of(seed, step, image)) for image in images], dtype=torch.int32
+        )  # (B,)
+        self._call = 0
+
+    def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        """Numbers in [0, 1).
+
+        Args:
+            shape: (B, ...), images first, at most four axes behind them.
+            device: where the numbers are made; every device makes the same.
+
+        Returns:
+            float32 of that shape.
+        """
+        if self._keys.device != device:
+            self._keys = self._keys.to(device)
+        self._call += 1
+        x = _mix(self._keys + _signed(self._call * 0x9E3779B9))
+        for axis, (size, factor) in enumerate(zip(shape[1:], _AXES, strict=False)):
+            index = torch.arange(size, dtype=torch.int32, device=device) * _signed(factor)
+            x = x.unsqueeze(-1) + index.reshape(*[1] * (axis + 1), size)
+        return (_mix(x) & 0xFFFFFF).to(torch.float32) * 2.0**-24
+
+
+_current: contextvars.ContextVar[Noise | None] = contextvars.ContextVar("noise", default=None)
+
+
+@contextlib.contextmanager
+def use(noise: Noise) -> Iterator[None]:
+    """Give the dropout layers inside the block their random numbers."""
+    token = _current.set(noise)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class Dropout(nn.Module):
+    """Dropout over (B, ...) whose mask depends on (seed, step, image) alone.
+
+    Outside a `use` block (a model in train mode in somebody else's loop) it is torch's own dropout.
+    """
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zero each number with the given probability and scale the rest; nothing in eval mode."""
+        if not self.training or self.probability == 0:
+            return x
+        noise = _current.get()
+        if noise is None:
+            return F.dropout(x, self.probability)
+        keep = noise.uniform(x.shape, x.device) >= self.probability
+        return x * keep.to(x.dtype) / (1 - self.probability)
+
+    def extra_repr(self) -> str:
+        """Shown by print(model)."""
+        return f"p={self.probability}"

@@ -1,0 +1,96 @@
+"""Cross-entropy of the reference captions, with the options that the papers add to it.
+
+    L = - (1/words) sum_t log p(y_t | y_<t, a)                                  the likelihood       (papers/003 §4.2.1)
+        + lambda (1/captions) sum_i (1 - sum_t alpha_ti)^2                      doubly stochastic    (papers/003 §4.2.1)
+        + mu (1/images) sum_w H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
+
+Label smoothing epsilon mixes the target with the uniform distribution over the vocabulary (Szegedy et al., 2016).
+
+Word presence asks the encoder alone which words occur in any of the image's captions: each grid cell scores each
+word, log-sum-exp over the cells finds the best place for it, and the target needs no label but the captions (the
+multiple-instance idea of Fang et al., 2015, with log-sum-exp for their noisy-or). It gives an encoder that starts from
+scratch a direct gradient; its layer trains with the model and is no part of the checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from showtell.config import Config
+from showtell.decoding import teacher_forced
+from showtell.models.contract import Decoder
+from showtell.text.vocabulary import SPECIAL, Vocabulary
+from showtell.types import Batch, Features, Terms
+
+
+class CrossEntropyConfig(Config):
+    """Weights of the terms."""
+
+    name: Literal["cross_entropy"] = "cross_entropy"
+    label_smoothing: float = Field(0.0, ge=0, lt=1)  # epsilon
+    doubly_stochastic: float = Field(0.0, ge=0)  # lambda
+    word_presence: float = Field(0.0, ge=0)  # mu
+
+
+class CrossEntropy(nn.Module):
+    """Likelihood of the reference captions."""
+
+    def __init__(self, config: CrossEntropyConfig, *, feature_size: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.presence = nn.Linear(feature_size, vocabulary_size) if config.word_presence else None
+
+    def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
+        """The loss of one batch, with its parts named."""
+        forced = teacher_forced(decoder, features, batch.inputs)
+        is_word = batch.targets != Vocabulary.pad  # (B, N, T)
+        words = F.cross_entropy(
+            forced.logits.flatten(0, 2).float(),
+            batch.targets.flatten(),
+            ignore_index=Vocabulary.pad,
+            label_smoothing=self.config.label_smoothing,
+        )
+        total, parts = words, {"words": words}
+        if self.config.doubly_stochastic and forced.outputs.attention is not None:
+            penalty = doubly_stochastic(forced.outputs.attention, is_word, features.is_region, batch.is_caption)
+            total = total + self.config.doubly_stochastic * penalty
+            parts["doubly_stochastic"] = penalty
+        if self.presence is not None:
+            presence = word_presence(self.presence(features.vectors), features.is_region, batch.targets)
+            total = total + self.config.word_presence * presence
+            parts["word_presence"] = presence
+        return Terms(total, {name: value.detach() for name, value in parts.items()})
+
+
+def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_caption: Tensor) -> Tensor:
+    """sum_i (1 - sum_t alpha_ti)^2, mean over captions (papers/003 §4.2.1).
+
+    Args:
+        attention: alpha, (B, N, T, R).
+        is_word: (B, N, T) bool; steps behind the end do not count.
+        is_region: (B, R) bool; places that are padding do not count.
+        is_caption: (B, N) bool.
+    """
+    looked = (attention * is_word.unsqueeze(-1)).sum(2)  # (B, N, R)
+    missing = ((1 - looked) * is_region.unsqueeze(1)).square().sum(-1)  # (B, N)
+    return (missing * is_caption).sum() / is_caption.sum()
+
+
+def word_presence(scores: Tensor, is_region: Tensor, targets: Tensor) -> Tensor:
+    """Binary cross-entropy of "this word occurs in a caption of the image", summed over words, mean over images.
+
+    Args:
+        scores: (B, R, V), of each word at each place.
+        is_region: (B, R) bool.
+        targets: (B, N, T) int64, the words of the captions.
+    """
+    anywhere = scores.masked_fill(~is_region.unsqueeze(-1), float("-inf")).logsumexp(1)  # (B, V)
+    present = torch.zeros_like(anywhere).scatter_(1, targets.flatten(1), 1.0)
+    ordinary = slice(len(SPECIAL), None)
+    loss = F.binary_cross_entropy_with_logits(anywhere[:, ordinary], present[:, ordinary], reduction="sum")
+    return loss / len(scores)

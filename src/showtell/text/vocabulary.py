@@ -1,0 +1,109 @@
+"""Words and their ids. `pad`, `begin`, `end` and `unknown` are four different ids."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from showtell.errors import CheckpointError, UsageError
+from showtell.text.tokenizer import TOKENIZER_VERSION, tokenize
+
+SPECIAL = ("<pad>", "<begin>", "<end>", "<unknown>")
+
+
+class Vocabulary:
+    """An ordered list of words. The four special ids come first; a word's id is its place."""
+
+    pad = 0
+    begin = 1
+    end = 2
+    unknown = 3
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = (*SPECIAL, *words)
+        self._ids = {word: index for index, word in enumerate(self.words)}
+        if len(self._ids) != len(self.words):
+            repeated = next(word for word, count in Counter(self.words).items() if count > 1)
+            raise UsageError(f'The vocabulary holds "{repeated}" twice; every word needs one id.')
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._ids
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self) - len(SPECIAL)} words, fingerprint {self.fingerprint})"
+
+    @classmethod
+    def build(
+        cls, captions: Iterable[Sequence[str]], min_count: int = 1, max_size: int | None = None
+    ) -> Vocabulary:
+        """The words of training captions, the most frequent first, equal counts by alphabet.
+
+        Args:
+            captions: the words of each caption.
+            min_count: words that occur less often are unknown.
+            max_size: at most this many words, the special ones not counted.
+        """
+        counts = Counter(word for caption in captions for word in caption)
+        ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        kept = [word for word, count in ordered if count >= min_count and word not in SPECIAL]
+        return cls(kept[:max_size])
+
+    def encode(self, words: Iterable[str], max_length: int | None = None) -> list[int]:
+        """begin, the ids of the words (at most `max_length` of them), end."""
+        ids = [self._ids.get(word, self.unknown) for word in words][:max_length]
+        return [self.begin, *ids, self.end]
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """The words up to the first `end`; `pad` and `begin` are left out."""
+        words = []
+        for index in ids:
+            if index == self.end:
+                break
+            if index not in (self.pad, self.begin):
+                words.append(self.words[index])
+        return words
+
+    def unknown_rate(self, captions: Iterable[Sequence[str]]) -> float:
+        """The share of the words of some captions that are not in the vocabulary; 0 where there are no words."""
+        words = [word for caption in captions for word in caption]
+        return sum(word not in self._ids for word in words) / len(words) if words else 0.0
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that change with any word, any place and the tokenizer."""
+        content = json.dumps([TOKENIZER_VERSION, *self.words], ensure_ascii=False)
+        return hashlib.sha256(content.encode("utf-8")).hexdigest()[:12]
+
+    def to_json(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {
+            "words": self.words[len(SPECIAL) :],
+            "tokenizer": TOKENIZER_VERSION,
+            "fingerprint": self.fingerprint,
+        }
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any], source: object) -> Vocabulary:
+        """The vocabulary of a checkpoint.
+
+        Raises:
+            CheckpointError: its words were changed since the checkpoint was written.
+        """
+        vocabulary = cls(content["words"])
+        if content["tokenizer"] == TOKENIZER_VERSION and content["fingerprint"] != vocabulary.fingerprint:
+            raise CheckpointError(
+                f"The vocabulary in {source} has fingerprint {vocabulary.fingerprint}, but the checkpoint was trained "
+                f"with {content['fingerprint']}: its words were changed; restore the file that was saved."
+            )
+        return vocabulary
+
+
+def tokenize_all(captions: Iterable[str]) -> list[list[str]]:
+    """The words of each caption, by the tokenizer that scoring uses too."""
+    return [tokenize(caption) for caption in captions]

@@ -1,0 +1,205 @@
+"""A recipe: YAML with `key=value` overrides, checked as a whole. All problems are reported at once, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, SerializeAsAny, ValidationError
+
+from showtell.config import Config
+from showtell.decoding import DecodingConfig
+from showtell.errors import RecipeError, nearest
+from showtell.features.grid import EncoderConfig, encoder_config
+from showtell.files import write_text
+from showtell.models import MODELS
+from showtell.objectives import OBJECTIVES
+
+
+class DataConfig(Config):
+    """Which captions and photos."""
+
+    path: str  # a folder or file that `showtell data check` understands, relative to the working directory
+    train_split: str = "train"
+    validation_split: str | None = "val"  # None: no validation, the last weights are the best
+    captions_per_image: int = Field(5, ge=1)  # N; of an image that has more, another choice each epoch
+    max_length: int = Field(30, ge=1)  # words; longer captions are cut
+    memory_megabytes: int = Field(1024, ge=0)  # photos are kept ready in memory if they need no more than this
+    workers: int = Field(2, ge=0)  # processes that read photos which are not kept in memory
+
+
+class VocabularyConfig(Config):
+    """Which words of the training captions get an id; the others are unknown."""
+
+    min_count: int = Field(1, ge=1)  # at least this many occurrences
+    max_size: int | None = Field(None, ge=1)  # at most this many words
+
+
+class OptimizerConfig(Config):
+    """An optimiser of torch by its name. A field that the optimiser does not have is ignored."""
+
+    name: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
+    betas: tuple[float, float] = (0.9, 0.999)  # adam, adamw
+    momentum: float = Field(0.9, ge=0)  # sgd, rmsprop
+    epsilon: float = Field(1e-8, gt=0)  # adam, adamw, rmsprop
+    weight_decay: float = Field(0.0, ge=0)
+
+
+class TrainingConfig(Config):
+    """How the weights are found."""
+
+    epochs: int = Field(ge=1)  # passes over the training images
+    batch_size: int = Field(ge=1)  # images, each with up to captions_per_image captions, over all processes
+    learning_rate: float = Field(gt=0)
+    seed: int = Field(0, ge=0)
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: Literal["constant", "linear", "cosine"] = "constant"  # from learning_rate to 0 over the run
+    warmup_steps: int = Field(0, ge=0)  # from 0 to learning_rate
+    clip_norm: float | None = Field(5.0, gt=0)  # of the gradient of all weights together
+    gradient_accumulation: int = Field(1, ge=1)  # batches per step of the optimiser
+    mixed_precision: Literal["no", "fp16", "bf16"] = "no"
+    patience: int | None = Field(None, ge=1)  # validations without a better score before training stops
+    validate_every: int = Field(1, ge=1)  # epochs
+    save_every: int | None = Field(None, ge=1)  # steps between checkpoints; None: at the end of each epoch
+    log_every: int = Field(10, ge=1)  # steps between lines of log.jsonl
+    samples: int = Field(3, ge=0)  # validation captions that are shown each time
+    trackers: tuple[str, ...] = ("tensorboard",)  # any that accelerate knows, by name
+
+
+class Recipe(Config):
+    """Everything that a run depends on."""
+
+    data: DataConfig
+    vocabulary: VocabularyConfig
+    encoder: SerializeAsAny[EncoderConfig]
+    model: SerializeAsAny[Config]
+    objective: SerializeAsAny[Config]
+    training: TrainingConfig
+    decoding: DecodingConfig
+
+    def save(self, path: Path) -> None:
+        """Write the recipe as resolved, every default spelt out."""
+        write_text(path, yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe and apply overrides.
+
+    Args:
+        path: a YAML file.
+        overrides: "section.key=value" each, the value in YAML.
+
+    Raises:
+        RecipeError: the file is missing or no YAML, or any key or value is wrong; all problems are listed.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise RecipeError(f"Cannot read the recipe {path}: {reason}.") from error
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise RecipeError(f"The recipe {path} is not valid YAML{where}: {getattr(error, 'problem', error)}.") from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"The recipe {path} is empty or no mapping; it needs the sections {', '.join(_SECTIONS)}.")
+    for override in overrides:
+        _apply(content, override)
+    return make_recipe(content, str(path))
+
+
+def make_recipe(content: dict[str, Any], source: str = "the recipe") -> Recipe:
+    """Check the content of a recipe.
+
+    Raises:
+        RecipeError: any key or value is wrong; all problems are listed, with the nearest valid key.
+    """
+    problems: list[str] = []
+    for key in content:
+        if key not in _SECTIONS:
+            problems.append(f"{key}: no such section; {nearest(str(key), _SECTIONS)}")
+    parts: dict[str, Any] = {}
+    for section in _SECTIONS:
+        given = content.get(section, {})
+        if not isinstance(given, dict):
+            problems.append(f"{section}: should be a mapping of keys to values, got {given!r}")
+            continue
+        try:
+            parts[section] = _section(section, given)
+        except ValidationError as error:
+            problems += [_sentence(section, problem, _section_type(section, given)) for problem in error.errors()]
+        except RecipeError as error:
+            problems.append(f"{section}.name: {error}")
+    if problems:
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise RecipeError(f"{source} has {count}:" + "".join(f"\n  {problem}" for problem in problems))
+    return Recipe(**parts)
+
+
+_PLAIN: dict[str, type[Config]] = {
+    "data": DataConfig,
+    "vocabulary": VocabularyConfig,
+    "training": TrainingConfig,
+    "decoding": DecodingConfig,
+}
+_BY_NAME: dict[str, dict[str, tuple[type[Config], Any]]] = {"model": MODELS, "objective": OBJECTIVES}  # type: ignore[dict-item]
+_SECTIONS = tuple(Recipe.model_fields)
+
+
+def _section(section: str, given: dict[str, Any]) -> Config:
+    if section == "encoder":
+        return encoder_config(given)
+    if section in _BY_NAME:
+        return _section_type(section, given).model_validate(given)
+    return _PLAIN[section].model_validate(given)
+
+
+def _section_type(section: str, given: dict[str, Any]) -> type[Config]:
+    """The settings class of a section, by its name where it has several."""
+    if section in _PLAIN:
+        return _PLAIN[section]
+    if section == "encoder":
+        from showtell.features.grid import ENCODERS, TimmConfig
+
+        return ENCODERS[given["name"]][0] if given.get("name") in ENCODERS else TimmConfig
+    known = _BY_NAME[section]
+    name = given.get("name")
+    if name not in known:
+        raise RecipeError(f'there is no {section} "{name}"; {nearest(str(name), known)}')
+    return known[name][0]
+
+
+def _sentence(section: str, problem: Any, kind: type[Config]) -> str:
+    """One pydantic problem in words: where, what was given, what is allowed."""
+    path = ".".join([section, *[str(part) for part in problem["loc"]]])
+    if problem["type"] == "extra_forbidden":
+        inner: Any = kind
+        for part in problem["loc"][:-1]:
+            inner = inner.model_fields[part].annotation
+        return f"{path}: no such key; {nearest(str(problem['loc'][-1]), inner.model_fields)}"
+    if problem["type"] == "missing":
+        return f"{path}: this key is needed and missing"
+    message = problem["msg"][0].lower() + problem["msg"][1:]
+    return f"{path}: {message}, got {problem['input']!r}"
+
+
+def _apply(content: dict[str, Any], override: str) -> None:
+    """Set one "section.key=value" in place."""
+    path, equals, text = override.partition("=")
+    parts = path.split(".")
+    if not equals or not all(parts) or len(parts) < 2:
+        raise RecipeError(f'"{override}" is no override; write section.key=value, for example training.epochs=3.')
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(f'The value in "{override}" is not valid YAML; put it in quotes.') from error
+    inner = content
+    for part in parts[:-1]:
+        inner = inner.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise RecipeError(f'"{override}" reaches into {part}, which holds a value and no keys.')
+    inner[parts[-1]] = value

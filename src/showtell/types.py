@@ -1,0 +1,87 @@
+"""The frozen records that travel between the stages, with a shape for each field.
+
+Letters: B images, N rows of an image (captions, samples or beams), T words, R regions or grid cells,
+D feature size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+RecordT = TypeVar("RecordT")
+
+
+def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: RecordT) -> RecordT:
+    """Apply a function to every tensor of a record, nested records and tuples included; None stays None.
+
+    With further records of the same make, the function gets the matching tensors of all of them.
+    """
+    if record is None:
+        return record
+    if isinstance(record, Tensor):
+        return function(record, *others)  # type: ignore[return-value]
+    if isinstance(record, tuple):
+        parts = zip(record, *others, strict=True)  # type: ignore[call-overload]
+        return tuple(map_tensors(first, function, *rest) for first, *rest in parts)  # type: ignore[return-value]
+    changed: dict[str, Any] = {
+        field.name: map_tensors(
+            getattr(record, field.name), function, *[getattr(other, field.name) for other in others]
+        )
+        for field in dataclasses.fields(record)  # type: ignore[arg-type]
+    }
+    return type(record)(**changed)
+
+
+def stack_over_time(records: Sequence[RecordT]) -> RecordT:
+    """Stack the records of T steps, each (B, N, ...), into one, each (B, N, T, ...)."""
+    return map_tensors(records[0], lambda *tensors: torch.stack(tensors, dim=2), *records[1:])
+
+
+@dataclass(frozen=True)
+class Features:
+    """What an encoder saw in B images."""
+
+    vectors: Tensor  # (B, R, D) one vector per region or grid cell
+    is_region: Tensor  # (B, R) bool, True where there is a vector; the rest is padding
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B images with N captions each."""
+
+    image_ids: tuple[str, ...]  # B
+    images: Tensor  # (B, 3, height, width) uint8
+    words: Tensor  # (B, N, T + 1) int64: begin, the words, end, then pad
+    is_caption: Tensor  # (B, N) bool, True where the image has this caption; the rest is padding
+
+    @property
+    def inputs(self) -> Tensor:
+        """The words that a decoder is fed, (B, N, T)."""
+        return self.words[..., :-1]
+
+    @property
+    def targets(self) -> Tensor:
+        """The words that it should say, (B, N, T)."""
+        return self.words[..., 1:]
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device."""
+        move = {
+            name: getattr(self, name).to(device, non_blocking=True)
+            for name in ("images", "words", "is_caption")
+        }
+        return dataclasses.replace(self, **move)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What an objective minimises, with its named parts (detached, each a number)."""
+
+    total: Tensor  # () to be minimised
+    parts: dict[str, Tensor]
