@@ -18,7 +18,7 @@ _PUBLIC = {
     "train": "showtell.training",
 }
 
-__all__ = ["Captioner", "__version__", "open_dataset", "score", "train"]  # noqa: F822 (loaded on first use)
+__all__ = ["Captioner", "__version__", "open_dataset", "score", "train"]  # loaded on first use
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import batched
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +207,7 @@ def _chunks(paths: Iterable[Path], size: int) -> Iterator[Sequence[Path]]:
     """The first chunk is a single photo, so that the first caption appears at once."""
     remaining = iter(paths)
     first = next(remaining, None)
-    if first is not None:
-        yield (first,)
-        yield from batched(remaining, size)
+    chunk = [] if first is None else [first]
+    while chunk:
+        yield chunk
+        chunk = list(islice(remaining, size))

@@ -137,7 +137,9 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
 def _model_config(content: dict[str, Any]) -> Config:
     name = content.get("name")
     if name not in MODELS:
-        raise CheckpointError(f'The checkpoint has a model "{name}" that is not known here: {nearest(str(name), MODELS)}.')
+        raise CheckpointError(
+            f'The checkpoint has a model "{name}" that is not known here: {nearest(str(name), MODELS)}.'
+        )
     return MODELS[name][0].model_validate(content)
 
 
@@ -200,5 +202,3 @@ def find_checkpoint(path_or_id: str | Path) -> Path:
             f"There is no folder {name}, and the Hugging Face hub gave no repository of that name "
             f"({type(error).__name__}); check the spelling, the network, or the folder."
         ) from error
-
-

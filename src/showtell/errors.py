@@ -6,6 +6,7 @@
     │   └── ImageError         one image that cannot be read; a batch goes on without it
     ├── RecipeError            a recipe with unknown keys or values out of range
     ├── CheckpointError        a checkpoint that is damaged or does not fit what it is used with
+    ├── TrainingError          a run that cannot go on, such as one whose loss is no number any more
     └── MissingDependencyError an optional package that is not installed; the message has the install line
 
 Anything else that is raised is a defect of showtell.
@@ -39,6 +40,10 @@ class RecipeError(ShowtellError):
 
 class CheckpointError(ShowtellError):
     """A checkpoint that is damaged or does not fit what it is used with."""
+
+
+class TrainingError(ShowtellError):
+    """A run that cannot go on, such as one whose loss is no number any more."""
 
 
 class MissingDependencyError(ShowtellError):

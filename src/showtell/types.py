@@ -25,10 +25,10 @@ def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: Recor
     if record is None:
         return record
     if isinstance(record, Tensor):
-        return function(record, *others)  # type: ignore[return-value]
+        return function(record, *others)
     if isinstance(record, tuple):
-        parts = zip(record, *others, strict=True)  # type: ignore[call-overload]
-        return tuple(map_tensors(first, function, *rest) for first, *rest in parts)  # type: ignore[return-value]
+        matching: Any = zip(record, *others, strict=True)
+        return tuple(map_tensors(first, function, *rest) for first, *rest in matching)  # type: ignore[return-value]
     changed: dict[str, Any] = {
         field.name: map_tensors(
             getattr(record, field.name), function, *[getattr(other, field.name) for other in others]
@@ -72,10 +72,7 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
-        move = {
-            name: getattr(self, name).to(device, non_blocking=True)
-            for name in ("images", "words", "is_caption")
-        }
+        move = {name: getattr(self, name).to(device, non_blocking=True) for name in ("images", "words", "is_caption")}
         return dataclasses.replace(self, **move)
 
 

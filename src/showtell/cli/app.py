@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from showtell.cli.caption import caption
+from showtell.cli.train import train
+
 app = typer.Typer(
     name="showtell",
     help="Train, score, explain and serve neural image captioners.",
@@ -13,3 +16,6 @@ app = typer.Typer(
 )
 data = typer.Typer(no_args_is_help=True)
 app.add_typer(data, name="data", help="Draw, check and look at datasets.")
+
+app.command("train")(train)
+app.command("caption")(caption)

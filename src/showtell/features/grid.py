@@ -103,7 +103,11 @@ class SmallCnn(GridEncoder):
         layers: list[nn.Module] = []
         before = 3
         for width in config.widths:
-            layers += [nn.Conv2d(before, width, 3, stride=2, padding=1, bias=False), _norm(width), nn.ReLU(inplace=True)]
+            layers += [
+                nn.Conv2d(before, width, 3, stride=2, padding=1, bias=False),
+                _norm(width),
+                nn.ReLU(inplace=True),
+            ]
             before = width
         layers += [nn.Conv2d(before, before, 3, padding=1, bias=False), _norm(before), nn.ReLU(inplace=True)]
         self.layers = nn.Sequential(*layers)
@@ -120,6 +124,8 @@ def _norm(width: int) -> nn.GroupNorm:
 
 class TimmGrid(GridEncoder):
     """A backbone of timm by name and stage."""
+
+    config: TimmConfig
 
     def __init__(self, config: TimmConfig, load_weights: bool) -> None:
         super().__init__()
@@ -142,16 +148,15 @@ class TimmGrid(GridEncoder):
             mean=cfg["mean"],
             deviation=cfg["std"],
         )
-        channels = self.backbone.feature_info.channels()
-        self.feature_size = channels[-1]
+        self.feature_size = self.backbone.feature_info.channels()[-1]  # type: ignore[union-attr,operator]
         if not config.trained:
             self.backbone.requires_grad_(False)
 
     def maps(self, images: Tensor) -> Tensor:
         """(B, 3, S, S) to (B, D, rows, columns)."""
         maps = self.backbone(images)[-1]
-        if self.config.grid is not None:  # type: ignore[attr-defined]
-            maps = F.adaptive_avg_pool2d(maps, self.config.grid)  # type: ignore[attr-defined]
+        if self.config.grid is not None:
+            maps = F.adaptive_avg_pool2d(maps, self.config.grid)
         return maps
 
 
@@ -163,15 +168,17 @@ def _cache_folder() -> Path:
 
 def _create(config: TimmConfig, load_weights: bool, options: dict[str, Any]) -> nn.Module:
     """The backbone, cut behind the stage that is wanted."""
-    make = dict(
-        pretrained=load_weights and config.weights == "pretrained",
-        features_only=True,
-        out_indices=(config.stage,),
-    )
+    pretrained = load_weights and config.weights == "pretrained"
+
+    def make(**size: Any) -> nn.Module:
+        return timm.create_model(
+            config.name, pretrained=pretrained, features_only=True, out_indices=(config.stage,), **size
+        )
+
     try:
-        return timm.create_model(config.name, **make, **options)
-    except TypeError:  # a convolutional backbone takes any size, and no option for it
-        return timm.create_model(config.name, **make)
+        return make(**options)
+    except TypeError:  # a convolutional backbone takes any size, and has no option for it
+        return make()
 
 
 # name: (settings, encoder); any other name is one of timm's.
@@ -207,4 +214,4 @@ def build_encoder(config: EncoderConfig, load_weights: bool = True) -> GridEncod
     """
     if isinstance(config, TimmConfig):
         return TimmGrid(config, load_weights)
-    return ENCODERS[config.name][1](config)  # type: ignore[attr-defined,call-arg]
+    return ENCODERS[config.name][1](config)  # type: ignore[attr-defined]

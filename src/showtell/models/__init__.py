@@ -17,4 +17,4 @@ __all__ = ["MODELS", "Decoder", "Output", "State", "build_decoder", "spread", "t
 def build_decoder(config: Config, *, feature_size: int, vocabulary_size: int) -> Decoder:
     """Make the decoder that the settings name, with fresh weights."""
     _, decoder = MODELS[config.name]  # type: ignore[attr-defined]
-    return decoder(config, feature_size=feature_size, vocabulary_size=vocabulary_size)  # type: ignore[call-arg]
+    return decoder(config, feature_size=feature_size, vocabulary_size=vocabulary_size)

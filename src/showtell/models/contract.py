@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from showtell.config import Config
 from showtell.types import Features, map_tensors
 
 
@@ -38,6 +39,8 @@ class Output:
 class Decoder(nn.Module, abc.ABC):
     """A language model that looks at features."""
 
+    config: Config  # kept in the checkpoint, enough to build it again
+
     @abc.abstractmethod
     def start(self, features: Features) -> State:
         """The state before the first word, with one row per image, (B, 1, ...)."""
@@ -53,9 +56,7 @@ class Decoder(nn.Module, abc.ABC):
 
 def spread(state: State, rows: int) -> State:
     """The state with its single row repeated: (B, 1, ...) to (B, N, ...). The image half is shared."""
-    return State(
-        state.image, map_tensors(state.rows, lambda x: x.expand(-1, rows, *x.shape[2:]).contiguous())
-    )
+    return State(state.image, map_tensors(state.rows, lambda x: x.expand(-1, rows, *x.shape[2:]).contiguous()))
 
 
 def take_rows(state: State, parents: Tensor) -> State:

@@ -12,9 +12,11 @@
 The doubly stochastic penalty lambda sum_i (1 - sum_t alpha_ti)^2 (§4.2.1) is `objectives/cross_entropy.py`.
 
 Where this differs from the paper, or the paper is silent:
- 1. The output layer has a tanh in front of L_o, as in the authors' release; `readout_tanh: false` is the paper's formula.
+ 1. The output layer has a tanh in front of L_o, as in the authors' release; `readout_tanh: false` is the formula of
+    the paper.
  2. The gate is the paper's, but our copy prints no equation for it; the form is that of the authors' release.
- 3. f_init has one linear layer and a tanh by default; `init_layers: 2` puts another hidden layer in front, as in the release.
+ 3. f_init has one linear layer and a tanh by default; `init_layers: 2` puts a hidden layer in front, as the release
+    does.
  4. f_att has one hidden layer with tanh.
  5. Dropout acts on h_t and before L_o (the release), not inside the recurrence; its masks come from `noise.py`.
  6. Features wider than `feature_size` may first go through a linear layer with ReLU (`project_features`), as later
@@ -81,6 +83,8 @@ class SatOutput(Output):
 
 class SatDecoder(Decoder):
     """The decoder of Show, Attend and Tell with soft attention."""
+
+    config: SatConfig
 
     def __init__(self, config: SatConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -153,9 +157,7 @@ class SatDecoder(Decoder):
             gate = torch.sigmoid(self.beta(rows.hidden))
             context = gate * context
         inputs = torch.cat([word, context], -1)
-        hidden, cell = self.lstm(
-            inputs.flatten(0, 1), (rows.hidden.flatten(0, 1), rows.cell.flatten(0, 1))
-        )
+        hidden, cell = self.lstm(inputs.flatten(0, 1), (rows.hidden.flatten(0, 1), rows.cell.flatten(0, 1)))
         new = SatRows(hidden.view_as(rows.hidden), cell.view_as(rows.cell))
         output = SatOutput(
             word=word,
@@ -170,9 +172,7 @@ class SatDecoder(Decoder):
         """L_o(E y_{t-1} + L_h h_t + L_z z_t), with dropout and the release's tanh."""
         assert isinstance(output, SatOutput)
         total = (
-            output.word
-            + self.hidden_to_output(self.dropout(output.hidden))
-            + self.context_to_output(output.context)
+            output.word + self.hidden_to_output(self.dropout(output.hidden)) + self.context_to_output(output.context)
         )
         if self.config.readout_tanh:
             total = torch.tanh(total)

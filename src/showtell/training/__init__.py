@@ -1,1 +1,8 @@
 """Training: recipes and the one loop."""
+
+from __future__ import annotations
+
+from showtell.training.loop import TrainingResult, train
+from showtell.training.recipe import Recipe, load_recipe, make_recipe
+
+__all__ = ["Recipe", "TrainingResult", "load_recipe", "make_recipe", "train"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -42,10 +43,20 @@ class TrainingSet(Dataset[tuple[str, torch.Tensor, list[torch.Tensor]]]):
         self._captions_per_image = captions_per_image
         self._seed = seed
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the photos are kept ready."""
+        return self._squares.in_memory
+
+    def contents(self) -> Iterator[tuple[str, list[list[int]]]]:
+        """Image ids with the ids of their words, for a fingerprint."""
+        for image_id, captions in zip(self._ids, self._words, strict=True):
+            yield image_id, [words.tolist() for words in captions]
+
     def __len__(self) -> int:
         return len(self._ids)
 
-    def __getitem__(self, index: tuple[int, int]) -> tuple[str, torch.Tensor, list[torch.Tensor]]:  # type: ignore[override]
+    def __getitem__(self, index: tuple[int, int]) -> tuple[str, torch.Tensor, list[torch.Tensor]]:
         epoch, place = index
         image_id, words = self._ids[place], self._words[place]
         if len(words) > self._captions_per_image:
@@ -100,9 +111,9 @@ def epoch_batches(
     order = epoch_order(len(data), seed, epoch)
     wholes = [order[first : first + batch_size] for first in range(0, len(order), batch_size)][skip:]
     shares = [[(epoch, place) for place in whole[process::processes]] for whole in wholes]
-    loader: DataLoader[Batch] = DataLoader(
+    loader: Any = DataLoader(
         data,
-        batch_sampler=shares,  # type: ignore[arg-type]
+        batch_sampler=shares,
         collate_fn=collate,
         num_workers=workers,
         persistent_workers=False,

@@ -146,7 +146,7 @@ _PLAIN: dict[str, type[Config]] = {
     "training": TrainingConfig,
     "decoding": DecodingConfig,
 }
-_BY_NAME: dict[str, dict[str, tuple[type[Config], Any]]] = {"model": MODELS, "objective": OBJECTIVES}  # type: ignore[dict-item]
+_BY_NAME: dict[str, dict[str, tuple[type[Config], Any]]] = {"model": MODELS, "objective": OBJECTIVES}
 _SECTIONS = tuple(Recipe.model_fields)
 
 

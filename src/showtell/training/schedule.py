@@ -6,9 +6,7 @@ import math
 from typing import Literal
 
 
-def learning_rate_factor(
-    step: int, steps: int, warmup: int, kind: Literal["constant", "linear", "cosine"]
-) -> float:
+def learning_rate_factor(step: int, steps: int, warmup: int, kind: Literal["constant", "linear", "cosine"]) -> float:
     """What the learning rate is multiplied by.
 
     Args:

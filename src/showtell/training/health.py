@@ -1,0 +1,45 @@
+"""Signs that a captioner has gone wrong, said in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from showtell.captioner import Caption
+
+SAME = 0.5  # share of images with one and the same caption
+REPEATING = 0.25  # share of captions that run in circles
+
+
+def warnings(captions: Mapping[str, Caption]) -> list[str]:
+    """What is wrong with the captions of a split, a sentence each; empty where nothing is.
+
+    Args:
+        captions: image id to caption.
+    """
+    found = []
+    if len(captions) >= 4:
+        text, count = Counter(caption.text for caption in captions.values()).most_common(1)[0]
+        if count / len(captions) >= SAME:
+            found.append(
+                f'{count} of {len(captions)} images have the same caption ("{text}"): the model does not look at the '
+                "picture yet; if it stays so, check that the images differ, and lower the learning rate or train longer"
+            )
+    circling = [caption.text for caption in captions.values() if runs_in_circles(caption)]
+    if captions and len(circling) / len(captions) >= REPEATING:
+        found.append(
+            f'{len(circling)} of {len(captions)} captions repeat themselves without end (such as "{circling[0]}"): '
+            "train longer or lower the learning rate"
+        )
+    return found
+
+
+def runs_in_circles(caption: Caption) -> bool:
+    """Whether a caption was cut off by the limit while it said its last two or more words again and again."""
+    words = caption.text.split()
+    if caption.finished:
+        return False
+    return any(
+        len(words) >= 3 * period and words[-period:] == words[-2 * period : -period] == words[-3 * period : -2 * period]
+        for period in range(1, len(words) // 3 + 1)
+    )

@@ -1,0 +1,492 @@
+"""The one loop: batch, terms, step; validate; keep the best; stop and resume anywhere.
+
+A run folder holds `recipe.yaml` (as resolved), `log.jsonl`, `last/` and `best/` (checkpoints) and `last/training/`.
+Whatever is random is a function of (seed, epoch or step, image id) and the learning rate is one of the step, so that
+the state between steps is the weights, the optimiser and a few counts. A run that was killed and resumed ends with the
+same bits, log and checkpoints included; the log holds no times for that reason (they are in TensorBoard).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from showtell import noise
+from showtell.captioner import Caption, Captioner
+from showtell.datasets import open_dataset
+from showtell.datasets.records import CaptionDataset, Record
+from showtell.errors import DataError, RecipeError, TrainingError, UsageError, summarise
+from showtell.features.grid import GridEncoder, build_encoder
+from showtell.files import recover_folder, write_folder
+from showtell.images.loading import Squares
+from showtell.models import Decoder, build_decoder
+from showtell.objectives import build_objective
+from showtell.scores import score
+from showtell.text.tokenizer import tokenize
+from showtell.text.vocabulary import Vocabulary
+from showtell.training import health
+from showtell.training.batches import TrainingSet, collate, epoch_batches
+from showtell.training.console import TrainingConsole, counting
+from showtell.training.optimizers import build_optimizer
+from showtell.training.recipe import Recipe, load_recipe, make_recipe
+from showtell.training.schedule import learning_rate_factor
+from showtell.training.state import load_state, save_state
+from showtell.types import Batch, Terms
+
+SELECTION = "cider"  # the validation score that decides which weights are best
+MAY_CHANGE = (
+    "data.path",
+    "data.workers",
+    "data.memory_megabytes",
+    "training.save_every",
+    "training.trackers",
+)
+
+
+@dataclass
+class Memory:
+    """What a run remembers between steps, weights and optimiser aside."""
+
+    step: int = 0  # of the optimiser, finished
+    best: float | None = None  # validation score of best/
+    best_epoch: int | None = None
+    stale: int = 0  # validations since the best one
+    stopped: bool = False  # by patience
+    log_bytes: int = 0  # length of log.jsonl
+    scaler: dict[str, float] = field(default_factory=dict)  # of mixed precision in fp16
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a run ended."""
+
+    folder: Path
+    epochs: int  # finished
+    best: float | None  # validation CIDEr-D of best/
+    best_epoch: int | None
+    interrupted: bool = False
+
+
+class TrainingModel(nn.Module):
+    """Encoder, decoder and objective as one module, so that one forward call is one loss."""
+
+    def __init__(self, encoder: GridEncoder, decoder: Decoder, objective: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.objective = objective
+
+    def forward(self, batch: Batch) -> Terms:
+        """The terms of one batch."""
+        return self.objective(batch, self.encoder(batch.images), self.decoder)
+
+
+def train(
+    recipe: Recipe | Path | str | dict[str, Any],
+    out: Path | str | None = None,
+    *,
+    resume: bool = False,
+    overrides: Sequence[str] = (),
+    quiet: bool = False,
+) -> TrainingResult:
+    """Train a captioner.
+
+    Args:
+        recipe: a YAML file, its content, or a checked `Recipe`.
+        out: the run folder; None is runs/ and the recipe's name.
+        resume: go on where the run in that folder stopped; with nothing there, start at the beginning.
+        overrides: "section.key=value" each, for a recipe from a file.
+        quiet: show nothing.
+
+    Raises:
+        RecipeError: a key or a value is wrong, or is not what the run to resume began with.
+        DataError: the dataset is unusable.
+        UsageError: the folder holds a run and `resume` was not asked for.
+    """
+    if isinstance(recipe, dict):
+        recipe = make_recipe(recipe)
+    elif not isinstance(recipe, Recipe):
+        out = out or Path("runs") / _run_name(Path(recipe))
+        recipe = load_recipe(Path(recipe), overrides)
+    return Trainer(recipe, Path(out or "runs/run"), resume=resume, quiet=quiet).run()
+
+
+def _run_name(path: Path) -> str:
+    return f"{path.parent.name}-{path.stem}" if path.parent.name else path.stem
+
+
+class Trainer:
+    """One run, read from top to bottom: set up, train, validate, save."""
+
+    def __init__(self, recipe: Recipe, folder: Path, *, resume: bool, quiet: bool = False) -> None:
+        self.recipe = recipe
+        self.folder = folder
+        self.quiet = quiet
+        self._claim_folder(resume)
+        dataset = open_dataset(recipe.data.path)
+        training = self._split(dataset, recipe.data.train_split)
+        split = recipe.data.validation_split
+        validation = self._split(dataset, split) if split else ()
+        self.accelerator = Accelerator(
+            mixed_precision=recipe.training.mixed_precision,
+            log_with=list(recipe.training.trackers) or None,
+            project_dir=str(folder),
+        )
+        torch.manual_seed(noise.key_of(recipe.training.seed, "weights"))
+        words = [tokenize(caption) for record in training for caption in record.captions]
+        vocabulary = Vocabulary.build(words, recipe.vocabulary.min_count, recipe.vocabulary.max_size)
+        encoder = build_encoder(recipe.encoder)
+        sizes = {"feature_size": encoder.feature_size, "vocabulary_size": len(vocabulary)}
+        decoder = build_decoder(recipe.model, **sizes)
+        model = TrainingModel(encoder, decoder, build_objective(recipe.objective, **sizes))
+        self.captioner = Captioner(
+            encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=recipe.decoding,
+            about={"data": recipe.data.path, "train_images": len(training), "captions": len(words)},
+        )  # fmt: skip
+        optimizer = build_optimizer(model, recipe)
+        self.raw_model = model
+        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        self.data = self._training_set(training, "reading training photos")
+        self.validation_data = self._training_set(validation, "reading validation photos") if validation else None
+        self.validation_records = validation
+        self.unknown = vocabulary.unknown_rate(
+            tokenize(caption) for record in validation for caption in record.captions
+        )
+        self.batches_per_epoch = math.ceil(len(training) / recipe.training.batch_size)
+        self.steps_per_epoch = math.ceil(self.batches_per_epoch / recipe.training.gradient_accumulation)
+        self.steps = self.steps_per_epoch * recipe.training.epochs
+        self.memory = Memory()
+        self.console = TrainingConsole(quiet or not self.accelerator.is_main_process)
+        self.interrupted = False
+
+    # ---- setting up
+
+    def _claim_folder(self, resume: bool) -> None:
+        """Make sure that nothing is overwritten, and that what is resumed is the same run."""
+        last, kept = self.folder / "last", self.folder / "recipe.yaml"
+        for checkpoint in (last, self.folder / "best"):
+            if checkpoint.parent.exists():
+                recover_folder(checkpoint)
+        if not resume:
+            if kept.exists():
+                raise UsageError(
+                    f"{self.folder} already holds a run; add --resume to go on with it, or choose another --out."
+                )
+        elif kept.exists() and last.exists():
+            before = _flat(load_recipe(kept).model_dump(mode="json"))
+            now = _flat(self.recipe.model_dump(mode="json"))
+            changed = [
+                f"{key} (was {before.get(key)!r}, now {now.get(key)!r})"
+                for key in sorted(before.keys() | now.keys())
+                if before.get(key) != now.get(key) and key not in MAY_CHANGE
+            ]
+            if changed:
+                raise RecipeError(
+                    f"The run in {self.folder} began with another recipe: {summarise(changed)}; resume with the old "
+                    "values, or choose another --out."
+                )
+        self.resuming = resume and last.exists()
+
+    def _split(self, dataset: CaptionDataset, name: str) -> tuple[Record, ...]:
+        """The records of a split that have captions."""
+        records = dataset.split(name)
+        bare = [record.image_id for record in records if not record.captions]
+        if bare:
+            raise DataError(
+                f'{len(bare)} images of split "{name}" in {dataset.root} have no caption: {summarise(bare)}.'
+            )
+        return records
+
+    def _training_set(self, records: Sequence[Record], text: str) -> TrainingSet:
+        data = self.recipe.data
+        with counting(text, len(records), self.quiet) as progress:
+            squares = Squares(
+                [record.path for record in records],
+                self.captioner.encoder.preprocessing,
+                data.memory_megabytes,
+                progress,
+            )
+        return TrainingSet(
+            records, squares, self.captioner.vocabulary, captions_per_image=data.captions_per_image,
+            max_length=data.max_length, seed=self.recipe.training.seed,
+        )  # fmt: skip
+
+    # ---- training
+
+    def run(self) -> TrainingResult:
+        """Train to the end, to the patience's end, or to the first interrupt."""
+        if self.resuming:
+            self._restore()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.accelerator.is_main_process:
+            self.recipe.save(self.folder / "recipe.yaml")
+        self.accelerator.init_trackers("tensorboard")
+        with self.console, self._interrupts(), self._log_file() as self.log:
+            self._introduce()
+            self.console.begin(self.steps, self.memory.step)
+            while self.memory.step < self.steps and not (self.memory.stopped or self.interrupted):
+                self._epoch(self.memory.step // self.steps_per_epoch)
+        self.accelerator.end_training()
+        return TrainingResult(
+            self.folder,
+            self.memory.step // self.steps_per_epoch,
+            self.memory.best,
+            self.memory.best_epoch,
+            self.interrupted,
+        )
+
+    def _introduce(self) -> None:
+        weights = sum(parameter.numel() for parameter in self.raw_model.parameters() if parameter.requires_grad)
+        captions = self.captioner.about["captions"]
+        self.console.say(
+            f"{len(self.data)} images with {captions} captions, vocabulary {len(self.captioner.vocabulary)} "
+            f"({100 * self.unknown:.1f}% of validation words unknown), {weights / 1e6:.1f} million weights to train, "
+            f"{self.steps} steps on {self.accelerator.device}"
+        )
+        if self.memory.step:
+            self.console.say(f"going on at step {self.memory.step} of {self.steps}")
+
+    def _epoch(self, epoch: int) -> None:
+        """The rest of one epoch, and what comes at its end."""
+        training = self.recipe.training
+        done = self.memory.step % self.steps_per_epoch
+        batches = epoch_batches(
+            self.data, epoch=epoch, skip=done * training.gradient_accumulation, batch_size=training.batch_size,
+            seed=training.seed, workers=0 if self.data.in_memory else self.recipe.data.workers,
+            process=self.accelerator.process_index, processes=self.accelerator.num_processes,
+        )  # fmt: skip
+        self.model.train()
+        for group in _groups(batches, training.gradient_accumulation):
+            began = time.perf_counter()
+            terms = self._step(group)
+            self.memory.step += 1
+            self._report(terms, group, epoch, time.perf_counter() - began)
+            ended = self.memory.step % self.steps_per_epoch == 0
+            if ended:
+                self._end_of_epoch(epoch + 1)
+            every = training.save_every
+            if ended or self.interrupted or (every and self.memory.step % every == 0):
+                self._save()
+            if self.interrupted:
+                self.console.say(f"stopped at step {self.memory.step} of {self.steps}; go on with --resume")
+                return
+
+    def _step(self, group: list[Batch]) -> dict[str, float]:
+        """One step of the optimiser over one or several batches."""
+        training = self.recipe.training
+        factor = learning_rate_factor(self.memory.step, self.steps, training.warmup_steps, training.schedule)
+        for settings in self.optimizer.param_groups:
+            settings["lr"] = settings["initial_lr"] * factor
+        torch.manual_seed(noise.key_of(training.seed, "torch", self.memory.step))  # for dropout inside a backbone
+        parts: dict[str, torch.Tensor] = {}
+        for index, batch in enumerate(group):
+            batch = batch.to(self.accelerator.device)
+            last = index == len(group) - 1
+            key = self.memory.step * training.gradient_accumulation + index
+            with (
+                noise.use(noise.Noise(training.seed, key, batch.image_ids)),
+                contextlib.nullcontext() if last else self.accelerator.no_sync(self.model),
+            ):
+                terms = self.model(batch)
+                self.accelerator.backward(terms.total / len(group))
+            for name, value in {"loss": terms.total.detach(), **terms.parts}.items():
+                parts[name] = parts.get(name, 0) + value / len(group)
+        if training.clip_norm:
+            parts["gradient_norm"] = self.accelerator.clip_grad_norm_(self.model.parameters(), training.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        numbers = {name: float(value) for name, value in parts.items()}
+        if not math.isfinite(numbers["loss"]):
+            raise TrainingError(
+                f"The loss is {numbers['loss']} at step {self.memory.step + 1}: training has diverged; lower "
+                f"training.learning_rate (now {training.learning_rate}) or training.clip_norm. {self.folder / 'last'} "
+                "is the last good checkpoint."
+            )
+        return numbers
+
+    def _report(self, numbers: dict[str, float], group: list[Batch], epoch: int, seconds: float) -> None:
+        captions = sum(int(batch.is_caption.sum()) for batch in group) * self.accelerator.num_processes
+        speed = captions / seconds
+        self.console.step(self.memory.step, epoch + 1, numbers["loss"], speed)
+        if self.memory.step % self.recipe.training.log_every == 0:
+            rate = self.optimizer.param_groups[0]["lr"]
+            self._log({"step": self.memory.step, "epoch": epoch + 1, "learning_rate": rate, **numbers})
+            tracked = {f"train/{name}": value for name, value in numbers.items()}
+            tracked |= {"train/learning_rate": rate, "speed/captions_per_second": speed}
+            self.accelerator.log(tracked, step=self.memory.step)
+
+    # ---- validation
+
+    def _end_of_epoch(self, epoch: int) -> None:
+        """Validate, keep the best weights, and see whether it is time to stop."""
+        training = self.recipe.training
+        is_last = epoch == training.epochs
+        if self.validation_data is None:
+            if is_last:
+                self._save_best()
+            return
+        if epoch % training.validate_every and not is_last:
+            return
+        numbers, captions = self._validate()
+        is_best = self.memory.best is None or numbers[SELECTION] > self.memory.best
+        if is_best:
+            self.memory.best, self.memory.best_epoch, self.memory.stale = numbers[SELECTION], epoch, 0
+        else:
+            self.memory.stale += 1
+            self.memory.stopped = training.patience is not None and self.memory.stale >= training.patience
+        warnings = health.warnings(captions)
+        self._log({"step": self.memory.step, "epoch": epoch, "validation": numbers, "warnings": warnings})
+        self.accelerator.log({f"validation/{name}": value for name, value in numbers.items()}, step=self.memory.step)
+        self.console.validation(epoch, training.epochs, numbers, is_best)
+        for record in self.validation_records[: training.samples]:
+            self.console.say(f"  {record.path.name}: {captions[record.image_id].text}")
+        for warning in warnings:
+            self.console.say(f"  warning: {warning}")
+        if self.memory.stopped:
+            self.console.say(f"no better {SELECTION} for {training.patience} validations: stopping")
+        if is_best:
+            self._save_best()
+
+    @torch.no_grad()
+    def _validate(self) -> tuple[dict[str, float], dict[str, Caption]]:
+        """Loss and scores on the validation split, and the captions."""
+        assert self.validation_data is not None
+        self.raw_model.eval()
+        captions: dict[str, Caption] = {}
+        losses: list[float] = []
+        size = self.recipe.training.batch_size
+        settings = self.captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
+        for first in range(0, len(self.validation_data), size):
+            places = range(first, min(first + size, len(self.validation_data)))
+            batch = collate([self.validation_data[0, place] for place in places]).to(self.accelerator.device)
+            features = self.captioner.encode(batch.images)
+            terms = self.raw_model.objective(batch, features, self.raw_model.decoder)
+            losses.append(float(terms.parts.get("words", terms.total)) * len(places))
+            found = self.captioner.caption_features(features, settings)
+            captions |= {image: best for image, (best, *_) in zip(batch.image_ids, found, strict=True)}
+        self.raw_model.train()
+        report = score(
+            {image: caption.text for image, caption in captions.items()},
+            {record.image_id: list(record.captions) for record in self.validation_records},
+            metrics=["bleu", "cider"],
+        )
+        numbers = {"loss": sum(losses) / len(self.validation_data)}
+        numbers |= {name: report.scores[name] or 0.0 for name in ("bleu_4", SELECTION)}
+        return numbers, captions
+
+    # ---- what is kept
+
+    def _save(self) -> None:
+        """`last/`: the weights and everything that is needed to go on."""
+        self.accelerator.wait_for_everyone()
+        if not self.accelerator.is_main_process:
+            return
+        self.log.flush()
+        os.fsync(self.log.fileno())
+        self.memory.log_bytes = self.log.tell()
+        scaler = self.accelerator.scaler
+        self.memory.scaler = scaler.state_dict() if scaler is not None else {}
+
+        def fill(folder: Path) -> None:
+            self.captioner.save_pretrained(folder)
+            save_state(
+                folder / "training", self.optimizer, self.raw_model.objective.state_dict(),
+                {"memory": asdict(self.memory), "data": self._data_fingerprint()},
+            )  # fmt: skip
+
+        write_folder(self.folder / "last", fill)
+
+    def _save_best(self) -> None:
+        if self.accelerator.is_main_process:
+            write_folder(self.folder / "best", self.captioner.save_pretrained)
+
+    def _restore(self) -> None:
+        """Go back to where `last/` was written."""
+        last = self.folder / "last"
+        kept = Captioner.from_pretrained(last, device="cpu")
+        extra, numbers = load_state(last / "training", self.optimizer)
+        if numbers["data"] != self._data_fingerprint():
+            raise DataError(
+                f"The images or captions of {self.recipe.data.path} have changed since the run in {self.folder} began; "
+                "restore them, or begin anew with another --out."
+            )
+        self.raw_model.encoder.load_state_dict(kept.encoder.state_dict())
+        self.raw_model.decoder.load_state_dict(kept.decoder.state_dict())
+        self.raw_model.objective.load_state_dict(extra)
+        self.memory = Memory(**numbers["memory"])
+        if self.accelerator.scaler is not None and self.memory.scaler:
+            self.accelerator.scaler.load_state_dict(self.memory.scaler)
+
+    def _data_fingerprint(self) -> str:
+        return f"{noise.key_of(self.captioner.vocabulary.fingerprint, *self.data.contents()):016x}"
+
+    @contextlib.contextmanager
+    def _log_file(self) -> Iterator[Any]:
+        """log.jsonl, cut back to what the checkpoint knew of it."""
+        path = self.folder / "log.jsonl"
+        if not self.accelerator.is_main_process:
+            path = Path(os.devnull)
+        elif path.exists():
+            os.truncate(path, min(self.memory.log_bytes, path.stat().st_size))
+        with path.open("ab") as stream:
+            yield stream
+
+    def _log(self, line: dict[str, Any]) -> None:
+        self.log.write(json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
+
+    @contextlib.contextmanager
+    def _interrupts(self) -> Iterator[None]:
+        """The first Ctrl-C or SIGTERM ends the run after its step, with everything saved; the second kills it."""
+
+        def ask(number: int, frame: object) -> None:
+            if self.interrupted:
+                signal.default_int_handler(number, None)
+            self.interrupted = True
+            self.console.say("finishing this step, then saving; press Ctrl-C again to stop at once")
+
+        before = {}
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = signal.signal(number, ask)
+        except ValueError:  # not the main thread: somebody else handles signals
+            before = {}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _groups(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
+    """So many batches at a time; the last group of an epoch may be smaller."""
+    group: list[Batch] = []
+    for batch in batches:
+        group.append(batch)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys as dotted ones."""
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

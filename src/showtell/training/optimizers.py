@@ -1,0 +1,53 @@
+"""Optimisers of torch by name, with a group of weights for each learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from showtell.training.recipe import OptimizerConfig, Recipe
+
+# name: (torch's class, its arguments from our settings)
+OPTIMIZERS: dict[str, tuple[Callable[..., Optimizer], Callable[[OptimizerConfig], dict[str, Any]]]] = {
+    "adam": (
+        torch.optim.Adam,
+        lambda c: {"betas": c.betas, "eps": c.epsilon, "weight_decay": c.weight_decay},
+    ),
+    "adamw": (
+        torch.optim.AdamW,
+        lambda c: {"betas": c.betas, "eps": c.epsilon, "weight_decay": c.weight_decay},
+    ),
+    "sgd": (torch.optim.SGD, lambda c: {"momentum": c.momentum, "weight_decay": c.weight_decay}),
+    "rmsprop": (
+        torch.optim.RMSprop,
+        lambda c: {"momentum": c.momentum, "eps": c.epsilon, "weight_decay": c.weight_decay},
+    ),
+}
+
+
+def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
+    """The optimiser of a recipe.
+
+    Args:
+        model: with `encoder`, whose weights have the encoder's learning rate where the recipe gives one.
+        recipe: its training.optimizer, training.learning_rate and encoder.learning_rate.
+    """
+    settings = recipe.training.optimizer
+    make, arguments = OPTIMIZERS[settings.name]
+    rate = recipe.training.learning_rate
+    groups: list[dict[str, Any]] = [
+        {
+            "params": [p for n, p in model.named_parameters() if p.requires_grad and not n.startswith("encoder.")],
+            "lr": rate,
+        }
+    ]
+    encoder = [p for n, p in model.named_parameters() if p.requires_grad and n.startswith("encoder.")]
+    if encoder:
+        groups.append({"params": encoder, "lr": recipe.encoder.learning_rate or rate})
+    for group in groups:
+        group["initial_lr"] = group["lr"]
+    return make(groups, **arguments(settings))

@@ -1,0 +1,68 @@
+"""What a run remembers between steps, as safetensors and JSON in `last/training/`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch.optim import Optimizer
+
+from showtell.errors import CheckpointError
+from showtell.files import read_json, write_bytes, write_json
+
+TENSORS, NUMBERS = "optimizer.safetensors", "state.json"
+
+
+def save_state(folder: Path, optimizer: Optimizer, extra: dict[str, torch.Tensor], numbers: dict[str, Any]) -> None:
+    """Write optimiser tensors, further tensors and numbers.
+
+    Args:
+        folder: made if it is not there.
+        optimizer: its state is named state.<parameter>.<name>.
+        extra: tensors that are not in the checkpoint, such as the objective's own weights.
+        numbers: anything that JSON can hold.
+    """
+    state = optimizer.state_dict()
+    tensors = {f"extra.{name}": tensor for name, tensor in extra.items()}
+    plain: dict[str, dict[str, Any]] = {}
+    for parameter, entries in state["state"].items():
+        for name, value in entries.items():
+            if isinstance(value, torch.Tensor):
+                tensors[f"state.{parameter}.{name}"] = value
+            else:
+                plain.setdefault(str(parameter), {})[name] = value
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_bytes(folder / TENSORS, save(on_cpu))
+    groups = {"param_groups": state["param_groups"], "plain": plain}
+    write_json(folder / NUMBERS, {"optimizer": groups, **numbers}, indent=1)
+
+
+def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Read what `save_state` wrote, and put the optimiser back where it was.
+
+    Returns:
+        The further tensors, and the numbers.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+    numbers = read_json(folder / NUMBERS)
+    try:
+        tensors = load_file(folder / TENSORS)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"The training state is damaged: {folder / TENSORS} cannot be read ({error}).") from error
+    groups = numbers.pop("optimizer")
+    entries: dict[int, dict[str, Any]] = {int(key): dict(value) for key, value in groups["plain"].items()}
+    extra = {}
+    for name, tensor in tensors.items():
+        kind, rest = name.split(".", 1)
+        if kind == "extra":
+            extra[rest] = tensor
+        else:
+            parameter, entry = rest.split(".", 1)
+            entries.setdefault(int(parameter), {})[entry] = tensor
+    optimizer.load_state_dict({"state": entries, "param_groups": groups["param_groups"]})
+    return extra, numbers
