@@ -217,6 +217,7 @@ TABLE: list[tuple[str, Scene, list[str]]] = [
         "+ count: three shapes", "+ shape: star", "+ colour: yellow star"]),
     ("two shapes including a yellow star", GROUP, [
         "- count: two shapes", "+ shape: star", "+ colour: yellow star"]),
+    ("three shapes", GROUP, ["+ count: three shapes"]),
     # openings say nothing
     ("a picture of a red circle", PAIR, ["+ shape: circle", "+ colour: red circle"]),
     ("there is a red circle", PAIR, ["+ shape: circle", "+ colour: red circle"]),
@@ -260,7 +261,7 @@ OUTSIDE = [
     "a red circle on a red background",
     "a red circle between a blue square",
     "a blue square with a red circle to its",
-    "three shapes",
+    "three shapes including",
     "circle circle circle",
     "a red circle with",
     "a picture of",
