@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from showtell.cli.caption import caption
+from showtell.cli.data_check import check
 from showtell.cli.train import train
 
 app = typer.Typer(
@@ -16,6 +17,8 @@ app = typer.Typer(
 )
 data = typer.Typer(no_args_is_help=True)
 app.add_typer(data, name="data", help="Draw, check and look at datasets.")
+
+data.command("check")(check)
 
 app.command("train")(train)
 app.command("caption")(caption)

@@ -18,9 +18,7 @@ from PIL import ExifTags, Image
 from showtell.errors import ImageError
 
 # What a folder is searched for. A file that is named outright is opened whatever its suffix.
-IMAGE_SUFFIXES = frozenset(
-    (".avif", ".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
-)
+IMAGE_SUFFIXES = frozenset((".avif", ".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"))
 
 # EXIF orientation: what puts the image upright (EXIF 2.32, table 4.6.4.A, tag 274)
 _UPRIGHT = {
@@ -48,15 +46,23 @@ def open_photo(path: Path) -> Image.Image:
     Raises:
         ImageError: the file is missing, a folder, empty, damaged, too large to be safe, or no image.
     """
+    return decode_photo(read_photo(path), str(path))
+
+
+def read_photo(path: Path) -> bytes:
+    """The bytes of an image file, undecoded.
+
+    Raises:
+        ImageError: the file is missing, a folder, or cannot be read.
+    """
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise ImageError(f"There is no file {path}.") from error
     except IsADirectoryError as error:
         raise ImageError(f"{path} is a folder, not an image.") from error
     except OSError as error:
         raise ImageError(f"Cannot read {path}: {error.strerror or error}.") from error
-    return decode_photo(content, str(path))
 
 
 def decode_photo(content: bytes, name: str) -> Image.Image:
@@ -193,7 +199,4 @@ def _natural(path: Path) -> tuple[list[list[tuple[int, str]]], str]:
 
 
 def _pieces(name: str) -> list[tuple[int, str]]:
-    return [
-        (int(piece), "") if piece.isdecimal() else (-1, piece)
-        for piece in re.split(r"([0-9]+)", name.casefold())
-    ]
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"([0-9]+)", name.casefold())]

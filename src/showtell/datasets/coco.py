@@ -1,0 +1,354 @@
+"""COCO captions: `captions_*.json` with the images they list, and object boxes from `instances_*.json`.
+
+Format: https://cocodataset.org/#format-data, as released for 2014 and 2017. Scenes are written in it too, with
+one key more: `grounding`, which says which words of a caption name which boxes.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from showtell.datasets.findings import Findings, counted
+from showtell.datasets.image_files import ImageFiles
+from showtell.datasets.records import Box, CaptionDataset, Grounding, Record
+from showtell.datasets.splits import draw_splits, drawn_warning, split_name, split_of_file, split_rank
+from showtell.errors import DataError, summarise
+from showtell.files import read_json
+
+EXAMPLE = (
+    'annotations/captions_train.json with {"images": [{"id": 1, "file_name": "dog.jpg"}], '
+    '"annotations": [{"id": 1, "image_id": 1, "caption": "A dog runs."}]} beside a folder images/'
+)
+
+_REMEDY = "files called captions_train.json, captions_val.json and captions_test.json would choose them"
+
+_CAPTIONS = re.compile(r"captions_(?P<split>.+?)(?P<year>20\d\d)?")
+_KEYS = (rb'"images"\s*:\s*\[', rb'"annotations"\s*:\s*\[', rb'"caption"\s*:')
+_MOST_FILES = 50  # a folder with more JSON files than this holds one per image, not datasets
+
+# The outlines of objects are nine tenths of an instances file and nothing here needs them: as bytes they are
+# cut out in a second or two, parsed they would take gigabytes.
+_OUTLINE = re.compile(rb'"segmentation"\s*:\s*\[[\[\]\d\s.,eE+-]*\]')
+
+
+def recognises(path: Path) -> bool:
+    """Whether this is a COCO captions file, or a folder that has some, in `annotations/` or itself."""
+    return bool(_caption_files(path))
+
+
+def read(path: Path) -> CaptionDataset:
+    """Read every captions file of a folder, or one captions file.
+
+    The split is what stands in `captions_<split><year>.json`. Images are looked for in `<split><year>/`,
+    `<split>/`, the same two in `images/`, then `images/` and the folder itself.
+    """
+    findings = Findings(path)
+    records: list[Record] = []
+    for file in _of_one_year(_caption_files(path), findings):
+        try:
+            records.extend(_read_captions(file, findings))
+        except DataError as error:
+            findings.problems.append(str(error))
+    _examine_boxes(records, findings)
+    return CaptionDataset(path, "coco", tuple(records), tuple(findings.problems), tuple(findings.warnings))
+
+
+# --- which files ---
+
+
+def _caption_files(path: Path) -> list[Path]:
+    """The captions files of a dataset: by the name that COCO gives them, else by what is in them."""
+    if path.is_file():
+        named = path.suffix.lower() == ".json" and _CAPTIONS.fullmatch(path.stem)
+        return [path] if named or _holds_captions(path) else []
+    files = [file for folder in (path / "annotations", path) for file in sorted(folder.glob("*.json"))]
+    found = [file for file in files if _CAPTIONS.fullmatch(file.stem)]
+    if not found and len(files) <= _MOST_FILES:
+        found = [file for file in files if _holds_captions(file)]
+    return sorted(found, key=lambda file: split_rank(_split_of(file) or ""))
+
+
+def _split_of(file: Path) -> str | None:
+    match = _CAPTIONS.fullmatch(file.stem)
+    return split_name(match["split"]) if match else split_of_file(file.stem)
+
+
+def _holds_captions(file: Path) -> bool:
+    """Whether the keys of a COCO captions file stand in it. A file of 100 MB is searched, not parsed."""
+    try:
+        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content[:1] == b"{" and all(re.search(key, content) for key in _KEYS)
+    except (OSError, ValueError):  # ValueError: an empty file cannot be mapped
+        return False
+
+
+def _of_one_year(files: list[Path], findings: Findings) -> list[Path]:
+    """The files of one release: those of 2014 and 2017 caption the same photos in other splits."""
+    years: dict[str, list[Path]] = {}
+    for file in files:
+        match = _CAPTIONS.fullmatch(file.stem)
+        years.setdefault((match and match["year"]) or "", []).append(file)
+    dated = sorted(filter(None, years))
+    if len(dated) < 2:
+        return files
+    names = ", ".join(findings.shown(file) for year in dated for file in years[year])
+    findings.problems.append(
+        f"{findings.root} holds the captions of several years, which share photos across splits ({names}); "
+        "name one of the files, or move the others out."
+    )
+    return years.get("", []) + years[dated[0]]
+
+
+# --- one captions file ---
+
+
+@dataclass
+class _Captions:
+    """What a captions file says of one image."""
+
+    entry: dict[str, Any]
+    texts: list[str] = field(default_factory=list)
+    groundings: list[object] = field(default_factory=list)  # of each text, unchecked; None where it has none
+
+
+def _read_captions(file: Path, findings: Findings) -> Iterator[Record]:
+    content = _sections(file, read_json(file), ("images", "annotations"))
+    images = _read_images(file, content["images"], findings)
+    _read_annotations(file, content["annotations"], images, findings)
+
+    split = _split_of(file)
+    drawn = {} if split else _draw(file, images, findings)
+    boxes = _read_boxes(file.with_name(file.name.replace("captions", "instances")), findings)
+    has_groundings = any(grounding is not None for image in images.values() for grounding in image.groundings)
+    wrong: list[str] = []
+    files = ImageFiles(_image_folders(file))
+    for image_id, image in images.items():
+        own_boxes = None if boxes is None else tuple(boxes.get(image_id, ()))
+        yield Record(
+            image_id,
+            files.find(_file_names(image.entry)),
+            split or drawn[image_id],
+            tuple(image.texts),
+            own_boxes,
+            _groundings(image_id, image, own_boxes or (), wrong) if has_groundings else None,
+        )
+    shown = findings.shown(file)
+    if wrong:
+        findings.warnings.append(
+            f'{shown} has {counted(len(wrong), "caption")} whose "grounding" names words or boxes that do not '
+            f"exist, left out: of image {summarise(wrong)}."
+        )
+    files.report_guesses(findings, shown)
+
+
+def _sections(file: Path, content: Any, names: Iterable[str]) -> dict[str, list[Any]]:
+    """The named lists of a COCO file.
+
+    Raises:
+        DataError: the file is no JSON object, or one of the lists is not there.
+    """
+    found = content if isinstance(content, dict) else {}
+    missing = [name for name in names if not isinstance(found.get(name), list)]
+    if missing:
+        raise DataError(
+            f"{file} is not a COCO file: it should be an object with the lists {' and '.join(names)}, "
+            f"and has no {' and no '.join(missing)}."
+        )
+    return found
+
+
+def _read_images(file: Path, entries: list[Any], findings: Findings) -> dict[str, _Captions]:
+    images: dict[str, _Captions] = {}
+    unusable, twice, ambiguous = [], [], []
+    for place, entry in enumerate(entries):
+        image_id = _id_of(entry, "id")
+        if image_id is None or not any(isinstance(entry.get(k), str) for k in ("file_name", "coco_url")):
+            unusable.append(place + 1)
+        elif image_id not in images:
+            images[image_id] = _Captions(entry)
+        elif entry.get("file_name") == images[image_id].entry.get("file_name"):
+            twice.append(image_id)
+        else:
+            ambiguous.append(image_id)
+    shown = findings.shown(file)
+    if unusable:
+        findings.problems.append(
+            f'{shown} has {counted(len(unusable), "entry", "entries")} of "images" without an "id" or a '
+            f'"file_name": number {summarise(unusable)}.'
+        )
+    if twice:
+        findings.warnings.append(
+            f"{counted(len(twice), 'image is', 'images are')} listed twice in {shown}: {summarise(twice)}; "
+            "the captions were joined."
+        )
+    if ambiguous:
+        findings.problems.append(
+            f"{counted(len(ambiguous), 'id stands', 'ids stand')} for different images in {shown}: "
+            f"{summarise(ambiguous)}; give every image an id of its own."
+        )
+    return images
+
+
+def _read_annotations(file: Path, entries: list[Any], images: dict[str, _Captions], findings: Findings) -> None:
+    unusable, unlisted, empty = [], [], []
+    for place, entry in enumerate(entries):
+        image_id = _id_of(entry, "image_id")
+        text = entry.get("caption") if image_id is not None else None
+        if image_id is None or not isinstance(text, str):
+            unusable.append(place + 1)
+        elif image_id not in images:
+            unlisted.append(image_id)
+        elif not text.strip():
+            empty.append(image_id)
+        else:
+            images[image_id].texts.append(text)
+            images[image_id].groundings.append(entry.get("grounding"))
+    shown = findings.shown(file)
+    if unusable:
+        findings.problems.append(
+            f'{shown} has {counted(len(unusable), "entry", "entries")} of "annotations" without an "image_id" '
+            f'or a text as "caption": number {summarise(unusable)}.'
+        )
+    if unlisted:
+        findings.problems.append(
+            f"{shown} has {counted(len(unlisted), 'caption')} of images that it does not list: "
+            f"{summarise(dict.fromkeys(unlisted))}; list the images or take the captions out."
+        )
+    if empty:
+        findings.warnings.append(
+            f"{shown} has {counted(len(empty), 'empty caption')}, left out: of image {summarise(empty)}."
+        )
+
+
+def _id_of(entry: Any, key: str) -> str | None:
+    """An id as text; None where there is none. COCO's are integers, other people's may be texts."""
+    value = entry.get(key) if isinstance(entry, dict) else None
+    if type(value) is int:  # True is an int to isinstance
+        return str(value)
+    return value if isinstance(value, str) and value else None
+
+
+def _draw(file: Path, images: dict[str, _Captions], findings: Findings) -> dict[str, str]:
+    names = {image_id: next(_file_names(image.entry)) for image_id, image in images.items()}
+    drawn = draw_splits(names.values())
+    splits = {image_id: drawn[name] for image_id, name in names.items()}
+    findings.warnings.append(drawn_warning(findings.shown(file), splits.values(), _REMEDY))
+    return splits
+
+
+# --- images ---
+
+
+def _image_folders(file: Path) -> list[Path]:
+    """Where the images of a captions file may lie, the likeliest first."""
+    root = file.parent.parent if file.parent.name == "annotations" else file.parent
+    with_year = file.stem.removeprefix("captions_")  # train2014
+    names = dict.fromkeys(filter(None, (with_year, _split_of(file))))
+    own = [folder / name for folder in (root, root / "images") for name in names]
+    return list(dict.fromkeys([*own, root / "images", root, file.parent]))
+
+
+def _file_names(entry: dict[str, Any]) -> Iterator[str]:
+    """The names that an image may go by. 2014's carry their split, 2017's are the number alone."""
+    name = entry.get("file_name")
+    if isinstance(name, str):
+        yield name.replace("\\", "/")
+    address = entry.get("coco_url")
+    if isinstance(address, str):
+        yield "/".join(address.split("/")[-2:])
+        yield address.rpartition("/")[2]
+    if isinstance(name, str) and re.fullmatch(r"COCO_[a-z]+20\d\d_\d{12}\.jpg", name):
+        yield name.rpartition("_")[2]
+
+
+# --- boxes ---
+
+
+def _read_boxes(file: Path, findings: Findings) -> dict[str, list[Box]] | None:
+    """The boxes of each image by its id; None where there is no instances file, or none that can be read."""
+    if "instances" not in file.name or not file.is_file():
+        return None
+    try:
+        content = _sections(file, _without_outlines(file), ("annotations", "categories"))
+    except DataError as error:
+        findings.warnings.append(f"No boxes were read: {error}")
+        return None
+    categories = {
+        entry["id"]: str(entry.get("name", entry["id"]))
+        for entry in content["categories"]
+        if isinstance(entry, dict) and isinstance(entry.get("id"), int)
+    }
+    boxes: dict[str, list[Box]] = {}
+    unusable = []
+    for place, entry in enumerate(content["annotations"]):
+        image_id = _id_of(entry, "image_id")
+        try:
+            x, y, width, height = map(float, entry["bbox"])
+            box = Box(entry["id"], x, y, width, height, categories[entry["category_id"]])
+        except (KeyError, TypeError, ValueError):
+            image_id = None
+        if image_id is None:
+            unusable.append(place + 1)
+        else:
+            boxes.setdefault(image_id, []).append(box)
+    if unusable:
+        findings.warnings.append(
+            f"{findings.shown(file)} has {counted(len(unusable), 'entry', 'entries')} of "
+            '"annotations" without an "id", an "image_id", a "bbox" of four numbers or a listed category, '
+            f"left out: number {summarise(unusable)}."
+        )
+    return boxes
+
+
+def _without_outlines(file: Path) -> Any:
+    try:
+        return json.loads(_OUTLINE.sub(b'"segmentation":null', file.read_bytes()))
+    except (OSError, ValueError):
+        return read_json(file)  # says what is wrong, and where in the whole file
+
+
+def _examine_boxes(records: list[Record], findings: Findings) -> None:
+    uses = Counter(box.id for record in records for box in record.boxes or ())
+    twice = [number for number, count in uses.items() if count > 1]
+    if twice:
+        findings.warnings.append(
+            f"{counted(len(twice), 'id stands', 'ids stand')} for more than one box: {summarise(twice)}."
+        )
+
+
+# --- groundings ---
+
+
+def _groundings(
+    image_id: str, image: _Captions, boxes: Iterable[Box], wrong: list[str]
+) -> tuple[tuple[Grounding, ...], ...]:
+    """The groundings of each caption, none for one whose groundings do not fit; its image goes to `wrong`."""
+    known = {box.id for box in boxes}
+    read = []
+    for text, written in zip(image.texts, image.groundings, strict=True):
+        try:
+            read.append(_grounding_of_caption(written or [], len(text.split()), known))
+        except (KeyError, TypeError, ValueError):
+            wrong.append(image_id)
+            read.append(())
+    return tuple(read)
+
+
+def _grounding_of_caption(written: Any, words: int, known: set[int]) -> tuple[Grounding, ...]:
+    """The groundings of a caption of so many words.
+
+    Raises:
+        KeyError, TypeError, ValueError: they do not fit the caption or the boxes.
+    """
+    groundings = tuple(Grounding(g["first"], g["end"], tuple(g["boxes"])) for g in written)
+    for grounding in groundings:
+        if not (0 <= grounding.first < grounding.end <= words and known.issuperset(grounding.boxes)):
+            raise ValueError(f"{grounding} does not fit {words} words")
+    return groundings

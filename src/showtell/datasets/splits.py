@@ -1,0 +1,76 @@
+"""Splits: what they are called, which one a file's name says, and how they are drawn where nobody said."""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+_KNOWN = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+_SAY_NOTHING = {"", "annotations", "caption", "captions", "data", "dataset", "set", "split"}
+
+TRAIN_BELOW, VAL_BELOW = 0.8, 0.9  # of a number in [0, 1) drawn for each image; the rest is test
+_KEY = b"showtell splits"  # the seed; another one would move every image
+
+
+def split_name(written: str) -> str:
+    """The name of a split as everything here spells it: train, val, test; any other as written.
+
+    >>> split_name("Validation"), split_name("test_compositional")
+    ('val', 'test_compositional')
+    """
+    return _KNOWN.get(written.strip().lower(), written.strip())
+
+
+def split_rank(name: str) -> tuple[int, str]:
+    """Sort key of splits: train, val, test, then the others by name."""
+    usual = ("train", "val", "test")
+    return (usual.index(name) if name in usual else len(usual), name)
+
+
+def split_of_file(stem: str) -> str | None:
+    """The split that a file is for, where its name says that and nothing else; otherwise None.
+
+    >>> split_of_file("captions-train2014"), split_of_file("train"), split_of_file("train_stations")
+    ('train', 'train', None)
+    """
+    words = set(re.split(r"[^a-z]+", stem.lower())) - _SAY_NOTHING
+    return _KNOWN.get(words.pop()) if len(words) == 1 else None
+
+
+def draw_splits(names: Iterable[str]) -> dict[str, str]:
+    """Draw a split for each image: about 80% train, 10% val and 10% test, by a hash of its name.
+
+    The same name always draws the same number, so that an image stays in its split when others are added.
+    Of three images or more each split gets one at least; for this the borders move as little as they must,
+    which only happens in small sets. Fewer than three are all for training.
+    """
+    numbered = sorted((_number(name), name) for name in set(names))
+    count = len(numbered)
+    train_end, val_end = count, count
+    if count >= 3:
+        train_end = min(max(bisect.bisect_left(numbered, (TRAIN_BELOW, "")), 1), count - 2)
+        val_end = min(max(bisect.bisect_left(numbered, (VAL_BELOW, "")), train_end + 1), count - 1)
+    return {
+        name: "train" if place < train_end else "val" if place < val_end else "test"
+        for place, (_, name) in enumerate(numbered)
+    }
+
+
+def drawn_warning(shown: str, splits: Iterable[str], remedy: str) -> str:
+    """The sentence about the splits that the images of a file were drawn into, and how to choose them."""
+    images = Counter(splits)
+    numbers = ", ".join(f"{images[name]:,} {name}" for name in ("train", "val", "test"))
+    return f"{shown} says nothing of splits, so they were drawn by the images' names: {numbers}; {remedy}."
+
+
+def _number(name: str) -> float:
+    """A number in [0, 1) that depends on nothing but the name."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6, key=_KEY).digest()
+    return int.from_bytes(digest) / 2**48
