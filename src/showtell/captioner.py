@@ -189,6 +189,8 @@ class Captioner:
         for image in rows:
             captions = []
             for ids, length, logprobs, logprob, finished in zip(*image, strict=True):
+                if logprob == float("-inf"):  # a vocabulary with fewer captions than beams
+                    continue
                 said = length - 1 if finished else length
                 words = [self.vocabulary.words[index] for index in ids[:said]]
                 captions.append(

@@ -25,7 +25,7 @@ def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: Recor
     if record is None:
         return record
     if isinstance(record, Tensor):
-        return function(record, *others)
+        return function(record, *others)  # type: ignore[return-value]
     if isinstance(record, tuple):
         matching: Any = zip(record, *others, strict=True)
         return tuple(map_tensors(first, function, *rest) for first, *rest in matching)  # type: ignore[return-value]

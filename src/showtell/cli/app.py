@@ -6,6 +6,7 @@ import typer
 
 from showtell.cli.caption import caption
 from showtell.cli.data_check import check
+from showtell.cli.quickstart import quickstart
 from showtell.cli.train import train
 
 app = typer.Typer(
@@ -20,5 +21,6 @@ app.add_typer(data, name="data", help="Draw, check and look at datasets.")
 
 data.command("check")(check)
 
+app.command("quickstart")(quickstart)
 app.command("train")(train)
 app.command("caption")(caption)

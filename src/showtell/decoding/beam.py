@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from showtell.decoding.rollout import Captions, collect, sayable
+from showtell.decoding.rollout import Captions, collect, next_words
 from showtell.models.contract import Decoder, spread, take_rows
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
@@ -17,7 +17,8 @@ def beam(decoder: Decoder, features: Features, max_length: int, num_beams: int) 
 
     At each step the beam holds the best `num_beams` of all hypotheses, finished ones included: a finished hypothesis
     keeps its score and its place until better ones push it out, and the search ends when all have finished. With as
-    many beams as there are captions this is exhaustive search; with one it is `greedy`.
+    many beams as there are captions this is exhaustive search; with one it is `greedy`. Where there are fewer captions
+    than beams, the rows that are left over have log-probability -inf.
 
     Args:
         decoder: any decoder.
@@ -33,20 +34,19 @@ def beam(decoder: Decoder, features: Features, max_length: int, num_beams: int) 
     is_finished = features.is_region.new_zeros((images, num_beams), dtype=torch.bool)
     words: list[Tensor] = []
     gains: list[Tensor] = []
-    lived: list[Tensor] = []
+    is_word: list[Tensor] = []
     parents: list[Tensor] = []
     attention: list[Tensor | None] = []
-    for _ in range(max_length + 1):  # one more for end
+    for step in range(max_length + 1):  # one more for end
         output, state = decoder.step(last, state)
-        logprobs = sayable(decoder.readout(output))  # (B, K, V)
-        logprobs = logprobs.masked_fill(is_finished.unsqueeze(-1), float("-inf"))
-        logprobs[..., Vocabulary.pad].masked_fill_(is_finished, 0.0)  # a finished row goes on as it is
+        logprobs = next_words(decoder.readout(output), is_finished, at_limit=step == max_length)  # (B, K, V)
         total, best = (total.unsqueeze(-1) + logprobs).flatten(1).topk(num_beams)
         size = logprobs.shape[-1]
-        parent, last = best // size, best % size
+        nothing = total.isneginf()  # there are fewer hypotheses than beams
+        parent, last = best // size, (best % size).masked_fill(nothing, Vocabulary.pad)
         words.append(last)
-        gains.append(logprobs.flatten(1).gather(1, best))
-        lived.append(~is_finished.gather(1, parent))
+        gains.append(logprobs.flatten(1).gather(1, best).masked_fill(nothing, float("-inf")))
+        is_word.append(last != Vocabulary.pad)
         parents.append(parent)
         attention.append(output.attention)
         is_finished = is_finished.gather(1, parent) | (last == Vocabulary.end)
@@ -59,9 +59,9 @@ def beam(decoder: Decoder, features: Features, max_length: int, num_beams: int) 
     for step in reversed(range(len(words))):
         words[step] = words[step].gather(1, row)
         gains[step] = gains[step].gather(1, row)
-        lived[step] = lived[step].gather(1, row)
+        is_word[step] = is_word[step].gather(1, row)
         row = parents[step].gather(1, row)
         weights = attention[step]
         if weights is not None:  # the words of a step were said by their parents
             attention[step] = weights.gather(1, row.unsqueeze(-1).expand(-1, -1, weights.shape[-1]))
-    return collect(words, gains, lived, is_finished, attention, max_length)
+    return collect(words, gains, is_word, is_finished, attention)

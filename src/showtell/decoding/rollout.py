@@ -57,24 +57,45 @@ def greedy(decoder: Decoder, features: Features, max_length: int) -> Captions:
     last = features.is_region.new_full((images, 1), Vocabulary.begin, dtype=torch.long)
     is_finished = features.is_region.new_zeros((images, 1), dtype=torch.bool)
     words, logprobs, is_word, attention = [], [], [], []
-    for _ in range(max_length + 1):  # one more for end
+    for step in range(max_length + 1):  # one more for end
         output, state = decoder.step(last, state)
-        logprob, choice = sayable(decoder.readout(output)).max(-1)
-        words.append(choice.masked_fill(is_finished, Vocabulary.pad))
-        logprobs.append(logprob.masked_fill(is_finished, 0.0))
-        is_word.append(~is_finished)
+        logprob, choice = next_words(decoder.readout(output), is_finished, at_limit=step == max_length).max(-1)
+        words.append(choice)
+        logprobs.append(logprob)
+        is_word.append(choice != Vocabulary.pad)
         attention.append(output.attention)
         is_finished = is_finished | (choice == Vocabulary.end)
         last = choice
         if bool(is_finished.all()):
             break
-    return collect(words, logprobs, is_word, is_finished, attention, max_length)
+    return collect(words, logprobs, is_word, is_finished, attention)
 
 
-def sayable(logits: Tensor) -> Tensor:
-    """Log-probabilities of the next word, with `pad` and `begin` impossible (and nothing renormalised)."""
+def next_words(logits: Tensor, is_finished: Tensor, at_limit: bool) -> Tensor:
+    """What may come next, with its log-probability; the rest is -inf.
+
+    A finished row says `pad` at no cost, a living one never says `pad` or `begin` (nothing is renormalised). At the
+    limit on the length a living row says `end` where that is its likeliest word; otherwise it is cut off there, which
+    is `pad` at no cost too.
+
+    Args:
+        logits: (B, N, V).
+        is_finished: (B, N) bool.
+        at_limit: whether the row holds as many words as it may.
+
+    Returns:
+        (B, N, V) float32.
+    """
     logprobs = logits.float().log_softmax(-1)
     logprobs[..., [Vocabulary.pad, Vocabulary.begin]] = float("-inf")
+    stays = is_finished
+    if at_limit:
+        ends = logprobs.argmax(-1) == Vocabulary.end
+        stays = stays | ~ends
+        others = torch.arange(logprobs.shape[-1], device=logprobs.device) != Vocabulary.end
+        logprobs = logprobs.masked_fill(others, float("-inf"))
+    logprobs = logprobs.masked_fill(stays.unsqueeze(-1), float("-inf"))
+    logprobs[..., Vocabulary.pad].masked_fill_(stays, 0.0)
     return logprobs
 
 
@@ -84,20 +105,13 @@ def collect(
     is_word: list[Tensor],
     is_finished: Tensor,
     attention: list[Tensor | None],
-    max_length: int,
 ) -> Captions:
-    """Put the steps of a walk together. A last step that was only there to find `end` and did not is dropped."""
-    steps = len(words)
-    said, mask, scores = torch.stack(words, -1), torch.stack(is_word, -1), torch.stack(logprobs, -1)
-    if steps > max_length:  # an unfinished row stops at max_length words
-        late = mask[..., -1] & (said[..., -1] != Vocabulary.end)
-        said[..., -1] = said[..., -1].masked_fill(late, Vocabulary.pad)
-        scores[..., -1] = scores[..., -1].masked_fill(late, 0.0)
-        mask[..., -1] = mask[..., -1] & ~late
+    """Put the steps of a walk, each (B, K, ...), together."""
+    scores = torch.stack(logprobs, -1)
     maps = [weights for weights in attention if weights is not None]
     return Captions(
-        words=said,
-        is_word=mask,
+        words=torch.stack(words, -1),
+        is_word=torch.stack(is_word, -1),
         word_logprobs=scores,
         logprob=scores.sum(-1),
         is_finished=is_finished,

@@ -107,8 +107,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"The recipe {path} is not valid YAML{where}: {getattr(error, 'problem', error)}.") from error
     if not isinstance(content, dict):
         raise RecipeError(f"The recipe {path} is empty or no mapping; it needs the sections {', '.join(_SECTIONS)}.")
-    for override in overrides:
-        _apply(content, override)
+    apply_overrides(content, overrides)
     return make_recipe(content, str(path))
 
 
@@ -185,6 +184,12 @@ def _sentence(section: str, problem: Any, kind: type[Config]) -> str:
         return f"{path}: this key is needed and missing"
     message = problem["msg"][0].lower() + problem["msg"][1:]
     return f"{path}: {message}, got {problem['input']!r}"
+
+
+def apply_overrides(content: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Set each "section.key=value" in the content of a recipe, in place."""
+    for override in overrides:
+        _apply(content, override)
 
 
 def _apply(content: dict[str, Any], override: str) -> None:

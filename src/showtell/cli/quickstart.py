@@ -1,0 +1,39 @@
+"""`showtell quickstart`: the main job on embedded data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def quickstart(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Changes to the recipe, such as training.epochs=3.", metavar="[KEY=VALUE]...", show_default=False
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where everything goes.")] = Path("showtell-quickstart"),
+    images: Annotated[int, typer.Option(help="How many pictures to draw.", min=20)] = 5000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Draw scenes, train a captioner on them, score it and write a page about it."""
+    import json
+
+    from showtell.quickstart import next_steps, run_quickstart
+
+    found = run_quickstart(out, images=images, overrides=overrides or ())
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for example in found["examples"]:
+        typer.echo(f"{example['image']}\t{example['caption']}")
+    typer.echo()
+    columns = ("truth", "truth_statements", "truth_compositional", "bleu_4", "cider")
+    typer.echo(f"{'':24}" + "".join(f"{name.removeprefix('truth_'):>15}" for name in columns))
+    for name, numbers in {"this model": found["scores"], **found["baselines"]}.items():
+        typer.echo(f"{name:24}" + "".join(f"{numbers[column]:15.3f}" for column in columns))
+    typer.echo(f"\n{found['seconds']:.0f} s. The report: {found['report']}\n")
+    typer.echo(next_steps(out))

@@ -1,0 +1,105 @@
+"""The papers' protocol: caption a split, then score the captions against its references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from showtell.captioner import Caption, Captioner
+from showtell.datasets.records import Record
+from showtell.decoding import DecodingConfig
+from showtell.errors import DataError, summarise
+from showtell.images.loading import Squares
+from showtell.scenes import Scene
+from showtell.scores import ScoreReport, score
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The captions of a split and their scores."""
+
+    captions: dict[str, Caption]  # image id: its likeliest caption
+    report: ScoreReport
+
+    def results(self) -> list[dict[str, Any]]:
+        """COCO results: image ids that are numbers are written as numbers."""
+        return [{"image_id": written_id(image), "caption": caption.text} for image, caption in self.captions.items()]
+
+
+def written_id(image_id: str) -> int | str:
+    """An image id as COCO results have it: a number where it is one.
+
+    >>> written_id("42"), written_id("042"), written_id("a.jpg")
+    (42, '042', 'a.jpg')
+    """
+    return int(image_id) if image_id.isascii() and image_id.isdigit() and str(int(image_id)) == image_id else image_id
+
+
+def caption_records(
+    captioner: Captioner,
+    records: Sequence[Record],
+    settings: DecodingConfig | None = None,
+    *,
+    batch_size: int = 64,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, Caption]:
+    """The likeliest caption of each image.
+
+    Raises:
+        ImageError: a file is no image.
+    """
+    squares = Squares([record.path for record in records], captioner.encoder.preprocessing)
+    captions: dict[str, Caption] = {}
+    for first in range(0, len(records), batch_size):
+        places = range(first, min(first + batch_size, len(records)))
+        found = captioner.caption_squares(torch.stack([squares[place] for place in places]), settings)
+        captions |= {records[place].image_id: best for place, (best, *_) in zip(places, found, strict=True)}
+        if progress:
+            progress(len(places))
+    return captions
+
+
+def evaluate(
+    captioner: Captioner,
+    records: Sequence[Record],
+    settings: DecodingConfig | None = None,
+    *,
+    metrics: Iterable[str] | None = None,
+    scenes: dict[str, Scene] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Evaluation:
+    """Caption a split and score it.
+
+    Args:
+        captioner: the model.
+        records: the images of the split, with their captions as references.
+        settings: how to search; None is the checkpoint's own.
+        metrics: names from `SCORES`; None for all that can run.
+        scenes: image id to scene, where the images were drawn.
+        progress: called with the number of images done since the last call.
+
+    Raises:
+        DataError: an image has no reference.
+    """
+    bare = [record.image_id for record in records if not record.captions]
+    if bare:
+        raise DataError(f"{len(bare)} images have no reference caption to be scored against: {summarise(bare)}.")
+    captions = caption_records(captioner, records, settings, progress=progress)
+    texts = {image: caption.text for image, caption in captions.items()}
+    return Evaluation(captions, score_records(texts, records, metrics=metrics, scenes=scenes))
+
+
+def score_records(
+    texts: dict[str, str],
+    records: Sequence[Record],
+    *,
+    metrics: Iterable[str] | None = None,
+    scenes: dict[str, Scene] | None = None,
+) -> ScoreReport:
+    """Score given captions of a split, an image id to a text."""
+    references = {record.image_id: list(record.captions) for record in records}
+    drawn = None if scenes is None else {record.image_id: scenes[record.image_id] for record in records}
+    return score(texts, references, metrics=metrics, scenes=drawn)

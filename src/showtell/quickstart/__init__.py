@@ -1,0 +1,145 @@
+"""The main job on embedded data: draw scenes, train a captioner, score it, and write a page about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from showtell.captioner import Captioner
+from showtell.datasets import open_dataset
+from showtell.datasets.records import Record
+from showtell.evaluation import Evaluation, evaluate, score_records
+from showtell.quickstart.baselines import most_frequent, nearest_neighbour
+from showtell.quickstart.report import Example, Row, write_report
+from showtell.scenes import Scene, read_scenes, write_scenes
+from showtell.scenes.truth import judge
+from showtell.scores import ScoreReport
+from showtell.training import make_recipe, train
+from showtell.training.console import counting
+from showtell.training.recipe import apply_overrides
+
+METRICS = ("bleu", "cider", "truth")
+# The model is only trained once; these are a few test pictures for the screen and for the page.
+ON_SCREEN, ON_PAGE = 5, 24
+
+
+def run_quickstart(
+    out: Path, *, images: int = 5000, overrides: Sequence[str] = (), quiet: bool = False
+) -> dict[str, Any]:
+    """Draw, train, score and report.
+
+    A quickstart that was interrupted goes on where it stopped.
+
+    Args:
+        out: a folder; the pictures go to out/data, the run to out/run, the page to out/report.html.
+        images: how many pictures to draw.
+        overrides: "section.key=value" each, for the recipe.
+        quiet: show nothing.
+
+    Returns:
+        What `showtell quickstart --json` prints.
+    """
+    began = time.perf_counter()
+    data, run, page = out / "data", out / "run", out / "report.html"
+    with counting("drawing scenes", images, quiet) as progress:
+        write_scenes(data, images=images, progress=progress)
+    recipe = yaml.safe_load(resources.files(__package__).joinpath("recipe.yaml").read_text(encoding="utf-8"))
+    apply_overrides(recipe, [f"data.path={data}", *overrides])
+    result = train(make_recipe(recipe), run, resume=True, quiet=quiet)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    checkpoint = run / "best"
+    captioner = Captioner.from_pretrained(checkpoint)
+    dataset, scenes = open_dataset(data), read_scenes(data)
+    assert scenes is not None
+    training, test = dataset.split("train"), dataset.split("test")
+    unseen = dataset.split("test_compositional")
+    with counting("captioning", len(test) + len(unseen), quiet) as progress:
+        on_test = evaluate(captioner, test, metrics=METRICS, scenes=scenes, progress=progress)
+        on_unseen = evaluate(captioner, unseen, metrics=METRICS, scenes=scenes, progress=progress)
+    baselines = _baselines(captioner, training, test, unseen, scenes)
+    scores = _numbers(on_test.report, on_unseen.report)
+    seconds = time.perf_counter() - began
+    write_report(
+        page,
+        rows=[Row("this model", _columns(scores)), *[Row(name, _columns(found)) for name, found in baselines.items()]],
+        examples=_examples(test[:ON_PAGE], on_test, scenes),
+        signatures=on_test.report.signatures,
+        log=run / "log.jsonl",
+        facts={
+            "training": f"{len(training)} pictures, {result.epochs} epochs",
+            "best on validation": f"epoch {result.best_epoch}",
+            "decoding": f"beam of {captioner.decoding.num_beams}",
+            "time": f"{seconds:.0f} s",
+        },
+        next_steps=next_steps(out),
+    )
+    return {
+        "seconds": round(seconds, 1),
+        "scores": scores,
+        "baselines": baselines,
+        "checkpoint": str(checkpoint),
+        "report": str(page),
+        "examples": [
+            {"image": str(record.path), "caption": on_test.captions[record.image_id].text}
+            for record in test[:ON_SCREEN]
+        ],
+    }
+
+
+def _numbers(test: ScoreReport, unseen: ScoreReport) -> dict[str, float | None]:
+    return {**test.scores, "truth_compositional": unseen.scores["truth"], "cider_compositional": unseen.scores["cider"]}
+
+
+def _baselines(
+    captioner: Captioner,
+    training: Sequence[Record],
+    test: Sequence[Record],
+    unseen: Sequence[Record],
+    scenes: dict[str, Scene],
+) -> dict[str, dict[str, float | None]]:
+    makers = {
+        "most frequent caption": lambda records: most_frequent(training, records),
+        "nearest neighbour": lambda records: nearest_neighbour(captioner, training, records),
+    }
+    return {
+        name: _numbers(
+            *[score_records(make(records), records, metrics=METRICS, scenes=scenes) for records in (test, unseen)]
+        )
+        for name, make in makers.items()
+    }
+
+
+def _columns(scores: dict[str, float | None]) -> dict[str, float | None]:
+    """The numbers of the page's table, by the name that they have there."""
+    names = {
+        "truth": "truth", "truth_statements": "statements", "truth_whole": "whole", "truth_relations": "relations",
+        "truth_compositional": "compositional", "bleu_4": "BLEU-4", "cider": "CIDEr-D",
+    }  # fmt: skip
+    return {shown: scores[name] for name, shown in names.items()}
+
+
+def _examples(records: Sequence[Record], found: Evaluation, scenes: dict[str, Scene]) -> list[Example]:
+    captions = {record.image_id: found.captions[record.image_id] for record in records}
+    return [
+        Example(record, captions[record.image_id], judge(captions[record.image_id].text, scenes[record.image_id]))
+        for record in records
+    ]
+
+
+def next_steps(out: Path) -> str:
+    """Commands to go on with."""
+    return "\n".join(
+        [
+            "# caption pictures of your own (it only knows drawn shapes)",
+            f"showtell caption {out}/run/best {out}/data/images",
+            "# train on photos of your own: a folder with images and a captions.csv (columns image, caption)",
+            "showtell data check my-photos",
+            "showtell train recipes/folder/sat_soft.yaml data.path=my-photos",
+        ]
+    )

@@ -1,0 +1,43 @@
+"""Two captioners without a language model, so that one can see what the language model adds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from showtell.captioner import Captioner
+from showtell.datasets.records import Record
+from showtell.images.loading import Squares
+from showtell.models.attention import masked_mean
+
+
+def most_frequent(training: Sequence[Record], records: Sequence[Record]) -> dict[str, str]:
+    """The caption that occurs most often in training, for every image."""
+    counts = Counter(caption for record in training for caption in record.captions)
+    best = counts.most_common(1)[0][0]
+    return {record.image_id: best for record in records}
+
+
+def nearest_neighbour(
+    captioner: Captioner, training: Sequence[Record], records: Sequence[Record], batch_size: int = 128
+) -> dict[str, str]:
+    """The first caption of the training image whose mean feature vector has the highest cosine with the image's."""
+    known = _pooled(captioner, training, batch_size)
+    asked = _pooled(captioner, records, batch_size)
+    nearest = (asked @ known.T).argmax(-1).tolist()
+    return {record.image_id: training[place].captions[0] for record, place in zip(records, nearest, strict=True)}
+
+
+def _pooled(captioner: Captioner, records: Sequence[Record], batch_size: int) -> Tensor:
+    """Mean feature vectors of unit length, (images, D)."""
+    squares = Squares([record.path for record in records], captioner.encoder.preprocessing)
+    pooled = []
+    for first in range(0, len(records), batch_size):
+        places = range(first, min(first + batch_size, len(records)))
+        features = captioner.encode(torch.stack([squares[place] for place in places]))
+        pooled.append(masked_mean(features.vectors, features.is_region))
+    return F.normalize(torch.cat(pooled), dim=-1)

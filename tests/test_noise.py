@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from showtell.noise import Dropout, Noise, key_of, use
+
+CPU = torch.device("cpu")
+
+
+def test_numbers_look_uniform():
+    numbers = Noise(0, 0, [str(image) for image in range(64)]).uniform((64, 5, 20, 32), CPU)
+    counts = torch.histc(numbers, 100, 0, 1)
+    expected = numbers.numel() / 100
+    chi_square = float(((counts - expected) ** 2 / expected).sum())
+    assert 60 < chi_square < 148  # 99 degrees of freedom: outside this range less than once in 1,000
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+
+
+def test_neighbours_are_not_correlated():
+    noise = Noise(3, 7, [str(image) for image in range(128)])
+    first, second = noise.uniform((128, 40, 64), CPU), noise.uniform((128, 40, 64), CPU)
+
+    def correlation(a: torch.Tensor, b: torch.Tensor) -> float:
+        return float(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1])
+
+    pairs = [
+        (first, second),
+        (first[1:], first[:-1]),
+        (first[:, 1:], first[:, :-1]),
+        (first[..., 1:], first[..., :-1]),
+        (first, Noise(3, 8, [str(image) for image in range(128)]).uniform((128, 40, 64), CPU)),
+    ]
+    for a, b in pairs:
+        assert abs(correlation(a, b)) < 0.01  # five deviations for 330,000 pairs are 0.009
+
+
+@settings(max_examples=25, deadline=None)
+@given(order=st.permutations(range(6)), rows=st.integers(1, 4), words=st.integers(1, 9))
+def test_an_image_has_its_numbers_whatever_the_batch(order, rows, words):
+    names = [f"image {number}" for number in range(6)]
+    whole = Noise(1, 2, names).uniform((6, 5, 10, 3), CPU)
+    part = Noise(1, 2, [names[number] for number in order[:3]]).uniform((3, rows, words, 3), CPU)
+    assert torch.equal(part, whole[list(order[:3])][:, :rows, :words])
+
+
+def test_seed_step_and_call_change_every_number():
+    def draw(seed: int, step: int) -> torch.Tensor:
+        return Noise(seed, step, ["a"]).uniform((1, 1000), CPU)
+
+    twice = Noise(0, 0, ["a"])
+    first, second = twice.uniform((1, 1000), CPU), twice.uniform((1, 1000), CPU)
+    assert torch.equal(first, draw(0, 0))
+    for other in (second, draw(1, 0), draw(0, 1)):
+        assert (other == first).float().mean() < 0.01
+
+
+def test_dropout_keeps_the_mean_and_is_off_in_eval_mode():
+    layer, x = Dropout(0.25), torch.ones(50, 4, 10, 20)
+    with use(Noise(0, 0, [str(image) for image in range(50)])):
+        dropped = layer(x)
+    assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
+    assert float((dropped == 0).float().mean()) == pytest.approx(0.25, abs=0.01)
+    assert torch.equal(layer.eval()(x), x)
+
+
+def test_dropout_without_a_step_is_that_of_torch():
+    layer, x = Dropout(0.5), torch.ones(10, 100)
+    torch.manual_seed(0)
+    ours = layer(x)
+    torch.manual_seed(0)
+    assert torch.equal(ours, torch.nn.functional.dropout(x, 0.5))
+
+
+def test_keys_are_the_same_everywhere():
+    # Python: int.from_bytes(hashlib.blake2b(b"1\x1forder\x1f2", digest_size=8).digest()) >> 1
+    assert key_of(1, "order", 2) == 248862673809679202
+    assert key_of("ab", "c") != key_of("a", "bc")

@@ -1,0 +1,79 @@
+"""Small stand-ins that several tests share."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from showtell.config import Config
+from showtell.models.contract import Decoder, Output, State
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Features
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Where each row of the table decoder stands."""
+
+    time: Tensor  # (B, N) int64
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOutput(Output):
+    """The row of the table."""
+
+    logits: Tensor  # (B, N, V)
+
+
+class TableDecoder(Decoder):
+    """Logits looked up by image, time and last word: the smallest decoder with memory of time and images."""
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.config = Config()
+        self.register_buffer("table", table)  # (B, T, V, V)
+
+    def start(self, features: Features) -> State:
+        places = features.vectors[:, 0, 0].long()  # the image says which of the tables is its own
+        return State(places, TableRows(torch.zeros(len(places), 1, dtype=torch.long)))
+
+    def step(self, words: Tensor, state: State) -> tuple[TableOutput, State]:
+        time = state.rows.time
+        logits = self.table[state.image.unsqueeze(1), time, words]
+        attention = torch.nn.functional.one_hot(time, 8).float()
+        return TableOutput(logits=logits, attention=attention), State(state.image, TableRows(time + 1))
+
+    def readout(self, output: Output) -> Tensor:
+        return output.logits
+
+
+def table_decoder(images: int, steps: int, size: int, seed: int) -> tuple[TableDecoder, Features]:
+    """A random decoder over `size` ids and one feature vector per image."""
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randn(images, steps, size, size, generator=generator) * 2
+    vectors = torch.arange(images).float().view(-1, 1, 1)
+    return TableDecoder(table), Features(vectors, torch.ones(images, 1, dtype=torch.bool))
+
+
+def every_caption(decoder: TableDecoder, image: int, max_length: int) -> list[tuple[float, list[int]]]:
+    """All captions of up to `max_length` words with their log-probabilities, the likeliest first."""
+    logprobs = decoder.table[image].log_softmax(-1).double()
+    size = logprobs.shape[-1]
+    sayable = [word for word in range(size) if word not in (Vocabulary.pad, Vocabulary.begin, Vocabulary.end)]
+    found = []
+    for length in range(max_length + 1):
+        for words in itertools.product(sayable, repeat=length):
+            total, last = 0.0, Vocabulary.begin
+            for time, word in enumerate(words):
+                total += float(logprobs[time, last, word])
+                last = word
+            following = logprobs[length, last]
+            ends = int(following[Vocabulary.end :].argmax()) == 0  # end comes first of what can be said
+            if length < max_length or ends:
+                found.append((total + float(following[Vocabulary.end]), [*words, Vocabulary.end]))
+            else:  # cut off by the limit
+                found.append((total, list(words)))
+    return sorted(found, key=lambda item: -item[0])
