@@ -33,9 +33,7 @@ def test_scores_equal_the_reference(case: Case) -> None:
     for theirs, ours in NAMES.items():
         assert report.scores[ours] == pytest.approx(case.oracle["corpus"][theirs], abs=1e-12), ours
         per_image = [report.per_image[image][ours] for image in case.oracle["ids"]]
-        np.testing.assert_allclose(
-            per_image, case.oracle["per_image"][theirs], rtol=0, atol=1e-12, err_msg=ours
-        )
+        np.testing.assert_allclose(per_image, case.oracle["per_image"][theirs], rtol=0, atol=1e-12, err_msg=ours)
 
 
 def test_bleu_by_hand() -> None:

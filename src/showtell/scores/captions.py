@@ -13,9 +13,7 @@ Predictions = Mapping[Any, str] | Sequence[Mapping[str, Any]] | Sequence[str]
 References = Mapping[Any, Any] | Sequence[Sequence[str]]
 
 
-def match(
-    predictions: Predictions, references: References, scenes: Mapping[str, Any] | None = None
-) -> Corpus:
+def match(predictions: Predictions, references: References, scenes: Mapping[str, Any] | None = None) -> Corpus:
     """Put each prediction beside the references of its image, in the order of the ids.
 
     Args:
@@ -40,9 +38,7 @@ def match(
         raise DataError(f"Predictions and references must name the same images; {'; '.join(parts)}.")
     bare = sorted(image for image, texts in referenced.items() if not texts)
     if bare:
-        raise DataError(
-            f"{len(bare)} image(s) have no reference: {summarise(bare)}; each needs at least one."
-        )
+        raise DataError(f"{len(bare)} image(s) have no reference: {summarise(bare)}; each needs at least one.")
     ids = tuple(sorted(predicted))
     if scenes is not None:
         unknown = [image for image in ids if image not in scenes]
@@ -67,9 +63,7 @@ def read_predictions(given: Predictions) -> dict[str, str]:
     elif isinstance(given, Sequence) and not isinstance(given, str):
         pairs = [_prediction(place, entry) for place, entry in enumerate(given)]
     else:
-        raise DataError(
-            f"Predictions are {{id: text}}, a list of COCO results or a list of texts, not {_kind(given)}."
-        )
+        raise DataError(f"Predictions are {{id: text}}, a list of COCO results or a list of texts, not {_kind(given)}.")
     _refuse_duplicates((image for image, _ in pairs), "are predicted more than once")
     for image, text in pairs:
         if not isinstance(text, str):
@@ -132,9 +126,7 @@ def _prediction(place: int, entry: object) -> tuple[str, Any]:
     """Image id and caption of an entry in a list of predictions."""
     if isinstance(entry, Mapping):
         if "image_id" not in entry or "caption" not in entry:
-            raise DataError(
-                f'Prediction number {place} has no "image_id" or no "caption": {dict(entry)!r:.80}.'
-            )
+            raise DataError(f'Prediction number {place} has no "image_id" or no "caption": {dict(entry)!r:.80}.')
         return str(entry["image_id"]), entry["caption"]
     return str(place), entry
 

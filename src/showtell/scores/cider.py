@@ -83,20 +83,14 @@ def similarities(index: NgramIndex, entries: Matches, weight: Floats) -> Floats:
 
     # an entry of a reference matches when the first entry of its group is one of the prediction
     first = np.flatnonzero(np.diff(entries.group, prepend=-1))[entries.group]
-    matched = np.flatnonzero(
-        index.is_prediction[entries.caption[first]] & ~index.is_prediction[entries.caption]
-    )
+    matched = np.flatnonzero(index.is_prediction[entries.caption[first]] & ~index.is_prediction[entries.caption])
     partner = first[matched]
     reference = entries.caption[matched]
 
     # one cell per reference and word of the prediction, in that order
     prediction = np.flatnonzero(index.is_prediction)[index.image]  # (captions,) the image's prediction
     cells = np.where(index.is_prediction, 0, index.lengths[prediction])
-    cell = (
-        (np.cumsum(cells) - cells)[reference]
-        + entries.position[partner]
-        - index.starts[prediction[reference]]
-    )
+    cell = (np.cumsum(cells) - cells)[reference] + entries.position[partner] - index.starts[prediction[reference]]
     result = []
     for predicted in (np.minimum(vector[partner], vector[matched]), vector[partner]):
         products = np.zeros(int(cells.sum()))

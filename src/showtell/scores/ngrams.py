@@ -49,9 +49,7 @@ class NgramIndex:
     is_prediction: npt.NDArray[np.bool_]  # (captions,) the first caption of its image
 
     @classmethod
-    def of(
-        cls, predictions: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]
-    ) -> NgramIndex:
+    def of(cls, predictions: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> NgramIndex:
         """Number the words of predictions (one per image) and references (one or more per image)."""
         captions: list[Sequence[str]] = []
         sizes = []
@@ -60,9 +58,7 @@ class NgramIndex:
             captions.extend(texts)
             sizes.append(1 + len(texts))
         words = list(chain.from_iterable(captions))
-        if any(
-            "\xa0" in word for word in set(words)
-        ):  # "2\xa01/2" is one token, but two words to BLEU and CIDEr
+        if any("\xa0" in word for word in set(words)):  # "2\xa01/2" is one token, but two words to BLEU and CIDEr
             captions = [" ".join(caption).split() for caption in captions]
             words = list(chain.from_iterable(captions))
         vocabulary = list(dict.fromkeys(words))
@@ -88,9 +84,7 @@ class NgramIndex:
     def matches(self) -> Iterator[Matches]:
         """The n-grams for n = 1 to 4."""
         caption_at = np.repeat(np.arange(len(self.lengths)), self.lengths)  # (words,)
-        left = np.repeat(self.starts + self.lengths, self.lengths) - np.arange(
-            len(self.words)
-        )  # words to the end
+        left = np.repeat(self.starts + self.lengths, self.lengths) - np.arange(len(self.words))  # words to the end
         gram, grams = self.words, len(self.vocabulary)
         for n in range(1, ORDERS + 1):
             at = np.flatnonzero(left >= n)  # where an n-gram starts
@@ -116,9 +110,7 @@ class NgramIndex:
         if not parts:
             empty = np.zeros(0, dtype=np.int64)
             return Matches(empty, empty, empty, empty, empty, grams)
-        pair = np.concatenate(
-            [pairs + offset for pairs, _, offset in parts]
-        )  # (image, gram) of each occurrence
+        pair = np.concatenate([pairs + offset for pairs, _, offset in parts])  # (image, gram) of each occurrence
         position = np.concatenate([positions for _, positions, _ in parts])
         owner = np.repeat(np.arange(len(self.lengths)), self.lengths)[position]
         new_pair = np.diff(pair, prepend=-1) != 0

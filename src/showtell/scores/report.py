@@ -66,7 +66,5 @@ def measure(corpus: Corpus, chosen: dict[str, Score]) -> ScoreReport:
         signatures.update(dict.fromkeys(score.names, measured[metric].signature))
         columns.update(zip(score.names, image_numbers(score, statistics).T, strict=True))
     rows = np.stack(list(columns.values()), axis=1).tolist() if columns else [[] for _ in corpus.ids]
-    per_image = {
-        image: dict(zip(columns, row, strict=True)) for image, row in zip(corpus.ids, rows, strict=True)
-    }
+    per_image = {image: dict(zip(columns, row, strict=True)) for image, row in zip(corpus.ids, rows, strict=True)}
     return ScoreReport(scores, signatures, skipped, len(corpus.ids), per_image, measured, corpus.ids)

@@ -49,9 +49,7 @@ def rouge_l(prediction: Sequence[str], references: Sequence[Sequence[str]]) -> f
     prediction = prediction or _NO_WORDS
     common = common_subsequences(prediction, [reference or _NO_WORDS for reference in references])
     precision = max(common) / len(prediction)
-    recall = max(
-        length / len(reference or _NO_WORDS) for length, reference in zip(common, references, strict=True)
-    )
+    recall = max(length / len(reference or _NO_WORDS) for length, reference in zip(common, references, strict=True))
     if precision == 0 or recall == 0:
         return 0.0
     return ((1 + _BETA**2) * precision * recall) / (recall + _BETA**2 * precision)

@@ -16,9 +16,7 @@ TOKENIZER_VERSION = "ptb-1"
 PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
 
 _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
-_PLAIN = regex.compile(
-    r"[A-Za-z ]+[ .]*"
-)  # what most captions are made of: nothing to decide but a few compounds
+_PLAIN = regex.compile(r"[A-Za-z ]+[ .]*")  # what most captions are made of: nothing to decide but a few compounds
 _COMPOUNDS = {
     "cannot": ("can", "not"),
     "gonna": ("gon", "na"),
