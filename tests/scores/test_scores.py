@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from tests.scores.conftest import Case
 
 import showtell
 from showtell.errors import DataError, UsageError
 from showtell.scores import SCORES, DocumentFrequency
+from tests.scores.conftest import Case
 
 # the reference's names: ours
 NAMES = {

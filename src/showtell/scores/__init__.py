@@ -13,6 +13,7 @@ from showtell.scores.cider import Cider
 from showtell.scores.ngrams import DocumentFrequency
 from showtell.scores.report import ScoreReport, measure
 from showtell.scores.rouge import RougeL
+from showtell.scores.truth import Truth
 
 __all__ = ["SCORES", "Corpus", "DocumentFrequency", "Score", "ScoreReport", "score"]
 
@@ -20,6 +21,7 @@ SCORES: dict[str, Callable[[], Score]] = {
     "bleu": Bleu,
     "rouge_l": RougeL,
     "cider": Cider,
+    "truth": Truth,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,11 +25,11 @@ class Measured:
 class ScoreReport:
     """The scores of a set of captions."""
 
-    scores: dict[str, float | None]  # number's name: value; None where the metric was skipped
+    scores: dict[str, float | None]  # number's name: value; None where the metric was skipped or is undefined
     signatures: dict[str, str]  # number's name: how it was made
     skipped: dict[str, str]  # number's name: why it could not be made
     images: int
-    per_image: dict[str, dict[str, float]]  # image id: number's name: value
+    per_image: dict[str, dict[str, float | None]]  # image id: number's name: value; None where undefined
     measured: dict[str, Measured] = field(repr=False, default_factory=dict)  # metric: its statistics
     ids: tuple[str, ...] = field(repr=False, default=())  # the order of the statistics' rows
 
@@ -62,9 +63,16 @@ def measure(corpus: Corpus, chosen: dict[str, Score]) -> ScoreReport:
             skipped.update(dict.fromkeys(score.names, str(error)))
             continue
         measured[metric] = Measured(score, statistics, score.signature(corpus))
-        scores.update(zip(score.names, corpus_numbers(score, statistics).tolist(), strict=True))
+        scores.update(zip(score.names, map(_defined, corpus_numbers(score, statistics).tolist()), strict=True))
         signatures.update(dict.fromkeys(score.names, measured[metric].signature))
         columns.update(zip(score.names, image_numbers(score, statistics).T, strict=True))
     rows = np.stack(list(columns.values()), axis=1).tolist() if columns else [[] for _ in corpus.ids]
-    per_image = {image: dict(zip(columns, row, strict=True)) for image, row in zip(corpus.ids, rows, strict=True)}
+    per_image = {
+        image: dict(zip(columns, map(_defined, row), strict=True)) for image, row in zip(corpus.ids, rows, strict=True)
+    }
     return ScoreReport(scores, signatures, skipped, len(corpus.ids), per_image, measured, corpus.ids)
+
+
+def _defined(value: float) -> float | None:
+    """A number, or None for one that is not defined."""
+    return None if math.isnan(value) else value

@@ -1,0 +1,47 @@
+"""Truth rate: which share of what a caption says of a drawn scene holds. Only where the scenes are known.
+
+The judging is `showtell.scenes.truth`'s; here it becomes a score like the others.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from showtell import __version__
+from showtell.errors import UsageError
+from showtell.scenes.language import LANGUAGE_VERSION
+from showtell.scenes.truth import STATISTICS, statistics
+from showtell.scores.base import Corpus, Floats
+
+
+class Truth:
+    """Truth, mean number of statements, share of wholly true captions, share of true relations.
+
+    Statistics: those of `showtell.scenes.truth.STATISTICS`.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("truth", "truth_statements", "truth_whole", "truth_relations")
+
+    def statistics(self, corpus: Corpus) -> Floats:
+        """(images, 6).
+
+        Raises:
+            UsageError: the corpus has no scenes.
+        """
+        if corpus.scenes is None:
+            raise UsageError("Truth needs to know what was drawn: give the scenes, or score against a scenes dataset.")
+        scenes = corpus.scenes
+        rows = [statistics(text, scenes[image]) for image, text in zip(corpus.ids, corpus.predictions, strict=True)]
+        return np.array(rows, dtype=np.float64).reshape(-1, len(STATISTICS))
+
+    def from_sums(self, sums: Floats, images: int) -> Floats:
+        """Means over captions; relations over relations, nan where none is named."""
+        share, statements, whole, held, relations, _ = np.moveaxis(sums, -1, 0)
+        of_relations = np.divide(held, relations, out=np.full_like(held, np.nan), where=relations > 0)
+        return np.stack([share / images, statements / images, whole / images, of_relations], axis=-1)
+
+    def signature(self, corpus: Corpus) -> str:
+        """Version of the scenes language, version."""
+        return f"scenes-language:{LANGUAGE_VERSION}|version:{__version__}"
