@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,4 +17,66 @@ def shared_data() -> Path:
     folder = Path(os.environ.get("SHOWTELL_SHARED", ROOT.parent / "shared")) / "data"
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; set SHOWTELL_SHARED to the folder that holds data/")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A scenes dataset of 60 pictures of 48 pixels."""
+    from showtell.scenes import write_scenes
+
+    folder = tmp_path_factory.mktemp("scenes") / "data"
+    write_scenes(folder, images=60, seed=1, size=48)
+    return folder
+
+
+@pytest.fixture
+def tiny_recipe(tiny_scenes: Path) -> dict[str, Any]:
+    """A recipe for it that takes a second an epoch, with everything on that has a state or is random."""
+    return {
+        "data": {"path": str(tiny_scenes), "captions_per_image": 3},
+        "vocabulary": {"min_count": 1},
+        "encoder": {"name": "small_cnn", "image_size": 48, "widths": [8, 16, 16], "learning_rate": 0.002},
+        "model": {"name": "sat", "embedding_size": 16, "hidden_size": 24, "attention_size": 16, "dropout": 0.3},
+        "objective": {"name": "cross_entropy", "doubly_stochastic": 0.1, "word_presence": 0.05},
+        "training": {
+            "epochs": 3,
+            "batch_size": 8,
+            "learning_rate": 0.004,
+            "schedule": "cosine",
+            "warmup_steps": 3,
+            "log_every": 1,
+            "trackers": [],
+        },
+        "decoding": {"num_beams": 2, "max_length": 12},
+    }
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path) -> Path:
+    """A checkpoint with fresh weights for pictures of 48 pixels."""
+    import torch
+
+    from showtell.captioner import Captioner
+    from showtell.datasets import open_dataset
+    from showtell.decoding import DecodingConfig
+    from showtell.features.grid import SmallCnn, SmallCnnConfig
+    from showtell.models.sat import SatConfig, SatDecoder
+    from showtell.text.vocabulary import Vocabulary, tokenize_all
+
+    captions = [caption for record in open_dataset(tiny_scenes).split("train") for caption in record.captions]
+    vocabulary = Vocabulary.build(tokenize_all(captions))
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("checkpoint") / "tiny"
+    Captioner(
+        encoder=SmallCnn(SmallCnnConfig(image_size=48, widths=(8, 16))),
+        decoder=SatDecoder(
+            SatConfig(embedding_size=16, hidden_size=16, attention_size=8),
+            feature_size=16,
+            vocabulary_size=len(vocabulary),
+        ),
+        vocabulary=vocabulary,
+        decoding=DecodingConfig(num_beams=2, max_length=8),
+        about={"data": "tiny scenes"},
+    ).save_pretrained(folder)
     return folder

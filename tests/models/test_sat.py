@@ -1,0 +1,151 @@
+"""Show, Attend and Tell against the formulas of the paper, written out plainly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from showtell.decoding import teacher_forced
+from showtell.models.sat import SatConfig, SatDecoder
+from showtell.types import Features
+
+SIZES = {"embedding_size": 5, "hidden_size": 6, "attention_size": 4, "dropout": 0.0}
+
+
+def make(seed: int = 0, **settings: object) -> SatDecoder:
+    torch.manual_seed(seed)
+    decoder = SatDecoder(SatConfig(**{**SIZES, **settings}), feature_size=7, vocabulary_size=9)
+    for parameter in decoder.parameters():  # no zero stays: every weight must matter
+        torch.nn.init.normal_(parameter, std=0.5)
+    return decoder.double()
+
+
+def features(images: int = 2, regions: int = 3) -> Features:
+    generator = torch.Generator().manual_seed(1)
+    vectors = torch.randn(images, regions, 7, generator=generator, dtype=torch.float64)
+    return Features(vectors, torch.ones(images, regions, dtype=torch.bool))
+
+
+def paper(
+    decoder: SatDecoder, a: Tensor, words: list[int], tanh: bool, gated: bool
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Logits and attention for one image (L, D) and one caption, in the symbols of papers/003 §3.1.2."""
+    w = dict(decoder.named_parameters())
+    mean = a.mean(0)
+    h = torch.tanh(w["init_hidden.0.weight"] @ mean + w["init_hidden.0.bias"])
+    c = torch.tanh(w["init_cell.0.weight"] @ mean + w["init_cell.0.bias"])
+    n = len(h)
+    logits, attention = [], []
+    for y in words:
+        e = torch.stack(
+            [
+                w["attention.score.weight"][0]
+                @ torch.tanh(
+                    w["attention.of_features.weight"] @ a_i
+                    + w["attention.of_features.bias"]
+                    + w["attention.of_query.weight"] @ h
+                )
+                for a_i in a
+            ]
+        )
+        alpha = torch.exp(e) / torch.exp(e).sum()
+        z = sum(alpha[i] * a[i] for i in range(len(a)))
+        if gated:
+            z = torch.sigmoid(w["beta.weight"][0] @ h + w["beta.bias"][0]) * z
+        word = w["embedding.weight"][y]
+        gates = (
+            w["lstm.weight_ih"] @ torch.cat([word, z]) + w["lstm.bias_ih"] + w["lstm.weight_hh"] @ h + w["lstm.bias_hh"]
+        )
+        i, f, g, o = (gates[k * n : (k + 1) * n] for k in range(4))
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        inner = (
+            word
+            + w["hidden_to_output.weight"] @ h
+            + w["hidden_to_output.bias"]
+            + w["context_to_output.weight"] @ z
+            + w["context_to_output.bias"]
+        )
+        logits.append(w["output.weight"] @ (torch.tanh(inner) if tanh else inner) + w["output.bias"])
+        attention.append(alpha)
+    return logits, attention
+
+
+@pytest.mark.parametrize(("tanh", "gated"), [(True, True), (False, True), (True, False), (False, False)])
+def test_it_computes_the_equations_of_the_paper(tanh, gated):
+    decoder, seen = make(readout_tanh=tanh, gate=gated), features()
+    words = torch.tensor([[[1, 4, 5, 2], [1, 7, 7, 3]], [[1, 8, 2, 0], [1, 5, 4, 6]]])
+    forced = teacher_forced(decoder, seen, words)
+    for image in range(2):
+        for row in range(2):
+            logits, attention = paper(decoder, seen.vectors[image], words[image, row].tolist(), tanh, gated)
+            torch.testing.assert_close(forced.logits[image, row], torch.stack(logits))
+            torch.testing.assert_close(forced.outputs.attention[image, row], torch.stack(attention))
+
+
+def test_attention_sums_to_one_and_leaves_out_what_is_no_region():
+    decoder, seen = make(), features(regions=4)
+    is_region = torch.tensor([[True, True, True, True], [True, False, True, False]])
+    words = torch.randint(0, 9, (2, 3, 5), generator=torch.Generator().manual_seed(0))
+    masked = teacher_forced(decoder, Features(seen.vectors, is_region), words)
+    attention = masked.outputs.attention
+    torch.testing.assert_close(attention.sum(-1), torch.ones(2, 3, 5, dtype=torch.float64))
+    assert float(attention[1, ..., [1, 3]].detach().abs().max()) == 0
+    without = Features(seen.vectors[1:, [0, 2]], torch.ones(1, 2, dtype=torch.bool))
+    torch.testing.assert_close(masked.logits[1:], teacher_forced(decoder, without, words[1:]).logits)
+
+
+def test_gradients_are_those_of_finite_differences():
+    decoder, seen = make(hidden_size=3, embedding_size=2, attention_size=2), features(1, 2)
+    words = torch.tensor([[[1, 4, 5]]])
+    names, parameters = zip(*decoder.named_parameters(), strict=True)
+
+    def loss(*values: Tensor) -> Tensor:
+        call = {name: value for name, value in zip(names, values, strict=True)}
+        return torch.func.functional_call(_Forced(decoder), {f"decoder.{k}": v for k, v in call.items()}, (seen, words))
+
+    copies = tuple(parameter.detach().clone().requires_grad_() for parameter in parameters)
+    assert torch.autograd.gradcheck(loss, copies)
+
+
+class _Forced(torch.nn.Module):
+    def __init__(self, decoder: SatDecoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(self, seen: Features, words: Tensor) -> Tensor:
+        return teacher_forced(self.decoder, seen, words).logits.sin().sum()
+
+
+def test_initial_weights_are_those_of_the_table():
+    torch.manual_seed(0)
+    decoder = SatDecoder(
+        SatConfig(embedding_size=64, hidden_size=96, attention_size=48), feature_size=80, vocabulary_size=500
+    )
+    recurrent = decoder.lstm.weight_hh.chunk(4)
+    for gate in recurrent:
+        torch.testing.assert_close(gate @ gate.T, torch.eye(96), atol=1e-5, rtol=0)
+    i, f, g, o = decoder.lstm.bias_ih.detach().chunk(4)
+    assert [float(bias.unique()) for bias in (i, f, g, o)] == [0, 1, 0, 0]
+    assert float(decoder.lstm.bias_hh.detach().abs().max()) == 0
+    assert float(decoder.embedding.weight.detach().std()) == pytest.approx(0.1, rel=0.02)
+    bound = (6 / (64 + 500)) ** 0.5
+    assert float(decoder.output.weight.detach().abs().max()) == pytest.approx(bound, rel=0.01)
+
+
+def test_two_layers_of_init_and_a_projection_change_the_sizes_as_they_say():
+    decoder = SatDecoder(
+        SatConfig(**SIZES, init_layers=2, project_features=3),  # type: ignore[arg-type]
+        feature_size=7,
+        vocabulary_size=9,
+    )
+    assert [tuple(p.shape) for n, p in decoder.named_parameters() if n.startswith("init_cell") and p.dim() == 2] == [
+        (6, 3),
+        (6, 6),
+    ]
+    assert decoder.start(Features(torch.randn(2, 4, 7), torch.ones(2, 4, dtype=torch.bool))).image.vectors.shape == (
+        2,
+        4,
+        3,
+    )

@@ -1,0 +1,140 @@
+"""The contract that every decoder keeps. A new model is found by its name in MODELS; nothing here needs an edit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from showtell.decoding import beam, greedy, teacher_forced
+from showtell.models import MODELS, Decoder, build_decoder, spread, take_rows
+from showtell.objectives import OBJECTIVES, build_objective
+from showtell.types import Batch, Features, map_tensors
+
+VOCABULARY, FEATURES = 11, 6
+
+
+def make(name: str) -> Decoder:
+    torch.manual_seed(0)
+    config = MODELS[name][0]()
+    small = {field: 8 for field in type(config).model_fields if field.endswith("_size")}
+    return build_decoder(
+        type(config).model_validate({"name": name, **small}), feature_size=FEATURES, vocabulary_size=VOCABULARY
+    )
+
+
+def features(images: int = 3, regions: int = 5) -> Features:
+    generator = torch.Generator().manual_seed(2)
+    return Features(
+        torch.randn(images, regions, FEATURES, generator=generator), torch.ones(images, regions, dtype=torch.bool)
+    )
+
+
+def captions(images: int = 3, rows: int = 2, words: int = 6) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    made = torch.randint(4, VOCABULARY, (images, rows, words), generator=generator)
+    made[..., 0], made[..., -1] = 1, 2
+    return made
+
+
+everyone = pytest.mark.parametrize("name", sorted(MODELS))
+
+
+@everyone
+def test_shapes_and_numbers(name):
+    decoder = make(name).eval()
+    forced = teacher_forced(decoder, features(), captions())
+    assert forced.logits.shape == (3, 2, 6, VOCABULARY)
+    assert bool(torch.isfinite(forced.logits).all())
+    state = decoder.start(features())
+    map_tensors(state.rows, lambda x: x if x.shape[:2] == (3, 1) else pytest.fail(f"rows of shape {tuple(x.shape)}"))
+    map_tensors(state.image, lambda x: x if x.shape[0] == 3 else pytest.fail(f"image half {tuple(x.shape)}"))
+
+
+@everyone
+@pytest.mark.parametrize("objective", sorted(OBJECTIVES))
+def test_every_weight_gets_a_gradient(name, objective):
+    decoder = make(name)
+    config = OBJECTIVES[objective][0]()
+    loss = build_objective(config, feature_size=FEATURES, vocabulary_size=VOCABULARY)
+    batch = Batch(
+        ("a", "b", "c"), torch.zeros(3, 3, 2, 2, dtype=torch.uint8), captions(), torch.ones(3, 2, dtype=torch.bool)
+    )
+    loss(batch, features(), decoder).total.backward()
+    for parameter_name, parameter in decoder.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert float(parameter.grad.abs().sum()) > 0, parameter_name
+
+
+@everyone
+def test_saved_and_loaded_it_says_the_same(name):
+    decoder = make(name).eval()
+    other = make(name).eval()
+    for parameter in other.parameters():
+        torch.nn.init.constant_(parameter, 0.3)
+    other.load_state_dict(load(save(decoder.state_dict())))
+    first, second = (teacher_forced(one, features(), captions()).logits for one in (decoder, other))
+    assert torch.equal(first, second)
+
+
+@everyone
+def test_rows_do_not_know_of_each_other(name):
+    decoder = make(name).eval()
+    words = captions(rows=3)
+    together = teacher_forced(decoder, features(), words).logits
+    for row in range(3):
+        alone = teacher_forced(decoder, features(), words[:, [row]]).logits
+        torch.testing.assert_close(together[:, [row]], alone, atol=1e-5, rtol=1e-5)
+
+
+@everyone
+def test_images_do_not_know_of_each_other(name):
+    decoder, seen, words = make(name).eval(), features(), captions()
+    together = teacher_forced(decoder, seen, words).logits
+    for image in range(3):
+        alone = Features(seen.vectors[[image]], seen.is_region[[image]])
+        torch.testing.assert_close(
+            together[[image]], teacher_forced(decoder, alone, words[[image]]).logits, atol=1e-5, rtol=1e-5
+        )
+
+
+@everyone
+def test_padding_regions_changes_nothing(name):
+    decoder, seen, words = make(name).eval(), features(), captions()
+    padding = torch.full((3, 2, FEATURES), 7.0)
+    padded = Features(
+        torch.cat([seen.vectors, padding], 1), torch.cat([seen.is_region, torch.zeros(3, 2, dtype=torch.bool)], 1)
+    )
+    torch.testing.assert_close(
+        teacher_forced(decoder, seen, words).logits, teacher_forced(decoder, padded, words).logits, atol=1e-5, rtol=1e-5
+    )
+
+
+@everyone
+def test_readout_of_a_step_is_that_of_the_stack(name):
+    decoder, words = make(name).eval(), captions()
+    forced = teacher_forced(decoder, features(), words)
+    state = spread(decoder.start(features()), 2)
+    for time in range(words.shape[-1]):
+        output, state = decoder.step(words[..., time], state)
+        torch.testing.assert_close(decoder.readout(output), forced.logits[:, :, time], atol=1e-5, rtol=1e-5)
+
+
+@everyone
+def test_rows_can_be_taken_in_any_order(name):
+    decoder, words = make(name).eval(), captions(rows=3)
+    _, state = decoder.step(words[..., 0], spread(decoder.start(features()), 3))
+    _, state = decoder.step(words[..., 1], state)
+    parents = torch.tensor([[2, 0, 0], [1, 1, 2], [0, 2, 1]])
+    following = torch.full((3, 3), 5)
+    after, _ = decoder.step(following, take_rows(state, parents))
+    before, _ = decoder.step(following, state)
+    taken = decoder.readout(before).gather(1, parents.unsqueeze(-1).expand(-1, -1, VOCABULARY))
+    torch.testing.assert_close(decoder.readout(after), taken)
+
+
+@everyone
+def test_a_beam_of_one_is_greedy(name):
+    decoder = make(name).eval()
+    one, other = beam(decoder, features(), 8, 1), greedy(decoder, features(), 8)
+    assert torch.equal(one.words, other.words)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from showtell.decoding import teacher_forced
+from showtell.models.sat import SatConfig, SatDecoder
+from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig, doubly_stochastic, word_presence
+from showtell.types import Batch, Features
+
+TRUE = torch.ones(1, dtype=torch.bool)
+
+
+def example() -> tuple[Batch, Features, SatDecoder]:
+    torch.manual_seed(0)
+    decoder = SatDecoder(
+        SatConfig(embedding_size=4, hidden_size=5, attention_size=3, dropout=0.0), feature_size=6, vocabulary_size=8
+    )
+    words = torch.tensor([[[1, 4, 5, 2, 0], [1, 6, 2, 0, 0]], [[1, 7, 7, 4, 2], [0, 0, 0, 0, 0]]])
+    is_caption = torch.tensor([[True, True], [True, False]])
+    batch = Batch(("a", "b"), torch.zeros(2, 3, 2, 2, dtype=torch.uint8), words, is_caption)
+    return batch, Features(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool)), decoder
+
+
+def test_words_is_the_mean_negative_log_likelihood_of_the_words_that_are_there():
+    batch, features, decoder = example()
+    terms = CrossEntropy(CrossEntropyConfig(), feature_size=6, vocabulary_size=8)(batch, features, decoder)
+    logprobs = teacher_forced(decoder, features, batch.inputs).logits.log_softmax(-1)
+    said = [(0, 0, [4, 5, 2]), (0, 1, [6, 2]), (1, 0, [7, 7, 4, 2])]  # nine words, ends included, padding not
+    total = sum(float(logprobs[b, n, t, word]) for b, n, words in said for t, word in enumerate(words))
+    assert float(terms.total) == pytest.approx(-total / 9, rel=1e-5)
+    assert float(terms.parts["words"]) == pytest.approx(-total / 9, rel=1e-5)
+    assert set(terms.parts) == {"words"}
+
+
+def test_label_smoothing_mixes_in_the_uniform_distribution():
+    batch, features, decoder = example()
+    smooth = CrossEntropy(CrossEntropyConfig(label_smoothing=0.2), feature_size=6, vocabulary_size=8)
+    logprobs = teacher_forced(decoder, features, batch.inputs).logits.log_softmax(-1)
+    said = [(0, 0, [4, 5, 2]), (0, 1, [6, 2]), (1, 0, [7, 7, 4, 2])]
+    total = sum(
+        0.8 * float(logprobs[b, n, t, word]) + 0.2 * float(logprobs[b, n, t].mean())
+        for b, n, words in said
+        for t, word in enumerate(words)
+    )
+    assert float(smooth(batch, features, decoder).total) == pytest.approx(-total / 9, rel=1e-5)
+
+
+def test_doubly_stochastic_by_hand():
+    # Two regions, three steps of which the last is padding: looked = (0.9 + 0.6, 0.1 + 0.4) = (1.5, 0.5).
+    attention = torch.tensor([[[[0.9, 0.1], [0.6, 0.4], [0.5, 0.5]]]])
+    is_word = torch.tensor([[[True, True, False]]])
+    assert float(doubly_stochastic(attention, is_word, TRUE.expand(1, 2), TRUE.view(1, 1))) == pytest.approx(
+        (1 - 1.5) ** 2 + (1 - 0.5) ** 2
+    )
+
+
+def test_doubly_stochastic_leaves_out_rows_that_are_no_caption_and_places_that_are_no_region():
+    attention = torch.tensor([[[[0.9, 0.1, 0.0], [0.6, 0.4, 0.0]], [[0.2, 0.8, 0.0], [0.2, 0.8, 0.0]]]])
+    is_word = torch.tensor([[[True, True], [False, False]]])
+    is_region, is_caption = torch.tensor([[True, True, False]]), torch.tensor([[True, False]])
+    assert float(doubly_stochastic(attention, is_word, is_region, is_caption)) == pytest.approx(0.5)
+
+
+def test_word_presence_by_hand():
+    # One image, two cells, six words; the four special ones do not count. Word 4 occurs, word 5 does not.
+    scores = torch.zeros(1, 2, 6)
+    scores[0, :, 4] = torch.tensor([1.0, 2.0])
+    scores[0, :, 5] = torch.tensor([-1.0, 0.5])
+    targets = torch.tensor([[[4, 4, 2, 0]]])
+    present, absent = math.log(math.exp(1) + math.exp(2)), math.log(math.exp(-1) + math.exp(0.5))
+    expected = math.log(1 + math.exp(-present)) + math.log(1 + math.exp(absent))
+    assert float(word_presence(scores, torch.ones(1, 2, dtype=torch.bool), targets)) == pytest.approx(
+        expected, rel=1e-5
+    )
+
+
+def test_the_total_is_the_weighted_sum_of_the_parts():
+    batch, features, decoder = example()
+    config = CrossEntropyConfig(doubly_stochastic=0.7, word_presence=0.3)
+    terms = CrossEntropy(config, feature_size=6, vocabulary_size=8)(batch, features, decoder)
+    parts = {name: float(value) for name, value in terms.parts.items()}
+    assert set(parts) == {"words", "doubly_stochastic", "word_presence"}
+    expected = parts["words"] + 0.7 * parts["doubly_stochastic"] + 0.3 * parts["word_presence"]
+    assert float(terms.total) == pytest.approx(expected, rel=1e-5)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from showtell.datasets.records import Record
+from showtell.images.loading import Squares
+from showtell.images.preprocessing import Preprocessing
+from showtell.text.vocabulary import Vocabulary
+from showtell.training.batches import TrainingSet, collate, epoch_batches, epoch_order
+
+SETTINGS = Preprocessing(
+    image_size=8, resize="squash", interpolation="bilinear", mean=(0.5,) * 3, deviation=(0.25,) * 3
+)
+WORDS = "one two three four five six seven".split()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> TrainingSet:
+    records = []
+    for number in range(10):
+        path = tmp_path / f"{number}.png"
+        Image.new("RGB", (8, 8), (number * 20, 0, 0)).save(path)
+        captions = tuple(" ".join(WORDS[: 1 + (number + k) % 7]) for k in range(1 + number % 7))
+        records.append(Record(str(number), path, "train", captions))
+    return TrainingSet(
+        records,
+        Squares([record.path for record in records], SETTINGS, memory_megabytes=1),
+        Vocabulary(WORDS),
+        captions_per_image=3,
+        max_length=5,
+        seed=0,
+    )
+
+
+def every_batch(data: TrainingSet, **changes: int):
+    settings = {"epoch": 0, "skip": 0, "batch_size": 4, "seed": 0, "workers": 0, **changes}
+    return list(epoch_batches(data, **settings))
+
+
+def test_an_epoch_has_every_image_once_with_its_own_picture_and_captions(data):
+    batches = every_batch(data)
+    assert [len(batch.image_ids) for batch in batches] == [4, 4, 2]
+    seen = [image for batch in batches for image in batch.image_ids]
+    assert sorted(seen, key=int) == [str(number) for number in range(10)]
+    vocabulary = Vocabulary(WORDS)
+    for batch in batches:
+        for place, image in enumerate(batch.image_ids):
+            number = int(image)
+            assert int(batch.images[place, 0, 0, 0]) == number * 20
+            assert int(batch.is_caption[place].sum()) == min(3, 1 + number % 7)
+            allowed = [WORDS[: min(5, 1 + (number + k) % 7)] for k in range(1 + number % 7)]
+            for row in batch.words[place][batch.is_caption[place]]:
+                assert vocabulary.decode(row.tolist()) in allowed
+            assert int(batch.words[place][~batch.is_caption[place]].abs().sum()) == 0
+
+
+def test_order_and_choice_of_captions_change_with_the_epoch_and_repeat_with_the_seed(data):
+    first, again, second = every_batch(data), every_batch(data), every_batch(data, epoch=1)
+    assert all(torch.equal(a.words, b.words) and a.image_ids == b.image_ids for a, b in zip(first, again, strict=True))
+    assert [batch.image_ids for batch in first] != [batch.image_ids for batch in second]
+
+    def chosen(batches, image):  # image 6 has seven captions
+        return next(batch.words[batch.image_ids.index(image)].tolist() for batch in batches if image in batch.image_ids)
+
+    assert any(chosen(every_batch(data, epoch=epoch), "6") != chosen(first, "6") for epoch in range(1, 5))
+    assert epoch_order(100, 0, 0) != epoch_order(100, 1, 0)
+
+
+def test_skipping_goes_on_where_it_stopped(data):
+    whole, rest = every_batch(data), every_batch(data, skip=2)
+    assert [batch.image_ids for batch in rest] == [batch.image_ids for batch in whole[2:]]
+
+
+def test_processes_share_each_batch(data):
+    whole = every_batch(data)
+    shares = [every_batch(data, process=process, processes=2) for process in range(2)]
+    for place, batch in enumerate(whole):
+        together = [share[place].image_ids for share in shares]
+        assert sorted(sum(together, ())) == sorted(batch.image_ids)
+
+
+def test_worker_processes_give_the_same(data, tmp_path):
+    assert [batch.image_ids for batch in every_batch(data, workers=2)] == [b.image_ids for b in every_batch(data)]
+
+
+def test_padding_is_behind_the_words(data):
+    batch = collate([data[0, place] for place in range(10)])
+    assert batch.words.shape == (10, 3, 7)  # begin, five words at most, end
+    assert torch.equal(batch.inputs[..., 1:], batch.targets[..., :-1])
+    is_word = batch.targets != Vocabulary.pad
+    assert bool((is_word.sum(-1) >= 2)[batch.is_caption].all())
+    assert not bool((~is_word[..., :-1] & is_word[..., 1:]).any())

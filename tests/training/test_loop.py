@@ -1,0 +1,198 @@
+"""The loop through its public call: what a run leaves behind, and that stopping anywhere changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from showtell.captioner import Captioner
+from showtell.errors import DataError, RecipeError, TrainingError, UsageError
+from showtell.training import train
+
+
+def fingerprints(run: Path) -> dict[str, str]:
+    """A hash of every file of a run but for TensorBoard's, which hold times."""
+    return {
+        str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(run.rglob("*"))
+        if path.is_file() and "tensorboard" not in path.parts
+    }
+
+
+def log_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def command(recipe: Path, run: Path) -> list[str]:
+    return [sys.executable, "-m", "showtell", "train", str(recipe), "--out", str(run), "--resume"]
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    """One thread, so that the runs that are compared add up in the same order on a busy machine too."""
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def recipe_file(tiny_recipe: dict[str, Any], tmp_path: Path) -> Path:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(yaml.safe_dump(tiny_recipe))
+    return file
+
+
+def test_a_run_leaves_checkpoints_a_log_and_its_recipe(tiny_recipe, tmp_path):
+    tiny_recipe["training"]["trackers"] = ["tensorboard"]
+    result = train(tiny_recipe, tmp_path / "run", quiet=True)
+    assert (result.epochs, result.interrupted) == (3, False)
+    log = log_of(result.folder)
+    steps = [line for line in log if "validation" not in line]
+    validations = [line for line in log if "validation" in line]
+    assert [line["step"] for line in steps] == list(range(1, 22))  # 50 images in batches of 8: 7 steps an epoch
+    assert [line["epoch"] for line in validations] == [1, 2, 3]
+    assert validations[-1]["validation"]["loss"] < validations[0]["validation"]["loss"]
+    assert {"loss", "words", "doubly_stochastic", "word_presence", "gradient_norm"} <= set(steps[0])
+    best = max(line["validation"]["cider"] for line in validations)
+    assert result.best == best
+    for name in ("last", "best"):
+        assert Captioner.from_pretrained(result.folder / name).about["train_images"] == 50
+    assert (result.folder / "recipe.yaml").exists()
+    assert list((result.folder / "tensorboard").rglob("events*"))
+
+
+def test_it_learns(tiny_recipe, tmp_path):
+    tiny_recipe["training"]["epochs"] = 12
+    log = log_of(train(tiny_recipe, tmp_path / "run", quiet=True).folder)
+    words = [line["words"] for line in log if "words" in line]
+    assert sum(words[-7:]) < 0.85 * sum(words[:7])
+
+
+def test_an_interrupt_saves_and_resuming_ends_with_the_same_bits(recipe_file, tmp_path, environment):
+    """Ctrl-C in the middle of an epoch, then SIGKILL in the middle of another, against an undisturbed run."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    undisturbed = subprocess.run(command(recipe_file, whole), env=environment, capture_output=True, timeout=120)
+    assert undisturbed.returncode == 0, undisturbed.stderr.decode()
+
+    stopped = stop_at(command(recipe_file, broken), broken / "log.jsonl", 3, signal.SIGINT, environment)
+    assert stopped == 130
+    assert (broken / "last" / "training" / "state.json").exists()
+    killed = stop_at(command(recipe_file, broken), broken / "log.jsonl", 12, signal.SIGKILL, environment)
+    assert killed == -signal.SIGKILL
+    finished = subprocess.run(command(recipe_file, broken), env=environment, capture_output=True, timeout=120)
+    assert finished.returncode == 0, finished.stderr.decode()
+    assert "going on at step" in finished.stderr.decode()
+    assert fingerprints(broken) == fingerprints(whole)
+
+
+def stop_at(arguments: list[str], log: Path, lines: int, number: signal.Signals, env: dict[str, str]) -> int:
+    """Start a run, send it a signal as soon as its log has so many lines, and give its exit status."""
+    process = subprocess.Popen(arguments, env=env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(FileNotFoundError):
+            if log.read_bytes().count(b"\n") >= lines:
+                process.send_signal(number)
+                break
+        time.sleep(0.002)
+    return process.wait(timeout=120)
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_it_still_ends_with_the_same_bits(recipe_file, tmp_path, environment):
+    recipe = yaml.safe_load(recipe_file.read_text())
+    recipe["training"] |= {"save_every": 2, "epochs": 6}
+    recipe_file.write_text(yaml.safe_dump(recipe))
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    subprocess.run(command(recipe_file, whole), env=environment, check=True, capture_output=True, timeout=300)
+    moments = random.Random(0)
+    for _ in range(10):
+        process = subprocess.Popen(
+            command(recipe_file, broken), env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=moments.uniform(3, 12))
+        process.kill()
+        process.wait()
+    subprocess.run(command(recipe_file, broken), env=environment, check=True, capture_output=True, timeout=300)
+    assert fingerprints(broken) == fingerprints(whole)
+
+
+def test_gradients_of_accumulated_batches_are_those_of_one(tiny_recipe, tmp_path):
+    """With images of three captions each, two batches of 4 weigh the same as one of 8 (up to their word counts)."""
+    one, two = copy.deepcopy(tiny_recipe), copy.deepcopy(tiny_recipe)
+    two["training"] |= {"batch_size": 4, "gradient_accumulation": 2}
+    logs = [log_of(train(r, tmp_path / str(i), quiet=True).folder) for i, r in enumerate((one, two))]
+    steps = [[line for line in log if "words" in line] for log in logs]
+    assert len(steps[0]) == len(steps[1]) == 21
+    assert steps[0][0]["words"] == pytest.approx(steps[1][0]["words"], rel=0.02)
+    assert steps[0][-1]["words"] == pytest.approx(steps[1][-1]["words"], rel=0.1)
+
+
+def test_a_folder_with_a_run_is_not_overwritten(tiny_recipe, tmp_path):
+    tiny_recipe["training"]["epochs"] = 1
+    train(tiny_recipe, tmp_path / "run", quiet=True)
+    before = fingerprints(tmp_path / "run")
+    with pytest.raises(UsageError, match="already holds a run; add --resume to go on with it, or choose another --out"):
+        train(tiny_recipe, tmp_path / "run", quiet=True)
+    train(tiny_recipe, tmp_path / "run", resume=True, quiet=True)  # finished: nothing to do
+    assert fingerprints(tmp_path / "run") == before
+
+
+def test_resuming_with_another_recipe_or_other_captions_is_refused(tiny_recipe, tiny_scenes, tmp_path):
+    tiny_recipe["training"]["epochs"] = 1
+    train(tiny_recipe, tmp_path / "run", quiet=True)
+    other = copy.deepcopy(tiny_recipe)
+    other["training"]["learning_rate"] = 0.5
+    with pytest.raises(RecipeError, match=r"training.learning_rate \(was 0.004, now 0.5\)"):
+        train(other, tmp_path / "run", resume=True, quiet=True)
+    changed = tmp_path / "data"
+    (changed / "annotations").mkdir(parents=True)
+    for file in (tiny_scenes / "annotations").glob("captions_*.json"):
+        text = file.read_text()
+        (changed / "annotations" / file.name).write_text(text.replace("circle", "disk"))
+    (changed / "images").symlink_to(tiny_scenes / "images")
+    tiny_recipe["data"]["path"] = str(changed)
+    with pytest.raises(DataError, match="have changed since the run in"):
+        train(tiny_recipe, tmp_path / "run", resume=True, quiet=True)
+
+
+def test_patience_stops_and_keeps_the_best(tiny_recipe, tmp_path):
+    tiny_recipe["training"] |= {"epochs": 30, "patience": 1, "learning_rate": 1e-9}
+    tiny_recipe["encoder"]["learning_rate"] = 1e-9  # nothing is learned, so the second validation is no better
+    result = train(tiny_recipe, tmp_path / "run", quiet=True)
+    assert (result.epochs, result.best_epoch) == (2, 1)
+
+
+def test_a_model_that_says_the_same_of_every_picture_is_named(tiny_recipe, tmp_path, capsys):
+    tiny_recipe["training"] |= {"epochs": 2, "learning_rate": 0.02}
+    tiny_recipe["encoder"]["trained"] = False  # the language is learned first, the pictures hardly matter
+    tiny_recipe["data"]["validation_split"] = "train"
+    result = train(tiny_recipe, tmp_path / "run")
+    warnings = next(line["warnings"] for line in log_of(result.folder) if "warnings" in line)
+    assert any("images have the same caption" in warning for warning in warnings)
+    assert "warning: " in capsys.readouterr().err
+
+
+def test_a_loss_that_is_no_number_stops_the_run_in_words(tiny_recipe, tmp_path):
+    tiny_recipe["training"] |= {"learning_rate": 1e30, "clip_norm": None, "optimizer": {"name": "sgd"}}
+    with pytest.raises(TrainingError, match=r"The loss is (nan|inf) at step \d+: training has diverged; lower "):
+        train(tiny_recipe, tmp_path / "run", quiet=True)
+
+
+def test_a_missing_split_is_a_sentence(tiny_recipe, tmp_path):
+    tiny_recipe["data"]["train_split"] = "training"
+    with pytest.raises(DataError, match='has no split "training": did you mean "train"'):
+        train(tiny_recipe, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from showtell.errors import RecipeError
+from showtell.training import load_recipe, make_recipe
+
+GOOD = {
+    "data": {"path": "photos"},
+    "encoder": {"name": "small_cnn"},
+    "model": {"name": "sat"},
+    "objective": {"name": "cross_entropy"},
+    "training": {"epochs": 2, "batch_size": 4, "learning_rate": 0.001},
+}
+
+
+def refused(change: dict[str, object]) -> str:
+    content = copy.deepcopy(GOOD)
+    for path, value in change.items():
+        section, _, key = path.partition(".")
+        if key:
+            content.setdefault(section, {})[key] = value
+        else:
+            content[section] = value
+    with pytest.raises(RecipeError) as caught:
+        make_recipe(content, "my.yaml")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"training.learning_rat": 1}, 'training.learning_rat: no such key; did you mean "learning_rate"? Known: '),
+        ({"training.epochs": 0}, "training.epochs: input should be greater than or equal to 1, got 0"),
+        ({"training.epochs": "many"}, "training.epochs: input should be a valid integer"),
+        ({"training.schedule": "step"}, "training.schedule: input should be 'constant', 'linear' or 'cosine', got 'step'"),
+        ({"training.optimizer": {"nam": "adam"}}, 'training.optimizer.nam: no such key; did you mean "name"?'),
+        ({"model.name": "sad"}, 'model.name: there is no model "sad"; did you mean "sat"? Known: sat'),
+        ({"model.hidden": 4}, 'model.hidden: no such key; did you mean "hidden_size"?'),
+        ({"objective.name": "xe"}, 'objective.name: there is no objective "xe"; Known: cross_entropy'),
+        ({"encoder.name": "vgg19x"}, 'encoder.name: There is no encoder "vgg19x"; did you mean "vgg19"?'),
+        ({"trainning": {}}, 'trainning: no such section; did you mean "training"?'),
+        ({"data": 3}, "data: should be a mapping of keys to values, got 3"),
+        ({"data": {}}, "data.path: this key is needed and missing"),
+    ],
+)
+def test_each_mistake_has_its_sentence(change, sentence):
+    assert sentence in refused(change)
+
+
+def test_all_problems_come_in_one_message():
+    message = refused({"training.epochs": 0, "model.name": "sad", "data.paht": "x", "extra": {}})
+    assert message.startswith("my.yaml has 4 problems:\n")
+    assert message.count("\n") == 4
+
+
+def test_overrides_change_values_and_are_checked(tmp_path: Path):
+    file = tmp_path / "r.yaml"
+    file.write_text(yaml.safe_dump(GOOD))
+    recipe = load_recipe(file, ["training.epochs=7", "encoder.widths=[8, 16]", "training.optimizer.name=adamw"])
+    assert recipe.training.epochs == 7
+    assert recipe.encoder.widths == (8, 16)  # type: ignore[attr-defined]
+    assert recipe.training.optimizer.name == "adamw"
+    for bad, sentence in {
+        "epochs": '"epochs" is no override; write section.key=value',
+        "epochs=3": '"epochs=3" is no override',
+        "training.epochs=[": 'The value in "training.epochs=\\[" is not valid YAML',
+        "training.epochs.x=3": '"training.epochs.x=3" reaches into epochs, which holds a value',
+        "training.speed=3": "training.speed: no such key",
+    }.items():
+        with pytest.raises(RecipeError, match=sentence):
+            load_recipe(file, [bad])
+
+
+def test_a_saved_recipe_is_the_same_recipe(tmp_path: Path):
+    recipe = make_recipe(copy.deepcopy(GOOD))
+    recipe.save(tmp_path / "resolved.yaml")
+    assert load_recipe(tmp_path / "resolved.yaml") == recipe
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "Cannot read the recipe .*: No such file or directory"),
+        (b"", "is empty or no mapping; it needs the sections data, vocabulary, encoder"),
+        (b"data: [", "is not valid YAML at line 1"),
+        (b"\xff\xfe\x00", "it is not UTF-8 text"),
+    ],
+)
+def test_files_that_are_no_recipe(tmp_path: Path, content: bytes | None, sentence: str):
+    file = tmp_path / "r.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(RecipeError, match=sentence):
+        load_recipe(file)
