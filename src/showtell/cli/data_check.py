@@ -28,7 +28,8 @@ def check(
 
     found = read_dataset(dataset)
     columns = (TextColumn("opening images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=None)
         report = check_dataset(found, lambda done, total: progress.update(task, completed=done, total=total))
     typer.echo(json.dumps(report.as_json(), ensure_ascii=False) if as_json else _in_words(dataset, report))

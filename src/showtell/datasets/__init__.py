@@ -76,8 +76,9 @@ def open_dataset(path: Path | str) -> CaptionDataset:
     """
     dataset = read_dataset(path)
     if dataset.problems:
-        number, first = len(dataset.problems), " ".join(dataset.problems[:3])
-        rest = f' There are {number - 3} more problems: "showtell data check {path}".' if number > 3 else ""
+        first, more = " ".join(dataset.problems[:3]), len(dataset.problems) - 3
+        verb = "is" if more == 1 else "are"
+        rest = f" There {verb} {counted(more, 'more problem')}: showtell data check {path}" if more > 0 else ""
         raise DataError(f"{path} cannot be used. {first}{rest}")
     return dataset
 

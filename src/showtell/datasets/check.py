@@ -137,8 +137,7 @@ def _examine_images(records: Sequence[Record], findings: Findings, progress: Cal
 
 def _look_at_all(paths: Sequence[Path]) -> Iterator[tuple[bytes, str]]:
     """What `_look_at` says of each image, in order, from as many processes as pay."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processes = min(cores, len(paths) // _IMAGES_PER_PROCESS)
+    processes = min(_cores(), len(paths) // _IMAGES_PER_PROCESS)
     if processes < 2:
         yield from map(_look_at, paths)
         return
@@ -146,6 +145,11 @@ def _look_at_all(paths: Sequence[Path]) -> Iterator[tuple[bytes, str]]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         yield from pool.map(_look_at, paths, chunksize=_CHUNK)
+
+
+def _cores() -> int:
+    """How many cores this process may use, where the system tells; else how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _look_at(path: Path) -> tuple[bytes, str]:

@@ -239,7 +239,8 @@ def _draw(file: Path, images: dict[str, _Captions], findings: Findings) -> dict[
     names = {image_id: next(_file_names(image.entry)) for image_id, image in images.items()}
     drawn = draw_splits(names.values())
     splits = {image_id: drawn[name] for image_id, name in names.items()}
-    findings.warnings.append(drawn_warning(findings.shown(file), splits.values(), _REMEDY))
+    if splits:
+        findings.warnings.append(drawn_warning(findings.shown(file), splits.values(), _REMEDY))
     return splits
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from showtell.datasets.findings import Findings, counted
 from showtell.datasets.image_files import ImageFiles
 from showtell.datasets.records import CaptionDataset, Record
-from showtell.datasets.splits import draw_splits, drawn_warning, split_name, split_of_file
+from showtell.datasets.splits import draw_splits, drawn_warning, split_name, split_of_file, split_rank
 from showtell.errors import DataError, summarise
 from showtell.images.photo import is_photo_name
 
@@ -96,6 +96,7 @@ def _tables(path: Path) -> dict[Path, _Columns]:
     else:
         names = os.listdir(path)  # noqa: PTH208 (most are images: no need of a Path for each)
         files = [path / name for name in sorted(names) if name.lower().endswith(_SUFFIXES)]
+        files.sort(key=lambda file: split_rank(split_of_file(file.stem) or ""))
     read = {file: _columns(_first_line(file)) for file in files if _is_table(file)}
     return {file: columns for file, columns in read.items() if columns}
 
@@ -272,7 +273,8 @@ def _splits(file: Path, images: dict[str, _Image], findings: Findings) -> dict[s
         if of_file:
             return dict.fromkeys(images, of_file)
         drawn = draw_splits(images)
-        findings.warnings.append(drawn_warning(shown, drawn.values(), "a column split would choose them"))
+        if drawn:
+            findings.warnings.append(drawn_warning(shown, drawn.values(), "a column split would choose them"))
         return drawn
     splits, several, none = {}, [], []
     for name, image in images.items():

@@ -1,0 +1,66 @@
+"""Small datasets that tests write, with real images."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from showtell.datasets import CaptionDataset, read_dataset
+
+
+def write_photo(path: Path, shade: int | None = None) -> None:
+    """A photo of 4 x 4 pixels. Without a shade it is one that no other name gets."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    colour = (shade, shade, shade) if shade is not None else tuple(path.name.encode()[-7:-4].rjust(3))
+    Image.new("RGB", (4, 4), colour).save(path, format="PNG")
+
+
+def listed(*numbers: int, name: str = "{:03}.png") -> list[dict[str, Any]]:
+    """Entries of "images" for these ids."""
+    return [{"id": number, "file_name": name.format(number)} for number in numbers]
+
+
+def captioned(*numbers: int, first: int = 1) -> list[dict[str, Any]]:
+    """Entries of "annotations": a caption for each of these image ids."""
+    return [
+        {"id": first + place, "image_id": number, "caption": f"Caption {first + place} of {number}."}
+        for place, number in enumerate(numbers)
+    ]
+
+
+def write_coco(
+    file: Path, images: Sequence[Any], annotations: Sequence[Any], photos: str | None = "images", **more: Any
+) -> None:
+    """A COCO file, and photos for the images it lists in a folder beside annotations/ (none for None)."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"images": list(images), "annotations": list(annotations), **more}))
+    if photos is not None:
+        for entry in images:
+            write_photo(file.parent.parent / photos / entry["file_name"])
+
+
+def write_table(folder: Path, text: str, photos: str = "", name: str = "captions.csv") -> Path:
+    """A table of captions, with photos of the names given (parted by spaces)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for photo in photos.split():
+        write_photo(folder / photo)
+    file = folder / name
+    file.write_bytes(text.encode())
+    return file
+
+
+def sentences(path: Path) -> tuple[list[str], list[str]]:
+    """Problems and warnings of a dataset, with … for the folder in which the test works."""
+    return shortened(read_dataset(path), path)
+
+
+def shortened(dataset: CaptionDataset, path: Path) -> tuple[list[str], list[str]]:
+    """Problems and warnings of a dataset, with … for its path."""
+    return (
+        [sentence.replace(str(path), "…") for sentence in dataset.problems],
+        [sentence.replace(str(path), "…") for sentence in dataset.warnings],
+    )

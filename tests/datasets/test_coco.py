@@ -1,0 +1,410 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from showtell.datasets import READERS, Box, Grounding, coco, read_dataset
+from tests.datasets.makers import captioned, listed, sentences, write_coco, write_photo
+
+# --- layouts and names ---
+
+
+@pytest.mark.parametrize(
+    ("captions", "photos", "name", "split"),
+    [
+        ("annotations/captions_train2014.json", "train2014", "COCO_train2014_{:012}.jpg", "train"),
+        ("annotations/captions_val2017.json", "val2017", "{:012}.jpg", "val"),
+        ("annotations/captions_val2017.json", "images/val2017", "{:012}.jpg", "val"),
+        ("annotations/captions_test.json", "test", "{:03}.png", "test"),
+        ("annotations/captions_test_compositional.json", "images", "{:03}.png", "test_compositional"),
+        ("annotations/captions_train.json", "images", "sub/{:03}.png", "train"),
+        ("annotations/captions_train.json", "photos", "{:03}.png", "train"),
+        ("annotations/captions_train2014.json", "", "COCO_train2014_{:012}.jpg", "train"),
+        ("captions_train.json", "", "{:03}.png", "train"),
+        ("captions_validation.json", "images", "{:03}.png", "val"),
+        ("val_captions.json", "images", "{:03}.png", "val"),
+    ],
+)
+@pytest.mark.parametrize("named", ["the folder", "the file"])
+def test_layouts(tmp_path: Path, captions: str, photos: str, name: str, split: str, named: str) -> None:
+    write_coco(tmp_path / captions, listed(7, 8, name=name), captioned(7, 8, 7), photos=None)
+    for number in (7, 8):
+        write_photo(tmp_path / photos / name.format(number))
+    dataset = read_dataset(tmp_path if named == "the folder" else tmp_path / captions)
+    assert (dataset.format, dataset.problems, dataset.warnings) == ("coco", (), ())
+    assert dataset.splits == {split: 2}
+    assert dataset.records[0].image_id == "7"
+    assert dataset.records[0].captions == ("Caption 1 of 7.", "Caption 3 of 7.")
+    assert dataset.records[1].path == tmp_path / photos / name.format(8)
+    assert dataset.records[1].boxes is None and dataset.records[1].groundings is None
+
+
+def test_splits_come_in_their_usual_order_with_images_of_the_same_name_kept_apart(tmp_path: Path) -> None:
+    for number, split in enumerate(("val", "test", "train"), start=1):
+        images = [{"id": number, "file_name": "001.png"}]
+        write_coco(tmp_path / f"annotations/captions_{split}2017.json", images, captioned(number), photos=None)
+        write_photo(tmp_path / f"{split}2017" / "001.png", number)
+    dataset = read_dataset(tmp_path)
+    assert dataset.problems == ()
+    assert list(dataset.splits.items()) == [("train", 1), ("val", 1), ("test", 1)]
+    assert [record.path.parent.name for record in dataset.records] == ["train2017", "val2017", "test2017"]
+
+
+def test_captions_of_2014_with_photos_named_as_in_2017(tmp_path: Path) -> None:
+    images = listed(9, name="COCO_val2014_{:012}.jpg")
+    write_coco(tmp_path / "annotations/captions_val2014.json", images, captioned(9), photos=None)
+    write_photo(tmp_path / "val2014" / "000000000009.jpg")
+    dataset = read_dataset(tmp_path)
+    assert dataset.problems == dataset.warnings == ()
+    assert dataset.records[0].path == tmp_path / "val2014" / "000000000009.jpg"
+
+
+@pytest.mark.parametrize("name", ["", "elsewhere.jpg"])
+def test_a_photo_by_its_address(tmp_path: Path, name: str) -> None:
+    image = {"id": 9, "coco_url": "http://images.cocodataset.org/val2017/000000000009.jpg"}
+    image |= {"file_name": name} if name else {}
+    write_coco(tmp_path / "annotations/captions_train.json", [image], captioned(9), photos=None)
+    write_photo(tmp_path / "val2017" / "000000000009.jpg")
+    dataset = read_dataset(tmp_path)
+    assert dataset.problems == dataset.warnings == ()
+    assert dataset.records[0].path == tmp_path / "val2017" / "000000000009.jpg"
+
+
+def test_a_photo_matched_by_its_bare_name_is_said(tmp_path: Path) -> None:
+    images = [{"id": 1, "file_name": "C:\\photos\\Dog.JPG"}]
+    write_coco(tmp_path / "annotations/captions_train.json", images, captioned(1), photos=None)
+    write_photo(tmp_path / "images" / "dog.jpg")
+    problems, warnings = sentences(tmp_path)
+    assert problems == []
+    assert warnings == [
+        "1 image is not where annotations/captions_train.json says and matched by the bare file name: "
+        "C:/photos/Dog.JPG with …/images/dog.jpg; check that they belong together."
+    ]
+
+
+def test_a_file_recognised_by_its_content_alone(tmp_path: Path) -> None:
+    write_coco(tmp_path / "annotations" / "mine.json", listed(*range(40)), captioned(*range(40)))
+    write_coco(tmp_path / "annotations" / "other.json", [], [{"id": 1}], photos=None)  # no captions in it
+    dataset = read_dataset(tmp_path)
+    assert dataset.format == "coco" and sum(dataset.splits.values()) == 40
+    assert list(dataset.splits) != ["train"] and set(dataset.splits) == {"train", "val", "test"}
+    splits = dataset.splits
+    assert dataset.warnings == (
+        "annotations/mine.json says nothing of splits, so they were drawn by the images' names: "
+        f"{splits['train']} train, {splits['val']} val, {splits['test']} test; files called captions_train.json, "
+        "captions_val.json and captions_test.json would choose them.",
+    )
+
+
+def test_karpathy_splits_beside_coco_captions_leave_the_captions_counted_once(tmp_path: Path) -> None:
+    write_coco(tmp_path / "annotations/captions_train.json", listed(1), captioned(1, 1))
+    karpathy = {"images": [{"filename": "001.png", "split": "train", "sentences": [{"raw": "One."}]}]}
+    (tmp_path / "annotations/dataset_karpathy.json").write_text(json.dumps(karpathy))
+    assert [len(record.captions) for record in read_dataset(tmp_path).records] == [2]
+
+
+def test_what_is_not_recognised(tmp_path: Path) -> None:
+    (tmp_path / "empty.json").touch()
+    (tmp_path / "results.json").write_text('[{"image_id": 1, "caption": "A dog."}]')
+    write_coco(tmp_path / "instances_train.json", [], [{"id": 1, "bbox": [1, 2, 3, 4]}], photos=None)
+    assert not any(map(coco.recognises, tmp_path.iterdir()))
+    assert not coco.recognises(tmp_path)
+
+
+def test_a_folder_with_a_file_for_each_image_is_not_searched(tmp_path: Path) -> None:
+    for number in range(51):
+        write_coco(tmp_path / f"{number}.json", [], captioned(1), photos=None)
+    assert coco.recognises(tmp_path / "1.json") and not coco.recognises(tmp_path)
+
+
+# --- what is wrong with a captions file ---
+
+
+def problem(tmp_path: Path, *expected: str, images: list[Any], annotations: list[Any]) -> None:
+    """Hold the problems of a small training set against what is expected. Image 1 with a caption comes first."""
+    entries = [*listed(1), *images]
+    write_coco(tmp_path / "annotations/captions_train.json", entries, [*captioned(1), *annotations], photos=None)
+    for number in range(1, 10):
+        write_photo(tmp_path / "images" / f"{number:03}.png")
+    assert sentences(tmp_path)[0] == list(expected)
+
+
+FILE = "annotations/captions_train.json"
+
+
+def test_captions_without_an_image(tmp_path: Path) -> None:
+    problem(
+        tmp_path,
+        f"{FILE} has 3 captions of images that it does not list: 5, 6; list the images or take the captions out.",
+        images=[],
+        annotations=captioned(5, 6, 5, first=2),
+    )
+
+
+def test_images_without_captions(tmp_path: Path) -> None:
+    problem(
+        tmp_path,
+        "2 images have no caption: 2, 3; write captions or take the images out, for nothing can be learned or "
+        "scored from them.",
+        images=listed(2, 3),
+        annotations=[],
+    )
+
+
+def test_an_image_with_empty_captions_only(tmp_path: Path) -> None:
+    problem(
+        tmp_path,
+        "1 image has no caption: 2; write captions or take the images out, for nothing can be learned or "
+        "scored from them.",
+        images=listed(2),
+        annotations=[{"id": 2, "image_id": 2, "caption": " \n"}],
+    )
+    assert sentences(tmp_path)[1] == [f"{FILE} has 1 empty caption, left out: of image 2."]
+
+
+def test_entries_that_are_no_images(tmp_path: Path) -> None:
+    problem(
+        tmp_path,
+        f'{FILE} has 5 entries of "images" without an "id" or a "file_name": number 2, 3, 4, 5, 6.',
+        images=[
+            "2",
+            {"id": 2},
+            {"file_name": "002.png"},
+            {"id": True, "file_name": "a"},
+            {"id": 1.5, "file_name": "a"},
+        ],
+        annotations=[],
+    )
+
+
+def test_entries_that_are_no_captions(tmp_path: Path) -> None:
+    problem(
+        tmp_path,
+        f'{FILE} has 3 entries of "annotations" without an "image_id" or a text as "caption": number 2, 3, 4.',
+        images=[],
+        annotations=[None, {"id": 2, "caption": "A dog."}, {"id": 3, "image_id": 1, "caption": None}],
+    )
+
+
+def test_an_id_for_two_images(tmp_path: Path) -> None:
+    problem(
+        tmp_path,
+        f"1 id stands for different images in {FILE}: 1; give every image an id of its own.",
+        images=[{"id": 1, "file_name": "002.png"}],
+        annotations=[],
+    )
+
+
+def test_an_image_listed_twice_is_only_a_warning(tmp_path: Path) -> None:
+    problem(tmp_path, images=listed(1), annotations=captioned(1, first=2))
+    assert sentences(tmp_path)[1] == [f"1 image is listed twice in {FILE}: 1; the captions were joined."]
+    assert [len(record.captions) for record in read_dataset(tmp_path).records] == [2]
+
+
+def test_ids_may_be_texts(tmp_path: Path) -> None:
+    problem(tmp_path, images=[{"id": "b7", "file_name": "002.png"}], annotations=captioned("b7", first=2))
+    assert [record.image_id for record in read_dataset(tmp_path).records] == ["1", "b7"]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", f"…/{FILE} is empty; it should hold JSON."),
+        ('{"images": [', f"…/{FILE} is not valid JSON: Expecting value at line 1, column 13."),
+        (
+            "[]",
+            f"…/{FILE} is not a COCO file: it should be an object with the lists images and annotations, and has "
+            "no images and no annotations.",
+        ),
+        (
+            '{"images": [], "annotations": {}}',
+            f"…/{FILE} is not a COCO file: it should be an object with the lists images and annotations, and has "
+            "no annotations.",
+        ),
+        ('{"images": [], "annotations": []}', "… holds no image with captions."),
+    ],
+)
+def test_a_captions_file_that_is_none(tmp_path: Path, content: str, expected: str) -> None:
+    (tmp_path / "annotations").mkdir()
+    (tmp_path / FILE).write_text(content)
+    assert sentences(tmp_path) == ([expected], [])
+
+
+def test_a_broken_file_leaves_the_others_readable(tmp_path: Path) -> None:
+    write_coco(tmp_path / "annotations/captions_val.json", listed(1), captioned(1))
+    (tmp_path / FILE).write_text("{")
+    dataset = read_dataset(tmp_path)
+    assert dataset.splits == {"val": 1} and len(dataset.problems) == 1
+
+
+def test_two_years_of_captions_are_not_mixed(tmp_path: Path) -> None:
+    for number, name in enumerate(("train2014", "val2014", "train2017"), start=1):
+        write_coco(tmp_path / f"annotations/captions_{name}.json", listed(number), captioned(number))
+    assert sentences(tmp_path)[0] == [
+        "… holds the captions of several years, which share photos across splits "
+        "(annotations/captions_train2014.json, annotations/captions_val2014.json, "
+        "annotations/captions_train2017.json); name one of the files, or move the others out."
+    ]
+    assert read_dataset(tmp_path / "annotations/captions_train2017.json").splits == {"train": 1}
+
+
+# --- boxes ---
+
+CATEGORIES = [{"id": 1, "name": "dog"}, {"id": 18, "name": "cat"}]
+
+
+def instance(number: int, image: int, category: int = 18, **more: Any) -> dict[str, Any]:
+    return {"id": number, "image_id": image, "category_id": category, "bbox": [1, 2.5, 3, 4], **more}
+
+
+def with_instances(tmp_path: Path, *annotations: Any) -> Path:
+    write_coco(tmp_path / FILE, listed(1, 2), captioned(1, 2))
+    instances = tmp_path / "annotations/instances_train.json"
+    write_coco(instances, [], annotations, photos=None, categories=CATEGORIES)
+    return instances
+
+
+def test_boxes_with_the_names_of_their_categories(tmp_path: Path) -> None:
+    outlines = {"segmentation": [[1.5, 2, 3e1, -4], [5]], "area": 3}
+    counts = {"segmentation": {"counts": [1, 2], "size": [3, 4]}, "iscrowd": 1}
+    with_instances(tmp_path, instance(7, 1, **outlines), instance(8, 1, category=1, **counts))
+    one, two = read_dataset(tmp_path).records
+    assert one.boxes == (Box(7, 1.0, 2.5, 3.0, 4.0, "cat"), Box(8, 1.0, 2.5, 3.0, 4.0, "dog"))
+    assert two.boxes == ()
+
+
+def test_a_single_captions_file_finds_its_boxes(tmp_path: Path) -> None:
+    with_instances(tmp_path, instance(7, 1))
+    assert [len(record.boxes or ()) for record in read_dataset(tmp_path / FILE).records] == [1, 0]
+
+
+def test_outlines_are_cut_out_and_nothing_else(tmp_path: Path) -> None:
+    tricky = 'a "segmentation": [1, 2] in a text'
+    file = tmp_path / "instances.json"
+    content = {
+        "categories": [{"name": tricky, "segmentation": [[1.0, 2], [3]], "id": 3}],
+        "annotations": [{"segmentation": []}, {"segmentation": {"counts": [1]}}, {"bbox": [1, 2]}],
+    }
+    for indent in (None, 2):
+        file.write_text(json.dumps(content, indent=indent))
+        assert coco._without_outlines(file) == {
+            "categories": [{"name": tricky, "segmentation": None, "id": 3}],
+            "annotations": [{"segmentation": None}, {"segmentation": {"counts": [1]}}, {"bbox": [1, 2]}],
+        }
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        instance(9, 1, category=2),
+        instance(9, 1, category=[1]),
+        instance(9, 1, bbox=[1, 2, 3]),
+        instance(9, 1, bbox=["left", 2, 3, 4]),
+        instance(9, 1, bbox=None),
+        {"id": 9, "category_id": 1, "bbox": [1, 2, 3, 4]},
+        {"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]},
+    ],
+)
+def test_a_wrong_box_is_left_out(tmp_path: Path, wrong: Any) -> None:
+    with_instances(tmp_path, instance(7, 1), wrong)
+    assert sentences(tmp_path) == (
+        [],
+        [
+            'annotations/instances_train.json has 1 entry of "annotations" without an "id", an "image_id", a '
+            '"bbox" of four numbers or a listed category, left out: number 2.'
+        ],
+    )
+    assert len(read_dataset(tmp_path).records[0].boxes or ()) == 1
+
+
+def test_an_id_for_two_boxes(tmp_path: Path) -> None:
+    with_instances(tmp_path, instance(7, 1), instance(7, 2))
+    assert sentences(tmp_path) == ([], ["1 id stands for more than one box: 7."])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"annotations": ["', "is not valid JSON: Unterminated string starting at at line 1, column 18."),
+        (
+            '{"annotations": []}',
+            "is not a COCO file: it should be an object with the lists annotations and categories, and has no "
+            "categories.",
+        ),
+    ],
+)
+def test_a_broken_instances_file_costs_the_boxes_only(tmp_path: Path, content: str, reason: str) -> None:
+    with_instances(tmp_path).write_text(content)
+    expected = f"No boxes were read: …/annotations/instances_train.json {reason}"
+    assert sentences(tmp_path) == ([], [expected])
+    assert read_dataset(tmp_path).records[0].boxes is None
+
+
+# --- groundings ---
+
+
+def grounded(tmp_path: Path, *groundings: Any) -> Path:
+    """Image 1 with a caption of three words and a box 7; then a caption that has no groundings."""
+    with_instances(tmp_path, instance(7, 1))
+    caption = {"id": 1, "image_id": 1, "caption": "A  black cat.", "grounding": list(groundings)}
+    write_coco(tmp_path / FILE, listed(1, 2), [caption, *captioned(1, 2)])
+    return tmp_path
+
+
+def test_groundings_stand_beside_their_captions(tmp_path: Path) -> None:
+    dataset = read_dataset(grounded(tmp_path, {"first": 0, "end": 3, "boxes": [7]}))
+    assert dataset.warnings == ()
+    assert dataset.records[0].groundings == ((Grounding(0, 3, (7,)),), ())
+    assert dataset.records[1].groundings == ((),)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"first": 0, "end": 4, "boxes": [7]},
+        {"first": 1, "end": 1, "boxes": [7]},
+        {"first": -1, "end": 1, "boxes": [7]},
+        {"first": 0, "end": 1, "boxes": [8]},
+        {"first": 0, "end": 1},
+        {"first": "0", "end": 1, "boxes": [7]},
+        {"first": 0, "end": 1, "boxes": 7},
+        "cat",
+    ],
+)
+def test_a_wrong_grounding_is_left_out(tmp_path: Path, wrong: Any) -> None:
+    grounded(tmp_path, wrong)
+    expected = f'{FILE} has 1 caption whose "grounding" names words or boxes that do not exist, left out: of image 1.'
+    assert sentences(tmp_path) == ([], [expected])
+    assert read_dataset(tmp_path).records[0].groundings == ((), ())
+
+
+# --- real data ---
+
+
+@pytest.mark.shared
+def test_coco_mini_is_read_whole(shared_data: Path) -> None:
+    """Counted with json alone: what the reader says must be what the files hold."""
+    dataset = read_dataset(shared_data / "coco-mini")
+    assert (dataset.format, dataset.problems, dataset.warnings) == ("coco", (), ())
+    assert dataset.splits == {"train": 101, "val": 22, "test": 22}
+    for split in ("train", "val", "test"):
+        folder = shared_data / "coco-mini" / "annotations"
+        captions = json.loads((folder / f"captions_{split}.json").read_text())
+        boxes = json.loads((folder / f"instances_{split}.json").read_text())
+        names = {category["id"]: category["name"] for category in boxes["categories"]}
+        records = {record.image_id: record for record in dataset.split(split)}
+        assert {image["file_name"] for image in captions["images"]} == {r.path.name for r in records.values()}
+        written = sorted((str(a["image_id"]), a["caption"]) for a in captions["annotations"])
+        assert written == sorted((r.image_id, caption) for r in records.values() for caption in r.captions)
+        assert sorted(
+            (str(a["image_id"]), a["id"], *a["bbox"], names[a["category_id"]]) for a in boxes["annotations"]
+        ) == sorted(
+            (r.image_id, b.id, b.x, b.y, b.width, b.height, b.category) for r in records.values() for b in r.boxes or ()
+        )
+    assert sum(len(record.captions) for record in dataset.records) == 725
+
+
+def test_coco_comes_first_among_the_readers() -> None:
+    assert next(iter(READERS)) == "coco"

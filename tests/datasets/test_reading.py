@@ -1,0 +1,202 @@
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+from showtell.datasets import READERS, open_dataset, read_dataset
+from showtell.errors import DataError
+from tests.datasets.makers import captioned, listed, sentences, write_coco, write_photo, write_table
+
+UNDERSTOOD = (
+    ' Understood are coco: annotations/captions_train.json with {"images": [{"id": 1, "file_name": "dog.jpg"}], '
+    '"annotations": [{"id": 1, "image_id": 1, "caption": "A dog runs."}]} beside a folder images/; '
+    "table: captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg."
+)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        read_dataset(path)
+    return str(caught.value).replace(str(path), "…")
+
+
+# --- what is no dataset ---
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "none") == "There is no file or folder …."
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    assert refusal(tmp_path) == "… is not a dataset: it is a folder with 0 images and nothing else." + UNDERSTOOD
+
+
+def test_a_folder_of_photos_alone(tmp_path: Path) -> None:
+    for number in range(3):
+        write_photo(tmp_path / f"{number}.png")
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "more").mkdir()
+    expected = "… is not a dataset: it is a folder with 3 images and more/, notes.txt."
+    assert refusal(tmp_path) == expected + UNDERSTOOD
+
+
+def test_a_table_of_something_else(tmp_path: Path) -> None:
+    file = write_table(tmp_path, "image;label\na.jpg;dog\n")
+    expected = "a table with the columns image, label, of which none is for images or none for captions."
+    assert refusal(file) == f"… is not a dataset: it is {expected}{UNDERSTOOD}"
+    assert refusal(tmp_path) == f"… is not a dataset: it is a folder whose captions.csv is {expected}{UNDERSTOOD}"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.json", "", "… is empty; it should hold JSON."),
+        ("a.json", "{]", "… is not valid JSON: Expecting property name enclosed in double quotes at line 1, column 2."),
+        ("a.json", '{"a": 1, "b": 2}', "… is not a dataset: it is JSON with the keys a, b." + UNDERSTOOD),
+        ("a.json", '[{"caption": ""}]', "… is not a dataset: it is JSON without keys." + UNDERSTOOD),
+        ("a.txt", "A dog.", "… is not a dataset: it is a file of another kind." + UNDERSTOOD),
+    ],
+)
+def test_files_that_are_no_datasets(tmp_path: Path, name: str, content: str, expected: str) -> None:
+    (tmp_path / name).write_text(content)
+    assert refusal(tmp_path / name) == expected
+
+
+def test_a_path_that_cannot_be_asked_for(tmp_path: Path) -> None:
+    assert refusal(tmp_path / ("x" * 300)) == "Cannot read …: File name too long."
+
+
+def test_examples_are_datasets(tmp_path: Path) -> None:
+    """Whoever imitates the example of a message gets a dataset without problems."""
+    for photo in ("coco/images/dog.jpg", "table/dog.jpg"):
+        write_photo(tmp_path / photo)
+    (tmp_path / "coco/annotations").mkdir()
+    example = READERS["coco"].EXAMPLE.partition(" with ")[2].partition(" beside ")[0]
+    (tmp_path / "coco/annotations/captions_train.json").write_text(example)
+    header, row = READERS["table"].EXAMPLE.partition("lines ")[2].removesuffix(" beside dog.jpg").split(" and ")
+    (tmp_path / "table/captions.csv").write_text(f"{header}\n{row}\n")
+    for name in READERS:
+        dataset = read_dataset(tmp_path / name)
+        assert (dataset.format, dataset.problems) == (name, ())
+        assert [record.captions for record in dataset.records] == [("A dog runs.",)]
+
+
+# --- what every dataset is examined for ---
+
+
+def test_missing_files_and_the_place_where_they_should_be(tmp_path: Path) -> None:
+    write_coco(tmp_path / "annotations/captions_train.json", listed(*range(1, 9)), captioned(*range(1, 9)))
+    for number in range(1, 8):
+        (tmp_path / f"images/{number:03}.png").unlink()
+    assert sentences(tmp_path)[0] == [
+        "7 image files are missing: images/001.png, images/002.png, images/003.png, images/004.png, "
+        "images/005.png and 2 more; put the files there or take their captions out."
+    ]
+
+
+def test_the_same_image_in_two_splits(tmp_path: Path) -> None:
+    write_coco(tmp_path / "annotations/captions_train.json", listed(1, 2, 3), captioned(1, 2, 3))
+    write_coco(tmp_path / "annotations/captions_val.json", listed(4), captioned(4))
+    write_coco(tmp_path / "annotations/captions_test.json", listed(2, 3, 4), captioned(2, 3, 4))
+    ending = "; what is scored must not have been trained on, so keep each in one split."
+    assert sentences(tmp_path)[0] == [
+        "2 images are in both train and test: 2, 3" + ending,
+        "1 image is in both val and test: 4" + ending,
+    ]
+
+
+def test_the_same_file_under_two_ids(tmp_path: Path) -> None:
+    same = [{"id": number, "file_name": "001.png"} for number in (1, 2, 3)]
+    write_coco(tmp_path / "annotations/captions_train.json", same[:2], captioned(1, 2))
+    write_coco(tmp_path / "annotations/captions_test.json", same[2:], captioned(3))
+    assert sentences(tmp_path) == (
+        [
+            "1 file is in both train and test under different ids: images/001.png; what is scored must not have "
+            "been trained on, so keep each in one split."
+        ],
+        [
+            "1 file is listed under more than one id in the same split: images/001.png; their captions would "
+            "count as those of different images."
+        ],
+    )
+
+
+def test_ids_that_begin_anew_in_each_split(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        entries = listed(1, 2, name=split + "{}.png")
+        write_coco(tmp_path / f"annotations/captions_{split}.json", entries, captioned(1, 2))
+    assert sentences(tmp_path)[0] == [
+        "2 ids stand for different images: 1, 2; give every image of the dataset an id of its own, across all splits."
+    ]
+
+
+def test_an_image_in_two_files_for_one_split(tmp_path: Path) -> None:
+    for name in ("val", "dev"):
+        write_coco(tmp_path / f"annotations/captions_{name}.json", listed(1), captioned(1))
+    assert sentences(tmp_path)[0] == ["1 image is listed twice in one split: 1; keep one entry of each."]
+
+
+# --- reading and opening ---
+
+
+def test_a_dataset_without_problems_opens(tmp_path: Path) -> None:
+    write_coco(tmp_path / "annotations/captions_train.json", listed(1), captioned(1))
+    assert open_dataset(str(tmp_path)) == read_dataset(tmp_path)
+
+
+def test_a_dataset_with_problems_is_refused_with_the_first_three(tmp_path: Path) -> None:
+    images = [*listed(1, 2, 3), {"id": 4}]
+    write_coco(tmp_path / "annotations/captions_train.json", images, captioned(1, 2, 9), photos=None)
+    with pytest.raises(DataError) as caught:
+        open_dataset(tmp_path)
+    assert str(caught.value).replace(str(tmp_path), "…") == (
+        '… cannot be used. annotations/captions_train.json has 1 entry of "images" without an "id" or a '
+        '"file_name": number 4. annotations/captions_train.json has 1 caption of images that it does not list: 9; '
+        "list the images or take the captions out. 1 image has no caption: 3; write captions or take the images "
+        "out, for nothing can be learned or scored from them. There is 1 more problem: showtell data check …"
+    )
+
+
+def test_paths_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_table(tmp_path, "image,caption,split\na.jpg,A.,train\nb.jpg,B.,train\n", "a.jpg")
+    monkeypatch.chdir(tmp_path)
+    for path in (".", "captions.csv"):
+        dataset = read_dataset(path)
+        assert dataset.records[0].path == Path("a.jpg")
+        assert dataset.problems == ("1 image file is missing: b.jpg; put the files there or take their captions out.",)
+
+
+def test_no_image_is_looked_at_when_a_dataset_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 looks take seconds on a disk and minutes over a network; a listing of the folder takes one."""
+    for split in ("train", "val"):
+        start = 1000 if split == "val" else 0
+        numbers = range(start + 1, start + 500)
+        entries = listed(*numbers)
+        write_coco(tmp_path / f"annotations/captions_{split}.json", entries, captioned(*numbers), photos=None)
+        folder = tmp_path / f"{split}"
+        folder.mkdir()
+        for entry in entries:
+            (folder / entry["file_name"]).touch()
+    looks: list[str] = []
+    stat = os.stat
+
+    def counting(path: str, *args: object, **more: object) -> os.stat_result:
+        looks.append(str(path))
+        return stat(path, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", counting)
+    assert read_dataset(tmp_path).problems == ()
+    assert 0 < len(looks) < 40 and not [path for path in looks if path.endswith(".png")]
+
+
+def test_the_garbage_collector_is_left_as_it_was(tmp_path: Path) -> None:
+    write_coco(tmp_path / "annotations/captions_train.json", listed(1), captioned(1))
+    read_dataset(tmp_path)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        read_dataset(tmp_path)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -1,0 +1,74 @@
+import string
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from showtell.datasets.splits import draw_splits, split_name, split_of_file, split_rank
+
+NAMES = st.sets(st.text(string.ascii_lowercase, min_size=1), max_size=30)
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        *[(" Train ", "train"), ("TRAINING", "train"), ("dev", "val"), ("valid", "val"), ("Validation", "val")],
+        *[("testing", "test"), ("restval", "restval"), ("Test_A", "Test_A"), ("", "")],
+    ],
+)
+def test_split_names(written: str, name: str) -> None:
+    assert split_name(written) == name
+
+
+@pytest.mark.parametrize(
+    ("stem", "split"),
+    [
+        *[("train", "train"), ("captions_train2014", "train"), ("Val-Captions", "val"), ("test set", "test")],
+        *[("train_stations", None), ("train_test", None), ("captions", None), ("", None)],
+    ],
+)
+def test_the_split_that_a_file_name_says(stem: str, split: str | None) -> None:
+    assert split_of_file(stem) == split
+
+
+def test_splits_are_sorted_as_people_list_them() -> None:
+    names = ["zoo", "test", "a", "val", "train"]
+    assert sorted(names, key=split_rank) == ["train", "val", "test", "a", "zoo"]
+
+
+def test_shares_are_about_80_10_10() -> None:
+    drawn = Counter(draw_splits(f"{number}.jpg" for number in range(10_000)).values())
+    # four standard deviations of a share of 0.1 in 10,000 are 120
+    assert abs(drawn["val"] - 1000) < 120 and abs(drawn["test"] - 1000) < 120
+
+
+def test_the_draw_is_the_same_everywhere_and_for_ever() -> None:
+    """Another hash, key or border would move images that people have scored on into training."""
+    drawn = draw_splits(f"{number}.jpg" for number in range(100))
+    some = {split: [name for name in sorted(drawn) if drawn[name] == split][:4] for split in ("val", "test")}
+    # int.from_bytes(blake2b(name, digest_size=6, key=b"showtell splits").digest(), "big") / 2**48: from 0.8, from 0.9
+    assert some == {
+        "val": ["17.jpg", "18.jpg", "23.jpg", "39.jpg"],
+        "test": ["15.jpg", "33.jpg", "43.jpg", "52.jpg"],
+    }
+
+
+@given(NAMES)
+def test_each_split_has_an_image_from_three_on(names: set[str]) -> None:
+    drawn = draw_splits(names)
+    assert drawn.keys() == names
+    assert set(drawn.values()) == ({"train", "val", "test"} if len(names) >= 3 else {"train"} if names else set())
+
+
+@given(NAMES, st.randoms())
+def test_order_and_repetition_do_not_matter(names: set[str], random: object) -> None:
+    mixed = sorted(names) * 2
+    random.shuffle(mixed)  # type: ignore[attr-defined]
+    assert draw_splits(mixed) == draw_splits(names)
+
+
+def test_added_images_leave_the_others_in_their_splits() -> None:
+    few = draw_splits(f"{number}.jpg" for number in range(200))
+    many = draw_splits(f"{number}.jpg" for number in range(5000))
+    assert {name: many[name] for name in few} == few

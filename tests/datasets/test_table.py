@@ -1,0 +1,286 @@
+import csv
+import tempfile
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from showtell.datasets import read_dataset, table
+from tests.datasets.makers import sentences, write_photo, write_table
+
+SPLIT = "image,caption,split\n"
+
+
+def captions_of(path: Path) -> dict[str, tuple[str, ...]]:
+    return {record.image_id: record.captions for record in read_dataset(path).records}
+
+
+# --- what is read ---
+
+
+def test_a_caption_a_line(tmp_path: Path) -> None:
+    text = SPLIT + 'a.jpg,A dog runs.,train\nb.jpg,A cat,val\na.jpg,"A dog, again",train\n'
+    write_table(tmp_path, text, "a.jpg b.jpg")
+    dataset = read_dataset(tmp_path)
+    assert (dataset.format, dataset.problems, dataset.warnings) == ("table", (), ())
+    assert dataset.splits == {"train": 1, "val": 1}
+    assert captions_of(tmp_path) == {"a.jpg": ("A dog runs.", "A dog, again"), "b.jpg": ("A cat",)}
+    assert [record.path for record in dataset.records] == [tmp_path / "a.jpg", tmp_path / "b.jpg"]
+
+
+def test_captions_in_columns(tmp_path: Path) -> None:
+    text = "Split,Caption 1,caption_2,CAPTION3,filename\nTrain,One.,,Three.,a.jpg\nVALID,One.,Two.,,b.jpg\n"
+    write_table(tmp_path, text, "a.jpg b.jpg")
+    assert captions_of(tmp_path) == {"a.jpg": ("One.", "Three."), "b.jpg": ("One.", "Two.")}
+    assert read_dataset(tmp_path).splits == {"train": 1, "val": 1}
+    assert sentences(tmp_path) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("image", "caption"),
+    [
+        ("image", "caption"),
+        ("File", "Text"),
+        ("file_name", "text"),  # what the Hugging Face image folder calls them
+        ("FileName", "Description"),
+        ("image path", "sentence"),
+        ("path", "captions"),
+        ("image_id", "caption"),
+    ],
+)
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_column_names_delimiters_and_line_ends(
+    tmp_path: Path, image: str, caption: str, delimiter: str, end: str
+) -> None:
+    rows = [[image, caption, "split"], ["a.jpg", "One, two; three", "test"]]
+    text = end.join(delimiter.join(f'"{cell}"' for cell in row) for row in rows) + end
+    file = write_table(tmp_path, text, "a.jpg", name="Captions.TSV")
+    for path in (tmp_path, file):
+        assert captions_of(path) == {"a.jpg": ("One, two; three",)}
+        assert sentences(path) == ([], [])
+
+
+def test_a_mark_at_the_start_blank_lines_and_empty_cells_at_the_end_do_no_harm(tmp_path: Path) -> None:
+    write_table(tmp_path, "\ufeff\nimage;caption;split;;\n\na.jpg;Ein Hund;train;;\n ;;\n", "a.jpg")
+    assert captions_of(tmp_path) == {"a.jpg": ("Ein Hund",)}
+    assert sentences(tmp_path) == ([], [])
+
+
+def test_photos_in_images_in_a_folder_of_their_own_and_by_bare_name(tmp_path: Path) -> None:
+    for photo in ("images/a.jpg", "sea/b.jpg", "photos/c.jpg"):
+        write_photo(tmp_path / photo)
+    text = SPLIT + "./a.jpg,A.,train\nsea\\b.jpg,B.,train\nc.jpg,C.,train\n"
+    write_table(tmp_path, text)
+    dataset = read_dataset(tmp_path)
+    found = [record.path.relative_to(tmp_path).as_posix() for record in dataset.records]
+    assert found == ["images/a.jpg", "sea/b.jpg", "photos/c.jpg"]
+    assert (dataset.problems, dataset.warnings) == ((), ())
+
+
+def test_a_photo_matched_by_its_bare_name_is_said(tmp_path: Path) -> None:
+    text = SPLIT + "a,A.,train\n/home/me/b.JPG,B.,train\n"
+    write_table(tmp_path, text, "a.jpg b.jpg")
+    assert sentences(tmp_path) == (
+        [],
+        [
+            "2 images are not where captions.csv says and matched by the bare file name: a with …/a.jpg, "
+            "/home/me/b.JPG with …/b.jpg; check that they belong together."
+        ],
+    )
+
+
+def test_two_photos_for_a_bare_name_are_no_match(tmp_path: Path) -> None:
+    write_table(tmp_path, SPLIT + "a,A.,train\n", "a.jpg a.png")
+    problem = "1 image file is missing: a; put the files there or take their captions out."
+    assert sentences(tmp_path)[0] == [problem]
+
+
+def test_ids_of_images(tmp_path: Path) -> None:
+    write_table(tmp_path, "id,image,caption,split\n7,a.jpg,A.,train\n8,b.jpg,B.,val\n", "a.jpg b.jpg")
+    assert list(captions_of(tmp_path)) == ["7", "8"]
+    assert sentences(tmp_path) == ([], [])
+
+
+def test_ids_of_captions_are_left_alone_and_that_is_said(tmp_path: Path) -> None:
+    write_table(tmp_path, "id,image,caption,split\n7,a.jpg,A.,train\n8,a.jpg,B.,train\n", "a.jpg")
+    assert list(captions_of(tmp_path)) == ["a.jpg"]
+    expected = "The ids in captions.csv number captions rather than images, so the images go by their file names."
+    assert sentences(tmp_path) == ([], [expected])
+
+
+def test_a_table_for_each_split(tmp_path: Path) -> None:
+    for name in ("train", "validation", "captions_test"):
+        write_table(tmp_path, f"image,caption\n{name}.jpg,A.\n", f"{name}.jpg", name=f"{name}.csv")
+    dataset = read_dataset(tmp_path)
+    assert dataset.splits == {"train": 1, "val": 1, "test": 1}
+    assert dataset.problems == ()
+    assert read_dataset(tmp_path / "validation.csv").splits == {"val": 1}
+
+
+# --- drawn splits ---
+
+
+@pytest.mark.parametrize("column", ["", ",split"])
+def test_splits_are_drawn_where_nobody_chose_them(tmp_path: Path, column: str) -> None:
+    names = [f"{number}.jpg" for number in range(20)]
+    text = f"image,caption{column}\n" + "".join(f"{name},A.\n" for name in names)
+    write_table(tmp_path, text, " ".join(names))
+    dataset = read_dataset(tmp_path)
+    splits = dataset.splits
+    assert set(splits) == {"train", "val", "test"} and sum(splits.values()) == 20
+    assert dataset.warnings == (
+        "captions.csv says nothing of splits, so they were drawn by the images' names: "
+        f"{splits['train']} train, {splits['val']} val, {splits['test']} test; a column split would choose them.",
+    )
+
+
+# --- what is wrong with a table ---
+
+
+@pytest.mark.parametrize(
+    ("text", "problems", "warnings"),
+    [
+        (
+            SPLIT + "a.jpg,A dog, running,train\nb.jpg,B.,val\nc.jpg,C, c,train\n",
+            [
+                "captions.csv has more cells than columns on lines 2, 4; a caption with a comma stands in "
+                "quotation marks."
+            ],
+            ["2 images beside the others are not in captions.csv and left out: a.jpg, c.jpg."],
+        ),
+        (
+            SPLIT + ' ,"A\nb.",train\n,B.,train\na.jpg,A.,train\nb.jpg,A.,train\nc.jpg,A.,train\n',
+            ["captions.csv names no image on lines 2, 4."],
+            [],
+        ),
+        (
+            SPLIT + "a.jpg,A.,train\na.jpg, ,train\nb.jpg,,train\nc.jpg\n",
+            [
+                "captions.csv gives 1 image no split, though it has a column for it: c.jpg.",
+                "2 images have no caption: b.jpg, c.jpg; write captions or take the images out, for nothing can "
+                "be learned or scored from them.",
+            ],
+            ["captions.csv has no caption on line 3, left out."],
+        ),
+        (
+            SPLIT + "a.jpg,A.,train\na.jpg,A.,test\nb.jpg,B.,dev\nb.jpg,B.,val\nc.jpg,C.,train\n",
+            ["captions.csv puts 1 image in more than one split: a.jpg (train, test)."],
+            [],
+        ),
+        (
+            "image,caption,split,id\na.jpg,A.,train,1\nb.jpg,B.,val,1\nc.jpg,C.,val,\n",
+            [
+                "captions.csv gives 1 image no id, though it has a column for it: c.jpg.",
+                "1 id stands for different images: 1; give every image of the dataset an id of its own, across all "
+                "splits.",
+            ],
+            [],
+        ),
+        (
+            SPLIT + "a.jpg,A.,train\nd.jpg,A.,train\ne.jpg,A.,train\n",
+            ["2 image files are missing: d.jpg, e.jpg; put the files there or take their captions out."],
+            ["2 images beside the others are not in captions.csv and left out: b.jpg, c.jpg."],
+        ),
+        (SPLIT, ["… holds no image with captions."], []),
+        (
+            SPLIT + 'a.jpg,A.,train\nb.jpg,"B.,train\nc.jpg,C.,train\n',
+            [
+                "…/captions.csv cannot be read from line 3 on (unexpected end of data); a caption with quotation "
+                'marks stands in quotation marks itself, with those inside doubled: "A ""stop"" sign."'
+            ],
+            [],
+        ),
+        (
+            SPLIT + 'a.jpg,"A "stop" sign",train\n',
+            [
+                "…/captions.csv cannot be read from line 2 on (',' expected after '\"'); a caption with quotation "
+                'marks stands in quotation marks itself, with those inside doubled: "A ""stop"" sign."'
+            ],
+            [],
+        ),
+    ],
+)
+def test_mistakes(tmp_path: Path, text: str, problems: list[str], warnings: list[str]) -> None:
+    write_table(tmp_path, text, "a.jpg b.jpg c.jpg")
+    assert sentences(tmp_path) == (problems, warnings)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_another_encoding_names_the_line(tmp_path: Path, end: str) -> None:
+    file = write_table(tmp_path, "")
+    file.write_bytes(end.join(["image,caption", "a.jpg,A dog", "b.jpg,Un garçon", ""]).encode("latin-1"))
+    expected = "…/captions.csv is not in UTF-8: line 3 cannot be read; save it as CSV in UTF-8."
+    assert sentences(tmp_path) == ([expected], [])
+
+
+def test_utf_16_is_named(tmp_path: Path) -> None:
+    write_table(tmp_path, "").write_bytes("image\tcaption\na.jpg\tA dog\n".encode("utf-16"))
+    assert sentences(tmp_path) == (["…/captions.csv is in UTF-16; save it as CSV in UTF-8."], [])
+
+
+def test_several_tables_that_do_not_say_for_which_split(tmp_path: Path) -> None:
+    write_table(tmp_path, "image,caption\na.jpg,A.\n", "a.jpg", name="one.csv")
+    write_table(tmp_path, "image,caption\na.jpg,A.\n", name="train.csv")
+    assert sentences(tmp_path)[0] == [
+        "… holds 2 tables of captions, and one.csv says nothing of splits; join them to one, add a column split, "
+        "or name them train.csv, val.csv, test.csv."
+    ]
+
+
+def test_the_same_photo_in_the_tables_of_two_splits(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        write_table(tmp_path, "image,caption\na.jpg,A.\n", "a.jpg", name=f"{name}.csv")
+    assert sentences(tmp_path)[0] == [
+        "1 image is in both train and test: a.jpg; what is scored must not have been trained on, so keep each in "
+        "one split."
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "image,label\na.jpg,dog\n", "a.jpg,A dog runs.\n", "caption\nA dog\n"])
+def test_a_table_without_the_columns_is_not_recognised(tmp_path: Path, text: str) -> None:
+    assert not table.recognises(write_table(tmp_path, text))
+    assert not table.recognises(tmp_path)
+
+
+def test_other_files_are_not_recognised(tmp_path: Path) -> None:
+    assert not table.recognises(write_table(tmp_path, "image,caption\n", name="captions.txt"))
+    assert not table.recognises(write_table(tmp_path, "image,caption\n", name=".captions.csv"))
+
+
+# --- round trips ---
+
+CELL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20).filter(str.strip)
+ROWS = st.lists(st.tuples(st.sampled_from(["a.jpg", "b.jpg", "ünï côde.png"]), CELL), min_size=1, max_size=8)
+
+
+@given(
+    rows=ROWS,
+    delimiter=st.sampled_from(",;\t"),
+    end=st.sampled_from(["\n", "\r\n"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    mark=st.sampled_from(["utf-8", "utf-8-sig"]),
+)
+def test_what_the_csv_module_writes_is_read_back(
+    rows: list[tuple[str, str]], delimiter: str, end: str, quoting: int, mark: str
+) -> None:
+    stream = StringIO(newline="")
+    writer = csv.writer(stream, delimiter=delimiter, lineterminator=end, quoting=quoting)
+    writer.writerows([("image", "caption"), *rows])
+    expected: dict[str, tuple[str, ...]] = {}
+    for name, caption in rows:
+        expected[name] = (*expected.get(name, ()), caption)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "captions.csv")
+        file.write_bytes(stream.getvalue().encode(mark))
+        assert {record.image_id: record.captions for record in table.read(file).records} == expected
+
+
+@given(content=st.one_of(st.binary(max_size=200), CELL.map(lambda text: ("image,caption\n" + text).encode())))
+def test_no_bytes_make_a_table_raise(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "captions.csv")
+        file.write_bytes(b"image,caption\n" + content)
+        table.read(Path(folder))

@@ -1,0 +1,117 @@
+"""A person's mistakes at the command line: each its one sentence on standard error, and exit status 2."""
+
+from pathlib import Path
+
+import pytest
+
+from showtell.cli import main
+from tests.datasets.makers import captioned, listed, write_coco, write_table
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[list[str], str]:
+    """What a refused command printed: the lines of standard output, and the sentence on standard error."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert ended.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("showtell: ") and captured.err.endswith("\n") and "Traceback" not in captured.err
+    return captured.out.splitlines(), captured.err.removeprefix("showtell: ").strip()
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+# --- showtell data check ---
+
+
+@pytest.mark.parametrize("arguments", [["none"], ["none", "--json"]])
+def test_check_of_nothing(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert refused(capsys, "data", "check", *arguments) == ([], "There is no file or folder none.")
+
+
+def test_check_of_an_empty_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("captions.json").touch()
+    expected = "captions.json is empty; it should hold JSON."
+    assert refused(capsys, "data", "check", "captions.json") == ([], expected)
+
+
+def test_check_of_broken_json(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("captions.json").write_text('{"images": [}')
+    expected = "captions.json is not valid JSON: Expecting value at line 1, column 13."
+    assert refused(capsys, "data", "check", "captions.json") == ([], expected)
+
+
+def test_check_of_a_folder_without_captions(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("photos").mkdir()
+    _, sentence = refused(capsys, "data", "check", "photos")
+    assert sentence.startswith(
+        "photos is not a dataset: it is a folder with 0 images and nothing else. Understood are coco: "
+    )
+
+
+def problems_of(capsys: pytest.CaptureFixture[str], dataset: str, number: str = "a problem") -> list[str]:
+    """The problems that a check of a dataset prints."""
+    lines, sentence = refused(capsys, "data", "check", dataset)
+    assert sentence == f"{dataset} cannot be used: it has {number}, listed in the report."
+    return [line.removeprefix("problem: ") for line in lines if line.startswith("problem: ")]
+
+
+def test_check_of_a_malformed_captions_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine/annotations").mkdir(parents=True)
+    Path("mine/annotations/captions_train.json").write_text("[1, 2]")
+    assert problems_of(capsys, "mine") == [
+        "mine/annotations/captions_train.json is not a COCO file: it should be an object with the lists images and "
+        "annotations, and has no images and no annotations."
+    ]
+
+
+def test_check_of_images_without_captions_and_captions_without_images(capsys: pytest.CaptureFixture[str]) -> None:
+    write_coco(Path("mine/annotations/captions_train.json"), listed(1, 2), captioned(1, 3))
+    assert problems_of(capsys, "mine", "2 problems") == [
+        "annotations/captions_train.json has 1 caption of images that it does not list: 3; list the images or take "
+        "the captions out.",
+        "1 image has no caption: 2; write captions or take the images out, for nothing can be learned or scored "
+        "from them.",
+    ]
+
+
+def test_check_of_a_text_file_named_jpg_and_a_missing_one(capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(Path("mine"), "image,caption\na.jpg,A dog.\nb.jpg,A cat.\nc.jpg,A cow.\n", "a.jpg")
+    Path("mine/b.jpg").write_text("Not found")
+    assert problems_of(capsys, "mine", "2 problems") == [
+        "1 image file is missing: c.jpg; put the files there or take their captions out.",
+        "mine/b.jpg is not an image: it holds text.",
+    ]
+
+
+def test_check_of_a_test_set_that_was_trained_on(capsys: pytest.CaptureFixture[str]) -> None:
+    for split in ("train", "test"):
+        write_coco(Path(f"mine/annotations/captions_{split}.json"), listed(1), captioned(1))
+    assert problems_of(capsys, "mine") == [
+        "1 image is in both train and test: 1; what is scored must not have been trained on, so keep each in one split."
+    ]
+
+
+def test_check_of_an_ambiguous_id(capsys: pytest.CaptureFixture[str]) -> None:
+    entries = [*listed(1), {"id": 1, "file_name": "002.png"}]
+    write_coco(Path("mine/annotations/captions_train.json"), entries, captioned(1))
+    assert problems_of(capsys, "mine") == [
+        "1 id stands for different images in annotations/captions_train.json: 1; give every image an id of its own."
+    ]
+
+
+def test_check_of_a_table_in_another_encoding(capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(Path("mine"), "").write_bytes("image,caption\na.jpg,Un garçon\n".encode("latin-1"))
+    assert problems_of(capsys, "mine") == [
+        "mine/captions.csv is not in UTF-8: line 2 cannot be read; save it as CSV in UTF-8."
+    ]
+
+
+def test_check_of_a_table_with_an_open_quotation_mark(capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(Path("mine"), 'image,caption\na.jpg,"A dog\n', "a.jpg")
+    assert problems_of(capsys, "mine") == [
+        "mine/captions.csv cannot be read from line 2 on (unexpected end of data); a caption with quotation marks "
+        'stands in quotation marks itself, with those inside doubled: "A ""stop"" sign."'
+    ]
