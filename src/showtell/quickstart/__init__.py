@@ -14,13 +14,13 @@ from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import Record
 from showtell.evaluation import Evaluation, evaluate, score_records
+from showtell.progress import counting
 from showtell.quickstart.baselines import most_frequent, nearest_neighbour
 from showtell.quickstart.report import Example, Row, write_report
 from showtell.scenes import Scene, read_scenes, write_scenes
 from showtell.scenes.truth import judge
 from showtell.scores import ScoreReport
 from showtell.training import make_recipe, train
-from showtell.training.console import counting
 from showtell.training.recipe import apply_overrides
 
 METRICS = ("bleu", "cider", "truth")

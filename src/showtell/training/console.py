@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from types import TracebackType
 
 from rich.console import Console
@@ -11,7 +10,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -67,20 +65,3 @@ class TrainingConsole:
         """The scores of a validation."""
         scores = "  ".join(f"{name} {value:.3f}" for name, value in numbers.items())
         self.say(f"epoch {epoch}/{epochs}  {scores}{'  (best so far)' if is_best else ''}")
-
-
-@contextmanager
-def counting(text: str, total: int | None, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """A bar for work that counts up; call what it gives with the number of things done since the last call."""
-    console = Console(stderr=True, quiet=quiet)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    hidden = quiet or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        task = progress.add_task(text, total=total)
-        yield lambda done: progress.advance(task, done)

@@ -33,12 +33,13 @@ from showtell.files import recover_folder, write_folder
 from showtell.images.loading import Squares
 from showtell.models import Decoder, build_decoder
 from showtell.objectives import build_objective
+from showtell.progress import counting
 from showtell.scores import score
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from showtell.training import health
 from showtell.training.batches import TrainingSet, collate, epoch_batches
-from showtell.training.console import TrainingConsole, counting
+from showtell.training.console import TrainingConsole
 from showtell.training.optimizers import build_optimizer
 from showtell.training.recipe import Recipe, load_recipe, make_recipe
 from showtell.training.schedule import learning_rate_factor

@@ -1,0 +1,41 @@
+"""`showtell data scenes`: draw the embedded dataset."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def scenes(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or an empty folder.", show_default=False)],
+    images: Annotated[int, typer.Option(help="How many pictures, all splits together.")] = 5000,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same pictures.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Draw small pictures of shapes with captions that can be checked, in COCO format.
+
+    A folder that already holds these very pictures is left as it is.
+    """
+    from showtell.progress import counting
+    from showtell.scenes import CAPTIONS, LANGUAGE_VERSION, split_sizes, write_scenes
+
+    with counting("drawing scenes", images) as progress:
+        write_scenes(folder, images=images, seed=seed, progress=progress)
+    splits = split_sizes(images)
+    if as_json:
+        result = {
+            "path": str(folder),
+            "images": images,
+            "captions": CAPTIONS * images,
+            "seed": seed,
+            "language": LANGUAGE_VERSION,
+            "splits": splits,
+        }
+        typer.echo(json.dumps(result, ensure_ascii=False))
+        return
+    width = max(map(len, splits))
+    lines = [f"{split:{width}}  {count:>7,} images  {CAPTIONS * count:>7,} captions" for split, count in splits.items()]
+    typer.echo("\n".join([*lines, "", f"Next: showtell data check {folder}"]))
