@@ -6,6 +6,7 @@ import typer
 
 from showtell.cli.caption import caption
 from showtell.cli.data_check import check
+from showtell.cli.data_scenes import scenes
 from showtell.cli.quickstart import quickstart
 from showtell.cli.train import train
 
@@ -19,6 +20,7 @@ app = typer.Typer(
 data = typer.Typer(no_args_is_help=True)
 app.add_typer(data, name="data", help="Draw, check and look at datasets.")
 
+data.command("scenes")(scenes)
 data.command("check")(check)
 
 app.command("quickstart")(quickstart)

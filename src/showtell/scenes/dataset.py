@@ -119,7 +119,7 @@ def _draw_all(
         for part in parts:
             drawn.extend(part)
             if progress is not None:
-                progress(len(drawn))
+                progress(len(part))
 
     if processes == 1:
         collect(map(_draw_chunk, chunks))
@@ -233,7 +233,7 @@ def write_scenes(
         images: of all splits together, at least 4.
         seed: the same seed gives the same files, byte for byte.
         size: width and height of the pictures in pixels, at least 48.
-        progress: called with the number of images drawn so far.
+        progress: called with the number of images drawn since the last call.
 
     Raises:
         UsageError: too few images, or too small ones.
