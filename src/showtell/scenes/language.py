@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 
 from showtell.datasets.records import Grounding
-from showtell.scenes.world import PAIRWISE, Scene, is_between
+from showtell.scenes.world import PAIRWISE, Item, Scene, is_between
 
 LANGUAGE_VERSION = "1"
 """Changes whenever a caption or the truth of a caption may change."""
@@ -94,7 +94,9 @@ OPENINGS = ("a picture of", "an image of", "a drawing of", "we see", "you can se
 
 DOMINANCE = 1.3  # a direction is said where it is this much greater than the other one
 MENTION = {"colour": 0.84, "small": 0.36, "medium": 0.06, "big": 0.42, "solid": 0.05, "marked": 0.5}
-"""How often a caption mentions an attribute that it does not need."""
+"""How often a caption mentions an attribute that it does not need; of a lone thing it may do so twice as often."""
+SECOND_FACT = 0.16  # how often a caption tells a second relation, where there is one
+SHORTEST, LONGEST = 5, 20  # words of a caption
 
 Group = tuple[int, ...]  # places in Scene.items
 
@@ -116,6 +118,11 @@ class _Fact:
     object: Group
     second: Group = ()  # the other side of "between", unless the object has both
     weight: float = 1.0
+
+    @property
+    def objects(self) -> set[int]:
+        """All items that the subject is related to."""
+        return {*self.object, *self.second}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +199,11 @@ def _direction(scene: Scene, subject: Group, other: Group) -> str | None:
     return name if holds else None
 
 
+def _alike(a: Item, b: Item) -> bool:
+    """Whether no words tell the two apart."""
+    return (a.shape, a.colour, a.size, a.pattern) == (b.shape, b.colour, b.size, b.pattern)
+
+
 def _facts(scene: Scene) -> list[_Fact]:
     """Every relation worth saying, the striking ones with more weight."""
     items = scene.items
@@ -205,12 +217,13 @@ def _facts(scene: Scene) -> list[_Fact]:
     for middle in range(len(items)):
         for a, b in itertools.combinations([place for place in range(len(items)) if place != middle], 2):
             if is_between(items[middle], items[a], items[b]):
-                facts.append(_Fact("between", (middle,), (a,), (b,), weight=4.0))
                 if (a, b) in groups:
-                    facts.append(_Fact("between", (middle,), (a, b), weight=8.0))
+                    facts.append(_Fact("between", (middle,), (a, b), weight=6.0))
+                if not _alike(items[a], items[b]):
+                    facts.append(_Fact("between", (middle,), (a,), (b,), weight=4.0))
     sides: list[Group] = [*((place,) for place in range(len(items))), *groups]
     for one, other in itertools.permutations(sides, 2):
-        if not set(one) & set(other):
+        if not set(one) & set(other) and not _alike(items[one[0]], items[other[0]]):
             name = _direction(scene, one, other)
             if name is not None:
                 weight = 4.0 if len(one) + len(other) > 2 else 1.0
@@ -233,10 +246,11 @@ def _phrase(random: Random, scene: Scene, group: Group, behind: bool = True) -> 
     """
     shape = scene.items[group[0]].shape
     shared = _shared(scene, group)
+    alone = len(scene.items) == 1
     chosen = {}
     for name, value in shared.items():
         kind = "marked" if value in PATTERN_NOUNS else "colour" if name == "colour" else value
-        if random.random() < MENTION[kind]:
+        if random.random() < MENTION[kind] * (1 + alone):
             chosen[name] = value
     for name, value in shared.items():
         found = _matching(scene, shape, chosen)
@@ -303,85 +317,79 @@ def _sentence(random: Random, scene: Scene, fact: _Fact, other: _Fact | None) ->
     return parts
 
 
-def _with_pronoun(random: Random, scene: Scene, facts: Sequence[_Fact]) -> list[Part]:
-    """ "B with A above it", "B with A above it and C to its left": facts with one object."""
-    whole = _phrase(random, scene, facts[0].object, False)
-    parts: list[Part] = [whole, "with"]
-    for place, fact in enumerate(facts):
-        if place > 0:
-            parts.append("and")
-        parts += [
-            _phrase(random, scene, fact.subject, False),
-            _usual_pair(random, PRONOUN_WORDS[fact.relation], whole.plural, 0.65),
-        ]
+def _with_pronoun(random: Random, scene: Scene, fact: _Fact, other: _Fact | None) -> list[Part]:
+    """ "B with A above it", "B with A above it and C to its left": the facts have one object."""
+    whole = _phrase(random, scene, fact.object, False)
+    parts: list[Part] = [whole]
+    for link, told in (("with", fact), ("and", other)):
+        if told is not None:
+            pronoun = _usual_pair(random, PRONOUN_WORDS[told.relation], whole.plural, 0.65)
+            parts += [link, _phrase(random, scene, told.subject, False), pronoun]
     return parts
 
 
-def _items_of(fact: _Fact) -> set[int]:
-    return {*fact.subject, *fact.object, *fact.second}
+def _pick(random: Random, facts: Sequence[_Fact]) -> _Fact:
+    return random.choices(facts, [fact.weight for fact in facts])[0]
 
 
-def _pick(random: Random, facts: Sequence[_Fact]) -> _Fact | None:
-    return random.choices(facts, [fact.weight for fact in facts])[0] if facts else None
+def _maybe_pick(random: Random, facts: Sequence[_Fact]) -> _Fact | None:
+    """A second fact to tell, now and then."""
+    return _pick(random, facts) if facts and random.random() < SECOND_FACT else None
 
 
 def _relation_caption(random: Random, scene: Scene, facts: Sequence[_Fact]) -> tuple[list[Part], bool]:
     """A caption that names a relation, sometimes two; and whether it is a sentence with a verb."""
-    (fact,) = random.choices(facts, [fact.weight for fact in facts])
-    two = random.random() < 0.22
+    fact = _pick(random, facts)
     form = random.random()
-    others = [
-        other
-        for other in facts
-        if len(_items_of(fact) | _items_of(other)) == len(_items_of(fact)) + len({*other.object, *other.second})
-        and other.subject == fact.subject
-    ]
     if form < 0.28:
-        return _sentence(random, scene, fact, _pick(random, others) if two else None), True
+        others = [other for other in facts if other.subject == fact.subject and not other.objects & fact.objects]
+        return _sentence(random, scene, fact, _maybe_pick(random, others)), True
     if form < 0.5 and fact.relation in PRONOUN_WORDS:
         others = [
             other
             for other in facts
             if other.object == fact.object
             and other.relation in PRONOUN_WORDS
-            and not _items_of(fact) & set(other.subject)
+            and not {*other.subject} & {*fact.subject}
         ]
-        second = _pick(random, others) if two else None
-        return _with_pronoun(random, scene, [fact] if second is None else [fact, second]), False
+        return _with_pronoun(random, scene, fact, _maybe_pick(random, others)), False
     others = [
         other
         for other in facts
-        if not fact.second and other.subject == fact.object and not _items_of(fact) & {*other.object, *other.second}
+        if other.subject == fact.object and not fact.second and not other.objects & {*fact.subject}
     ]
-    return _fragment(random, scene, fact, _pick(random, others) if two else None), False
+    return _fragment(random, scene, fact, _maybe_pick(random, others)), False
 
 
 def _partition(random: Random, scene: Scene) -> list[Group]:
-    """All items, those of one group together where there is one."""
+    """All items, often several of a shape together, and always those that no words tell apart."""
     groups = _groups(scene)
-    group = random.choice(groups) if groups else ()
+    needed = any(_alike(a, b) for a, b in itertools.combinations(scene.items, 2))
+    group = random.choice(groups) if groups and (needed or random.random() < 0.6) else ()
     parts: list[Group] = [(place,) for place in range(len(scene.items)) if place not in group]
     random.shuffle(parts)
     return [group, *parts] if group else parts
 
 
-def _list_caption(random: Random, scene: Scene) -> list[Part]:
-    """ "A and B", "A with B and C": two or three things, without a relation."""
-    phrases = [_phrase(random, scene, group, False) for group in _partition(random, scene)[:3]]
-    parts: list[Part] = [phrases[0]]
-    for place, phrase in enumerate(phrases[1:]):
-        parts += [_usual(random, ("and", "together with"), 0.75) if place == 0 else "and", phrase]
+def _list_caption(random: Random, scene: Scene, groups: Sequence[Group]) -> list[Part]:
+    """ "A and B", "A together with B and C": things without a relation."""
+    parts: list[Part] = [_phrase(random, scene, groups[0], False)]
+    for place, group in enumerate(groups[1:]):
+        link = _usual(random, ("and", "together with"), 0.75) if place == 0 else "and"
+        parts += [link, _phrase(random, scene, group, False)]
     return parts
 
 
-def _total_caption(random: Random, scene: Scene) -> list[Part]:
+def _total_caption(random: Random, scene: Scene, groups: Sequence[Group]) -> list[Part]:
     """ "Three shapes including A and B"."""
     count = len(scene.items)
-    everything = _Phrase(f"{COUNT_WORDS[count]} {_usual(random, ANY_SHAPE)}", tuple(range(count)))
-    named = [_phrase(random, scene, group) for group in _partition(random, scene)[: min(2, count - 1)]]
-    parts: list[Part] = [everything, "including", named[0]]
-    for phrase in named[1:]:
-        parts += ["and", phrase]
+    parts: list[Part] = [
+        _Phrase(f"{COUNT_WORDS[count]} {_usual(random, ANY_SHAPE)}", tuple(range(count))),
+        "including",
+        _phrase(random, scene, groups[0]),
+    ]
+    if 2 <= len(groups) < count:
+        parts += ["and", _phrase(random, scene, groups[1])]
     return parts
 
 
@@ -418,14 +426,15 @@ def _written(parts: list[Part]) -> Caption:
 
 def _one(random: Random, scene: Scene, facts: Sequence[_Fact]) -> Caption:
     form = random.random()
-    if len(scene.items) == 1:
-        return _written(_framed(random, scene, [_phrase(random, scene, (0,))], False, 0.8))
     if facts and form < 0.82:
         parts, is_sentence = _relation_caption(random, scene, facts)
         return _written(_framed(random, scene, parts, is_sentence, 0.2))
+    groups = _partition(random, scene)
+    if len(groups) == 1:
+        return _written(_framed(random, scene, [_phrase(random, scene, groups[0])], False, 0.8))
     if form < 0.92:
-        return _written(_framed(random, scene, _list_caption(random, scene), False, 0.35))
-    return _written(_framed(random, scene, _total_caption(random, scene), False, 0.25))
+        return _written(_framed(random, scene, _list_caption(random, scene, groups[:3]), False, 0.35))
+    return _written(_framed(random, scene, _total_caption(random, scene, groups[:2]), False, 0.25))
 
 
 def captions(random: Random, scene: Scene, count: int = 5) -> tuple[Caption, ...]:
@@ -440,7 +449,8 @@ def captions(random: Random, scene: Scene, count: int = 5) -> tuple[Caption, ...
     found: dict[str, Caption] = {}
     while len(found) < count:
         caption = _one(random, scene, facts)
-        found.setdefault(caption.text, caption)
+        if SHORTEST <= len(caption.text.split()) <= LONGEST:
+            found.setdefault(caption.text, caption)
     return tuple(found.values())
 
 
