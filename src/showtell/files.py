@@ -49,7 +49,7 @@ def read_json(path: Path) -> Any:
         DataError: the file is missing, empty, or not JSON; the message names the file and the place.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # Windows tools begin a file with a mark
     except FileNotFoundError as error:
         raise DataError(f"There is no file {path}.") from error
     except UnicodeDecodeError as error:

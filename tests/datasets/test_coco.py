@@ -97,11 +97,28 @@ def test_a_file_recognised_by_its_content_alone(tmp_path: Path) -> None:
     )
 
 
+def test_a_mark_at_the_start_does_no_harm(tmp_path: Path) -> None:
+    write_coco(tmp_path / "mine.json", listed(1), captioned(1), photos=None)
+    text = (tmp_path / "mine.json").read_text()
+    write_photo(tmp_path / "001.png")
+    (tmp_path / "mine.json").write_text(f"\n {text}", encoding="utf-8-sig")
+    assert read_dataset(tmp_path).problems == ()
+    assert read_dataset(tmp_path).records[0].captions == ("Caption 1 of 1.",)
+
+
 def test_karpathy_splits_beside_coco_captions_leave_the_captions_counted_once(tmp_path: Path) -> None:
     write_coco(tmp_path / "annotations/captions_train.json", listed(1), captioned(1, 1))
     karpathy = {"images": [{"filename": "001.png", "split": "train", "sentences": [{"raw": "One."}]}]}
     (tmp_path / "annotations/dataset_karpathy.json").write_text(json.dumps(karpathy))
     assert [len(record.captions) for record in read_dataset(tmp_path).records] == [2]
+
+
+def test_a_file_without_images_or_a_split_in_its_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text('{"images": [], "annotations": [{"id": 1, "image_id": 1, "caption": "A."}]}')
+    assert sentences(tmp_path) == (
+        ["mine.json has 1 caption of images that it does not list: 1; list the images or take the captions out."],
+        [],
+    )
 
 
 def test_what_is_not_recognised(tmp_path: Path) -> None:
@@ -170,7 +187,7 @@ def test_entries_that_are_no_images(tmp_path: Path) -> None:
         images=[
             "2",
             {"id": 2},
-            {"file_name": "002.png"},
+            {"id": 2, "file_name": ""},
             {"id": True, "file_name": "a"},
             {"id": 1.5, "file_name": "a"},
         ],
@@ -404,6 +421,19 @@ def test_coco_mini_is_read_whole(shared_data: Path) -> None:
             (r.image_id, b.id, b.x, b.y, b.width, b.height, b.category) for r in records.values() for b in r.boxes or ()
         )
     assert sum(len(record.captions) for record in dataset.records) == 725
+
+
+def test_scenes_are_read_as_any_dataset_with_their_groundings(tiny_scenes: Path) -> None:
+    dataset = read_dataset(tiny_scenes)
+    assert (dataset.format, dataset.problems, dataset.warnings) == ("coco", (), ())
+    assert list(dataset.splits) == ["train", "val", "test", "test_compositional"]
+    for record in dataset.records:
+        boxes = {box.id: box for box in record.boxes or ()}
+        assert boxes and len(record.captions) == len(record.groundings or ()) == 5
+        assert all(boxes[number] for spans in record.groundings or () for span in spans for number in span.boxes)
+    written = json.loads((tiny_scenes / "annotations/captions_test.json").read_text())["annotations"]
+    read = [span for record in dataset.split("test") for spans in record.groundings or () for span in spans]
+    assert read == [Grounding(g["first"], g["end"], tuple(g["boxes"])) for a in written for g in a["grounding"]]
 
 
 def test_coco_comes_first_among_the_readers() -> None:

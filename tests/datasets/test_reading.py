@@ -95,6 +95,14 @@ def test_missing_files_and_the_place_where_they_should_be(tmp_path: Path) -> Non
     ]
 
 
+def test_a_missing_folder_of_images(tmp_path: Path) -> None:
+    image = {"id": 1, "file_name": "sea/001.png"}
+    write_coco(tmp_path / "annotations/captions_train.json", [image], captioned(1), photos=None)
+    assert sentences(tmp_path)[0] == [
+        "1 image file is missing: sea/001.png; put the files there or take their captions out."
+    ]
+
+
 def test_the_same_image_in_two_splits(tmp_path: Path) -> None:
     write_coco(tmp_path / "annotations/captions_train.json", listed(1, 2, 3), captioned(1, 2, 3))
     write_coco(tmp_path / "annotations/captions_val.json", listed(4), captioned(4))

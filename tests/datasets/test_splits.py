@@ -2,8 +2,8 @@ import string
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, settings
+from hypothesis import settings, strategies as st
 
 from showtell.datasets.splits import draw_splits, split_name, split_of_file, split_rank
 
@@ -54,6 +54,7 @@ def test_the_draw_is_the_same_everywhere_and_for_ever() -> None:
     }
 
 
+@settings(deadline=None)
 @given(NAMES)
 def test_each_split_has_an_image_from_three_on(names: set[str]) -> None:
     drawn = draw_splits(names)
@@ -61,6 +62,7 @@ def test_each_split_has_an_image_from_three_on(names: set[str]) -> None:
     assert set(drawn.values()) == ({"train", "val", "test"} if len(names) >= 3 else {"train"} if names else set())
 
 
+@settings(deadline=None)
 @given(NAMES, st.randoms())
 def test_order_and_repetition_do_not_matter(names: set[str], random: object) -> None:
     mixed = sorted(names) * 2

@@ -4,8 +4,8 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings
+from hypothesis import settings, strategies as st
 
 from showtell.datasets import read_dataset, table
 from tests.datasets.makers import sentences, write_photo, write_table
@@ -256,6 +256,7 @@ CELL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=2
 ROWS = st.lists(st.tuples(st.sampled_from(["a.jpg", "b.jpg", "ünï côde.png"]), CELL), min_size=1, max_size=8)
 
 
+@settings(deadline=None)
 @given(
     rows=ROWS,
     delimiter=st.sampled_from(",;\t"),
@@ -266,6 +267,8 @@ ROWS = st.lists(st.tuples(st.sampled_from(["a.jpg", "b.jpg", "ünï côde.png"])
 def test_what_the_csv_module_writes_is_read_back(
     rows: list[tuple[str, str]], delimiter: str, end: str, quoting: int, mark: str
 ) -> None:
+    # the module itself leaves "\r" without quotation marks where lines end in "\n"
+    assume(quoting == csv.QUOTE_ALL or end == "\r\n" or not any("\r" in caption for _, caption in rows))
     stream = StringIO(newline="")
     writer = csv.writer(stream, delimiter=delimiter, lineterminator=end, quoting=quoting)
     writer.writerows([("image", "caption"), *rows])
@@ -278,6 +281,7 @@ def test_what_the_csv_module_writes_is_read_back(
         assert {record.image_id: record.captions for record in table.read(file).records} == expected
 
 
+@settings(deadline=None)
 @given(content=st.one_of(st.binary(max_size=200), CELL.map(lambda text: ("image,caption\n" + text).encode())))
 def test_no_bytes_make_a_table_raise(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

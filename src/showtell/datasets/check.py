@@ -166,7 +166,7 @@ def _examine_contents(alike: Iterable[list[Record]], findings: Findings) -> None
     """Name images that are the same file, byte for byte, under different names."""
     repeated: list[str] = []
     shared: dict[tuple[str, str], list[str]] = {}
-    for records in alike:
+    for records in filter(lambda records: len(records) > 1, alike):
         of_split: dict[str, Record] = {}
         for record in records:
             name = findings.shown(record.path)

@@ -30,7 +30,7 @@ EXAMPLE = (
 _REMEDY = "files called captions_train.json, captions_val.json and captions_test.json would choose them"
 
 _CAPTIONS = re.compile(r"captions_(?P<split>.+?)(?P<year>20\d\d)?")
-_KEYS = (rb'"images"\s*:\s*\[', rb'"annotations"\s*:\s*\[', rb'"caption"\s*:')
+_KEYS = (rb"\A(\xef\xbb\xbf)?\s*\{", rb'"images"\s*:\s*\[', rb'"annotations"\s*:\s*\[', rb'"caption"\s*:')
 _MOST_FILES = 50  # a folder with more JSON files than this holds one per image, not datasets
 
 # The outlines of objects are nine tenths of an instances file and nothing here needs them: as bytes they are
@@ -84,7 +84,7 @@ def _holds_captions(file: Path) -> bool:
     """Whether the keys of a COCO captions file stand in it. A file of 100 MB is searched, not parsed."""
     try:
         with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return content[:1] == b"{" and all(re.search(key, content) for key in _KEYS)
+            return all(re.search(pattern, content) for pattern in _KEYS)
     except (OSError, ValueError):  # ValueError: an empty file cannot be mapped
         return False
 
@@ -169,7 +169,7 @@ def _read_images(file: Path, entries: list[Any], findings: Findings) -> dict[str
     unusable, twice, ambiguous = [], [], []
     for place, entry in enumerate(entries):
         image_id = _id_of(entry, "id")
-        if image_id is None or not any(isinstance(entry.get(k), str) for k in ("file_name", "coco_url")):
+        if image_id is None or next(_file_names(entry), None) is None:
             unusable.append(place + 1)
         elif image_id not in images:
             images[image_id] = _Captions(entry)
@@ -259,10 +259,10 @@ def _image_folders(file: Path) -> list[Path]:
 def _file_names(entry: dict[str, Any]) -> Iterator[str]:
     """The names that an image may go by. 2014's carry their split, 2017's are the number alone."""
     name = entry.get("file_name")
-    if isinstance(name, str):
+    if isinstance(name, str) and name:
         yield name.replace("\\", "/")
     address = entry.get("coco_url")
-    if isinstance(address, str):
+    if isinstance(address, str) and address:
         yield "/".join(address.split("/")[-2:])
         yield address.rpartition("/")[2]
     if isinstance(name, str) and re.fullmatch(r"COCO_[a-z]+20\d\d_\d{12}\.jpg", name):

@@ -151,12 +151,9 @@ def _text(file: Path) -> str:
     """The text of a table.
 
     Raises:
-        DataError: it cannot be read, or is not UTF-8; the message names the line.
+        DataError: it is not UTF-8; the message names the line.
     """
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise DataError(f"Cannot read {file}: {error.strerror or error}.") from error
+    content = file.read_bytes()
     if content.startswith(_UTF_16_MARKS):
         raise DataError(f"{file} is in UTF-16; save it as CSV in UTF-8.")
     try:
