@@ -3,7 +3,7 @@ from collections import Counter
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import settings, strategies as st
+from hypothesis import strategies as st
 
 from showtell.datasets.splits import draw_splits, split_name, split_of_file, split_rank
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
-from hypothesis import settings, strategies as st
+from hypothesis import strategies as st
 
 from showtell.datasets import read_dataset, table
 from tests.datasets.makers import sentences, write_photo, write_table

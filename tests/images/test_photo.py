@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
-from hypothesis import settings, strategies as st
+from hypothesis import strategies as st
 from PIL import Image
 
 from showtell.errors import ImageError
