@@ -7,24 +7,21 @@ shall not; the texts use the first word of each list of synonyms.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from showtell.scenes import Item, Scene
-from showtell.scenes.truth import judge
-from showtell.scenes.world import EXTENTS
-
-
-def scene(background: str, *lines: str) -> Scene:
-    """A scene from its literal; each size takes the middle of its range."""
-    items = []
-    for line in lines:
-        size, pattern, colour, shape, x, y = line.split()
-        low, high = EXTENTS[size]
-        items.append(Item(shape, colour, size, pattern, int(x), int(y), (low + high) // 2))
-    return Scene(background, tuple(items))
-
+from showtell.errors import DataError
+from showtell.scenes import Scene
+from showtell.scenes.dataset import make
+from showtell.scenes.language import vocabulary
+from showtell.scenes.truth import MOST_PHRASES, STATISTICS, judge, read, statistics, summarise
+from showtell.scenes.world import PAIRWISE, is_between
+from tests.scenes.literals import scene
 
 # One red circle on the left, one blue square on the right, in one line.
 PAIR = scene("white", "small solid red circle 20 48", "big striped blue square 66 48")
@@ -225,6 +222,41 @@ TABLE: list[tuple[str, Scene, list[str]]] = [
     ("a circle to the left of a square", BORDER, ["+ shape: circle", "+ shape: square"]),
     ("a circle above a square", BORDER, [
         "+ shape: circle", "+ shape: square", "+ relation: circle above square"]),
+    # further grammar, added with the checker
+    ("an orange cross and a diamond", CONTACT, ["+ shape: cross", "+ colour: orange cross", "+ shape: diamond"]),
+    ("a heart and a moon are inside a square", NESTED, [
+        "+ shape: heart", "+ shape: moon", "+ shape: square",
+        "+ relation: heart inside square", "- relation: moon inside square"]),
+    ("a moon is to the right of a square and a heart", NESTED, [
+        "+ shape: heart", "+ shape: moon", "+ shape: square",
+        "+ relation: moon right of square", "+ relation: moon right of heart"]),
+    ("a moon to the right of a square and a heart", NESTED, [
+        "+ shape: heart", "+ shape: moon", "+ shape: square", "+ relation: moon right of square"]),
+    ("a heart is inside a square and a moon is right of a star", NESTED, [
+        "+ shape: heart", "+ shape: moon", "+ shape: square", "- shape: star",
+        "+ relation: heart inside square", "- relation: moon right of star"]),
+    ("a square with a heart inside and a moon to its right", NESTED, [
+        "+ shape: heart", "+ shape: moon", "+ shape: square",
+        "+ relation: heart inside square", "+ relation: moon right of square"]),
+    ("a square with a heart inside a moon", NESTED, [
+        "+ shape: heart", "+ shape: moon", "+ shape: square", "- relation: heart inside moon"]),
+    ("a star with two circles above it", GROUP, [
+        "+ shape: star", "+ shape: circle", "+ count: two circle", "+ relation: circle above star"]),
+    ("two circles with a star beneath them", GROUP, [
+        "+ shape: star", "+ shape: circle", "+ count: two circle", "+ relation: star below circle"]),
+    ("there is a pair of circles above a star", GROUP, [
+        "+ shape: star", "+ shape: circle", "+ count: two circle", "+ relation: circle above star"]),
+    ("there are a heart and a moon", NESTED, ["+ shape: heart", "+ shape: moon"]),
+    ("a grid with a heart inside a square", NESTED, [
+        "+ shape: heart", "+ shape: square", "+ relation: heart inside square", "+ background: squared"]),
+    ("an image of a black background with a circle", NESTED, ["- shape: circle", "- background: black"]),
+    # fewer than said: the shape is there, the number is not, the relation is that of what there is
+    ("two squares to the left of a moon", NESTED, [
+        "+ shape: square", "- count: two square", "+ shape: moon", "+ relation: square left of moon"]),
+    ("a star between two moons", LINE, [
+        "+ shape: star", "- shape: moon", "- count: two moon", "- relation: star between moon"]),
+    # of two readings as true as each other, the one that takes more items
+    ("three hearts", LINE, ["+ shape: heart", "- count: three heart"]),
     # written as people write: capitals and a full stop
     ("A red circle on a White background.", PAIR, [
         "+ shape: circle", "+ colour: red circle", "+ background: white"]),
@@ -266,6 +298,21 @@ OUTSIDE = [
     "a red circle with",
     "a picture of",
     "a striped red circle with stripes",
+    "a orange cross",
+    "an red circle",
+    "a pair of circle",
+    "a circle with a square to their left",
+    "two circles with a square to its left",
+    "a circle and a square is above a star",
+    "two circles is above a star",
+    "a star between three hearts",
+    "a picture of a circle is above a square",
+    "a circle above it",
+    "a circle which is",
+    "a circle with stripes and dots",
+    "a circle on a white background above a square",
+    "two shapes including",
+    " and ".join(["a circle"] * (MOST_PHRASES + 1)),
 ]
 
 
@@ -287,3 +334,132 @@ def test_outside_the_language(caption: str) -> None:
     assert judgement.outside_language
     assert judgement.statements == ()
     assert judgement.share == 0.0
+
+
+def test_capitals_and_punctuation_are_not_judged() -> None:
+    plain = judge("a red circle to the left of a blue square", PAIR)
+    assert judge("A red circle, to the left of a blue square!", PAIR) == plain
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_of_items_does_not_matter(seed: int) -> None:
+    """Items are the same in any order but for which one is drawn over the other."""
+    random = Random(seed)
+    for k in range(25):
+        picture, captions = make(seed, "train", k)
+        other = make(seed + 100, "train", k)[1][0].text
+        shuffled = Scene(picture.background, tuple(random.sample(picture.items, len(picture.items))))
+        for text in (*(caption.text for caption in captions), other):
+            assert judge(text, shuffled).share == judge(text, picture).share
+
+
+def most_held(caption: str, picture: Scene) -> int:
+    """The plain way to the best assignment of single things: every map of phrases to items, or to nothing."""
+    reading = read(caption)
+    assert reading is not None
+    most = 0
+    places: list[int | None] = [*range(len(picture.items)), *[None] * len(reading.phrases)]
+    for chosen in set(itertools.permutations(places, len(reading.phrases))):
+        things = [
+            None if place is None or picture.items[place].shape != phrase.shape else picture.items[place]
+            for phrase, place in zip(reading.phrases, chosen, strict=True)
+        ]
+        held = sum(thing is not None for thing in things)
+        for phrase, thing in zip(reading.phrases, things, strict=True):
+            held += sum(thing is not None and getattr(thing, kind) == value for kind, value in phrase.attributes)
+        for relating in reading.relations:
+            related = [things[place] for place in (relating.subject, *relating.objects)]
+            holds = is_between if relating.relation == "between" else PAIRWISE[relating.relation]
+            held += None not in related and bool(holds(*related))
+        held += reading.background == picture.background
+        most = max(most, held)
+    return most
+
+
+def test_the_best_assignment_is_the_one_that_the_plain_way_finds() -> None:
+    judged = 0
+    for k in range(60):
+        picture, own = make(3, "train", k)
+        for caption in (*own[:2], *make(4, "train", k)[1][:2]):
+            if not {"two", "three", "four", "pair"} & {*caption.text.split()}:
+                judged += 1
+                assert judge(caption.text, picture).held == most_held(caption.text, picture)
+    assert judged > 100
+
+
+# Each mutation of a true caption with what it must cost. The scene has one object of each colour and shape named.
+ROOM = scene(
+    "white",
+    "small solid red circle 20 20",
+    "big striped blue square 66 24",
+    "small dotted yellow star 20 76",
+    "small dotted yellow star 60 76",
+)
+TRUE = "a small red circle is to the left of a big striped blue square and above two dotted yellow stars on a white background"  # noqa: E501
+MUTATIONS = [
+    ("red", "green", 1),  # one colour
+    ("blue", "red", 1),
+    ("small", "big", 1),
+    ("striped", "dotted", 1),
+    ("left", "right", 1),
+    ("above", "below", 1),
+    ("white", "black", 1),
+    ("two", "three", 1),
+    ("circle", "heart", 5),  # shape, colour, size and both relations
+    ("square", "moon", 5),  # shape, colour, size, pattern and one relation
+    ("stars", "moons", 5),  # shape, colour, pattern, count and one relation
+]
+
+
+def test_the_true_caption_is_true() -> None:
+    judgement = judge(TRUE, ROOM)
+    assert judgement.whole
+    assert len(judgement.statements) == 3 + 4 + 4 + 2 + 1
+
+
+@pytest.mark.parametrize(("word", "instead", "cost"), MUTATIONS)
+def test_mutations_cost_what_they_say(word: str, instead: str, cost: int) -> None:
+    mutated = " ".join(instead if found == word else found for found in TRUE.split())
+    judgement = judge(mutated, ROOM)
+    assert not judgement.outside_language
+    assert len(judgement.statements) - judgement.held == cost
+    assert len(judgement.statements) == 14
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from([*sorted(vocabulary()), "dog", "."]), max_size=25))
+def test_no_words_raise(words: list[str]) -> None:
+    judgement = judge(" ".join(words), FOUR)
+    assert 0.0 <= judgement.share <= 1.0
+    assert judgement.outside_language == (judgement.statements == ())
+
+
+def test_statistics_by_hand() -> None:
+    assert STATISTICS == ("share", "statements", "whole", "relations held", "relations", "outside")
+    # circle, red, square, blue hold; "above" does not
+    assert statistics("a red circle above a blue square", PAIR) == (4 / 5, 5, 0, 0, 1, 0)
+    assert statistics("a red circle left of a square", PAIR) == (1, 4, 1, 1, 1, 0)
+    assert statistics("a red a red", PAIR) == (0, 0, 0, 0, 0, 1)
+
+
+def test_summary_by_hand() -> None:
+    rows = [
+        statistics("a red circle above a blue square", PAIR),
+        statistics("a red circle left of a square", PAIR),
+        statistics("a red a red", PAIR),
+    ]
+    assert summarise(rows) == {
+        "truth": pytest.approx((4 / 5 + 1 + 0) / 3),
+        "truth_statements": pytest.approx((5 + 4 + 0) / 3),
+        "truth_whole": pytest.approx(1 / 3),
+        "truth_relations": pytest.approx(1 / 2),
+    }
+
+
+def test_summary_without_relations_has_none() -> None:
+    assert summarise([statistics("a red circle", PAIR)])["truth_relations"] is None
+
+
+def test_summary_of_nothing_is_refused() -> None:
+    with pytest.raises(DataError, match="There are no captions to judge"):
+        summarise([])

@@ -8,7 +8,8 @@ people would quarrel about. With dx, dy the differences of the centres in units,
 
     left, right, above, below   True from 12 on, False up to 6 (and on the wrong side)
     touching                    the outlines cross or come within 1; False from 4 on
-    inside                      the outline lies within the other one, at least 4 away from it
+    inside                      the outline lies within the other one, at least 4 away from it; False where it
+                                comes within 1, crosses it or lies outside
     between                     with t the place along the line between the two others (0 at one, 1 at the
                                 other) and d the distance from it: True for t in [1/4, 3/4] and d <= 8,
                                 False for t outside [0.15, 0.85] or d > 14
@@ -204,10 +205,13 @@ def _sides_of(points: NDArray[np.float64], polygon: NDArray[np.float64]) -> NDAr
 
 
 def _cross_each_other(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
-    """Whether any side of one polygon meets a side of the other: each has its ends on both hands of the other."""
+    """Whether any side of one polygon crosses a side of the other: each has its ends on both hands of the other.
+
+    Sides that only meet, or lie in one line, do not cross; their distance says whether they meet.
+    """
     hand_a, hand_b = _sides_of(a, b), _sides_of(b, a)
-    a_parted = hand_a * _following(hand_a) <= 0
-    b_parted = hand_b * _following(hand_b) <= 0
+    a_parted = hand_a * _following(hand_a) < 0
+    b_parted = hand_b * _following(hand_b) < 0
     return bool((a_parted & b_parted.T).any())
 
 
@@ -270,7 +274,7 @@ def is_touching(a: Item, b: Item) -> bool | None:
 def is_inside(a: Item, b: Item) -> bool | None:
     """Whether the first item lies within the outline of the second; None in a border case."""
     distance, within = _contact(a, b)
-    if not within:
+    if not within or distance <= TOUCH:
         return False
     return True if distance >= APART else None
 
