@@ -108,7 +108,7 @@ def _chunks(folder: Path, images: int, seed: int, size: int) -> list[_Chunk]:
     return chunks
 
 
-def _draw_all(
+def draw_all(
     folder: Path, images: int, seed: int, size: int, processes: int, progress: Callable[[int], None] | None
 ) -> list[Drawn]:
     """Draw every picture into folder/images; the outcome does not depend on the number of processes."""
@@ -161,7 +161,8 @@ def _instance_annotations(image: Drawn, size: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _write_annotations(folder: Path, drawn: list[Drawn], arguments: dict[str, Any]) -> None:
+def write_annotations(folder: Path, drawn: list[Drawn], arguments: dict[str, Any]) -> None:
+    """Write the captions and instances of each split, and what all pictures show, into a folder."""
     size = arguments["size"]
     info = {"description": "showtell scenes", **arguments}
     categories = [
@@ -252,8 +253,8 @@ def write_scenes(
         for path in (folder / "images").glob("[0-9]*.png"):  # of an interrupted run, perhaps a longer one
             path.unlink()
         processes = 1 if images < ALONE else _cores()
-        drawn = _draw_all(folder, images, seed, size, processes, progress)
-        write_folder(folder / "annotations", lambda new: _write_annotations(new, drawn, arguments))
+        drawn = draw_all(folder, images, seed, size, processes, progress)
+        write_folder(folder / "annotations", lambda new: write_annotations(new, drawn, arguments))
         (folder / UNFINISHED).unlink()
     except OSError as error:
         raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error

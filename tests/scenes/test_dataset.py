@@ -1,0 +1,277 @@
+"""The dataset on disk: splits, determinism, COCO files, refusals, and folders that were left unfinished."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from showtell.errors import DataError, UsageError
+from showtell.scenes import LANGUAGE_VERSION, dataset, read_scenes, split_sizes, write_scenes
+from showtell.scenes.dataset import SPLITS, make
+from showtell.scenes.pictures import draw
+from showtell.scenes.truth import judge
+from showtell.scenes.world import HELD_OUT
+
+IMAGES = 60
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small dataset; tests only read it."""
+    path = tmp_path_factory.mktemp("scenes") / "drawn"
+    write_scenes(path, images=IMAGES, seed=5)
+    return path
+
+
+def load(folder: Path, name: str) -> dict:
+    return json.loads((folder / "annotations" / f"{name}.json").read_text())
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Every file of a folder with its content."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_split_sizes_by_hand() -> None:
+    assert split_sizes(5000) == {"train": 4200, "val": 200, "test": 300, "test_compositional": 300}
+    assert split_sizes(100) == {"train": 84, "val": 4, "test": 6, "test_compositional": 6}
+    assert split_sizes(4) == {"train": 1, "val": 1, "test": 1, "test_compositional": 1}
+    with pytest.raises(UsageError, match="3 images are too few: scenes has 4 splits of at least one image each"):
+        split_sizes(3)
+
+
+@pytest.mark.parametrize("images", range(4, 200))
+def test_split_sizes_sum_and_none_is_empty(images: int) -> None:
+    sizes = split_sizes(images)
+    assert tuple(sizes) == SPLITS
+    assert sum(sizes.values()) == images
+    assert min(sizes.values()) >= 1
+
+
+def test_the_files_are_coco(folder: Path) -> None:
+    ids = []
+    for split, count in split_sizes(IMAGES).items():
+        captions, instances = load(folder, f"captions_{split}"), load(folder, f"instances_{split}")
+        assert captions["images"] == instances["images"]
+        assert len(captions["images"]) == count
+        assert len(captions["annotations"]) == 5 * count
+        assert [category["name"] for category in instances["categories"]][:2] == ["circle", "square"]
+        ids += [image["id"] for image in captions["images"]]
+        for image in captions["images"]:
+            assert (folder / "images" / image["file_name"]).is_file()
+            assert (image["width"], image["height"]) == (96, 96)
+    assert ids == list(range(1, IMAGES + 1))
+    for kind in ("captions", "instances"):
+        of_kind = [one["id"] for split in SPLITS for one in load(folder, f"{kind}_{split}")["annotations"]]
+        assert len(of_kind) == len(set(of_kind))
+
+
+def test_boxes_and_groundings_are_those_of_the_scene(folder: Path) -> None:
+    scenes = read_scenes(folder)
+    assert scenes is not None
+    for split in SPLITS:
+        instances, captions = load(folder, f"instances_{split}"), load(folder, f"captions_{split}")
+        names = {category["id"]: category["name"] for category in instances["categories"]}
+        shapes: dict[int, str] = {}
+        owners: dict[int, int] = {}
+        for one in instances["annotations"]:
+            place = one["id"] - 10 * one["image_id"] - 1
+            item = scenes[str(one["image_id"])].items[place]
+            shapes[one["id"]], owners[one["id"]] = names[one["category_id"]], one["image_id"]
+            assert names[one["category_id"]] == item.shape
+            assert one["attributes"] == {"colour": item.colour, "size": item.size, "pattern": item.pattern}
+            left, top, width, height = one["bbox"]
+            assert left <= item.x <= left + width
+            assert top <= item.y <= top + height
+            assert 0 < one["area"] <= width * height + 0.01
+            assert one["iscrowd"] == 0
+        for caption in captions["annotations"]:
+            for span in caption["grounding"]:
+                words = caption["caption"].split()[span["first"] : span["end"]]
+                assert words
+                assert {owners[box] for box in span["boxes"]} == {caption["image_id"]}
+                if len(span["boxes"]) == 1:  # "a striped red disc" is judged as a circle
+                    scene = scenes[str(caption["image_id"])]
+                    (box,) = span["boxes"]
+                    assert f"{shapes[box]}" in {s.text for s in judge(" ".join(words), scene).statements}
+
+
+def test_scenes_read_back_are_those_that_were_drawn(folder: Path) -> None:
+    scenes = read_scenes(folder)
+    assert scenes is not None
+    expected = [make(5, split, k)[0] for split, count in split_sizes(IMAGES).items() for k in range(count)]
+    assert list(scenes.values()) == expected
+    assert list(scenes) == [str(number) for number in range(1, IMAGES + 1)]
+    for number in (1, IMAGES):
+        from PIL import Image
+
+        with Image.open(folder / "images" / f"{number:06d}.png") as image:
+            assert image.tobytes() == draw(scenes[str(number)]).tobytes()
+
+
+def test_captions_on_disk_are_true(folder: Path) -> None:
+    scenes = read_scenes(folder)
+    assert scenes is not None
+    for split in SPLITS:
+        for one in load(folder, f"captions_{split}")["annotations"]:
+            assert judge(one["caption"], scenes[str(one["image_id"])]).whole
+
+
+def test_held_out_pairs_are_where_they_belong(folder: Path) -> None:
+    for split in SPLITS:
+        instances = load(folder, f"instances_{split}")
+        names = {category["id"]: category["name"] for category in instances["categories"]}
+        held_out = {
+            one["image_id"]
+            for one in instances["annotations"]
+            if (one["attributes"]["colour"], names[one["category_id"]]) in HELD_OUT
+        }
+        everything = {image["id"] for image in instances["images"]}
+        assert held_out == (everything if split == "test_compositional" else set())
+
+
+def test_no_picture_appears_twice() -> None:
+    seen = {draw(make(0, split, k)[0]).tobytes() for split in SPLITS for k in range(150)}
+    assert len(seen) == 4 * 150
+
+
+def test_the_same_seed_draws_the_same_bytes_and_another_seed_others(folder: Path, tmp_path: Path) -> None:
+    write_scenes(tmp_path / "same", images=IMAGES, seed=5)
+    write_scenes(tmp_path / "other", images=IMAGES, seed=6)
+    assert digests(tmp_path / "same") == digests(folder)
+    assert not set(digests(tmp_path / "other").values()) & set(digests(folder).values())
+
+
+def test_more_images_leave_the_first_ones_of_a_split_as_they_are() -> None:
+    """Picture k of a split depends on seed, split and k alone: not on how many there are."""
+    assert make(5, "val", 1) == make(5, "val", 1)
+    assert make(5, "val", 1) != make(5, "val", 2)
+    assert make(5, "val", 1) != make(5, "test", 1)
+    assert make(5, "val", 1) != make(6, "val", 1)
+
+
+def test_the_number_of_processes_does_not_matter(tmp_path: Path) -> None:
+    drawn = []
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        (folder / "images").mkdir(parents=True)
+        drawn.append(dataset.draw_all(folder, 30, seed=1, size=96, processes=processes, progress=None))
+    assert drawn[0] == drawn[1]
+    assert digests(tmp_path / "1") == digests(tmp_path / "2")
+
+
+def test_progress_counts_every_image(tmp_path: Path) -> None:
+    counts: list[int] = []
+    write_scenes(tmp_path / "new", images=8, progress=counts.append)
+    assert sum(counts) == 8
+    write_scenes(tmp_path / "new", images=8, progress=counts.append)
+    assert sum(counts) == 8  # complete already: nothing was drawn
+
+
+def test_pictures_of_another_size(tmp_path: Path) -> None:
+    write_scenes(tmp_path / "small", images=4, size=48)
+    image = load(tmp_path / "small", "captions_train")["images"][0]
+    assert (image["width"], image["height"]) == (48, 48)
+    here = load(tmp_path / "small", "instances_train")["annotations"][0]["bbox"]
+    write_scenes(tmp_path / "usual", images=4)
+    there = load(tmp_path / "usual", "instances_train")["annotations"][0]["bbox"]
+    assert here == pytest.approx([edge / 2 for edge in there], abs=0.01)
+    with pytest.raises(UsageError, match="Scenes of 47 pixels are too small to see patterns in; 48 is the least"):
+        write_scenes(tmp_path / "tiny", images=4, size=47)
+    assert not (tmp_path / "tiny").exists()
+
+
+def test_a_complete_folder_is_left_as_it_is(tmp_path: Path) -> None:
+    write_scenes(tmp_path, images=8)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    write_scenes(tmp_path, images=8)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_other_settings_are_refused(tmp_path: Path) -> None:
+    write_scenes(tmp_path, images=8, seed=3)
+    before = digests(tmp_path)
+    with pytest.raises(DataError, match=r"already holds scenes drawn with other settings \(images 8, seed 3\)"):
+        write_scenes(tmp_path, images=9, seed=4)
+    assert digests(tmp_path) == before
+
+
+def test_scenes_of_another_language_version_are_refused(tmp_path: Path) -> None:
+    write_scenes(tmp_path, images=4)
+    path = tmp_path / "annotations" / "scenes.json"
+    path.write_text(path.read_text().replace(f'"language": "{LANGUAGE_VERSION}"', '"language": "0"'))
+    with pytest.raises(DataError, match=r"drawn with other settings \(language 0\)"):
+        write_scenes(tmp_path, images=4)
+
+
+def test_a_folder_of_something_else_is_refused_and_untouched(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(DataError, match="is not empty and holds no scenes dataset; nothing was written"):
+        write_scenes(tmp_path, images=4)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "here").write_text("")
+    with pytest.raises(DataError, match="is a file; scenes are written to a folder"):
+        write_scenes(tmp_path / "here", images=4)
+
+
+def test_a_missing_picture_is_drawn_again(tmp_path: Path) -> None:
+    write_scenes(tmp_path, images=8)
+    before = digests(tmp_path)
+    (tmp_path / "images" / "000003.png").unlink()
+    write_scenes(tmp_path, images=8)
+    assert digests(tmp_path) == before
+
+
+@pytest.mark.parametrize("step", ["draw_all", "write_annotations"])
+def test_interrupted_writing_does_not_look_complete_and_is_finished_later(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: Callable[..., object] = getattr(dataset, step)
+
+    def killed(*arguments: object, **keywords: object) -> object:
+        whole(*arguments, **keywords)
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "drawn"
+    with monkeypatch.context() as patched:
+        patched.setattr(dataset, step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_scenes(folder, images=12)
+    assert read_scenes(folder) is None
+    assert not (folder / "annotations").exists()
+    write_scenes(folder, images=8)  # fewer images than before: none of the others stays
+    write_scenes(tmp_path / "fresh", images=8)
+    assert digests(folder) == digests(tmp_path / "fresh")
+
+
+def test_reading_what_is_no_scenes_dataset(tmp_path: Path) -> None:
+    assert read_scenes(tmp_path) is None
+    assert read_scenes(tmp_path / "nowhere") is None
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", '{"scenes": {"1": {}}}', '{"scenes": {"1": {"background": "white", "items": [{"x": 1}]}}}', "[]"]
+)
+def test_damaged_facts_are_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "annotations").mkdir()
+    (tmp_path / "annotations" / "scenes.json").write_text(content)
+    with pytest.raises(DataError, match=r"scenes\.json does not hold the facts of scenes"):
+        read_scenes(tmp_path)
+
+
+def test_ids_run_on_over_the_splits(folder: Path) -> None:
+    last = [max(image["id"] for image in load(folder, f"captions_{split}")["images"]) for split in SPLITS]
+    first = [min(image["id"] for image in load(folder, f"captions_{split}")["images"]) for split in SPLITS]
+    assert all(after == before + 1 for (before, _), (_, after) in pairwise(zip(last, first, strict=True)))
