@@ -181,7 +181,7 @@ def _rows(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str
                 f"{file} cannot be read from line {line} on ({error}); a caption with quotation marks stands in "
                 'quotation marks itself, with those inside doubled: "A ""stop"" sign."'
             ) from error
-        if any(cell.strip() for cell in row):
+        if any(map(str.strip, row)):
             yield line, row
 
 
@@ -228,7 +228,7 @@ def _read_rows(file: Path, columns: _Columns, findings: Findings) -> dict[str, _
     rows = _rows(file, _text(file), columns.delimiter)
     next(rows)  # the header
     for line, row in rows:
-        if any(cell.strip() for cell in row[columns.count :]):
+        if any(map(str.strip, row[columns.count :])):
             too_long.append(line)
             continue
         row += [""] * (columns.count - len(row))
