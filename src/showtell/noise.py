@@ -49,9 +49,7 @@ class Noise:
     """The random numbers of one step for the images of one batch."""
 
     def __init__(self, seed: int, step: int, images: Sequence[str]) -> None:
-        self._keys = torch.tensor(
-            [_signed(key_of(seed, step, image)) for image in images], dtype=torch.int32
-        )  # (B,)
+        self._keys = torch.tensor([_signed(key_of(seed, step, image)) for image in images], dtype=torch.int32)  # (B,)
         self._call = 0
 
     def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:

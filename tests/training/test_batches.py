@@ -4,18 +4,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from showtell.datasets.records import Record
 from showtell.images.loading import Squares
 from showtell.images.preprocessing import Preprocessing
 from showtell.text.vocabulary import Vocabulary
-from showtell.training.batches import TrainingSet, collate, epoch_batches, epoch_order
+from showtell.training.batches import TrainingSet, collate, epoch_batches, epoch_plan
 
 SETTINGS = Preprocessing(
     image_size=8, resize="squash", interpolation="bilinear", mean=(0.5,) * 3, deviation=(0.25,) * 3
 )
-WORDS = "one two three four five six seven".split()
+WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def data(tmp_path: Path) -> TrainingSet:
 
 
 def every_batch(data: TrainingSet, **changes: int):
-    settings = {"epoch": 0, "skip": 0, "batch_size": 4, "seed": 0, "workers": 0, **changes}
+    settings = {"epoch": 0, "skip": 0, "batch_size": 4, "bucket": 1, "seed": 0, "workers": 0, **changes}
     return list(epoch_batches(data, **settings))
 
 
@@ -67,7 +69,6 @@ def test_order_and_choice_of_captions_change_with_the_epoch_and_repeat_with_the_
         return next(batch.words[batch.image_ids.index(image)].tolist() for batch in batches if image in batch.image_ids)
 
     assert any(chosen(every_batch(data, epoch=epoch), "6") != chosen(first, "6") for epoch in range(1, 5))
-    assert epoch_order(100, 0, 0) != epoch_order(100, 1, 0)
 
 
 def test_skipping_goes_on_where_it_stopped(data):
@@ -94,3 +95,26 @@ def test_padding_is_behind_the_words(data):
     is_word = batch.targets != Vocabulary.pad
     assert bool((is_word.sum(-1) >= 2)[batch.is_caption].all())
     assert not bool((~is_word[..., :-1] & is_word[..., 1:]).any())
+
+
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=80),
+    batch_size=st.integers(1, 9),
+    bucket=st.integers(1, 5),
+)
+def test_a_plan_has_every_image_once_and_one_short_batch_at_the_end(lengths, batch_size, bucket):
+    plan = epoch_plan(lengths, batch_size=batch_size, bucket=bucket, seed=0, epoch=0)
+    assert sorted(place for batch in plan for place in batch) == list(range(len(lengths)))
+    assert all(len(batch) == batch_size for batch in plan[:-1])
+
+
+def test_buckets_leave_little_padding_and_still_change_with_the_epoch():
+    lengths = [3 + place * 7 % 19 for place in range(400)]
+
+    def padding(plan: list[list[int]]) -> int:
+        return sum(max(lengths[place] for place in batch) * len(batch) for batch in plan) - sum(lengths)
+
+    sorted_plan = epoch_plan(lengths, batch_size=10, bucket=8, seed=0, epoch=0)
+    assert padding(sorted_plan) < 0.3 * padding(epoch_plan(lengths, batch_size=10, bucket=1, seed=0, epoch=0))
+    assert sorted_plan != epoch_plan(lengths, batch_size=10, bucket=8, seed=0, epoch=1)
+    assert sorted_plan != epoch_plan(lengths, batch_size=10, bucket=8, seed=1, epoch=0)

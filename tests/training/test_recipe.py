@@ -37,7 +37,10 @@ def refused(change: dict[str, object]) -> str:
         ({"training.learning_rat": 1}, 'training.learning_rat: no such key; did you mean "learning_rate"? Known: '),
         ({"training.epochs": 0}, "training.epochs: input should be greater than or equal to 1, got 0"),
         ({"training.epochs": "many"}, "training.epochs: input should be a valid integer"),
-        ({"training.schedule": "step"}, "training.schedule: input should be 'constant', 'linear' or 'cosine', got 'step'"),
+        (
+            {"training.schedule": "step"},
+            "training.schedule: input should be 'constant', 'linear' or 'cosine', got 'step'",
+        ),
         ({"training.optimizer": {"nam": "adam"}}, 'training.optimizer.nam: no such key; did you mean "name"?'),
         ({"model.name": "sad"}, 'model.name: there is no model "sad"; did you mean "sat"? Known: sat'),
         ({"model.hidden": 4}, 'model.hidden: no such key; did you mean "hidden_size"?'),

@@ -24,9 +24,7 @@ class Preprocessing(Config):
     """How a photo becomes a square of numbers."""
 
     image_size: int = Field(ge=8)  # pixels of each side
-    resize: Literal[
-        "squash", "crop"
-    ]  # whole photo into the square, or shorter side to size and the middle cut out
+    resize: Literal["squash", "crop"]  # whole photo into the square, or shorter side to size and the middle cut out
     crop_share: float = Field(1.0, gt=0, le=1)  # with "crop": the square is this share of the shorter side
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"]
     mean: tuple[float, float, float]  # of each channel, subtracted, in units of 0 to 1

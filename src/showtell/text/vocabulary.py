@@ -39,9 +39,7 @@ class Vocabulary:
         return f"Vocabulary({len(self) - len(SPECIAL)} words, fingerprint {self.fingerprint})"
 
     @classmethod
-    def build(
-        cls, captions: Iterable[Sequence[str]], min_count: int = 1, max_size: int | None = None
-    ) -> Vocabulary:
+    def build(cls, captions: Iterable[Sequence[str]], min_count: int = 1, max_size: int | None = None) -> Vocabulary:
         """The words of training captions, the most frequent first, equal counts by alphabet.
 
         Args:

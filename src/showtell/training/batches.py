@@ -40,6 +40,7 @@ class TrainingSet(Dataset[tuple[str, torch.Tensor, list[torch.Tensor]]]):
             [torch.tensor(vocabulary.encode(tokenize(caption), max_length)) for caption in record.captions]
             for record in records
         ]
+        self.lengths = [max((len(words) for words in captions), default=0) for captions in self._words]
         self._captions_per_image = captions_per_image
         self._seed = seed
 
@@ -78,11 +79,32 @@ def collate(examples: Sequence[tuple[str, torch.Tensor, list[torch.Tensor]]]) ->
     )
 
 
-def epoch_order(images: int, seed: int, epoch: int) -> list[int]:
-    """The order of the images in one epoch."""
-    order = list(range(images))
-    random.Random(key_of(seed, "order", epoch)).shuffle(order)
-    return order
+def epoch_plan(lengths: Sequence[int], *, batch_size: int, bucket: int, seed: int, epoch: int) -> list[list[int]]:
+    """Which images go together in one epoch, batch by batch.
+
+    The images are shuffled; each run of `bucket` batches is then sorted by length and cut into batches, so that little
+    of a batch is padding, and the batches are shuffled again (the idea of papers/003 §4.3, on groups of an image's
+    captions instead of single captions). The batch that is not full comes last.
+
+    Args:
+        lengths: of each image's longest caption, in words.
+        batch_size: images in a batch.
+        bucket: batches that are sorted together; 1 leaves the order random.
+        seed: of the run.
+        epoch: from 0.
+    """
+    chance = random.Random(key_of(seed, "order", epoch))
+    order = list(range(len(lengths)))
+    chance.shuffle(order)
+    if bucket > 1:
+        runs = [order[first : first + bucket * batch_size] for first in range(0, len(order), bucket * batch_size)]
+        order = [place for run in runs for place in sorted(run, key=lambda place: lengths[place])]
+    plan = [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+    if bucket > 1:
+        full = [batch for batch in plan if len(batch) == batch_size]
+        chance.shuffle(full)
+        plan = full + [batch for batch in plan if len(batch) < batch_size]
+    return plan
 
 
 def epoch_batches(
@@ -91,6 +113,7 @@ def epoch_batches(
     epoch: int,
     skip: int,
     batch_size: int,
+    bucket: int,
     seed: int,
     workers: int,
     process: int = 0,
@@ -103,14 +126,14 @@ def epoch_batches(
         epoch: from 0.
         skip: how many batches of the epoch were already trained on.
         batch_size: images over all processes together.
+        bucket: batches that are sorted by length together.
         seed: of the run.
         workers: processes that read photos.
         process: this one's number.
         processes: how many share each batch.
     """
-    order = epoch_order(len(data), seed, epoch)
-    wholes = [order[first : first + batch_size] for first in range(0, len(order), batch_size)][skip:]
-    shares = [[(epoch, place) for place in whole[process::processes]] for whole in wholes]
+    plan = epoch_plan(data.lengths, batch_size=batch_size, bucket=bucket, seed=seed, epoch=epoch)
+    shares = [[(epoch, place) for place in batch[process::processes]] for batch in plan[skip:]]
     loader: Any = DataLoader(
         data,
         batch_sampler=shares,

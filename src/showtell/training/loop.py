@@ -265,7 +265,7 @@ class Trainer:
         done = self.memory.step % self.steps_per_epoch
         batches = epoch_batches(
             self.data, epoch=epoch, skip=done * training.gradient_accumulation, batch_size=training.batch_size,
-            seed=training.seed, workers=0 if self.data.in_memory else self.recipe.data.workers,
+            bucket=training.bucket, seed=training.seed, workers=0 if self.data.in_memory else self.recipe.data.workers,
             process=self.accelerator.process_index, processes=self.accelerator.num_processes,
         )  # fmt: skip
         self.model.train()
@@ -446,6 +446,7 @@ class Trainer:
 
     def _log(self, line: dict[str, Any]) -> None:
         self.log.write(json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
+        self.log.flush()  # for whoever follows it
 
     @contextlib.contextmanager
     def _interrupts(self) -> Iterator[None]:

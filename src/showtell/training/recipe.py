@@ -52,6 +52,7 @@ class TrainingConfig(Config):
 
     epochs: int = Field(ge=1)  # passes over the training images
     batch_size: int = Field(ge=1)  # images, each with up to captions_per_image captions, over all processes
+    bucket: int = Field(1, ge=1)  # batches that are sorted by caption length together; 1: not sorted
     learning_rate: float = Field(gt=0)
     seed: int = Field(0, ge=0)
     optimizer: OptimizerConfig = OptimizerConfig()

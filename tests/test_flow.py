@@ -1,0 +1,61 @@
+"""Data flows one way: images, features, decoder, captions, scores. Nothing on the line imports what stands beside it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "showtell"
+BESIDE = {"objectives", "training", "quickstart", "cli"}
+# What each package of the line may import from; the plain modules at the root count by their own names.
+LINE = {
+    "images": {"config", "errors"},
+    "text": {"errors"},
+    "datasets": {"errors", "files", "images", "noise", "text"},
+    "features": {"config", "errors", "images", "types"},
+    "models": {"config", "noise", "types"},
+    "decoding": {"config", "errors", "models", "text", "types"},
+    "scenes": {"datasets", "errors", "files"},
+    "objectives": {"config", "decoding", "models", "text", "types"},
+}
+
+
+def imports(file: Path) -> set[str]:
+    """The parts of showtell that a file imports: the name of the package or module below it."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        if isinstance(node, ast.ImportFrom) and node.module == "showtell":
+            names = [f"showtell.{alias.name}" for alias in node.names]
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("showtell.")}
+    return found
+
+
+@pytest.mark.parametrize("package", sorted(LINE))
+def test_a_package_imports_only_what_comes_before_it(package):
+    for file in (SOURCE / package).rglob("*.py"):
+        assert imports(file) - {package} <= LINE[package], file
+
+
+def test_nothing_on_the_line_knows_what_stands_beside_it():
+    for file in SOURCE.rglob("*.py"):
+        if file.relative_to(SOURCE).parts[0] not in BESIDE and file.name not in ("__init__.py", "__main__.py"):
+            assert not imports(file) & BESIDE, file
+
+
+def test_captioning_works_with_objectives_and_training_gone(tiny_checkpoint, tiny_scenes):
+    program = (
+        "import sys\n"
+        "sys.modules['showtell.training'] = sys.modules['showtell.objectives'] = None\n"
+        "from showtell import Captioner\n"
+        f"print(Captioner.from_pretrained({str(tiny_checkpoint)!r}).caption({str(next((tiny_scenes / 'images').iterdir()))!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Caption(text=" in done.stdout

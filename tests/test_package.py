@@ -1,0 +1,52 @@
+"""What the package promises from outside: its public names, that they are loaded on first use, and how fast it starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import showtell
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_every_public_name_exists():
+    assert sorted(showtell.__all__) == showtell.__all__ == dir(showtell)
+    for name in showtell.__all__:
+        assert getattr(showtell, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'showtell' has no attribute 'nonsense'"):
+        showtell.nonsense  # noqa: B018
+
+
+def test_no_subpackage_has_the_name_of_a_public_function():
+    parts = {path.stem for path in (ROOT / "src" / "showtell").iterdir()}
+    assert not parts & {name for name in showtell.__all__ if name[0].islower()}
+
+
+def test_importing_loads_nothing_heavy():
+    program = "import sys, showtell; print(sorted({'torch', 'numpy', 'PIL', 'timm', 'typer'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_help_loads_nothing_heavy():
+    program = (
+        "import sys\nfrom showtell.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print(sorted({'torch', 'numpy', 'PIL', 'timm', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip().endswith("[]")
+    assert "quickstart" in done.stdout
+
+
+def test_the_version_is_that_of_the_project_and_of_the_changelog():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert showtell.__version__ == project["version"]
+    assert f"## {showtell.__version__}" in (ROOT / "CHANGELOG.md").read_text()
