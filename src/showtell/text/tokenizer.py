@@ -1,13 +1,28 @@
-"""Captions into words, as caption evaluation counts them.
+r"""Captions into words, as caption evaluation counts them.
 
-The published scores of this field all rest on one tokenizer, the Penn Treebank rules of Stanford CoreNLP
-3.4.1 with lower-casing, after which punctuation is dropped. Training and scoring share this one, so that a
-word of the vocabulary is a word of the scores.
+The published scores of this field all rest on one tokenizer: the Penn Treebank rules of Stanford CoreNLP
+3.4.1, with lower-casing, after which punctuation is dropped. This is that tokenizer, written from what the
+reference puts out for some four million probes (every character, every abbreviation up to five letters, every
+short string over the characters that rules are made of). Training and scoring share it, so a word of the
+vocabulary is a word of the scores.
+
+The reference is a lexer, and so is this: at each place the longest match of all rules wins, of two as long
+the earlier rule. What a rule must see behind its token counts for the length. It differs in two ways, on
+purpose: each caption stands alone, as if an empty line followed (the reference looks past the end of the
+line), and a carriage
+return or another line break inside a caption is a space (the reference shifts all later captions by one).
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
 import regex
+
+from showtell.text.characters import LATER_CHARACTERS, MARKS, SYMBOLS
 
 TOKENIZER_VERSION = "ptb-1"
 
@@ -15,43 +30,326 @@ TOKENIZER_VERSION = "ptb-1"
 # them in capitals, and it compares after lower-casing.
 PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
 
-_BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
-_PLAIN = regex.compile(r"[A-Za-z ]+[ .]*")  # what most captions are made of: nothing to decide but a few compounds
-_COMPOUNDS = {
-    "cannot": ("can", "not"),
-    "gonna": ("gon", "na"),
-    "gotta": ("got", "ta"),
-    "wanna": ("wan", "na"),
-    "lemme": ("lem", "me"),
-    "gimme": ("gim", "me"),
-}
-_TOKEN = regex.compile(
-    r"""
-      (?:Mr|Mrs|Ms|Dr|St|Ave|Jr|Sr|vs|etc|ft|Inc|Co|Corp|Ltd|No|Fig|Jan|Feb)\.   # abbreviations keep their
-      dot
-    | (?:\p{L}\.)+(?=\s*\S)                                                    # U.S., p.m.
-    | '\d\ds?                                                                     # '90s
-    | '(?:s|m|d|ll|re|ve|n)\b | n't\b
-    | \p{L}+?(?=n't\b) | \p{L}+?(?='(?:s|m|d|ll|re|ve)\b)
-    | [+-]?\d+(?:[.,:/]\d+)*(?:st|nd|rd|th|s)?
-    | \p{L}[\p{L}\p{M}\p{N}]*(?:[-/]\p{L}[\p{L}\p{M}\p{N}]*)*
-    | \.\.+ | --+ | [?!]+ | [\p{S}\p{P}\p{N}]
-    """,
-    regex.VERBOSE | regex.IGNORECASE,
-)
-
 
 def tokenize(caption: str) -> list[str]:
     """The words of a caption: lower case, punctuation dropped.
 
-    >>> tokenize("The boy's dog can't swim.")
-    ['the', 'boy', "'s", 'dog', 'ca', "n't", 'swim']
+    A word may hold a no-break space: mixed fractions and phone numbers are one ("2\N{NO-BREAK SPACE}1/2").
+
+    >>> tokenize("The boy's dog can't swim (yet).")
+    ['the', 'boy', "'s", 'dog', 'ca', "n't", 'swim', '-lrb-', 'yet', '-rrb-']
     """
-    if _PLAIN.fullmatch(caption):
-        words = caption.lower().replace(".", " ").split()
-    else:
-        found = _TOKEN.findall(caption.replace("’", "'"))
-        words = [_BRACKETS.get(word, word.lower()) for word in found if word.strip('-.?!"“”') or word == "?!"]
-    if not _COMPOUNDS.keys().isdisjoint(words):
-        words = [part for word in words for part in _COMPOUNDS.get(word, (word,))]
-    return [word for word in words if word not in PUNCTUATION]
+    if _PLAIN.fullmatch(caption) or not _CROSSING.search(caption):
+        return list(chain.from_iterable(map(_PIECES.__getitem__, caption.split())))
+    return list(_words(caption))
+
+
+# What a rule may need to see beyond a space: numbers in two parts, tags, a full stop that may be an
+# initial's. All else falls into pieces at its spaces, and most pieces have been seen before.
+_CROSSING = re.compile(r"<|[^\S ]|(?<![A-Za-z])[A-Za-z]\.\s|[\d).]\s+[.+(]*\d")
+_PLAIN = re.compile(r"[A-Za-z ,'-]*\.? *")  # the usual caption: crosses nothing, and this is quicker to see
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """The words of a text, by the rules."""
+    return tuple(word for token in _tokens(text) if (word := token.lower()) not in PUNCTUATION)
+
+
+class _Pieces(dict[str, tuple[str, ...]]):
+    """What lies between two spaces: its words, remembered."""
+
+    def __missing__(self, piece: str) -> tuple[str, ...]:
+        if len(self) >= 1 << 18:  # some 60 MB
+            self.clear()
+        self[piece] = words = _words(piece)
+        return words
+
+
+_PIECES = _Pieces()
+
+# Written as one, counted as two.
+_COMPOUNDS = {
+    "cannot": "can not",
+    "gimme": "gim me",
+    "gonna": "gon na",
+    "gotta": "got ta",
+    "lemme": "lem me",
+    "wanna": "wan na",
+}
+
+# Abbreviations that keep their dot. Lower case stands for either case unless said otherwise.
+_TITLES = (  # always
+    "adj adm adv alex asst atty attys ave brig capt cf cie cmdr col comdr cpl dept det dr drs elec ens ft gen gov govs "
+    "hon insp invt jos lieut lt maj messrs mlle mme mr mrs ms msgr mt natl pfc ph pres prof profs pvt rep reps rev sen "
+    "sens sfc sgt spc st ste supt supts treas vs wm assoc"
+)
+_PLACES = (  # always, even before a letter: "Tenn.a" is two words
+    "al ala apr ariz assn aug bhd bldg blvd bros calif co colo conn corp cos ct dak dec esq est etc ext feb fla fri ga "
+    "inc ind intl jan jr jul jun kan kans ky ltd mar md mich minn mo mon mont neb nev nov oct okla penn plc rd rt sep "
+    "sept seq sq sr sys tel tenn thu thurs tue tues univ va vt wed wis wisc wyo"
+)
+_CAPITAL_PLACES = "ark az del ill la mass miss ore pa tex wash"  # likewise, if the first letter is a capital
+_NUMBERED = "art ca fig figs no nos op pp prop"  # before a digit
+
+# ---- rules
+
+
+class _Rule(NamedTuple):
+    """One kind of token."""
+
+    starts: str  # what its first character may be: a letter, 1 digit, . anything else
+    pattern: regex.Pattern[str]  # group 1, where there is one, is the token; the rest must follow it
+    write: Callable[[str], str]  # the token as the reference writes it; a space makes it two
+
+
+def _as_it_is(token: str) -> str:
+    return token.replace("\u00ad", "")  # a soft hyphen is not there
+
+
+def _word(token: str) -> str:
+    return _COMPOUNDS.get(token.lower(), _as_it_is(token))
+
+
+def _as(text: str) -> Callable[[str], str]:
+    return lambda token: text
+
+
+def _straight(token: str) -> str:
+    """Apostrophes in one form."""
+    token = token.replace("&apos;", "'")
+    return token.translate({0x2019: "'", 0x92: "'", 0x2018: "`", 0x91: "`"})
+
+
+def _one_word(token: str) -> str:
+    """Spaces inside become no-break spaces, round brackets names."""
+    return token.replace(" ", "\N{NO-BREAK SPACE}").replace("(", "-LRB-").replace(")", "-RRB-")
+
+
+def _ampersand(token: str) -> str:
+    return _as_it_is(token.replace("&amp;", "&"))
+
+
+def _quotes(token: str) -> str:
+    single_open, single_close, double_open, double_close = "‘‛‹\x91", "’›\x92", "“«\x93", '”»\x94"'
+    names = {single_open: "`", single_close: "'", double_open: "``", double_close: "''"}
+    return "".join(next((name for group, name in names.items() if sign in group), sign) for sign in token)
+
+
+def _dashes(token: str) -> str:
+    return token if len(token) > 4 and token[0] == "-" else "--"  # from five on, a line is a word
+
+
+_NAMED = {
+    "(": "-LRB-",
+    ")": "-RRB-",
+    "[": "-LSB-",
+    "]": "-RSB-",
+    "{": "-LCB-",
+    "}": "-RCB-",
+    "£": "#",
+    "€": "$",
+    "¤": "$",
+    "₠": "$",
+    "\x80": "$",
+    "¢": "cents",
+    "½": "1/2",
+    "¼": "1/4",
+    "¾": "3/4",
+    "⅓": "1/3",
+    "⅔": "2/3",
+}
+_SYMBOL = regex.compile(rf"[{SYMBOLS}\u2044]")
+
+
+def _sign(token: str) -> str:
+    """A single character: its name, itself if it is a sign, nothing if the reference does not know it."""
+    return _NAMED.get(token) or (token if _SYMBOL.match(token) else "")
+
+
+def _either_case(words: str) -> str:
+    """A pattern for any of some words in any mixture of cases."""
+    return "|".join("".join(f"[{letter}{letter.upper()}]" for letter in word) for word in words.split())
+
+
+_ACCENTED = "&[aeiouAEIOU](?:acute|grave|uml);"
+_L = rf"(?:[\p{{L}}{MARKS}\u00ad]|{_ACCENTED})"  # of a word
+_W = rf"(?:[\p{{L}}\p{{Nd}}{MARKS}\u00ad]|{_ACCENTED})"  # likewise, digits too
+_l = r"\p{L}"  # of a word with digits, hyphens, signs
+_N = r"[\p{L}\p{Nd}]"  # likewise, digits too
+_D = r"\p{Nd}"
+_A = r"(?:['’\x92]|&apos;)"  # apostrophes
+_Q = r"(?:['’\x92`‘\x91‛]|&apos;)"  # likewise, opening ones too
+_HYPHEN = r"[-‐‑\u058a]"
+_SPACE = r"[ \t\u00a0\u2000-\u200a\u3000\n]"
+_AND = r"(?:&amp;|&)"
+_AUXILIARY = "(?:[smdSMD]|[lL][lL]|[rR][eE]|[vV][eE])"
+_FILE = _either_case(
+    "bat bmp c cgi class cpp dll doc docx exe gif gz h htm html jar java jpeg jpg mov mp3 pdf php pl png ppt ps py sql "
+    "tar txt wav x xml zip"
+)
+_STARTERS = (  # words that begin a sentence
+    "a about according additionally after an as at but earlier he her here however if in it last many more now once "
+    "one other our she since so some such that the their then there these they this we what when while yet you"
+)
+_STARTER = "|".join(f"{word.capitalize()}|{word.upper()}" for word in _STARTERS.split()) + r"|M[rR]\.|M[sS]\."
+_CAPITALISED = "|".join(f"{place[0].upper()}(?:{_either_case(place[1:])})" for place in _CAPITAL_PLACES.split())
+_TAG_NAME = "[A-Za-z][A-Za-z0-9_:.-]*"
+_TAG_VALUE = rf"(?:'[^'\n]*'|\"[^\"\n]*\"|{_TAG_NAME})"
+_TAG = rf"<(?:[!?][A-Za-z-][^>\n]*|/{_TAG_NAME}[ ]*|{_TAG_NAME}(?:[ ]+(?:{_TAG_NAME}(?:[ ]*=[ ]*{_TAG_VALUE})?)?)*[ ]*/?[ ]*)>"
+_WORD = rf"{_L}{_W}*"
+_DOTTED = rf"{_WORD}(?:[.!?]{_WORD})+"  # no space after the full stop: "dog.A"
+_PART = rf"(?:[dDoOlL]{_Q}{_N})?{_N}+"
+_HYPHENATED = rf"{_PART}(?:(?:_|{_HYPHEN}){_PART})*"
+_DOTS_HYPHENATED = r"[A-Za-z0-9][A-Za-z0-9.,]*(?:-(?:[A-Za-z0-9]+|[A-Za-z](?:\.[A-Za-z])+\.))+"
+_INITIALS = rf"[A-Z]+(?:(?:\+|{_AND})[A-Z]+)+"
+_SLASH_PART = "[A-Za-z0-9]+(?:-[A-Za-z]+){0,2}"
+
+
+def _rule(starts: str, pattern: str, write: Callable[[str], str] = _as_it_is) -> _Rule:
+    return _Rule(starts, regex.compile(pattern, regex.POSIX), write)
+
+
+_RULES = [
+    # Tenn. co. pty. Ph.D.
+    _rule(
+        "a",
+        rf"((?:{_either_case(_PLACES)}|{_CAPITALISED}|[Pp]?[Pp][Tt][ey]|[Pp]?[Pp][Tt][ey][sS]|(?:[Pp][Hh]|[Ee][Dd])\.[Dd])\.)-?(?s:.)",
+    ),
+    # boy's: the word
+    _rule("a", rf"({_WORD}(?:[.!?]{_WORD})*){_A}{_AUXILIARY}"),
+    # plan B. The man: no initial, but a full stop
+    _rule("a", rf"([A-Za-z])\.{_SPACE}+(?:{_STARTER}|{_TAG}){_SPACE}"),
+    # dog
+    _rule("a", _WORD, _word),
+    # 2nd
+    _rule("1", rf"{_N}+"),
+    # mother-in-law
+    _rule("a1", rf"{_HYPHENATED}|{_DOTS_HYPHENATED}"),
+    # and/or
+    _rule("a1", rf"{_SLASH_PART}(?:\\?/{_SLASH_PART}){{1,2}}"),
+    _rule("a", _DOTTED),
+    # AT&T
+    _rule("a", _INITIALS, _ampersand),
+    # C++
+    _rule("a", r"[Cc]\+\+|[CcFf]\#"),
+    # mr. u.s. K.
+    _rule("a", rf"(?:{_either_case(_TITLES)}|[Mm]f[Gg]|[Mm]t[Gg])\.|(?:[A-Za-z]\.)+"),
+    # no. 5
+    _rule("a", rf"((?:{_either_case(_NUMBERED)})\.){_SPACE}?{_D}"),
+    # approx., but
+    _rule("a1", rf"((?:{_WORD}|{_HYPHENATED}|{_DOTS_HYPHENATED}|{_DOTTED}|{_INITIALS})\.)[,;:]", _ampersand),
+    # 1,000.5
+    _rule("1.", rf"[-+]?(?:{_D}+|{_D}*(?:[.,:\u00ad\u066b\u066c]{_D}+)+)"),
+    # 24/12/2006
+    _rule("1", r"[0-9]{1,2}[-/][0-9]{1,2}[-/][0-9]{2,4}"),
+    # 2 1/2
+    _rule("1", rf"(?:{_D}{{1,4}}[- \u00a0])?{_D}{{1,4}}[/\u2044]{_D}{{1,4}}", _one_word),
+    # (650) 723 0293
+    _rule(
+        "1.",
+        r"(?:\([0-9]{2,3}\)[ \u00a0]?|(?:\+\+?)?(?:[0-9]{2,4}[- \u00a0])?[0-9]{2,4}[- \u00a0])"
+        r"[0-9]{3,4}[- \u00a0]?[0-9]{3,5}",
+        _one_word,
+    ),
+    # 1.jpg
+    _rule("a1", rf"{_N}+(?:\.{_N}+)*\.(?:{_FILE})(?={_SPACE}|[.?!,])"),
+    # '07, '90s
+    _rule(".", rf"({_A}[0-9][0-9]){_SPACE}|({_A}[1-9]0[sS])"),
+    # 's, and the curly one, which may touch the next word
+    _rule(".", rf"('{_AUXILIARY})[^A-Za-z]"),
+    _rule(".", rf"(?:[’\x92]|&apos;){_AUXILIARY}", _straight),
+    # n't, and don't: the word
+    _rule("a", rf"[nN](?:{_A}|[`‘])[tT]", _straight),
+    _rule("a", rf"([A-Za-z]*[A-MO-Za-mo-z])[nN](?:{_A}|[`‘])[tT]"),
+    # 'tis: the 't
+    _rule(".", rf"({_A}[tT])(?:[iI][sS]|[wW][aA][sS])", _straight),
+    # y'all: the y'
+    _rule("a", rf"([yY]{_A}){_l}"),
+    # O'Brien, Hawai'i, e'er, ev'ry, o'o, d'; c'mon, li'l, nat'l, cap'n; ol', somethin'
+    _rule(
+        "a",
+        rf"[dlnoA-HJ-XZ]{_Q}{_l}{{2,}}|{_l}+[aeiouyAEIOUY]{_Q}[aeiouA-Z]{_l}*"
+        rf"|[eE]{_A}[eE][rR]|[eE][vV]{_A}[rR][yY]|[oO]{_A}[oO]|[dDlLjJ]{_A}"
+        rf"|[cC]{_A}(?:{_either_case('est mon')})|(?:{_either_case('li nat')}){_A}[lL]|[cC][aA][pP]{_A}[nN]"
+        rf"|(?:{_either_case('ol dunkin somethin')}){_A}",
+    ),
+    # rock 'n' roll, 'em, 'til, 'cause
+    _rule(
+        ".",
+        rf"{_A}[nN]{_A}|'[nN](?=[\s])|(?:[’\x92]|&apos;)[nN]|{_A}(?:{_either_case('em til till cause')})",
+    ),
+    _rule(".", r"[`‘’“”«»‹›‛‚„‟\x91-\x94]{2}|[`‘’“”«»‹›‛\x91-\x94]|''|\"", _quotes),
+    # me@example.com
+    _rule(
+        "a1.",
+        r"(?:<|&lt;)?[A-Za-z0-9][^ \t\n\u00a0\"<>|(){}]*@"
+        r"(?:[^\s\"<>|(){}.]+\.)*[^\s\"<>|(){}.]+(?:>|&gt;)?",
+    ),
+    # http://example.com
+    _rule("a", r"[hH][tT][tT][pP][sS]?://[^ \t\n\u00a0\"<>|(){}]+[^\s\"<>|.!?(){},-]"),
+    # www.example.com/ab, example.com/ab
+    _rule(
+        "a.",
+        rf"(?:[wW]{{3}}\.(?:[^\s\"<>|.!?(){{}},]+\.)+[A-Za-z]{{2,4}}"
+        rf"|(?:[^\s\"`'<>|.!?(){{}}$,-_]+\.)+(?:{_either_case('com edu net org')}))"
+        r"(?:/[^\s\"<>|()]+[^\s\"<>|.!?(){},-])?",
+    ),
+    # #hashtag
+    _rule(".", rf"@[A-Za-z_][A-Za-z0-9_]*|\#{_L}+"),
+    # <a href="x">
+    _rule(".", _TAG, lambda token: token.replace(" ", "\N{NO-BREAK SPACE}")),
+    # a bracket that is already named
+    _rule(".", r"-[lrLR][rscRSC][bB]-"),
+    _rule(".", r"\.{3,5}|\.(?:[ \u00a0]\.){2,4}|…", _as("...")),
+    _rule(".", r"--+|[–—―\x96\x97]|&[mn]dash;", _dashes),
+    _rule(".", r"(?i)&amp;", _as("&")),
+    _rule(".", r"(?i)&lt;", _as("<")),
+    _rule(".", r"(?i)&gt;", _as(">")),
+    _rule(".", r"&(?:quot|apos|nbsp);", _as("")),
+    _rule(".", r"[?!]+"),
+    # :-)
+    _rule(".", r"([<>]?[:;=][-o*']?[()\[\]{@DOPdp|\\])[^A-Za-z0-9]", _one_word),
+    # (^_^)
+    _rule("a.", r"[-'<=>^~x]_[-'<=>^~x]|\([-'<=>^~x][-_.]?[-'<=>^~x]\)", _one_word),
+    _rule(".", r"\*+|(?:\\\*){1,3}|\#+|@+|__+|<<|>>"),
+    # US$
+    _rule("a", r"[A-Z]+\$"),
+    _rule(".", r"(?s:.)", _sign),
+]
+_BY_START = {start: [rule for rule in _RULES if start in rule.starts] for start in "a1."}
+_UNKNOWN = regex.compile(rf"[{LATER_CHARACTERS}]")
+_LETTER = regex.compile(_L)
+_ORDINARY = regex.compile(r"[A-Za-z]+(?=,?[ \n])")
+_WHITE_SPACE = regex.compile(r"\s+")
+
+
+def _tokens(caption: str) -> Iterator[str]:
+    """What the rules make of a caption, in its own case, punctuation included."""
+    text = caption + "\n"
+    known = text if text.isascii() else _UNKNOWN.sub("\x01", text)  # what the rules see
+    place = 0
+    while place < len(text):
+        if (space := _WHITE_SPACE.match(text, place)) is not None:
+            place = space.end()
+        elif (word := _ORDINARY.match(text, place)) is not None:
+            yield from _word(word[0]).split(" ")
+            place = word.end()
+        else:
+            end, write = _longest(known, place)
+            if token := write(text[place:end]):
+                yield from token.split(" ")
+            place = end
+
+
+def _longest(text: str, place: int) -> tuple[int, Callable[[str], str]]:
+    """Where the token at a place ends, and how it is written."""
+    start = "a" if _LETTER.match(text, place) else "1" if text[place].isdecimal() else "."
+    reach, end = place, place + 1
+    write: Callable[[str], str] = _sign
+    for rule in _BY_START[start]:
+        match = rule.pattern.match(text, place)
+        if match is not None and match.end() > reach:
+            reach = match.end()
+            end = next((match.end(group) for group in range(1, len(match.groups()) + 1) if match[group]), reach)
+            write = rule.write
+    return end, write

@@ -1,0 +1,140 @@
+"""The tokenizer against the reference: a table of its answers, two real data sets, and the jar itself."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from showtell.text.tokenizer import PUNCTUATION, tokenize
+
+# Answers of the reference: PTBTokenizer of pycocoevalcap 1.2 (Stanford CoreNLP 3.4.1), Java 17, 2026-11-20, each
+# caption followed by an empty line. `test_the_table_is_the_jars` makes them again.
+TABLE = {
+    # what is dropped, and what is not
+    "A man, a plan: Panama!": "a man a plan panama",
+    "wait... what -- now; yes - no.": "wait what now yes no",
+    "really?! yes!!! (no) [a] {b}": "really ?! yes !!! -lrb- no -rrb- -lsb- a -rsb- -lcb- b -rcb-",
+    "a '\"`` quoted '' word\" ’ “ « »": "a quoted word",
+    "a ‘b’” c": "a b ''' c",
+    "-- --- ----- a": "----- a",
+    # apostrophes
+    "The boy's dogs' dog can't, won't; I'll, they've 'd": "the boy 's dogs dog ca n't wo n't i 'll they 've 'd",
+    "don’t it’s dog’sa don`t": "do n't it 's dog 'sa don`t".replace("dog 'sa don`t", "dog 's a do n`t"),
+    "o'clock O'Brien Hawai'i ma'am y'all rock'n'roll 'em": "o'clock o'brien hawai'i ma'am y' all rock 'n' roll 'em",
+    "'tis 'twas the '90s '07 model's nothin' somethin'": "'t is 't was the '90s '07 model 's nothin somethin'",
+    # compounds
+    "cannot gonna gotta wanna lemme gimme gonna-be": "can not gon na got ta wan na lem me gim me gonna-be",
+    "gonna've gonna 've": "gonna 've gon na 've",
+    # full stops
+    "at 5 p.m. on Main St. in the U.S. with Mr. K. and Dr. No.": (
+        "at 5 p.m. on main st. in the u.s. with mr. k. and dr. no"
+    ),
+    "plan B. The end. Plan B. then": "plan b the end plan b. then",
+    "approx. 5 ft. or no. 5, no. six approx., see": "approx 5 ft. or no. 5 no six approx. see",
+    "a dog.A cat Ill. ill. Ph.D. Co.x": "a dog.a cat ill. ill ph.d. co. x",
+    # numbers
+    "1,000.50 of 12:30pm 1/2 2 1/2 +5 -5 5% 1st #1 1980's": (
+        "1,000.50 of 12:30 pm 1/2 2\xa01/2 +5 -5 5 % 1st # 1 1980 's"
+    ),
+    "call (650) 723-0293 or 650 723 0293": "call -lrb-650-rrb-\xa0723-0293 or 650\xa0723\xa00293",
+    # signs and markup
+    "£5 €5 5¢ ½ US$5 R&B rock&roll AT&amp;T C++ c# f#": "# 5 $ 5 5 cents 1/2 us$ 5 r&b rock & roll at&t c++ c# f#",
+    '<b>x</b> <a href="y">me@x.com http://a.b/c www.a.com/bc 1.jpg': (
+        '<b> x </b> <a\xa0href="y"> me@x.com http://a.b/c www.a.com/bc 1.jpg'
+    ),
+    ":) :-( ;D ^_^ <3 and/or w/ mother-in-law #tag @user a_b": (
+        ":-rrb- :--lrb- ;d ^_^ < 3 and/or w / mother-in-law #tag @user a_b"
+    ),
+    # characters
+    "dog 🐶 Ⅳ \x01 soft\xadhyphen zero\u200bwidth ÉCOLE Straße": "dog softhyphen zero width école straße",
+    "５ 東京 e\u0301a caf&eacute;": "５ 東京 e\u0301a caf&eacute;",
+}
+
+
+@pytest.mark.parametrize(("caption", "words"), TABLE.items())
+def test_table(caption: str, words: str) -> None:
+    assert " ".join(tokenize(caption)) == words
+
+
+@pytest.mark.parametrize("caption", ["", " ", "\n", "...", '" ? "', "\u200b"])
+def test_nothing_to_count(caption: str) -> None:
+    assert tokenize(caption) == []
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r", "\x0b", "\x0c", "\x85", "\u2028"])
+def test_a_line_break_is_a_space(line_break: str) -> None:
+    assert tokenize(f"two{line_break}lines") == ["two", "lines"]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["flickr8k", "odd_inputs"])
+def test_all_captions_of_the_shared_cases(shared_data: Path, name: str) -> None:
+    given_text = json.loads((shared_data / "metrics" / f"case_{name}.json").read_text())
+    expected = json.loads((shared_data / "metrics" / f"tokenized_{name}.json").read_text())
+    for image, text in given_text["predictions"].items():
+        assert " ".join(tokenize(text)) == expected["predictions"][image]
+        for reference, words in zip(given_text["references"][image], expected["references"][image], strict=True):
+            assert " ".join(tokenize(reference)) == words
+
+
+def reference(captions: list[str]) -> list[str]:
+    """What the jar makes of captions, each followed by an empty line and a word that nothing hangs on."""
+    if shutil.which("java") is None:
+        pytest.skip("no Java on this machine: the tokenizer is not compared with the reference's jar")
+    pytest.importorskip("pycocoevalcap", reason="pycocoevalcap is not installed: no reference to compare with")
+    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+
+    lines = {n: [{"caption": text}, {"caption": ""}, {"caption": "z"}] for n, text in enumerate(captions)}
+    tokenized = PTBTokenizer().tokenize(lines)
+    return [tokenized[n][0] for n in range(len(captions))]
+
+
+def test_the_table_is_the_jars() -> None:
+    assert reference(list(TABLE)) == list(TABLE.values())
+
+
+@pytest.mark.shared
+def test_every_flickr8k_caption_as_the_jar_has_it(shared_data: Path) -> None:
+    with (shared_data / "flickr8k" / "captions.txt").open(encoding="utf-8", newline="") as stream:
+        captions = [row[1] for row in csv.reader(stream) if row]
+    assert len(captions) == 40_455
+    assert [" ".join(tokenize(text)) for text in captions] == reference(captions)
+
+
+def test_ten_thousand_nasty_captions_as_the_jar_has_them() -> None:
+    captions = list(nasty_captions(random.Random(0), 10_000))
+    theirs = reference(captions)
+    differ = [(text, words) for text, words in zip(captions, theirs, strict=True) if " ".join(tokenize(text)) != words]
+    assert not differ, differ[:5]
+
+
+def nasty_captions(rng: random.Random, count: int) -> Iterator[str]:
+    """Words, abbreviations, numbers and signs in any order, with and without spaces between them."""
+    units = [unit for caption in TABLE for unit in caption.split() if unit.isascii() or len(unit) > 1]
+    units = [unit for unit in units if "\xad" not in unit]
+    letters = "abnstNSTKO013.,-'/& "
+    for _ in range(count):
+        picked = [
+            rng.choice(units) if rng.random() < 0.6 else "".join(rng.choices(letters, k=rng.randint(1, 4)))
+            for _ in range(rng.randint(1, 6))
+        ]
+        yield "".join(unit + rng.choice(["", " ", " "]) for unit in picked)
+
+
+@given(st.text())
+def test_no_text_raises_and_no_word_is_empty_spaced_or_punctuation(text: str) -> None:
+    words = tokenize(text)
+    assert all(word and " " not in word and "\n" not in word and word not in PUNCTUATION for word in words)
+
+
+@given(st.lists(st.sampled_from(["a", "dog's", "on", "the", "st.", "run", "cat,", "wo-rd"]), max_size=8))
+def test_words_that_need_no_rule_across_spaces_can_be_tokenized_alone(words: list[str]) -> None:
+    assert tokenize(" ".join(words)) == [part for word in words for part in tokenize(word)]
