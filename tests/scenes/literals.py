@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from showtell.scenes import Item, Scene
-from showtell.scenes.world import EXTENTS
+
+EXTENT = {"small": 20, "medium": 30, "big": 46}
 
 
 def item(line: str) -> Item:
-    """An item from "size pattern colour shape x y"; each size takes the middle of its range."""
+    """An item from "size pattern colour shape x y"."""
     size, pattern, colour, shape, x, y = line.split()
-    return Item(shape, colour, size, pattern, int(x), int(y), sum(EXTENTS[size]) // 2)
+    return Item(shape, colour, size, pattern, int(x), int(y), EXTENT[size])
 
 
 def scene(background: str, *lines: str) -> Scene:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from showtell.cli import main
-from showtell.scenes import read_scenes
+from showtell.scenes import LANGUAGE_VERSION, read_scenes
 
 
 def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -36,7 +36,7 @@ def test_json_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         "images": 20,
         "captions": 100,
         "seed": 0,
-        "language": "1",
+        "language": LANGUAGE_VERSION,
         "splits": {"train": 17, "val": 1, "test": 1, "test_compositional": 1},
     }
 

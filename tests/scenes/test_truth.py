@@ -36,7 +36,7 @@ GROUP = scene(
 )
 # Three red circles, and one blue.
 FOUR = scene(
-    "black",
+    "mint",
     "small solid red circle 16 20",
     "small solid red circle 48 20",
     "small striped red circle 80 20",
@@ -60,7 +60,7 @@ LINE = scene(
 )
 # The circle's centre is 9 units further left: neither clearly left (12) nor level (6).
 BORDER = scene("white", "small solid red circle 43 20", "small solid blue square 52 70")
-ALONE = scene("black", "big dotted green triangle 48 48")
+ALONE = scene("mint", "big dotted green triangle 48 48")
 
 TABLE: list[tuple[str, Scene, list[str]]] = [
     # one phrase, every attribute
@@ -204,8 +204,8 @@ TABLE: list[tuple[str, Scene, list[str]]] = [
     # backgrounds, behind and before, and the number of all shapes
     ("a red circle on a white background", PAIR, [
         "+ shape: circle", "+ colour: red circle", "+ background: white"]),
-    ("a red circle on a black background", PAIR, [
-        "+ shape: circle", "+ colour: red circle", "- background: black"]),
+    ("a red circle on a mint background", PAIR, [
+        "+ shape: circle", "+ colour: red circle", "- background: mint"]),
     ("on a grey background there are two red circles", GROUP, [
         "+ shape: circle", "+ colour: red circle", "+ count: two circle", "+ background: grey"]),
     ("a heart inside a square on squared paper", NESTED, [
@@ -249,7 +249,7 @@ TABLE: list[tuple[str, Scene, list[str]]] = [
     ("there are a heart and a moon", NESTED, ["+ shape: heart", "+ shape: moon"]),
     ("a grid with a heart inside a square", NESTED, [
         "+ shape: heart", "+ shape: square", "+ relation: heart inside square", "+ background: squared"]),
-    ("an image of a black background with a circle", NESTED, ["- shape: circle", "- background: black"]),
+    ("an image of a mint background with a circle", NESTED, ["- shape: circle", "- background: mint"]),
     # fewer than said: the shape is there, the number is not, the relation is that of what there is
     ("two squares to the left of a moon", NESTED, [
         "+ shape: square", "- count: two square", "+ shape: moon", "+ relation: square left of moon"]),
@@ -403,7 +403,7 @@ MUTATIONS = [
     ("striped", "dotted", 1),
     ("left", "right", 1),
     ("above", "below", 1),
-    ("white", "black", 1),
+    ("white", "mint", 1),
     ("two", "three", 1),
     ("circle", "heart", 5),  # shape, colour, size and both relations
     ("square", "moon", 5),  # shape, colour, size, pattern and one relation

@@ -15,8 +15,8 @@ from random import Random
 from showtell.datasets.records import Grounding
 from showtell.scenes.world import PAIRWISE, Item, Scene, is_between
 
-LANGUAGE_VERSION = "1"
-"""Changes whenever a caption or the truth of a caption may change."""
+LANGUAGE_VERSION = "2"
+"""Changes whenever a picture, a caption or the truth of a caption may change for the same seed."""
 
 SHAPE_WORDS: dict[str, tuple[tuple[str, str], ...]] = {
     "circle": (("circle", "circles"), ("disc", "discs")),
@@ -60,8 +60,8 @@ ANY_SHAPE = ("shapes", "objects", "figures")
 BACKGROUND_WORDS: dict[str, tuple[str, ...]] = {
     "white": ("a white background", "white paper"),
     "grey": ("a grey background", "grey paper"),
-    "black": ("a black background", "black paper"),
     "beige": ("a beige background", "beige paper"),
+    "mint": ("a mint background", "mint paper"),
     "squared": ("a squared background", "squared paper", "a grid"),
 }
 BEFORE_BACKGROUND = ("on", "against")

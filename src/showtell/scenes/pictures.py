@@ -1,4 +1,6 @@
-"""Drawing a scene: flat colours with a dark edge, antialiased.
+"""Drawing a scene: flat colours with a dark edge on light paper, antialiased.
+
+The edge and the paper are such that a small network sees shapes soon (docs/scenes.md has the figures).
 
 Items lie on whole units and come in a few extents, so a picture is a background with a few ready-made sprites
 pasted onto it. A sprite is drawn `FINE` times as large, then averaged down.
@@ -27,14 +29,15 @@ RGB: dict[str, tuple[int, int, int]] = {
 }
 PAPER: dict[str, tuple[int, int, int]] = {
     "white": (255, 255, 255),
-    "grey": (148, 148, 148),
-    "black": (16, 16, 16),
-    "beige": (233, 211, 172),
+    "grey": (200, 200, 204),
+    "beige": (242, 224, 190),
+    "mint": (200, 240, 214),
     "squared": (250, 250, 255),
 }
 GRID_LINE, GRID_STEP = (160, 188, 226), 12  # of the squared paper; the step in units
-WHITE_MARKS = frozenset({"red", "green", "blue", "purple"})  # the others are light: their marks are dark
-EDGE = 1.1  # units
+WHITE_MARKS = frozenset({"red", "green", "blue", "purple"})
+MARK_LIGHT = 0.22  # the other colours are light: their marks are dark, with this share of the colour left
+EDGE, EDGE_LIGHT = 1.8, 0.15  # width in units; share of the colour that is left in it
 # Period of the stripes and of the dots, and how much of it is stripe (width) or dot (diameter), in units.
 STRIPES: dict[str, tuple[float, float]] = {"small": (5.0, 2.2), "medium": (6.5, 2.9), "big": (8.0, 3.6)}
 DOTS: dict[str, tuple[float, float]] = {"small": (5.0, 2.8), "medium": (6.5, 3.6), "big": (8.5, 4.6)}
@@ -83,10 +86,10 @@ def _sprite(shape: str, colour: str, size: str, pattern: str, extent: int, scale
     ImageDraw.Draw(edge).line([*points, points[0], points[1]], 255, round(2 * EDGE * FINE * scale), "curve")
 
     fill = RGB[colour]
-    marks = (255, 255, 255) if colour in WHITE_MARKS else _darker(fill, 0.22)
+    marks = (255, 255, 255) if colour in WHITE_MARKS else _darker(fill, MARK_LIGHT)
     picture = Image.new("RGB", (side, side), fill)
     picture.paste(marks, mask=_pattern(pattern, size, side, scale))
-    picture.paste(_darker(fill, 0.42), mask=ImageChops.darker(edge, whole))
+    picture.paste(_darker(fill, EDGE_LIGHT), mask=ImageChops.darker(edge, whole))
     small = picture.reduce(FINE)
     small.putalpha(whole.reduce(FINE))
     return small

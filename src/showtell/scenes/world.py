@@ -35,16 +35,16 @@ Shape = Literal["circle", "square", "triangle", "star", "heart", "cross", "diamo
 Colour = Literal["red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink"]
 Size = Literal["small", "medium", "big"]
 Pattern = Literal["solid", "striped", "dotted"]
-Background = Literal["white", "grey", "black", "beige", "squared"]
+Background = Literal["white", "grey", "beige", "mint", "squared"]
 Relation = Literal["left", "right", "above", "below", "inside", "touching", "between"]
 
 SHAPES: tuple[Shape, ...] = ("circle", "square", "triangle", "star", "heart", "cross", "diamond", "moon")
 COLOURS: tuple[Colour, ...] = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink")
 SIZES: tuple[Size, ...] = ("small", "medium", "big")
 PATTERNS: tuple[Pattern, ...] = ("solid", "striped", "dotted")
-BACKGROUNDS: tuple[Background, ...] = ("white", "grey", "black", "beige", "squared")
+BACKGROUNDS: tuple[Background, ...] = ("white", "grey", "beige", "mint", "squared")
 
-EXTENTS: dict[str, tuple[int, int]] = {"small": (18, 20), "medium": (29, 31), "big": (44, 48)}
+EXTENTS: dict[str, tuple[int, int]] = {"small": (20, 22), "medium": (30, 32), "big": (45, 49)}
 """Smallest and greatest extent of each size, in units; between two sizes there is room to tell them apart."""
 
 HELD_OUT: frozenset[tuple[str, str]] = frozenset(
