@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+import yaml
+from PIL import Image
 
 from showtell.cli import main
 from tests.datasets.makers import captioned, listed, write_coco, write_table
@@ -115,3 +117,84 @@ def test_check_of_a_table_with_an_open_quotation_mark(capsys: pytest.CaptureFixt
         "mine/captions.csv cannot be read from line 2 on (unexpected end of data); a caption with quotation marks "
         'stands in quotation marks itself, with those inside doubled: "A ""stop"" sign."'
     ]
+
+
+# --- showtell train and showtell caption ---
+
+RECIPE = {
+    "data": {"path": "photos"},
+    "encoder": {"name": "small_cnn", "image_size": 16, "widths": [4]},
+    "model": {"name": "sat"},
+    "objective": {"name": "cross_entropy"},
+    "training": {"epochs": 1, "batch_size": 2, "learning_rate": 0.1},
+}
+
+
+def recipe(**changes: object) -> str:
+    content = {section: dict(values) for section, values in RECIPE.items()}
+    for path, value in changes.items():
+        section, key = path.split("__")
+        content[section][key] = value
+    Path("recipe.yaml").write_text(yaml.safe_dump(content))
+    return "recipe.yaml"
+
+
+def test_train_with_a_missing_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = "Cannot read the recipe none.yaml: No such file or directory."
+    assert refused(capsys, "train", "none.yaml") == ([], expected)
+
+
+def test_train_names_every_problem_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    _, sentence = refused(capsys, "train", recipe(training__epochs=0, model__hiden_size=3), "training.speed=9")
+    first, *problems = sentence.splitlines()
+    assert first == "recipe.yaml has 3 problems:"
+    assert [problem.split(":")[0].strip() for problem in problems] == [
+        "model.hiden_size",
+        "training.epochs",
+        "training.speed",
+    ]
+    assert 'did you mean "hidden_size"?' in problems[0]
+
+
+def test_train_on_data_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    _, sentence = refused(capsys, "train", recipe())
+    assert sentence == "There is no file or folder photos."
+    assert not Path("runs").exists()
+
+
+def test_train_on_a_text_file_named_jpg(capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(Path("photos"), "image,caption\na.png,a dog\nb.png,a cat\nc.jpg,a cow\n", photos="a.png b.png")
+    Path("photos/c.jpg").write_text("no picture")
+    _, sentence = refused(capsys, "train", recipe())
+    assert "photos/c.jpg" in sentence
+    assert not Path("runs").exists()
+
+
+def test_train_over_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(Path("photos"), "image,caption\na.png,a dog\nb.png,a cat\nc.png,a cow\n", photos="a.png b.png c.png")
+    Path("taken").write_text("mine")
+    _, sentence = refused(capsys, "train", recipe(), "--out", "taken")
+    assert sentence == "taken is a file; a run needs a folder: choose another --out."
+    assert Path("taken").read_text() == "mine"
+
+
+def test_caption_without_a_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    Image.new("RGB", (8, 8)).save("a.png")
+    _, sentence = refused(capsys, "caption", "none", "a.png")
+    assert sentence.startswith("There is no checkpoint folder none; give a folder")
+
+
+def test_caption_with_settings_that_contradict(capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path) -> None:
+    Image.new("RGB", (8, 8)).save("a.png")
+    arguments = ["caption", str(tiny_checkpoint), "a.png"]
+    assert refused(capsys, *arguments, "--search", "greedy", "--num-beams", "3") == (
+        [],
+        "search=greedy has one beam, not num_beams=3; use search=beam.",
+    )
+    assert "asks for more captions than num_beams=2 finds" in refused(capsys, *arguments, "--num-return-sequences", "3")[1]
+    assert "num_beams: Input should be greater than or equal to 1" in refused(capsys, *arguments, "--num-beams", "0")[1]
+
+
+def test_caption_of_an_empty_folder(capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path) -> None:
+    Path("empty").mkdir()
+    assert "empty" in refused(capsys, "caption", str(tiny_checkpoint), "empty")[1]

@@ -177,6 +177,8 @@ class Trainer:
     def _claim_folder(self, resume: bool) -> None:
         """Make sure that nothing is overwritten, and that what is resumed is the same run."""
         last, kept = self.folder / "last", self.folder / "recipe.yaml"
+        if self.folder.is_file():
+            raise UsageError(f"{self.folder} is a file; a run needs a folder: choose another --out.")
         for checkpoint in (last, self.folder / "best"):
             if checkpoint.parent.exists():
                 recover_folder(checkpoint)

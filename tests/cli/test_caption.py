@@ -1,0 +1,91 @@
+"""`showtell caption` as a person calls it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from showtell.cli import main
+
+
+@pytest.fixture
+def photos(tiny_scenes: Path) -> list[Path]:
+    return sorted((tiny_scenes / "images").iterdir())[:4]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    try:
+        main([str(argument) for argument in arguments])
+        status = 0
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_text_is_a_line_for_each_caption(capsys, tiny_checkpoint, photos):
+    status, out, err = run(capsys, "caption", tiny_checkpoint, *photos)
+    assert (status, err) == (0, "")
+    assert [line.split("\t")[0] for line in out.splitlines()] == [str(path) for path in photos]
+
+
+def test_json_is_what_programs_rely_on(capsys, tiny_checkpoint, photos):
+    status, out, _ = run(capsys, "caption", tiny_checkpoint, *photos, "--num-return-sequences", 2, "--json")
+    assert status == 0
+    rows = json.loads(out)
+    assert [row["image"] for row in rows] == [str(path) for path in photos]
+    for row in rows:
+        assert len(row["captions"]) == 2
+        for caption in row["captions"]:
+            assert set(caption) == {"text", "logprob", "finished", "words"}
+            assert caption["text"] == " ".join(word["word"] for word in caption["words"])
+        assert row["captions"][0]["logprob"] >= row["captions"][1]["logprob"]
+
+
+def test_every_format_says_the_same(capsys, tiny_checkpoint, photos, tmp_path):
+    texts = {}
+    for style in ("text", "json", "jsonl", "csv"):
+        out = tmp_path / style
+        assert run(capsys, "caption", tiny_checkpoint, *photos, "--format", style, "--out", out)[:2] == (0, "")
+        content = out.read_text()
+        if style == "text":
+            texts[style] = [line.split("\t")[1] for line in content.splitlines()]
+        elif style == "csv":
+            texts[style] = [row["caption"] for row in csv.DictReader(io.StringIO(content))]
+        else:
+            rows = json.loads(content) if style == "json" else [json.loads(line) for line in content.splitlines()]
+            texts[style] = [row["captions"][0]["text"] for row in rows]
+    assert texts["text"] == texts["json"] == texts["jsonl"] == texts["csv"]
+
+
+def test_folders_and_patterns_are_as_good_as_files(capsys, tiny_checkpoint, tiny_scenes):
+    folder = tiny_scenes / "images"
+    by_folder = run(capsys, "caption", tiny_checkpoint, folder)[1]
+    by_pattern = run(capsys, "caption", tiny_checkpoint, f"{folder}/*.png")[1]
+    assert by_folder == by_pattern
+    assert by_folder.count("\n") == 60
+
+
+def test_a_bad_file_is_named_at_the_end_and_costs_nothing(capsys, tiny_checkpoint, photos, tmp_path):
+    bad = tmp_path / "bad.jpg"
+    bad.write_text("no picture")
+    status, out, err = run(capsys, "caption", tiny_checkpoint, photos[0], bad, photos[1], "--format", "jsonl")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert status == 2
+    assert [row["image"] for row in rows] == [str(photos[0]), str(bad), str(photos[1])]
+    assert set(rows[1]) == {"image", "error"}
+    assert str(bad) in rows[1]["error"]
+    assert err.startswith("showtell: 1 of 3 files could not be captioned: ")
+    assert str(bad) in err
+
+
+def test_greedy_and_beam_can_be_asked_for(capsys, tiny_checkpoint, photos):
+    for arguments in (["--search", "greedy"], ["--search", "beam", "--num-beams", 4], ["--max-length", 3]):
+        status, out, _ = run(capsys, "caption", tiny_checkpoint, photos[0], "--json", *arguments)
+        assert status == 0
+        words = json.loads(out)[0]["captions"][0]["words"]
+        assert len(words) <= (3 if "--max-length" in arguments else 8)
