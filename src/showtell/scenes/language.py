@@ -93,9 +93,9 @@ THERE = (("there is", "there are"),)
 OPENINGS = ("a picture of", "an image of", "a drawing of", "we see", "you can see", "this picture shows")
 
 DOMINANCE = 1.3  # a direction is said where it is this much greater than the other one
-MENTION = {"colour": 0.84, "small": 0.36, "medium": 0.06, "big": 0.42, "solid": 0.05, "marked": 0.5}
+MENTION = {"colour": 0.84, "small": 0.3, "medium": 0.05, "big": 0.36, "solid": 0.04, "marked": 0.44}
 """How often a caption mentions an attribute that it does not need; of a lone thing it may do so twice as often."""
-SECOND_FACT = 0.16  # how often a caption tells a second relation, where there is one
+SECOND_FACT = 0.14  # how often a caption tells a second relation, where there is one
 SHORTEST, LONGEST = 5, 20  # words of a caption
 
 Group = tuple[int, ...]  # places in Scene.items

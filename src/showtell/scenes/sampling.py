@@ -19,10 +19,12 @@ from showtell.scenes.world import (
     Item,
     Scene,
     box,
+    distance,
     is_between,
     is_clear_with,
     is_inside,
     is_touching,
+    lies_apart,
 )
 
 Items = tuple[Item, ...]
@@ -91,9 +93,7 @@ def _fits_alone(item: Item, earlier: Items) -> bool:
     for other in earlier:  # a quick no to most of the places that are taken
         if math.hypot(item.x - other.x, item.y - other.y) < 0.3 * (item.extent + other.extent):
             return False
-    return _fits(item, earlier) and not any(
-        is_touching(item, other) or is_inside(item, other) or is_inside(other, item) for other in earlier
-    )
+    return _fits(item, earlier) and all(lies_apart(item, other) for other in earlier)
 
 
 def _add(random: Random, items: Items, look: _Look) -> Items:
@@ -153,13 +153,13 @@ def _in_contact(random: Random, pair: Pair | None) -> Items:
         if look.colour == first.colour:
             continue
 
-        def towards(distance: float, look: _Look = look, turn: float = turn) -> Item:
-            return look.at(first.x + distance * math.cos(turn), first.y + distance * math.sin(turn))
+        def towards(away: float, look: _Look = look, turn: float = turn) -> Item:
+            return look.at(first.x + away * math.cos(turn), first.y + away * math.sin(turn))
 
-        distance = 0.75 * (first.extent + look.extent)
-        while distance > 0 and not is_touching(towards(distance), first):  # come nearer until the outlines meet
-            distance -= 2
-        second = towards(distance - random.randint(1, 4))  # and a little further, to be seen
+        away = 0.75 * (first.extent + look.extent)
+        while away > 0 and (apart := distance(towards(away), first)) > 0:  # come nearer until the outlines cross
+            away -= max(apart, 1.0)
+        second = towards(away - random.randint(1, 4))  # and a little further, to be seen
         if is_touching(second, first) and _fits(second, (first,)):
             return _add_others(random, (first, second), (0, 0, 1, 1, 2))
     raise _NoRoomError
@@ -176,8 +176,8 @@ def _in_line(random: Random, pair: Pair | None) -> Items:
         turn = random.choice((0.0, 0.25, 0.5, 0.75)) * math.pi + random.uniform(-0.12, 0.12)
         before, behind = -random.randint(24, 40), random.randint(24, 40)
         items: Items = ()
-        for look, distance in ((middle, 0), (one, before), (other, behind)):
-            item = look.at(x + distance * math.cos(turn), y + distance * math.sin(turn))
+        for look, along in ((middle, 0), (one, before), (other, behind)):
+            item = look.at(x + along * math.cos(turn), y + along * math.sin(turn))
             if not _fits_alone(item, items):
                 break
             items = (*items, item)

@@ -179,14 +179,13 @@ def _following(points: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate((points[1:], points[:1]))
 
 
-def _within(points: NDArray[np.float64], polygon: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which points (P, 2) lie within a polygon: the even-odd rule, on rays to the right."""
+def _within(point: NDArray[np.float64], polygon: NDArray[np.float64]) -> bool:
+    """Whether a point (2,) lies within a polygon: the even-odd rule, on a ray to the right."""
     (x1, y1), (x2, y2) = polygon.T, _following(polygon).T
-    x, y = points[:, :1], points[:, 1:]
+    x, y = point
     spans = (y1 > y) != (y2 > y)
     slope = (x2 - x1) / np.where(y2 == y1, 1.0, y2 - y1)
-    crossings = spans & (x < x1 + (y - y1) * slope)
-    return np.asarray(crossings.sum(axis=1) % 2 == 1)
+    return bool((spans & (x < x1 + (y - y1) * slope)).sum() % 2)
 
 
 def _nearest(points: NDArray[np.float64], polygon: NDArray[np.float64]) -> float:
@@ -224,17 +223,34 @@ def _gap(a: Item, b: Item) -> float:
     return math.hypot(x, y)
 
 
+def _box_within(a: Item, b: Item) -> bool:
+    """Whether the box of the first item lies within that of the second: what lies within it must."""
+    left_a, top_a, width_a, height_a = box(a)
+    left_b, top_b, width_b, height_b = box(b)
+    across = left_b <= left_a and left_a + width_a <= left_b + width_b
+    return across and top_b <= top_a and top_a + height_a <= top_b + height_b
+
+
 @lru_cache(maxsize=16384)
-def _contact(a: Item, b: Item) -> tuple[float, bool]:
-    """The distance between two outlines (0 where they cross), and whether the first lies within the second."""
+def _contact(a: Item, b: Item) -> tuple[float, bool, bool]:
+    """The distance between two outlines (0 where they cross), and whether each lies within the other.
+
+    Beyond `APART` the distance is a lower bound.
+    """
     apart = _gap(a, b)
     if apart > APART:
-        return apart, False
+        return apart, False, False
     one, other = outline(a), outline(b)
     if _cross_each_other(one, other):
-        return 0.0, False
-    distance = min(_nearest(one, other), _nearest(other, one))
-    return distance, bool(_within(one[:1], other)[0])
+        return 0.0, False, False
+    within = _box_within(a, b) and _within(one[0], other)
+    around = _box_within(b, a) and _within(other[0], one)
+    return min(_nearest(one, other), _nearest(other, one)), within, around
+
+
+def distance(a: Item, b: Item) -> float:
+    """How far apart two outlines are, in units; 0 where they cross. Beyond 4 it is a lower bound."""
+    return _contact(a, b)[0]
 
 
 def _beside(difference: int) -> bool | None:
@@ -265,18 +281,30 @@ def is_below(a: Item, b: Item) -> bool | None:
 
 def is_touching(a: Item, b: Item) -> bool | None:
     """Whether the outlines of two items cross or meet; None in a border case."""
-    distance, _ = _contact(a, b)
-    if distance <= TOUCH:
+    apart, _, _ = _contact(a, b)
+    if apart <= TOUCH:
         return True
-    return False if distance >= APART else None
+    return False if apart >= APART else None
 
 
 def is_inside(a: Item, b: Item) -> bool | None:
     """Whether the first item lies within the outline of the second; None in a border case."""
-    distance, within = _contact(a, b)
-    if not within or distance <= TOUCH:
+    if _gap(a, b) > 0:
         return False
-    return True if distance >= APART else None
+    apart, within, _ = _contact(a, b)
+    if not within or apart <= TOUCH:
+        return False
+    return True if apart >= APART else None
+
+
+def lies_apart(a: Item, b: Item) -> bool | None:
+    """Whether two items neither touch nor lie in each other; None in a border case of either."""
+    apart, within, around = _contact(a, b)
+    if apart <= TOUCH:
+        return False
+    if apart < APART:
+        return None
+    return not (within or around)
 
 
 def is_between(middle: Item, a: Item, b: Item) -> bool | None:
@@ -312,10 +340,7 @@ def is_clear_with(item: Item, others: tuple[Item, ...]) -> bool:
     for a, b in itertools.combinations(others, 2):
         if is_between(item, a, b) is None or is_between(a, item, b) is None or is_between(b, a, item) is None:
             return False
-    return not any(
-        is_touching(item, other) is None or is_inside(item, other) is None or is_inside(other, item) is None
-        for other in others
-    )
+    return all(lies_apart(item, other) is not None for other in others)
 
 
 def is_clear(scene: Scene) -> bool:
