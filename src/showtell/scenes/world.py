@@ -98,7 +98,7 @@ def _circle(radius: float = 1.0, steps: int = 32) -> list[tuple[float, float]]:
 
 
 def _star() -> list[tuple[float, float]]:
-    turns = [(math.pi * k / 5 - math.pi / 2, 1.22 if k % 2 == 0 else 0.52) for k in range(10)]
+    turns = [(math.pi * k / 5 - math.pi / 2, 1.26 if k % 2 == 0 else 0.62) for k in range(10)]
     return [(radius * math.cos(turn), radius * math.sin(turn) + 0.09) for turn, radius in turns]
 
 
@@ -114,7 +114,7 @@ def _heart() -> list[tuple[float, float]]:
 
 
 def _cross() -> list[tuple[float, float]]:
-    long, short = 1.05, 0.38
+    long, short = 1.05, 0.42
     corner = [(short, -long), (short, -short), (long, -short)]
     points = []
     for _ in range(4):
@@ -125,7 +125,7 @@ def _cross() -> list[tuple[float, float]]:
 
 def _moon() -> list[tuple[float, float]]:
     # A disc less another one moved to the right: the outer arc, then the inner arc back.
-    bite, radius, shift = 0.86, 1.08, 0.62
+    bite, radius, shift = 0.84, 1.1, 0.68
     x = (radius**2 - bite**2 + shift**2) / (2 * shift)
     outer = math.acos(x / radius)
     inner = math.atan2(math.sqrt(radius**2 - x**2), x - shift)
