@@ -89,7 +89,7 @@ PRONOUN_WORDS: dict[str, tuple[tuple[str, str], ...]] = {
 """The relation to what was named before, one thing or several: "a square with a star to its left"."""
 
 VERBS: tuple[tuple[str, str], ...] = (("is", "are"), ("lies", "lie"), ("sits", "sit"))
-THERE = (("there is", "there are"),)
+THERE = ("there is", "there are")
 OPENINGS = ("a picture of", "an image of", "a drawing of", "we see", "you can see", "this picture shows")
 
 DOMINANCE = 1.3  # a direction is said where it is this much greater than the other one
@@ -97,6 +97,8 @@ MENTION = {"colour": 0.84, "small": 0.3, "medium": 0.05, "big": 0.36, "solid": 0
 """How often a caption mentions an attribute that it does not need; of a lone thing it may do so twice as often."""
 SECOND_FACT = 0.14  # how often a caption tells a second relation, where there is one
 SHORTEST, LONGEST = 5, 20  # words of a caption
+STRIKING = {"inside": 6.0, "touching": 2.5, "between": 4.0, "between a pair": 6.0, "direction of several": 4.0}
+"""How much sooner a relation is told than the direction of one thing from another."""
 
 Group = tuple[int, ...]  # places in Scene.items
 
@@ -211,22 +213,22 @@ def _facts(scene: Scene) -> list[_Fact]:
     facts = []
     for a, b in itertools.permutations(range(len(items)), 2):
         if PAIRWISE["inside"](items[a], items[b]):
-            facts.append(_Fact("inside", (a,), (b,), weight=6.0))
+            facts.append(_Fact("inside", (a,), (b,), weight=STRIKING["inside"]))
         elif PAIRWISE["touching"](items[a], items[b]):
-            facts.append(_Fact("touching", (a,), (b,), weight=2.5))
+            facts.append(_Fact("touching", (a,), (b,), weight=STRIKING["touching"]))
     for middle in range(len(items)):
         for a, b in itertools.combinations([place for place in range(len(items)) if place != middle], 2):
             if is_between(items[middle], items[a], items[b]):
                 if (a, b) in groups:
-                    facts.append(_Fact("between", (middle,), (a, b), weight=6.0))
+                    facts.append(_Fact("between", (middle,), (a, b), weight=STRIKING["between a pair"]))
                 if not _alike(items[a], items[b]):
-                    facts.append(_Fact("between", (middle,), (a,), (b,), weight=4.0))
+                    facts.append(_Fact("between", (middle,), (a,), (b,), weight=STRIKING["between"]))
     sides: list[Group] = [*((place,) for place in range(len(items))), *groups]
     for one, other in itertools.permutations(sides, 2):
         if not set(one) & set(other) and not _alike(items[one[0]], items[other[0]]):
             name = _direction(scene, one, other)
             if name is not None:
-                weight = 4.0 if len(one) + len(other) > 2 else 1.0
+                weight = STRIKING["direction of several"] if len(one) + len(other) > 2 else 1.0
                 facts.append(_Fact(name, one, other, weight=weight))
     return facts
 
@@ -400,12 +402,12 @@ def _framed(random: Random, scene: Scene, parts: list[Part], is_sentence: bool, 
     if not is_sentence and random.random() < 0.3:
         there = isinstance(first, _Phrase) and random.random() < 0.5
         plural = isinstance(first, _Phrase) and first.plural and not first.words.startswith("a ")
-        opening = THERE[0][plural] if there else random.choice(OPENINGS)
+        opening = THERE[plural] if there else random.choice(OPENINGS)
     if random.random() >= background:
         return [opening, *parts]
     paper = _usual(random, BACKGROUND_WORDS[scene.background])
     place = _usual(random, BEFORE_BACKGROUND, 0.85) if paper.endswith("background") else "on"
-    if opening in ("", *THERE[0]) and random.random() < 0.2:
+    if opening in ("", *THERE) and random.random() < 0.2:
         return [place, paper, opening, *parts]
     if opening == "" and not is_sentence and random.random() < 0.12:
         return [paper, "with", *parts]
@@ -460,7 +462,7 @@ def vocabulary() -> frozenset[str]:
 
 
 def _phrases() -> Iterator[str]:
-    for pairs in (*SHAPE_WORDS.values(), *PRONOUN_WORDS.values(), VERBS, THERE):
+    for pairs in (*SHAPE_WORDS.values(), *PRONOUN_WORDS.values(), VERBS, (THERE,)):
         yield from itertools.chain.from_iterable(pairs)
     lists = (COLOUR_WORDS, SIZE_WORDS, PATTERN_WORDS, PATTERN_NOUNS, BACKGROUND_WORDS, RELATION_WORDS, CONVERSE_WORDS)
     for words in lists:

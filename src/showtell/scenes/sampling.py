@@ -34,7 +34,8 @@ TRIES = 80  # places tried for an item before the whole scene is begun again
 MARGIN = 2  # units between an item and the edge of the picture
 SOLID = 0.45  # share of items without a pattern
 SOLID_CONTAINER = 0.7  # the same of containers: what lies inside shall be seen
-KINSHIP = 0.4  # how often a further item has the shape or the colour of an earlier one: a distractor
+SPACING = 8  # units between the outlines of items that do not touch: half a cell of a 6 x 6 grid
+KINSHIP = 0.3  # how often a further item has the shape or the colour of an earlier one: a distractor
 CONTAINERS = ("circle", "square", "heart", "diamond")  # when big, they have room for a small item
 ALLOWED = [(colour, shape) for colour in COLOURS for shape in SHAPES if (colour, shape) not in HELD_OUT]
 COMPOSITIONAL = sorted(HELD_OUT)
@@ -93,7 +94,9 @@ def _fits_alone(item: Item, earlier: Items) -> bool:
     for other in earlier:  # a quick no to most of the places that are taken
         if math.hypot(item.x - other.x, item.y - other.y) < 0.3 * (item.extent + other.extent):
             return False
-    return _fits(item, earlier) and all(lies_apart(item, other) for other in earlier)
+    return _fits(item, earlier) and all(
+        lies_apart(item, other) and distance(item, other) >= SPACING for other in earlier
+    )
 
 
 def _add(random: Random, items: Items, look: _Look) -> Items:
@@ -124,7 +127,7 @@ def _alone(random: Random, pair: Pair | None) -> Items:
 
 def _scattered(random: Random, pair: Pair | None) -> Items:
     """Two to four items, apart from each other."""
-    count = random.choice((2, 2, 3, 3, 4))
+    count = random.choice((2, 2, 2, 3, 3, 4))
     items: Items = ()
     for place in range(count):
         sizes = SIZES if count < 4 else SIZES[:2]
@@ -140,7 +143,7 @@ def _inside(random: Random, pair: Pair | None) -> Items:
     for _ in range(TRIES):
         item = inner.at(outer.x + random.randint(-6, 6), outer.y + random.randint(-6, 6))
         if is_inside(item, outer) and is_clear_with(item, (outer,)):
-            return _add_others(random, (outer, item), (0, 0, 1, 1, 2))
+            return _add_others(random, (outer, item), (0, 0, 0, 1, 1, 2))
     raise _NoRoomError
 
 
@@ -161,7 +164,7 @@ def _in_contact(random: Random, pair: Pair | None) -> Items:
             away -= max(apart, 1.0)
         second = towards(away - random.randint(1, 4))  # and a little further, to be seen
         if is_touching(second, first) and _fits(second, (first,)):
-            return _add_others(random, (first, second), (0, 0, 1, 1, 2))
+            return _add_others(random, (first, second), (0, 0, 0, 1, 1, 2))
     raise _NoRoomError
 
 
@@ -174,7 +177,7 @@ def _in_line(random: Random, pair: Pair | None) -> Items:
     for _ in range(TRIES):
         x, y = random.randint(14, UNITS - 14), random.randint(14, UNITS - 14)
         turn = random.choice((0.0, 0.25, 0.5, 0.75)) * math.pi + random.uniform(-0.12, 0.12)
-        before, behind = -random.randint(24, 40), random.randint(24, 40)
+        before, behind = -random.randint(29, 40), random.randint(29, 40)
         items: Items = ()
         for look, along in ((middle, 0), (one, before), (other, behind)):
             item = look.at(x + along * math.cos(turn), y + along * math.sin(turn))
@@ -182,7 +185,7 @@ def _in_line(random: Random, pair: Pair | None) -> Items:
                 break
             items = (*items, item)
         if len(items) == 3 and is_between(*items):
-            return _add_others(random, items, (0, 0, 1))
+            return _add_others(random, items, (0, 0, 0, 1))
     raise _NoRoomError
 
 
@@ -197,12 +200,12 @@ def _group(random: Random, pair: Pair | None) -> Items:
 
 
 PLANS: dict[str, tuple[float, Callable[[Random, Pair | None], Items]]] = {
-    "alone": (0.07, _alone),
+    "alone": (0.08, _alone),
     "scattered": (0.33, _scattered),
     "inside": (0.16, _inside),
     "in contact": (0.14, _in_contact),
     "in line": (0.12, _in_line),
-    "group": (0.18, _group),
+    "group": (0.17, _group),
 }
 """What scenes are about: how often, and who lays the items."""
 
