@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +15,7 @@ import pytest
 
 from showtell.errors import DataError, UsageError
 from showtell.scenes import LANGUAGE_VERSION, dataset, read_scenes, split_sizes, write_scenes
-from showtell.scenes.dataset import SPLITS, make
+from showtell.scenes.dataset import ALONE, SPLITS, make
 from showtell.scenes.pictures import draw
 from showtell.scenes.truth import judge
 from showtell.scenes.world import HELD_OUT
@@ -167,6 +170,20 @@ def test_the_number_of_processes_does_not_matter(tmp_path: Path) -> None:
         drawn.append(dataset.draw_all(folder, 30, seed=1, size=96, processes=processes, progress=None))
     assert drawn[0] == drawn[1]
     assert digests(tmp_path / "1") == digests(tmp_path / "2")
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core draws in its own process")
+def test_a_script_without_a_main_guard_is_told_of_it(tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from showtell.scenes import write_scenes\n"
+        f"write_scenes(Path({str(tmp_path / 'drawn')!r}), images={ALONE})\n"
+    )
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert run.returncode != 0
+    assert 'must do so under `if __name__ == "__main__":`' in run.stderr
+    assert not (tmp_path / "drawn" / "annotations").exists()
 
 
 def test_progress_counts_every_image(tmp_path: Path) -> None:

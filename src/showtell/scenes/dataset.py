@@ -18,6 +18,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
@@ -125,8 +126,15 @@ def draw_all(
         collect(map(_draw_chunk, chunks))
     else:
         # "spawn": a forked child of a process that has threads (torch has) may hang.
-        with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-            collect(pool.map(_draw_chunk, chunks))
+        context = multiprocessing.get_context("spawn")
+        try:
+            with ProcessPoolExecutor(processes, mp_context=context) as pool:
+                collect(pool.map(_draw_chunk, chunks))
+        except BrokenProcessPool as error:
+            raise UsageError(
+                "A process that draws scenes has died; a script that calls write_scenes must do so under "
+                '`if __name__ == "__main__":`, and a machine must have the memory.'
+            ) from error
     return drawn
 
 
@@ -237,7 +245,7 @@ def write_scenes(
         progress: called with the number of images drawn since the last call.
 
     Raises:
-        UsageError: too few images, or too small ones.
+        UsageError: too few images, or too small ones; or a drawing process died.
         DataError: the folder holds something else, or cannot be written to.
     """
     split_sizes(images)
