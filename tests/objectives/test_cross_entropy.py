@@ -7,7 +7,13 @@ import torch
 
 from showtell.decoding import teacher_forced
 from showtell.models.sat import SatConfig, SatDecoder
-from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig, doubly_stochastic, word_presence
+from showtell.objectives.cross_entropy import (
+    CrossEntropy,
+    CrossEntropyConfig,
+    agreement,
+    doubly_stochastic,
+    word_presence,
+)
 from showtell.types import Batch, Features
 
 TRUE = torch.ones(1, dtype=torch.bool)
@@ -27,10 +33,10 @@ def example() -> tuple[Batch, Features, SatDecoder]:
 def test_words_is_the_mean_negative_log_likelihood_of_the_words_that_are_there():
     batch, features, decoder = example()
     terms = CrossEntropy(CrossEntropyConfig(), feature_size=6, vocabulary_size=8)(batch, features, decoder)
-    logprobs = teacher_forced(decoder, features, batch.inputs).logits.log_softmax(-1)
+    logprobs = teacher_forced(decoder, features, batch.inputs).logits.detach().log_softmax(-1)
     said = [(0, 0, [4, 5, 2]), (0, 1, [6, 2]), (1, 0, [7, 7, 4, 2])]  # nine words, ends included, padding not
     total = sum(float(logprobs[b, n, t, word]) for b, n, words in said for t, word in enumerate(words))
-    assert float(terms.total) == pytest.approx(-total / 9, rel=1e-5)
+    assert float(terms.total.detach()) == pytest.approx(-total / 9, rel=1e-5)
     assert float(terms.parts["words"]) == pytest.approx(-total / 9, rel=1e-5)
     assert set(terms.parts) == {"words"}
 
@@ -38,14 +44,14 @@ def test_words_is_the_mean_negative_log_likelihood_of_the_words_that_are_there()
 def test_label_smoothing_mixes_in_the_uniform_distribution():
     batch, features, decoder = example()
     smooth = CrossEntropy(CrossEntropyConfig(label_smoothing=0.2), feature_size=6, vocabulary_size=8)
-    logprobs = teacher_forced(decoder, features, batch.inputs).logits.log_softmax(-1)
+    logprobs = teacher_forced(decoder, features, batch.inputs).logits.detach().log_softmax(-1)
     said = [(0, 0, [4, 5, 2]), (0, 1, [6, 2]), (1, 0, [7, 7, 4, 2])]
     total = sum(
         0.8 * float(logprobs[b, n, t, word]) + 0.2 * float(logprobs[b, n, t].mean())
         for b, n, words in said
         for t, word in enumerate(words)
     )
-    assert float(smooth(batch, features, decoder).total) == pytest.approx(-total / 9, rel=1e-5)
+    assert float(smooth(batch, features, decoder).total.detach()) == pytest.approx(-total / 9, rel=1e-5)
 
 
 def test_doubly_stochastic_by_hand():
@@ -65,16 +71,35 @@ def test_doubly_stochastic_leaves_out_rows_that_are_no_caption_and_places_that_a
 
 
 def test_word_presence_by_hand():
-    # One image, two cells, six words; the four special ones do not count. Word 4 occurs, word 5 does not.
+    # One image, two cells, six words, the four special ones left out. Word 4 occurs, word 5 does not and counts half.
     scores = torch.zeros(1, 2, 6)
     scores[0, :, 4] = torch.tensor([1.0, 2.0])
     scores[0, :, 5] = torch.tensor([-1.0, 0.5])
     targets = torch.tensor([[[4, 4, 2, 0]]])
     present, absent = math.log(math.exp(1) + math.exp(2)), math.log(math.exp(-1) + math.exp(0.5))
-    expected = math.log(1 + math.exp(-present)) + math.log(1 + math.exp(absent))
-    assert float(word_presence(scores, torch.ones(1, 2, dtype=torch.bool), targets)) == pytest.approx(
-        expected, rel=1e-5
-    )
+    expected = math.log(1 + math.exp(-present)) + 0.5 * math.log(1 + math.exp(absent))
+    weights = torch.tensor([1.0, 1, 1, 1, 1, 0.5])
+    found = word_presence(scores, torch.ones(1, 2, dtype=torch.bool), targets, weights)
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_agreement_by_hand():
+    # Three images with two captions each. Word 4: both, neither, neither. Word 5: one of two, one of two, neither.
+    # Word 6: always. Word 7: never.
+    captions = [[[1, 4, 6, 2], [1, 4, 5, 6, 2]], [[1, 5, 6, 2], [1, 6, 2]], [[1, 6, 2], [1, 6, 6, 2]]]
+    # Word 4: observed 1. Word 5: observed 1/3, share 1/3, by chance 5/9: (3/9 - 5/9) / (4/9) = -1/2, so 0.
+    assert agreement(captions, 8)[4:].tolist() == pytest.approx([1.0, 0.0, 0.0, 0.0])
+    # With two more images where both say word 5: observed 3/5, share (1/2 + 1/2 + 0 + 1 + 1) / 5 = 3/5.
+    more = agreement([*captions, [[1, 5, 2], [1, 5, 2]], [[1, 5, 2], [1, 5, 2]]], 8)
+    by_chance = 0.6**2 + 0.4**2
+    assert float(more[5]) == pytest.approx((3 / 5 - by_chance) / (1 - by_chance), rel=1e-5)
+
+
+def test_agreement_counts_images_by_their_own_number_of_captions_and_leaves_out_lonely_ones():
+    three = [[[4], [4], [5]], [[5], [5], [5]], [[4]]]
+    # Word 4: (k, n) = (2, 3) and (0, 3): observed ((2 + 0) / 6 + 1) / 2 = 2/3, share 1/3, by chance 5/9.
+    assert float(agreement(three, 6)[4]) == pytest.approx((2 / 3 - 5 / 9) / (1 - 5 / 9), rel=1e-5)
+    assert agreement([[[4]], [[5]]], 6).tolist() == [1.0] * 6
 
 
 def test_the_total_is_the_weighted_sum_of_the_parts():
@@ -84,4 +109,4 @@ def test_the_total_is_the_weighted_sum_of_the_parts():
     parts = {name: float(value) for name, value in terms.parts.items()}
     assert set(parts) == {"words", "doubly_stochastic", "word_presence"}
     expected = parts["words"] + 0.7 * parts["doubly_stochastic"] + 0.3 * parts["word_presence"]
-    assert float(terms.total) == pytest.approx(expected, rel=1e-5)
+    assert float(terms.total.detach()) == pytest.approx(expected, rel=1e-5)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from torch import nn
-
 from showtell.config import Config
+from showtell.objectives.contract import Objective
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 
 # name: (settings, objective). Made as Objective(config, feature_size=, vocabulary_size=), called as
 # objective(batch, features, decoder) -> Terms. Its own parameters train with the model.
-OBJECTIVES: dict[str, tuple[type[Config], type[nn.Module]]] = {
+OBJECTIVES: dict[str, tuple[type[Config], type[Objective]]] = {
     "cross_entropy": (CrossEntropyConfig, CrossEntropy),
 }
 
-__all__ = ["OBJECTIVES", "build_objective"]
+__all__ = ["OBJECTIVES", "Objective", "build_objective"]
 
 
-def build_objective(config: Config, *, feature_size: int, vocabulary_size: int) -> nn.Module:
+def build_objective(config: Config, *, feature_size: int, vocabulary_size: int) -> Objective:
     """Make the objective that the settings name."""
     _, objective = OBJECTIVES[config.name]  # type: ignore[attr-defined]
     return objective(config, feature_size=feature_size, vocabulary_size=vocabulary_size)

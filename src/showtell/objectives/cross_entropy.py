@@ -2,7 +2,7 @@
 
     L = - (1/words) sum_t log p(y_t | y_<t, a)                                  the likelihood       (papers/003 §4.2.1)
         + lambda (1/captions) sum_i (1 - sum_t alpha_ti)^2                      doubly stochastic    (papers/003 §4.2.1)
-        + mu (1/images) sum_w H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
+        + mu (1/images) sum_w kappa_w^2 H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
 
 Label smoothing epsilon mixes the target with the uniform distribution over the vocabulary (Szegedy et al., 2016).
 
@@ -10,10 +10,16 @@ Word presence asks the encoder alone which words occur in any of the image's cap
 word, log-sum-exp over the cells finds the best place for it, and the target needs no label but the captions (the
 multiple-instance idea of Fang et al., 2015, with log-sum-exp for their noisy-or). It gives an encoder that starts from
 scratch a direct gradient; its layer trains with the model and is no part of the checkpoint.
+
+Most words of a caption ("there", "with") say nothing of the picture, and their noise drowns what the others teach. So
+each word counts by how far the captions of one image agree on it beyond chance, which is Fleiss' kappa (1971) with the
+captions as raters: near 0.7 for colours and shapes, 0 for "there". Images with one caption agree by definition of
+nothing, so without any image with two the weights are 1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -24,6 +30,7 @@ from torch.nn import functional as F
 from showtell.config import Config
 from showtell.decoding import teacher_forced
 from showtell.models.contract import Decoder
+from showtell.objectives.contract import Objective
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch, Features, Terms
 
@@ -37,8 +44,10 @@ class CrossEntropyConfig(Config):
     word_presence: float = Field(0.0, ge=0)  # mu
 
 
-class CrossEntropy(nn.Module):
+class CrossEntropy(Objective):
     """Likelihood of the reference captions."""
+
+    agreement: Tensor  # (V,) kappa of each word
 
     def __init__(self, config: CrossEntropyConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -46,6 +55,12 @@ class CrossEntropy(nn.Module):
         self.presence = nn.Linear(feature_size, vocabulary_size) if config.word_presence else None
         if self.presence is not None:
             nn.init.constant_(self.presence.bias, -6.0)  # few words occur: with 36 cells that is 8% each to begin with
+            self.register_buffer("agreement", torch.ones(vocabulary_size))
+
+    def prepare(self, captions: Sequence[Sequence[Sequence[int]]]) -> None:
+        """Find how far the captions of an image agree on each word."""
+        if self.presence is not None:
+            self.agreement.copy_(agreement(captions, len(self.agreement)))
 
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """The loss of one batch, with its parts named."""
@@ -63,7 +78,8 @@ class CrossEntropy(nn.Module):
             total = total + self.config.doubly_stochastic * penalty
             parts["doubly_stochastic"] = penalty
         if self.presence is not None:
-            presence = word_presence(self.presence(features.vectors), features.is_region, batch.targets)
+            scores = self.presence(features.vectors)
+            presence = word_presence(scores, features.is_region, batch.targets, self.agreement.square())
             total = total + self.config.word_presence * presence
             parts["word_presence"] = presence
         return Terms(total, {name: value.detach() for name, value in parts.items()})
@@ -83,16 +99,49 @@ def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_
     return (missing * is_caption).sum() / is_caption.sum()
 
 
-def word_presence(scores: Tensor, is_region: Tensor, targets: Tensor) -> Tensor:
+def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int) -> Tensor:
+    """Fleiss' kappa of each word, with the captions of an image as raters of "the word belongs to it"; at least 0.
+
+    With k of the n captions of an image saying a word, p the mean of k/n over images,
+
+        observed = mean (k(k - 1) + (n - k)(n - k - 1)) / (n(n - 1)),   by chance = p^2 + (1 - p)^2
+        kappa = (observed - by chance) / (1 - by chance)
+
+    Args:
+        captions: for each image, for each caption, the ids of its words. Images with one caption do not count.
+        vocabulary_size: V.
+
+    Returns:
+        (V,) float32; all 1 where no image has two captions.
+    """
+    rated = [image for image in captions if len(image) > 1]
+    if not rated:
+        return torch.ones(vocabulary_size)
+    observed = torch.zeros(vocabulary_size, dtype=torch.float64)  # summed over images, less that of a word nobody says
+    share = torch.zeros(vocabulary_size, dtype=torch.float64)
+    for image in rated:
+        ids, counts = torch.tensor([word for caption in image for word in set(caption)]).unique(return_counts=True)
+        k, n = counts.double(), len(image)
+        observed[ids] += (k * (k - 1) + (n - k) * (n - k - 1)) / (n * (n - 1)) - 1
+        share[ids] += k / n
+    observed = 1 + observed / len(rated)
+    share = share / len(rated)
+    by_chance = share.square() + (1 - share).square()
+    kappa = (observed - by_chance) / (1 - by_chance)
+    return kappa.nan_to_num(0.0).clamp(min=0).float()  # said always or never: there is nothing to agree on
+
+
+def word_presence(scores: Tensor, is_region: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """Binary cross-entropy of "this word occurs in a caption of the image", summed over words, mean over images.
 
     Args:
         scores: (B, R, V), of each word at each place.
         is_region: (B, R) bool.
         targets: (B, N, T) int64, the words of the captions.
+        weights: (V,) how much each word counts.
     """
     anywhere = scores.masked_fill(~is_region.unsqueeze(-1), float("-inf")).logsumexp(1)  # (B, V)
     present = torch.zeros_like(anywhere).scatter_(1, targets.flatten(1), 1.0)
     ordinary = slice(len(SPECIAL), None)
-    loss = F.binary_cross_entropy_with_logits(anywhere[:, ordinary], present[:, ordinary], reduction="sum")
-    return loss / len(scores)
+    loss = F.binary_cross_entropy_with_logits(anywhere[:, ordinary], present[:, ordinary], reduction="none")
+    return (loss * weights[ordinary]).sum() / len(scores)

@@ -32,7 +32,7 @@ from showtell.features.grid import GridEncoder, build_encoder
 from showtell.files import recover_folder, write_folder
 from showtell.images.loading import Squares
 from showtell.models import Decoder, build_decoder
-from showtell.objectives import build_objective
+from showtell.objectives import Objective, build_objective
 from showtell.progress import counting
 from showtell.scores import score
 from showtell.text.tokenizer import tokenize
@@ -83,7 +83,7 @@ class TrainingResult:
 class TrainingModel(nn.Module):
     """Encoder, decoder and objective as one module, so that one forward call is one loss."""
 
-    def __init__(self, encoder: GridEncoder, decoder: Decoder, objective: nn.Module) -> None:
+    def __init__(self, encoder: GridEncoder, decoder: Decoder, objective: Objective) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
@@ -160,6 +160,7 @@ class Trainer:
         self.raw_model = model
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         self.data = self._training_set(training, "reading training photos")
+        model.objective.prepare([captions for _, captions in self.data.contents()])
         self.validation_data = self._training_set(validation, "reading validation photos") if validation else None
         self.validation_records = validation
         self.unknown = vocabulary.unknown_rate(
