@@ -15,7 +15,7 @@ from random import Random
 from showtell.datasets.records import Grounding
 from showtell.scenes.world import PAIRWISE, Item, Scene, is_between
 
-LANGUAGE_VERSION = "3"
+LANGUAGE_VERSION = "4"
 """Changes whenever a picture, a caption or the truth of a caption may change for the same seed."""
 
 SHAPE_WORDS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -434,7 +434,7 @@ def _one(random: Random, scene: Scene, facts: Sequence[_Fact]) -> Caption:
     groups = _partition(random, scene)
     if len(groups) == 1:
         return _written(_framed(random, scene, [_phrase(random, scene, groups[0])], False, 0.8))
-    if form < 0.92:
+    if form < 0.92 or len(scene.items) == 2:  # "two shapes including a star" would say too little
         return _written(_framed(random, scene, _list_caption(random, scene, groups[:3]), False, 0.35))
     return _written(_framed(random, scene, _total_caption(random, scene, groups[:2]), False, 0.25))
 
