@@ -8,6 +8,7 @@ from showtell.cli.caption import caption
 from showtell.cli.data_check import check
 from showtell.cli.data_scenes import scenes
 from showtell.cli.quickstart import quickstart
+from showtell.cli.score import score
 from showtell.cli.train import train
 
 app = typer.Typer(
@@ -26,3 +27,4 @@ data.command("check")(check)
 app.command("quickstart")(quickstart)
 app.command("train")(train)
 app.command("caption")(caption)
+app.command("score")(score)

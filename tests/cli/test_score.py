@@ -1,0 +1,98 @@
+"""`showtell score` as a person calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from showtell.cli import main
+
+REFERENCES = {"1": ["a dog runs on grass", "the dog is running"], "2": ["a red ball", "a ball that is red"]}
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("references.json").write_text(json.dumps(REFERENCES))
+    Path("predictions.json").write_text(json.dumps({"1": "a dog runs on grass", "2": "a red ball"}))
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    main_ended = pytest.raises(SystemExit)
+    with main_ended as ended:
+        main(["score", *arguments])
+    captured = capsys.readouterr()
+    assert ended.value.code in (0, None), captured.err
+    return captured.out
+
+
+def test_json_is_what_programs_rely_on(capsys):
+    found = json.loads(run(capsys, "predictions.json", "references.json", "--metrics", "bleu,cider", "--json"))
+    assert set(found) == {"scores", "signatures", "images", "skipped"}
+    assert list(found["scores"]) == ["bleu_1", "bleu_2", "bleu_3", "bleu_4", "cider", "cider_plain"]
+    assert found["scores"]["bleu_1"] == pytest.approx(1.0)
+    assert found["images"] == 2
+    assert set(found["signatures"]) == set(found["scores"])
+
+
+def test_every_form_of_predictions_and_references_gives_the_same(capsys):
+    results = [
+        {"image_id": int(image), "caption": text}
+        for image, text in json.loads(Path("predictions.json").read_text()).items()
+    ]
+    Path("results.json").write_text(json.dumps(results))
+    coco = {
+        "images": [{"id": int(image), "file_name": f"{image}.jpg"} for image in REFERENCES],
+        "annotations": [
+            {"id": place, "image_id": int(image), "caption": text}
+            for place, (image, text) in enumerate(
+                (image, text) for image, texts in REFERENCES.items() for text in texts
+            )
+        ],
+    }
+    Path("captions_test.json").write_text(json.dumps(coco))
+    first = run(capsys, "predictions.json", "references.json", "--metrics", "bleu", "--json")
+    assert run(capsys, "results.json", "captions_test.json", "--metrics", "bleu", "--json") == first
+
+
+def test_the_table_names_each_number_and_how_it_was_made(capsys):
+    out = run(capsys, "predictions.json", "references.json", "--metrics", "bleu,rouge_l")
+    assert "2 images" in out
+    assert "rouge_l    1.0000" in out
+    assert "signatures" in out
+
+
+def test_numbers_of_each_image_go_to_a_file(capsys):
+    run(capsys, "predictions.json", "references.json", "--metrics", "rouge_l", "--per-image", "each.json")
+    assert json.loads(Path("each.json").read_text()) == {"1": {"rouge_l": 1.0}, "2": {"rouge_l": 1.0}}
+
+
+def test_a_split_of_scenes_is_scored_for_truth_too(capsys, tiny_scenes):
+    captions = json.loads((tiny_scenes / "annotations" / "captions_test.json").read_text())["annotations"]
+    first = {str(entry["image_id"]): entry["caption"] for entry in reversed(captions)}
+    Path("own.json").write_text(json.dumps(first))
+    found = json.loads(run(capsys, "own.json", str(tiny_scenes), "--metrics", "truth,bleu", "--json"))
+    assert found["scores"]["truth"] == 1.0
+    assert found["scores"]["truth_whole"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["none.json", "references.json"], "There is no file none.json."),
+        (["predictions.json", "none.json"], "There is no file or folder none.json."),
+        (
+            ["predictions.json", "references.json", "--metrics", "bleuu"],
+            'There is no metric "bleuu": did you mean "bleu"',
+        ),
+        (["partial.json", "references.json"], "1 image(s) have no prediction: 2"),
+    ],
+)
+def test_mistakes_are_sentences(capsys, arguments, sentence):
+    Path("partial.json").write_text(json.dumps({"1": "a dog"}))
+    with pytest.raises(SystemExit) as ended:
+        main(["score", *arguments])
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err
