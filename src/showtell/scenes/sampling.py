@@ -92,7 +92,7 @@ def _fits(item: Item, earlier: Items) -> bool:
 def _fits_alone(item: Item, earlier: Items) -> bool:
     """Whether the item fits, and neither touches an earlier one nor lies in or around it."""
     for other in earlier:  # a quick no to most of the places that are taken
-        if math.hypot(item.x - other.x, item.y - other.y) < 0.3 * (item.extent + other.extent):
+        if math.hypot(item.x - other.x, item.y - other.y) < (item.extent + other.extent + SPACING) / 2:
             return False
     return _fits(item, earlier) and all(
         lies_apart(item, other) and distance(item, other) >= SPACING for other in earlier
@@ -174,19 +174,30 @@ def _in_line(random: Random, pair: Pair | None) -> Items:
     middle = _look(random, sizes=sizes, pair=pair)
     one = _look(random, (middle,), sizes)
     other = one if random.random() < 0.35 else _look(random, (middle, one), sizes)
+    looks = (middle, one, other)
     for _ in range(TRIES):
-        x, y = random.randint(14, UNITS - 14), random.randint(14, UNITS - 14)
         turn = random.choice((0.0, 0.25, 0.5, 0.75)) * math.pi + random.uniform(-0.12, 0.12)
-        before, behind = -random.randint(29, 40), random.randint(29, 40)
+        along = (0, -random.randint(29, 40), random.randint(29, 40))
+        x = _somewhere(random, looks, [away * math.cos(turn) for away in along])
+        y = _somewhere(random, looks, [away * math.sin(turn) for away in along])
+        if x is None or y is None:
+            continue
         items: Items = ()
-        for look, along in ((middle, 0), (one, before), (other, behind)):
-            item = look.at(x + along * math.cos(turn), y + along * math.sin(turn))
+        for look, away in zip(looks, along, strict=True):
+            item = look.at(x + away * math.cos(turn), y + away * math.sin(turn))
             if not _fits_alone(item, items):
                 break
             items = (*items, item)
         if len(items) == 3 and is_between(*items):
             return _add_others(random, items, (0, 0, 0, 1))
     raise _NoRoomError
+
+
+def _somewhere(random: Random, looks: Sequence[_Look], offsets: Sequence[float]) -> int | None:
+    """A coordinate from which items at these offsets lie in the picture, None if there is none."""
+    low = max(look.extent / 2 + MARGIN - offset for look, offset in zip(looks, offsets, strict=True))
+    high = min(UNITS - look.extent / 2 - MARGIN - offset for look, offset in zip(looks, offsets, strict=True))
+    return random.randint(math.ceil(low), math.floor(high)) if math.ceil(low) <= math.floor(high) else None
 
 
 def _group(random: Random, pair: Pair | None) -> Items:
