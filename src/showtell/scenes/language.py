@@ -15,7 +15,7 @@ from random import Random
 from showtell.datasets.records import Grounding
 from showtell.scenes.world import PAIRWISE, Item, Scene, is_between
 
-LANGUAGE_VERSION = "5"
+LANGUAGE_VERSION = "1"
 """Changes whenever a picture, a caption or the truth of a caption may change for the same seed."""
 
 SHAPE_WORDS: dict[str, tuple[tuple[str, str], ...]] = {
