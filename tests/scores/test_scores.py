@@ -18,6 +18,7 @@ NAMES = {
     "Bleu_2": "bleu_2",
     "Bleu_3": "bleu_3",
     "Bleu_4": "bleu_4",
+    "METEOR": "meteor",
     "ROUGE_L": "rouge_l",
     "CIDEr": "cider",
     "CIDEr_plain_ruotianluo": "cider_plain",
@@ -28,7 +29,7 @@ NAMES = {
 @pytest.mark.usefixtures("tokenized")
 def test_scores_equal_the_reference(case: Case) -> None:
     report = showtell.score(
-        case.tokenized["predictions"], case.tokenized["references"], metrics=["bleu", "rouge_l", "cider"]
+        case.tokenized["predictions"], case.tokenized["references"], metrics=["bleu", "meteor", "rouge_l", "cider"]
     )
     for theirs, ours in NAMES.items():
         assert report.scores[ours] == pytest.approx(case.oracle["corpus"][theirs], abs=1e-12), ours

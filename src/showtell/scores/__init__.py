@@ -10,6 +10,7 @@ from showtell.scores.base import Corpus, Score
 from showtell.scores.bleu import Bleu
 from showtell.scores.captions import Predictions, References, match
 from showtell.scores.cider import Cider
+from showtell.scores.meteor import Meteor
 from showtell.scores.ngrams import DocumentFrequency
 from showtell.scores.report import ScoreReport, measure
 from showtell.scores.rouge import RougeL
@@ -19,6 +20,7 @@ __all__ = ["SCORES", "Corpus", "DocumentFrequency", "Score", "ScoreReport", "sco
 
 SCORES: dict[str, Callable[[], Score]] = {
     "bleu": Bleu,
+    "meteor": Meteor,
     "rouge_l": RougeL,
     "cider": Cider,
     "truth": Truth,

@@ -1,0 +1,415 @@
+"""METEOR 1.5 as coco-caption runs it (English, `-norm`), without Java.
+
+M. Denkowski, A. Lavie, Meteor 1.3, WMT 2011, and Meteor Universal, WMT 2014. Words and phrases of the prediction and
+of a reference match as equal, with the same stem, as synonyms, or as paraphrases. An alignment covers each word at
+most once; the best has the most matched words, then the fewest chunks (runs that are contiguous in both), then the
+least distance between where matched words stand. From it
+
+    P, R    matched weight over all weight, where a content word weighs delta and a function word 1 - delta,
+            and a match 1 (equal), .6 (stem), .8 (synonym) or .6 (paraphrase)
+    F       P R / (alpha P + (1 - alpha) R)
+    penalty gamma (chunks / matched words)^beta, 0 where all words match in one chunk
+    score   (1 - penalty) F
+
+of the reference for which it is highest. The corpus number comes from the statistics summed over images; it is not
+the mean. Written from the papers and from what the reference puts out; where the papers leave a choice, its choice:
+
+1. A match that covers its words alone, because nothing else matches them, is taken before the search.
+2. The search walks along the reference with a beam of 40 and counts matched words in whole numbers: a match weighs
+   1 for each word if equal, else a half for each word, rounded down, so one word counts 0.
+3. A chunk counts when it ends. Ties go to the path that came first, and to the earlier kind of match.
+4. The distance of a match is charged to the paths of its place that come after it, never to its own.
+5. Equal sentences are aligned by equality alone. Words are equal when Java's 32-bit hash codes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice, pairwise
+from operator import itemgetter
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from showtell import __version__
+from showtell.scores.base import Corpus, Floats
+from showtell.scores.meteor_index import MeteorIndex, open_index, stem
+from showtell.scores.meteor_text import normalise
+
+ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
+WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of the kinds of match
+KINDS = ("exact", "stem", "synonym", "paraphrase")
+EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
+BEAM = 40
+_IMAGES_AT_ONCE = 256
+
+STATISTICS = (
+    "words",
+    "reference words",
+    "function words",
+    "reference function words",
+    *(
+        f"{kind} {side}"
+        for kind in KINDS
+        for side in ("content", "reference content", "function", "reference function")
+    ),
+    "chunks",
+    "matched words",
+    "matched reference words",
+    "fragments",  # the chunks, but 0 where all words of both match in one
+)
+
+# A path's rank is one number, the better the lower: matched words, chunks, distance, from high to low.
+_CHUNK, _MATCH = 1 << 32, 1 << 52
+_RANK = itemgetter(0)
+
+# WordNet's rules for regular forms, in its order: the first that leads to a listed word.
+_ENDINGS = (
+    *(
+        ("s", ""),
+        ("ses", "s"),
+        ("xes", "x"),
+        ("zes", "z"),
+        ("ches", "ch"),
+        ("shes", "sh"),
+        ("men", "man"),
+        ("ies", "y"),
+    ),
+    *(("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+    *(("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
+)
+
+
+class Meteor:
+    """METEOR 1.5. Statistics: those named in `STATISTICS`, of the best reference of each image.
+
+    The first 23 are the reference's own; the last is what its corpus score adds up in place of the chunks.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("meteor",)
+
+    def statistics(self, corpus: Corpus) -> Floats:
+        """(images, 24).
+
+        Raises:
+            MissingDependencyError: METEOR's word lists are not installed.
+            DataError: their index cannot be written to the cache folder.
+        """
+        predictions = [
+            normalise(" ".join(words).replace("|||", "").replace("  ", " ")) for words in corpus.predicted_words
+        ]
+        references = [[normalise(" ".join(words)) for words in texts] for texts in corpus.reference_words]
+        index = open_index()
+        lexicon = Lexicon(
+            index, {*chain.from_iterable(predictions), *chain.from_iterable(chain.from_iterable(references))}
+        )
+        rows: list[list[int]] = []
+        for first in range(0, len(predictions), _IMAGES_AT_ONCE):
+            some = slice(first, first + _IMAGES_AT_ONCE)
+            rows += _best_statistics(predictions[some], references[some], lexicon)
+        return np.array(rows, dtype=np.float64).reshape(-1, len(STATISTICS))
+
+    def from_sums(self, sums: Floats, images: int) -> Floats:
+        """The score of summed statistics."""
+        return score(sums)[..., None]
+
+    def signature(self, corpus: Corpus) -> str:
+        """Tokenizer, references, version of METEOR, parameters, kinds of match, version."""
+        parameters = f"alpha:{ALPHA}|beta:{BETA}|gamma:{GAMMA}|delta:{DELTA}"
+        kinds = "+".join(KINDS)
+        return f"{corpus.signature}|meteor:1.5|norm:yes|{parameters}|match:{kinds}|beam:{BEAM}|version:{__version__}"
+
+
+def score(statistics: Floats) -> Floats:
+    """The METEOR score of statistics of one image or summed over several: (..., 24) to (...)."""
+    words, reference_words, function, reference_function = np.moveaxis(statistics[..., :4], -1, 0)
+    matched = statistics[..., 4:20].reshape(*statistics.shape[:-1], len(KINDS), 2, 2)  # kind, content/function, side
+    matched_words, matched_reference, fragments = np.moveaxis(statistics[..., 21:], -1, 0)
+    weighted = np.einsum("k,...kcs->...cs", np.array(WEIGHTS), matched)
+    weighted = DELTA * weighted[..., 0, :] + (1 - DELTA) * weighted[..., 1, :]  # (..., side)
+    all_weight = DELTA * (words - function) + (1 - DELTA) * function
+    all_reference_weight = DELTA * (reference_words - reference_function) + (1 - DELTA) * reference_function
+    precision = _ratio(weighted[..., 0], all_weight)
+    recall = _ratio(weighted[..., 1], all_reference_weight)
+    f_mean = _ratio(precision * recall, ALPHA * precision + (1 - ALPHA) * recall)
+    fragmentation = _ratio(fragments, (matched_words + matched_reference) / 2)
+    return (1 - GAMMA * fragmentation**BETA) * f_mean
+
+
+def _ratio(numerator: Floats, denominator: Floats) -> Floats:
+    """Numerator over denominator, 0 where the denominator is 0."""
+    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator != 0)
+
+
+def _best_statistics(
+    predictions: Sequence[list[str]], references: Sequence[Sequence[list[str]]], lexicon: Lexicon
+) -> list[list[int]]:
+    """The statistics of each prediction with the reference that it scores highest with; of equals the first."""
+    sentences = iter(lexicon.sentences([*predictions, *chain.from_iterable(references)]))
+    tests = list(islice(sentences, len(predictions)))
+    rows = []
+    for test, texts in zip(tests, references, strict=True):
+        others = list(islice(sentences, len(texts)))
+        rows += [
+            statistics(test, other, matches)
+            for other, matches in zip(others, lexicon.matches(test, others), strict=True)
+        ]
+    scores = score(np.array(rows, dtype=np.float64).reshape(-1, len(STATISTICS)))
+    ends = np.cumsum([len(texts) for texts in references]).tolist()
+    return [rows[first + int(np.argmax(scores[first:end]))] for first, end in pairwise([0, *ends])]
+
+
+class _Word:
+    """What METEOR knows of a word."""
+
+    __slots__ = ("is_function", "key", "stem", "synsets")
+
+    def __init__(self, text: str, index: MeteorIndex) -> None:
+        number = index.words.get(text)
+        self.key = java_hash(text)
+        self.stem = java_hash(index.stems[number] if number is not None else stem(text))
+        self.synsets = frozenset(synsets(text, index))
+        self.is_function = text in index.function_words
+
+
+Place = tuple[int, int]  # start, words
+
+
+class _Sentence(NamedTuple):
+    """A caption as METEOR sees it."""
+
+    words: list[_Word]
+    positions: dict[_Word, list[int]]  # where each word is
+    phrases: list[tuple[int, int, int]]  # (start, words, node) where the table has paraphrases
+    places: dict[int, list[Place]]  # node: where it is, for all phrases of the table
+
+
+class _Match(NamedTuple):
+    """A possible match."""
+
+    reference_start: int
+    reference_words: int
+    start: int
+    words: int
+    kind: int
+
+
+class Lexicon:
+    """All words of a corpus, which of them match, and what the table says of their phrases, looked up once."""
+
+    def __init__(self, index: MeteorIndex, vocabulary: Iterable[str]) -> None:
+        """Look up the words of a corpus."""
+        self._index = index
+        self._words = {text: _Word(text, index) for text in sorted(vocabulary)}
+        self._alike: dict[tuple[int, int], list[_Word]] = {}  # (kind, what is shared): the words that share it
+        for word in self._words.values():
+            for shared in _shared(word):
+                self._alike.setdefault(shared, []).append(word)
+        self._kinds: dict[_Word, dict[_Word, list[int]]] = {}
+        self._paraphrases: dict[int, dict[int, int]] = {}
+
+    def sentences(self, texts: Sequence[list[str]]) -> Iterator[_Sentence]:
+        """Prepare normalised captions."""
+        for text, phrases in zip(texts, self._index.phrases(texts), strict=True):
+            words = [self._words[word] for word in text]
+            positions: dict[_Word, list[int]] = {}
+            for position, word in enumerate(words):
+                positions.setdefault(word, []).append(position)
+            places: dict[int, list[Place]] = {}
+            for start, size, node, _ in phrases:
+                places.setdefault(node, []).append((start, size))
+            listed = [(start, size, node) for start, size, node, has_paraphrases in phrases if has_paraphrases]
+            yield _Sentence(words, positions, listed, places)
+
+    def matches(self, test: _Sentence, references: Sequence[_Sentence]) -> Iterator[list[list[_Match]]]:
+        """For each reference all possible matches, by where they start in it, there in the order of kinds."""
+        single: dict[_Word, list[tuple[int, int]]] = {}  # a word of a reference: (kind, start) of its matches
+        from_reference: dict[int, list[Place]] = {}  # a phrase of a reference: where its paraphrases are
+        nodes: set[int] = set().union(*(reference.places for reference in references))
+        from_test = [phrase for phrase in test.phrases if not nodes.isdisjoint(self._listed(phrase[2]))]
+        for reference in references:
+            found = []
+            for at, word in enumerate(reference.words):
+                starts = single.get(word)
+                if starts is None:
+                    single[word] = starts = self._starts(word, test)
+                found.append([_Match(at, 1, start, 1, kind) for kind, start in starts])
+            if test.words == reference.words:
+                yield [[match for match in matches if match.kind == EXACT] for matches in found]
+                continue
+            for at, size, node in reference.phrases:
+                places = from_reference.get(node)
+                if places is None:
+                    from_reference[node] = places = self._places(node, test)
+                found[at] += [_Match(at, size, start, length, PARAPHRASE) for start, length in places]
+            for start, length, node in from_test:
+                for at, size in self._places(node, reference):
+                    found[at].append(_Match(at, size, start, length, PARAPHRASE))
+            yield found
+
+    def _starts(self, word: _Word, sentence: _Sentence) -> list[tuple[int, int]]:
+        """The words of a sentence that match a word: (kind, start), kind by kind."""
+        kinds = self._kinds.get(word)
+        if kinds is None:
+            self._kinds[word] = kinds = self._matching(word)
+        common = kinds.keys() & sentence.positions.keys()
+        return sorted((kind, start) for other in common for kind in kinds[other] for start in sentence.positions[other])
+
+    def _matching(self, word: _Word) -> dict[_Word, list[int]]:
+        """The words that match a word, and in which ways."""
+        found: dict[_Word, list[int]] = {}
+        for shared in _shared(word):
+            for other in self._alike[shared]:
+                kinds = found.setdefault(other, [])
+                if shared[0] not in kinds:
+                    kinds.append(shared[0])
+        return {other: [EXACT] if EXACT in kinds else kinds for other, kinds in found.items()}
+
+    def _listed(self, node: int) -> dict[int, int]:
+        """The paraphrases of a phrase, each with its place in the list."""
+        listed = self._paraphrases.get(node)
+        if listed is None:
+            nodes = self._index.paraphrases_of(node)
+            self._paraphrases[node] = listed = dict(zip(nodes, range(len(nodes)), strict=True))
+        return listed
+
+    def _places(self, node: int, sentence: _Sentence) -> list[Place]:
+        """Where a sentence has paraphrases of a phrase, in the order of the phrase's list."""
+        listed = self._listed(node)
+        common = listed.keys() & sentence.places.keys()
+        if not common:
+            return []
+        return [place for other in sorted(common, key=listed.__getitem__) for place in sentence.places[other]]
+
+
+def _shared(word: _Word) -> Iterator[tuple[int, int]]:
+    """What makes two words match: (kind, what they share)."""
+    yield EXACT, word.key
+    yield STEM, word.stem
+    for synset in word.synsets:
+        yield SYNONYM, synset
+
+
+def statistics(test: _Sentence, reference: _Sentence, matches: Sequence[Sequence[_Match]]) -> list[int]:
+    """The statistics of the best alignment, as named in `STATISTICS`."""
+    chunks, chosen = best_alignment(matches, len(test.words))
+    matched = [0] * 16
+    words = reference_words = 0
+    for at, size, start, length, kind in chosen:
+        for word in test.words[start : start + length]:
+            matched[4 * kind + 2 * word.is_function] += 1
+        for word in reference.words[at : at + size]:
+            matched[4 * kind + 2 * word.is_function + 1] += 1
+        words += length
+        reference_words += size
+    lengths = [len(test.words), len(reference.words)]
+    functions = [sum([word.is_function for word in sentence.words]) for sentence in (test, reference)]
+    fragments = 0 if chunks == 1 and [words, reference_words] == lengths else chunks
+    return [*lengths, *functions, *matched, chunks, words, reference_words, fragments]
+
+
+_Path = tuple[int, int, int, int, tuple | None]  # rank, words used, end of the open chunk or -1, covered up to, history
+
+
+def best_alignment(matches: Sequence[Sequence[_Match]], words: int) -> tuple[int, list[_Match]]:
+    """The number of chunks and the matches of the best alignment.
+
+    Args:
+        matches: all that are possible, by where they start in the reference.
+        words: of the prediction.
+    """
+    alone = _alone(matches, words)
+    paths: list[_Path] = [(0, 0, -1, 0, None)]
+    settled = True  # no path has a chunk to end or words to skip, so a place without matches changes nothing
+    for at, here in enumerate(matches):
+        if not here and settled:
+            continue
+        options = [_option(match) for match in here]
+        must = len(here) == 1 and here[0] in alone
+        longer: list[_Path] = []
+        add = longer.append
+        for path in paths:
+            rank, used, open_end, covered, history = path
+            if covered > at:
+                add(path)
+                continue
+            for mask, start, gain, distance, end, reference_end, match in options:
+                if used & mask:
+                    continue
+                closed = rank + gain + _CHUNK if open_end >= 0 and open_end != start else rank + gain
+                add((closed, used | mask, end, reference_end, (match, history)))
+                rank += distance
+            if not must:
+                add((rank + _CHUNK if open_end >= 0 else rank, used, -1, 0, history))
+        if not must:
+            longer.sort(key=_RANK)
+            del longer[BEAM:]
+        paths = longer
+        settled = not here and max(path[2] for path in paths) < 0
+    rank, _, _, _, history = min(paths, key=_final_rank)
+    chosen = []
+    while history is not None:
+        match, history = history
+        chosen.append(match)
+    return _chunks(chosen[::-1]), chosen[::-1]
+
+
+def _option(match: _Match) -> tuple[int, int, int, int, int, int, _Match]:
+    """What the search needs of a match: words used, start, gain in rank, distance, both ends."""
+    at, size, start, length, kind = match
+    counted = length + size if kind == EXACT else length // 2 + size // 2
+    return ((1 << length) - 1) << start, start, -_MATCH * counted, abs(start - at), start + length, at + size, match
+
+
+def _final_rank(path: _Path) -> int:
+    return path[0] + _CHUNK if path[2] >= 0 else path[0]
+
+
+def _alone(matches: Sequence[Sequence[_Match]], words: int) -> set[_Match]:
+    """Matches none of whose words is matched by another."""
+    covered, reference_covered = [0] * words, [0] * len(matches)
+    for match in chain.from_iterable(matches):
+        for place in range(match.start, match.start + match.words):
+            covered[place] += 1
+        for place in range(match.reference_start, match.reference_start + match.reference_words):
+            reference_covered[place] += 1
+    return {
+        match
+        for match in chain.from_iterable(matches)
+        if all(count == 1 for count in covered[match.start : match.start + match.words])
+        and all(
+            count == 1
+            for count in reference_covered[match.reference_start : match.reference_start + match.reference_words]
+        )
+    }
+
+
+def _chunks(matches: Sequence[_Match]) -> int:
+    """Runs of matches that are contiguous in both sentences."""
+    ends = [(match.reference_start + match.reference_words, match.start + match.words) for match in matches]
+    starts = [(match.reference_start, match.start) for match in matches]
+    return len(matches) - sum(end == start for end, start in zip(ends, starts[1:], strict=False))
+
+
+def synsets(word: str, index: MeteorIndex) -> Iterator[int]:
+    """The sets of synonyms of a word and of the words that it is a form of."""
+    yield from index.synsets_of(word)
+    bases: Iterable[str] = index.irregular.get(word, ())
+    if not bases and len(word) > 2 and not word.endswith("ss"):
+        regular = (word.removesuffix(ending) + base for ending, base in _ENDINGS if word.endswith(ending))
+        bases = [next((base for base in regular if index.has_synsets(base)), "")]
+    for base in bases:
+        yield from index.synsets_of(base)
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode` of Java: over UTF-16 units, in 32 bits.
+
+    >>> java_hash("as") == java_hash("c5") == 3122
+    True
+    """
+    code = 0
+    units = text.encode("utf-16-le")
+    for low, high in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    return code

@@ -1,0 +1,249 @@
+"""METEOR: statistics bit for bit, the choices of the reference one by one, and the index."""
+
+from __future__ import annotations
+
+import gzip
+import multiprocessing
+import random
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import showtell
+from showtell.errors import MissingDependencyError
+from showtell.scores import meteor_index
+from showtell.scores.meteor import (
+    STATISTICS,
+    Lexicon,
+    Meteor,
+    java_hash,
+    score,
+    statistics,
+)
+from showtell.scores.meteor_index import MeteorIndex, cache_folder, find_resources, open_index
+from showtell.scores.meteor_text import normalise
+from showtell.scores.report import measure
+from tests.scores.conftest import Case
+
+
+@pytest.fixture(scope="session")
+def index() -> MeteorIndex:
+    try:
+        return open_index()
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+
+
+def align(prediction: str, reference: str, index: MeteorIndex) -> dict[str, int]:
+    """The statistics of a pair that are not 0, by name."""
+    texts = [normalise(prediction), normalise(reference)]
+    lexicon = Lexicon(index, {*texts[0], *texts[1]})
+    test, other = lexicon.sentences(texts)
+    (matches,) = lexicon.matches(test, [other])
+    row = statistics(test, other, matches)
+    return {name: value for name, value in zip(STATISTICS, row, strict=True) if value}
+
+
+@pytest.mark.shared
+@pytest.mark.usefixtures("tokenized", "index")
+def test_statistics_are_the_references_bit_for_bit(case: Case) -> None:
+    corpus = showtell.scores.captions.match(case.tokenized["predictions"], case.tokenized["references"])
+    rows = measure(corpus, {"meteor": Meteor()}).measured["meteor"].statistics
+    expected = [[float(value) for value in line.split()] for line in case.oracle["meteor_stats_per_image"]]
+    assert rows[:, :23].tolist() == expected
+
+
+# What the reference's own aligner chooses: METEOR 1.5 of pycocoevalcap 1.2, `-norm -writeAlignments -ssOut`,
+# 2026-11-20. Each is matched words of the prediction, of the reference, chunks.
+@pytest.mark.parametrize(
+    ("prediction", "reference", "expected"),
+    [
+        # one word that matches in two ways (stem and synonym) is not alone, and counts 0
+        ("dog", "dogs", (0, 0, 0)),
+        ("blorp", "blorps", (1, 1, 1)),  # stem alone: taken before the search
+        ("cosmos", "universes", (1, 1, 1)),  # synonym of the base form alone
+        ("outside", "out", (0, 0, 0)),  # the table has the pair in both directions: two matches
+        ("dog x", "dogs x", (2, 2, 1)),  # joins a chunk that there is anyway
+        ("dog x", "dogs y x", (1, 1, 1)),
+        ("foo dog", "blorp dogs", (0, 0, 0)),
+        # of equal places the later wins here, because the earlier path's chunk has ended
+        ("a", "a a", (1, 1, 1)),
+        ("a small dog", "a little grey dog q a", (2, 2, 2)),
+        # words of colliding hash codes are equal
+        ("as", "c5", (1, 1, 1)),
+        ("ibsing", "id5", (1, 1, 1)),  # and stems
+        # irregular forms exclude the regular rules; "atrociouss" has no form
+        ("mice", "mouse", (1, 1, 1)),
+        ("university", "cosmos", (0, 0, 0)),
+        ("universes", "cosmos", (1, 1, 1)),
+        ("", "a", (0, 0, 0)),
+    ],
+)
+def test_choices_of_the_reference(
+    prediction: str, reference: str, expected: tuple[int, int, int], index: MeteorIndex
+) -> None:
+    row = align(prediction, reference, index)
+    found = tuple(row.get(name, 0) for name in ("matched words", "matched reference words", "chunks"))
+    assert found == expected
+
+
+def test_score_by_hand() -> None:
+    # "a small child runs" against "a young kid is running": 4 of 4 and 4 of 5 words in one chunk; a exact, child a
+    # synonym, small and runs paraphrases. a, is and the function word count .25, the others .75.
+    row = dict.fromkeys(STATISTICS, 0.0) | {
+        "words": 4.0,
+        "reference words": 5.0,
+        "function words": 1.0,
+        "reference function words": 2.0,
+        "exact function": 1.0,
+        "exact reference function": 1.0,
+        "synonym content": 1.0,
+        "synonym reference content": 1.0,
+        "paraphrase content": 2.0,
+        "paraphrase reference content": 1.0,
+        "paraphrase reference function": 1.0,
+        "chunks": 1.0,
+        "matched words": 4.0,
+        "matched reference words": 4.0,
+        "fragments": 1.0,
+    }
+    precision = (0.25 * 1 + 0.8 * 0.75 + 0.6 * 2 * 0.75) / (3 * 0.75 + 0.25)
+    recall = (0.25 * 1 + 0.8 * 0.75 + 0.6 * (0.75 + 0.25)) / (3 * 0.75 + 2 * 0.25)
+    f_mean = precision * recall / (0.85 * precision + 0.15 * recall)
+    expected = (1 - 0.6 * (1 / 4) ** 0.2) * f_mean
+    assert float(score(np.array(list(row.values())))) == pytest.approx(expected, abs=1e-15)
+    assert expected == pytest.approx(0.2985646961551362, abs=1e-12)  # the reference's own number
+
+
+@pytest.mark.usefixtures("index")
+def test_identical_captions_score_one_and_nothing_in_common_scores_zero() -> None:
+    report = showtell.score(["a dog runs home", "xyzzy"], [["a dog runs home"], ["a cat"]], metrics=["meteor"])
+    assert report.per_image["0"]["meteor"] == 1.0
+    assert report.per_image["1"]["meteor"] == 0.0
+
+
+# METEOR 1.5 of pycocoevalcap 1.2, `-norm -writeAlignments`, 2026-11-20
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("the u.s. army at 5 p.m. , i.e. now", "the us army at 5 pm , ie now"),
+        ("mr. smith. 3 ends.", "mr. smith . 3 ends ."),
+        ("vs. 1 x. 5 no. 5", "vs. 1 x . 5 no . 5"),
+        ("a x-ray a-1 a.-b. a--b", "a x ray a 1 a. b. a b"),
+        ("do n't i 'm o'clock 'em rock 'n' roll", "do n 't i ' m o 'clock ' em rock ' n ' roll"),
+        ("`` x '' “y” ‘z’ a–b a—b", '" x " " y " \' z \' a - b a — b'),
+        ("1,000 a,b and/or 5% a@b.c r&b", "1,000 a , b and / or 5 % a @ b.c r & b"),
+        ("wait... what .. 23\xa03/4 東京 café", "wait ... what .. 23 3 / 4 東 京 café"),
+    ],
+)
+def test_preparation_of_captions(text: str, words: str) -> None:
+    assert " ".join(normalise(text)) == words
+
+
+def test_random_pairs_as_the_jar_has_them(index: MeteorIndex) -> None:
+    """A thousand pairs of few words, so that matches compete and the beam overflows."""
+    if shutil.which("java") is None:
+        pytest.skip("no Java on this machine: METEOR is not compared with the reference's jar")
+    rng = random.Random(0)
+    words = ["a", "a", "a", "the", "dog", "dogs", "runs", "running", "man", "men", "in", "on", "small", "little"]
+    words += ["is", "are", "child", "kid", "'s", "x-ray", ".", ",", "play", "player"]
+    pairs = [tuple(" ".join(rng.choices(words, k=rng.randint(1, 20))) for _ in range(2)) for _ in range(1000)]
+    jar = find_resources() / "meteor-1.5.jar"
+    lines = "".join(f"SCORE ||| {reference} ||| {prediction}\n" for prediction, reference in pairs)
+    options = ["-", "-", "-stdio", "-l", "en", "-norm"]
+    finished = subprocess.run(
+        ["java", "-Xmx2G", "-jar", str(jar), *options], input=lines, capture_output=True, text=True, check=True
+    )
+    for (prediction, reference), line in zip(pairs, finished.stdout.strip().split("\n"), strict=True):
+        texts = [normalise(prediction), normalise(reference)]
+        lexicon = Lexicon(index, {*texts[0], *texts[1]})
+        test, other = lexicon.sentences(texts)
+        (matches,) = lexicon.matches(test, [other])
+        row = statistics(test, other, matches)[:23]
+        assert row == [float(value) for value in line.split()], (prediction, reference)
+
+
+def test_java_hash() -> None:
+    # String.hashCode of Java 17: "hello", and a character outside the basic plane as two units
+    assert java_hash("hello") == 99162322
+    assert java_hash("😀") == (0xD83D * 31 + 0xDE00) & 0xFFFFFFFF
+
+
+# ---- the index, on resources small enough to look through
+
+
+@pytest.fixture
+def resources(tmp_path: Path) -> Path:
+    folder = tmp_path / "meteor"
+    (folder / "data").mkdir(parents=True)
+    with zipfile.ZipFile(folder / "meteor-1.5.jar", "w") as jar:
+        jar.writestr("synonym/english.synsets", "run\n10 11\njog\n11\nice_cream\n12\n")
+        jar.writestr("synonym/english.exceptions", "run\nran\n")
+        jar.writestr("function/english.words", "the\nof\n")
+    table = "0.5\na b\nc\n0.5\na b\nc d\n0.1\nc\na b\n"
+    (folder / "data" / "paraphrase-en.gz").write_bytes(gzip.compress(table.encode()))
+    return folder
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SHOWTELL_CACHE", str(tmp_path / "cache"))
+    return cache_folder()
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_index_of_small_resources(resources: Path) -> None:
+    told: list[str] = []
+    for _ in range(2):
+        index = open_index(resources, told.append)
+        assert index.function_words == {"the", "of"}
+        assert index.irregular == {"ran": ("run",)}
+        assert index.synsets_of("run") == (10, 11)
+        assert not index.has_synsets("ice_cream")
+        empty, phrases = index.phrases([[], ["a", "b", "x", "c", "d"]])
+        assert empty == []
+        by_place = {(start, size): (node, listed) for start, size, node, listed in phrases}
+        assert set(by_place) == {(0, 1), (0, 2), (1, 1), (3, 1), (3, 2), (4, 1)}
+        node = {place: number for place, (number, _) in by_place.items()}
+        assert index.paraphrases_of(node[0, 2]) == [node[3, 1], node[3, 2]]
+        assert index.paraphrases_of(node[3, 1]) == [node[0, 2]]
+        assert [place for place, (_, listed) in by_place.items() if listed] == [(0, 2), (3, 1)]
+    assert len(told) == 1
+    assert told[0].startswith("Building METEOR's index in ")
+
+
+def _open(source: Path) -> int:
+    told: list[str] = []
+    open_index(source, told.append)
+    return len(told)
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_of_processes_that_start_at_once_one_builds(resources: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        assert sum(pool.map(_open, [resources] * 4)) == 1
+
+
+def test_a_cache_that_cannot_be_written_skips_meteor_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("SHOWTELL_CACHE", str(tmp_path / "file"))
+    report = showtell.score(["a dog"], [["a dog"]], metrics=["bleu", "meteor"])
+    assert report.scores["meteor"] is None
+    assert "SHOWTELL_CACHE" in report.skipped["meteor"]
+    assert report.scores["bleu_1"] == pytest.approx(1, abs=1e-8)
+
+
+def test_without_pycocoevalcap_meteor_is_skipped_with_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meteor_index.importlib.util, "find_spec", lambda name: None)
+    report = showtell.score(["a dog"], [["a dog"]], metrics=["meteor", "rouge_l"])
+    assert report.scores == {"meteor": None, "rouge_l": 1.0}
+    assert report.skipped == {
+        "meteor": (
+            "METEOR reads its word lists from pycocoevalcap, which is not installed; "
+            'install it with pip install "showtell[meteor]".'
+        )
+    }
