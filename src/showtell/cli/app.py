@@ -7,6 +7,7 @@ import typer
 from showtell.cli.caption import caption
 from showtell.cli.data_check import check
 from showtell.cli.data_scenes import scenes
+from showtell.cli.evaluate import evaluate
 from showtell.cli.quickstart import quickstart
 from showtell.cli.score import score
 from showtell.cli.train import train
@@ -26,5 +27,6 @@ data.command("check")(check)
 
 app.command("quickstart")(quickstart)
 app.command("train")(train)
+app.command("evaluate")(evaluate)
 app.command("caption")(caption)
 app.command("score")(score)

@@ -37,6 +37,11 @@ class DecodingConfig(Config):
             raise ValueError(f"search=greedy has one beam, not num_beams={self.num_beams}; use search=beam")
         return self
 
+    @property
+    def kind(self) -> str:
+        """The name of the search."""
+        return self.search or ("beam" if self.num_beams > 1 else "greedy")
+
     @classmethod
     def checked(cls, content: dict[str, Any]) -> Self:
         """The settings of some content; a bad value is a UsageError in words."""
@@ -50,7 +55,6 @@ class DecodingConfig(Config):
 
 def search(decoder: Decoder, features: Features, config: DecodingConfig) -> Captions:
     """Captions by the search that the settings name."""
-    kind = config.search or ("beam" if config.num_beams > 1 else "greedy")
-    if kind == "greedy":
+    if config.kind == "greedy":
         return greedy(decoder, features, config.max_length)
     return beam(decoder, features, config.max_length, config.num_beams)

@@ -1,0 +1,51 @@
+"""`showtell evaluate`: the papers' protocol in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def evaluate(
+    checkpoint: Annotated[
+        str, typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False)
+    ],
+    dataset: Annotated[Path, typer.Argument(help="A dataset with references.", metavar="DATASET", show_default=False)],
+    split: Annotated[str, typer.Option(help="Which images.")] = "test",
+    num_beams: Annotated[
+        int | None, typer.Option(help="Width of the beam; the checkpoint's own if not given.", show_default=False)
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Names parted by commas; all that can run if not given.", show_default=False)
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the captions as COCO results.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Caption a split, write COCO results and score them."""
+    import json
+
+    from showtell.captioner import Captioner
+    from showtell.cli.score import in_words
+    from showtell.datasets import open_dataset
+    from showtell.evaluation import evaluate as run
+    from showtell.files import write_json
+    from showtell.progress import counting
+    from showtell.scenes import read_scenes
+
+    records = open_dataset(dataset).split(split)
+    captioner = Captioner.from_pretrained(checkpoint)
+    settings = captioner.settings() if num_beams is None else captioner.settings(num_beams=num_beams, search=None)
+    chosen = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
+    scenes = read_scenes(dataset) if dataset.is_dir() else None
+    with counting("captioning", len(records)) as progress:
+        found = run(captioner, records, settings, metrics=chosen, scenes=scenes, progress=progress)
+    if out is not None:
+        write_json(out, found.results())
+    facts = {"split": split, "search": settings.kind, "num_beams": settings.num_beams}
+    if as_json:
+        typer.echo(json.dumps({**found.report.to_json(), **facts}, ensure_ascii=False))
+        return
+    typer.echo(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))
+    typer.echo(in_words(found.report))
