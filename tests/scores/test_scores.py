@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import math
+import random
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import showtell
 from showtell.errors import DataError, UsageError
@@ -156,3 +161,75 @@ def test_every_number_has_a_signature() -> None:
     assert report.signatures["bleu_1"].startswith("nrefs:1-2|case:lower|tok:ptb-")
     assert "df:references:2" in report.signatures["cider"]
     assert set(report.to_json()) == {"scores", "signatures", "images", "skipped"}
+
+
+def test_document_frequency_on_disk(tmp_path: Path) -> None:
+    frequency = DocumentFrequency.of([[["a", "dog"], ["a", "cat"]], [["a", "dog"]]], "toy")
+    assert frequency.counts[("a", "dog")] == 2
+    assert frequency.counts[("cat",)] == 1
+    frequency.save(tmp_path / "toy.json")
+    loaded = DocumentFrequency.load(tmp_path / "toy.json")
+    assert loaded == DocumentFrequency(dict(frequency.counts), 2, "toy.json")
+    (tmp_path / "toy.json.gz").write_bytes(gzip.compress((tmp_path / "toy.json").read_bytes()))
+    assert DocumentFrequency.load(tmp_path / "toy.json.gz").counts == loaded.counts
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"document_frequency": {}}', "holds no document frequencies"),
+        ('{"ref_len": 2, "document_frequency": {"a": 3}}', "says that an n-gram is in 3 of 2 images"),
+        ("[1]", "holds no document frequencies"),
+    ],
+)
+def test_a_file_of_document_frequencies_that_makes_no_sense(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "df.json").write_text(content)
+    with pytest.raises(DataError) as caught:
+        DocumentFrequency.load(tmp_path / "df.json")
+    assert message in str(caught.value)
+
+
+def test_few_images_behind_ciders_frequencies_are_warned_of() -> None:
+    report = showtell.score(["a dog"], [["a dog"]], metrics=["cider"])
+    assert report.warnings[0].startswith("CIDEr's document frequencies come from 1 images, too few")
+    many = DocumentFrequency({}, images=100, source="toy")
+    assert not showtell.score(["a dog"], [["a dog"]], metrics=["cider"], document_frequency=many).warnings
+    assert not showtell.score(["a dog"], [["a dog"]], metrics=["bleu"]).warnings
+
+
+TEXTS = st.lists(
+    st.tuples(st.text(max_size=20), st.lists(st.text(max_size=20), min_size=1, max_size=3)), min_size=1, max_size=5
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS)
+def test_no_text_raises_and_scores_stay_in_range(texts: list[tuple[str, list[str]]]) -> None:
+    report = showtell.score(
+        [text for text, _ in texts], [references for _, references in texts], metrics=["bleu", "rouge_l", "cider"]
+    )
+    for values in [report.scores, *report.per_image.values()]:
+        for name, value in values.items():
+            assert value is not None
+            assert 0 <= value <= (10.0 + 1e-9 if name.startswith("cider") else 1.0 + 1e-9), name
+
+
+WORDS = st.lists(st.sampled_from(["a", "dog", "cat", "runs", "the"]), max_size=6).map(" ".join)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(WORDS, st.lists(WORDS, min_size=1, max_size=3)), min_size=2, max_size=5),
+    st.randoms(use_true_random=False),
+)
+def test_the_order_of_images_and_references_changes_nothing(
+    texts: list[tuple[str, list[str]]], rng: random.Random
+) -> None:
+    def scores(order: list[int]) -> dict[str, float | None]:
+        references = {str(image): rng.sample(texts[image][1], len(texts[image][1])) for image in order}
+        predictions = {str(image): texts[image][0] for image in reversed(order)}
+        return showtell.score(predictions, references, metrics=["bleu", "rouge_l", "cider"]).scores
+
+    order = list(range(len(texts)))
+    shuffled = rng.sample(order, len(order))
+    assert scores(order) == pytest.approx(scores(shuffled), abs=1e-12)

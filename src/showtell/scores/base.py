@@ -6,7 +6,7 @@ bootstrap interval (sums over resampled images) and the training reward (a batch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -28,6 +28,7 @@ class Corpus:
     predictions: tuple[str, ...]  # as written, one per image
     references: tuple[tuple[str, ...], ...]  # as written, at least one per image
     scenes: Mapping[str, Any] | None = None  # image id: showtell.scenes.Scene, where the images were drawn
+    objects: Mapping[str, Collection[str]] | None = None  # image id: categories of what it shows, where known
 
     @cached_property
     def predicted_words(self) -> list[list[str]]:

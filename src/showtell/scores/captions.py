@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from showtell.errors import DataError, summarise
@@ -13,13 +13,19 @@ Predictions = Mapping[Any, str] | Sequence[Mapping[str, Any]] | Sequence[str]
 References = Mapping[Any, Any] | Sequence[Sequence[str]]
 
 
-def match(predictions: Predictions, references: References, scenes: Mapping[str, Any] | None = None) -> Corpus:
+def match(
+    predictions: Predictions,
+    references: References,
+    scenes: Mapping[str, Any] | None = None,
+    objects: Mapping[str, Collection[str]] | None = None,
+) -> Corpus:
     """Put each prediction beside the references of its image, in the order of the ids.
 
     Args:
         predictions: `{id: text}`, COCO results `[{"image_id": ..., "caption": ...}]`, or a list of texts.
         references: `{id: [texts]}`, a COCO captions dictionary, or a list of lists of texts.
         scenes: image id to scene, for scores that know what was drawn.
+        objects: image id to the categories of what it shows, for scores of hallucination.
 
     Raises:
         DataError: the two do not name the same images, an image is predicted twice or has no reference, or an
@@ -40,15 +46,16 @@ def match(predictions: Predictions, references: References, scenes: Mapping[str,
     if bare:
         raise DataError(f"{len(bare)} image(s) have no reference: {summarise(bare)}; each needs at least one.")
     ids = tuple(sorted(predicted))
-    if scenes is not None:
-        unknown = [image for image in ids if image not in scenes]
+    for given, what in ((scenes, "scene"), (objects, "list of objects")):
+        unknown = [] if given is None else [image for image in ids if image not in given]
         if unknown:
-            raise DataError(f"{len(unknown)} image(s) have no scene: {summarise(unknown)}.")
+            raise DataError(f"{len(unknown)} image(s) have no {what}: {summarise(unknown)}.")
     return Corpus(
         ids=ids,
         predictions=tuple(predicted[image] for image in ids),
         references=tuple(referenced[image] for image in ids),
         scenes=scenes,
+        objects=objects,
     )
 
 

@@ -47,6 +47,16 @@ class Cider:
         columns = [clipped * length_penalty(index), plain]
         return np.stack([image_means(index, column) for column in columns], axis=1)
 
+    def warning(self, corpus: Corpus) -> str | None:
+        """A sentence where the document frequencies come from few images."""
+        images = self.document_frequency.images if self.document_frequency else len(corpus.ids)
+        if images >= FEW_IMAGES:
+            return None
+        return (
+            f"CIDEr's document frequencies come from {images} images, too few to tell common words from rare ones "
+            f"(about {FEW_IMAGES} at least): take them from the training captions or from COCO's."
+        )
+
     def from_sums(self, sums: Floats, images: int) -> Floats:
         """The mean over images."""
         return sums / images

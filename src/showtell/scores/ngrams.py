@@ -8,12 +8,20 @@ counting, clipping and matching are differences between neighbours.
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from showtell.errors import DataError
+from showtell.files import read_json, write_json
 
 ORDERS = 4
 Integers = npt.NDArray[np.int64]
@@ -150,6 +158,42 @@ class DocumentFrequency:
     images: int
     source: str  # which captions these are, for the signature
 
+    @classmethod
+    def of(cls, references: Iterable[Iterable[Sequence[str]]], source: str) -> DocumentFrequency:
+        """From the words of the references of each image."""
+        counts: Counter[tuple[str, ...]] = Counter()
+        images = 0
+        for texts in references:
+            counts.update({gram for words in texts for gram in ngrams(words)})
+            images += 1
+        return cls(counts, images, source)
+
+    @classmethod
+    def load(cls, path: Path) -> DocumentFrequency:
+        """From a JSON file, gzipped if its name ends in .gz: `{"ref_len": images, "document_frequency": {"a man": 3}}`.
+
+        Raises:
+            DataError: the file cannot be read, or does not have this form.
+        """
+        content = _read(path)
+        try:
+            images = int(content["ref_len"])
+            counts = {tuple(gram.split(" ")): float(count) for gram, count in content["document_frequency"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(
+                f'{path} holds no document frequencies: it should be {{"ref_len": images, "document_frequency": '
+                f'{{"a man": 3}}}} ({error}).'
+            ) from error
+        most = max(counts.values(), default=0.0)
+        if images < 1 or most > images:
+            raise DataError(f"{path} says that an n-gram is in {most:g} of {images} images (ref_len); that cannot be.")
+        return cls(counts, images, path.name)
+
+    def save(self, path: Path) -> None:
+        """Write what `load` reads."""
+        counts = {" ".join(gram): count for gram, count in self.counts.items()}
+        write_json(path, {"ref_len": self.images, "document_frequency": counts})
+
     def of_grams(self, index: NgramIndex, matches: Matches, n: int) -> npt.NDArray[np.float64]:
         """The document frequency of each n-gram of a corpus: (grams,)."""
         found = np.zeros(matches.grams)
@@ -158,6 +202,15 @@ class DocumentFrequency:
             words = tuple(index.vocabulary[word] for word in index.words[position : position + n].tolist())
             found[gram] = self.counts.get(words, 0.0)
         return found
+
+
+def _read(path: Path) -> Any:
+    if path.suffix != ".gz":
+        return read_json(path)
+    try:
+        return json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as gzipped JSON: {error}.") from error
 
 
 def ngrams(words: Sequence[str], orders: Iterable[int] = range(1, ORDERS + 1)) -> Iterator[tuple[str, ...]]:

@@ -30,6 +30,7 @@ class ScoreReport:
     skipped: dict[str, str]  # number's name: why it could not be made
     images: int
     per_image: dict[str, dict[str, float | None]]  # image id: number's name: value; None where undefined
+    warnings: tuple[str, ...] = ()  # sentences: numbers that say less than they seem to
     measured: dict[str, Measured] = field(repr=False, default_factory=dict)  # metric: its statistics
     ids: tuple[str, ...] = field(repr=False, default=())  # the order of the statistics' rows
 
@@ -70,7 +71,7 @@ def measure(corpus: Corpus, chosen: dict[str, Score]) -> ScoreReport:
     per_image = {
         image: dict(zip(columns, map(_defined, row), strict=True)) for image, row in zip(corpus.ids, rows, strict=True)
     }
-    return ScoreReport(scores, signatures, skipped, len(corpus.ids), per_image, measured, corpus.ids)
+    return ScoreReport(scores, signatures, skipped, len(corpus.ids), per_image, measured=measured, ids=corpus.ids)
 
 
 def _defined(value: float) -> float | None:

@@ -1,0 +1,114 @@
+"""Paired bootstrap: the interval of one system's score, and whether a difference between two may be chance.
+
+P. Koehn, Statistical significance tests for machine translation evaluation, EMNLP 2004: draw as many images as there
+are, with replacement, many times, and score each draw. It is cheap because a score is made from sums of statistics:
+a draw is a row of counts, and all draws of all scores are one matrix product. The two systems of a comparison are
+scored on the same draws. CIDEr's document frequencies stay those of the whole corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from showtell.errors import DataError, summarise
+from showtell.scores.base import Floats, Score
+from showtell.scores.report import Measured, ScoreReport
+
+SAMPLES = 1000
+CONFIDENCE = 0.95
+_COUNTS_AT_ONCE = 10_000_000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a score lies in most draws."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first system's score minus the second's."""
+
+    value: float
+    low: float
+    high: float
+    p: float  # how often chance alone gives a difference at least as large, either way
+
+
+def intervals(
+    report: ScoreReport, samples: int = SAMPLES, seed: int = 0, confidence: float = CONFIDENCE
+) -> dict[str, Interval]:
+    """The interval of each number of a report."""
+    found = {}
+    for measured in report.measured.values():
+        draws = _draws(measured, samples, seed)
+        for name, column in zip(measured.score.names, draws.T, strict=True):
+            found[name] = Interval(*_bounds(column, confidence))
+    return found
+
+
+def compare(
+    first: ScoreReport,
+    second: ScoreReport,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    confidence: float = CONFIDENCE,
+) -> dict[str, Difference]:
+    """The differences between two systems on the same images, for the numbers that both have.
+
+    Raises:
+        DataError: the reports are of different images, or their numbers were made in different ways.
+    """
+    if first.ids != second.ids:
+        odd = sorted(set(first.ids) ^ set(second.ids))
+        raise DataError(f"Two systems are compared on the same images; only one has {summarise(odd)}.")
+    found = {}
+    for metric in first.measured.keys() & second.measured.keys():
+        one, other = first.measured[metric], second.measured[metric]
+        if one.signature != other.signature:
+            raise DataError(f"The two {metric} scores are made differently: {one.signature} and {other.signature}.")
+        observed = _draw(one.score, one.statistics.sum(axis=0), len(one.statistics)) - _draw(
+            other.score, other.statistics.sum(axis=0), len(other.statistics)
+        )
+        draws = _draws(one, samples, seed) - _draws(other, samples, seed)
+        for name, value, column in zip(one.score.names, observed.tolist(), draws.T, strict=True):
+            defined = column[~np.isnan(column)]
+            # under "no difference" the draws would lie around 0 as they lie around their mean (as in sacrebleu)
+            as_large = int((np.abs(defined - defined.mean()) >= abs(value)).sum()) if len(defined) else 0
+            found[name] = Difference(value, *_bounds(column, confidence), p=(as_large + 1) / (len(defined) + 1))
+    return {name: found[name] for name in first.scores if name in found}
+
+
+def _draws(measured: Measured, samples: int, seed: int) -> Floats:
+    """The score of each draw: (samples, names). The same seed draws the same images."""
+    images = len(measured.statistics)
+    sums = [counts @ measured.statistics for counts in _counts(images, samples, seed)]
+    return _draw(measured.score, np.concatenate(sums), images)
+
+
+def _counts(images: int, samples: int, seed: int) -> Iterator[Floats]:
+    """How often each image is drawn, some draws at a time: (draws, images)."""
+    rng = np.random.default_rng(seed)
+    step = max(1, _COUNTS_AT_ONCE // images)
+    for first in range(0, samples, step):
+        draws = min(step, samples - first)
+        drawn = rng.integers(images, size=(draws, images)) + np.arange(draws)[:, None] * images
+        yield np.bincount(drawn.ravel(), minlength=draws * images).reshape(draws, images).astype(np.float64)
+
+
+def _draw(score: Score, sums: Floats, images: int) -> Floats:
+    return score.from_sums(sums, images)
+
+
+def _bounds(column: Floats, confidence: float) -> tuple[float, float]:
+    """The middle share of some values; nan where none is defined."""
+    defined = column[~np.isnan(column)]
+    if not len(defined):
+        return float("nan"), float("nan")
+    low, high = np.quantile(defined, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)

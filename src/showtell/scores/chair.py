@@ -1,0 +1,148 @@
+"""CHAIR: objects that a caption names and the image does not show.
+
+A. Rohrbach et al., Object hallucination in image captioning, EMNLP 2018. Names of object categories, their plurals
+and other words for them are looked for in the captions, the longest first ("hot dog" is no dog). An object is there
+if it is annotated, or if a reference names it. CHAIR_i is the share of named objects that are not there, CHAIR_s the
+share of captions that name at least one such; lower is better. The paper's list of words for COCO's categories is
+not used; ours is `COCO_WORDS`, so numbers are comparable only where the signature is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from showtell import __version__
+from showtell.errors import UsageError
+from showtell.scores.base import Corpus, Floats
+from showtell.text.tokenizer import tokenize
+
+# Other words for COCO's 80 categories; plurals are made.
+COCO_WORDS: dict[str, tuple[str, ...]] = {
+    "person": (
+        *("man", "woman", "boy", "girl", "child", "kid", "baby", "toddler", "guy", "lady", "gentleman", "player"),
+        *("people", "men", "women", "children", "skier", "surfer", "skateboarder", "snowboarder", "rider", "batter"),
+        *("pitcher", "catcher", "chef", "policeman", "couple", "crowd", "pedestrian", "teenager", "adult", "infant"),
+    ),
+    "bicycle": ("bike",),
+    "car": ("automobile", "sedan", "suv", "taxi", "cab", "minivan"),
+    "motorcycle": ("motorbike", "moped", "scooter"),
+    "airplane": ("plane", "aeroplane", "jet", "jetliner", "airliner", "aircraft", "biplane"),
+    "train": ("locomotive", "tram", "subway train"),
+    "truck": ("pickup", "lorry"),
+    "boat": ("ship", "canoe", "kayak", "sailboat", "ferry", "yacht", "rowboat"),
+    "traffic light": ("stoplight", "traffic signal", "stop light"),
+    "fire hydrant": ("hydrant",),
+    "bird": ("duck", "goose", "geese", "seagull", "pigeon", "parrot", "owl", "swan", "penguin", "chicken", "ostrich"),
+    "cat": ("kitten", "kitty"),
+    "dog": ("puppy", "puppies", "hound"),
+    "horse": ("pony", "ponies", "foal", "colt"),
+    "sheep": ("lamb", "ram"),
+    "cow": ("cattle", "bull", "calf", "calves", "ox", "oxen"),
+    "teddy bear": ("teddy", "teddies", "stuffed bear"),
+    "backpack": ("knapsack", "rucksack"),
+    "handbag": ("purse",),
+    "tie": ("necktie", "bow tie"),
+    "suitcase": ("luggage", "briefcase"),
+    "sports ball": ("soccer ball", "tennis ball", "basketball", "football", "baseball"),
+    "skis": ("ski",),
+    "surfboard": ("surf board",),
+    "skateboard": ("skate board",),
+    "cup": ("mug",),
+    "wine glass": ("wineglass",),
+    "knife": ("knives",),
+    "hot dog": ("hotdog",),
+    "donut": ("doughnut",),
+    "couch": ("sofa", "loveseat"),
+    "potted plant": ("houseplant", "house plant"),
+    "dining table": ("table", "desk"),
+    "tv": ("television", "television set", "monitor"),
+    "laptop": ("laptop computer", "notebook computer"),
+    "mouse": ("computer mouse",),
+    "remote": ("remote control",),
+    "cell phone": ("cellphone", "phone", "smartphone", "mobile phone"),
+    "oven": ("stove",),
+    "refrigerator": ("fridge",),
+    "hair drier": ("hair dryer", "blow dryer", "hairdryer"),
+}
+
+
+class Chair:
+    """CHAIR_i and CHAIR_s. Statistics: objects named, those that are not there, and whether there is one."""
+
+    names: ClassVar[tuple[str, ...]] = ("chair_i", "chair_s")
+
+    def statistics(self, corpus: Corpus) -> Floats:
+        """(images, 3).
+
+        Raises:
+            UsageError: the corpus does not say which objects its images show.
+        """
+        if corpus.objects is None:
+            raise UsageError("CHAIR needs to know what the images show: give objects, or score against boxes.")
+        shown = {image: set(corpus.objects[image]) for image in corpus.ids}
+        names = phrases_of({category for objects in shown.values() for category in objects})
+        rows = []
+        for image, words, references in zip(corpus.ids, corpus.predicted_words, corpus.reference_words, strict=True):
+            there = shown[image].union(*(mentioned(reference, names) for reference in references))
+            named = mentioned(words, names)
+            absent = sum(category not in there for category in named)
+            rows.append([len(named), absent, absent > 0])
+        return np.array(rows, dtype=np.float64).reshape(-1, 3)
+
+    def from_sums(self, sums: Floats, images: int) -> Floats:
+        """Objects that are not there over objects named, 0 where none is; captions with one over captions."""
+        named, absent, captions = np.moveaxis(sums, -1, 0)
+        of_named = np.divide(absent, named, out=np.zeros_like(absent), where=named > 0)
+        return np.stack([of_named, captions / images], axis=-1)
+
+    def signature(self, corpus: Corpus) -> str:
+        """Number of categories, words for them, version."""
+        categories = {category for objects in (corpus.objects or {}).values() for category in objects}
+        return f"{corpus.signature}|categories:{len(categories)}|words:showtell|version:{__version__}"
+
+
+Phrases = dict[tuple[str, ...], str]
+
+
+def phrases_of(categories: set[str]) -> Phrases:
+    """How captions may name some categories: words to category."""
+    found: Phrases = {}
+    for category in sorted(categories):
+        for phrase in (category, *COCO_WORDS.get(category, ())):
+            words = tokenize(phrase)
+            if words:
+                for last in (words[-1], *_plurals(words[-1])):
+                    found.setdefault((*words[:-1], last), category)
+    return found
+
+
+def mentioned(words: Sequence[str], names: Mapping[tuple[str, ...], str]) -> list[str]:
+    """The categories that a caption names, as often as it names them.
+
+    >>> mentioned("a dog eats two hot dogs".split(), phrases_of({"dog", "hot dog"}))
+    ['dog', 'hot dog']
+    """
+    longest = max(map(len, names), default=0)
+    found = []
+    start = 0
+    while start < len(words):
+        for size in range(longest, 0, -1):
+            category = names.get(tuple(words[start : start + size]))
+            if category is not None:
+                found.append(category)
+                start += size
+                break
+        else:
+            start += 1
+    return found
+
+
+def _plurals(word: str) -> tuple[str, ...]:
+    if word.endswith("y") and word[-2:-1] not in tuple("aeiou"):
+        return (word[:-1] + "ies", word + "s")
+    if word.endswith(("s", "x", "z", "ch", "sh")):
+        return (word + "es",)
+    return (word + "s",)

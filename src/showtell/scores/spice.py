@@ -1,0 +1,105 @@
+"""SPICE through its official program, which needs Java and a download, and SPIDEr, its mean with CIDEr.
+
+P. Anderson et al., SPICE: semantic propositional image caption evaluation, ECCV 2016; S. Liu et al., Improved image
+captioning via policy gradient optimization of SPIDEr, ICCV 2017. The program parses captions into scene graphs with
+Stanford CoreNLP 3.6.0, whose models no package carries: where anything is missing, one sentence says how to get it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from showtell import __version__
+from showtell.errors import DataError, MissingDependencyError
+from showtell.scores.base import Corpus, Floats
+from showtell.scores.cider import Cider
+from showtell.scores.meteor_index import cache_folder
+
+_MODELS = "lib/stanford-corenlp-3.6.0-models.jar"
+_DOWNLOAD = 'python -c "from pycocoevalcap.spice.get_stanford_models import get_stanford_models as get; get()"'
+
+
+class Spice:
+    """SPICE and SPIDEr. Statistics: SPICE and CIDEr of each image."""
+
+    names: ClassVar[tuple[str, ...]] = ("spice", "spider")
+
+    def __init__(self, cider: Cider | None = None) -> None:
+        """SPIDEr takes CIDEr as it is given, by default with the references' document frequencies."""
+        self._cider = cider or Cider()
+
+    def statistics(self, corpus: Corpus) -> Floats:
+        """(images, 2).
+
+        Raises:
+            MissingDependencyError: Java, pycocoevalcap or the CoreNLP models are missing.
+            DataError: the program failed; the message has the end of what it said.
+        """
+        java, folder = find_spice()
+        entries: list[dict[str, object]] = [
+            {"image_id": image, "test": " ".join(prediction), "refs": [" ".join(words) for words in references]}
+            for image, prediction, references in zip(
+                corpus.ids, corpus.predicted_words, corpus.reference_words, strict=True
+            )
+        ]
+        values = {item["image_id"]: item["scores"]["All"]["f"] for item in _run(java, folder, entries)}
+        spice = np.array([float(values[image]) for image in corpus.ids])
+        return np.stack([spice, self._cider.statistics(corpus)[:, 0]], axis=1)
+
+    def from_sums(self, sums: Floats, images: int) -> Floats:
+        """Mean SPICE, and the mean of SPICE and CIDEr."""
+        means = sums / images
+        return np.stack([means[..., 0], means.mean(axis=-1)], axis=-1)
+
+    def signature(self, corpus: Corpus) -> str:
+        """Tokenizer, references, version of SPICE, CIDEr's own signature, version."""
+        return f"{corpus.signature}|spice:1.0|cider:({self._cider.signature(corpus)})|version:{__version__}"
+
+
+def find_spice() -> tuple[str, Path]:
+    """The Java program and SPICE's folder.
+
+    Raises:
+        MissingDependencyError: something is missing; the message says what to run.
+    """
+    found = importlib.util.find_spec("pycocoevalcap")
+    if found is None or not found.submodule_search_locations:
+        raise MissingDependencyError(
+            'SPICE comes with pycocoevalcap, which is not installed; install it with pip install "showtell[meteor]".'
+        )
+    folder = Path(found.submodule_search_locations[0]) / "spice"
+    java = shutil.which("java")
+    if java is None:
+        raise MissingDependencyError("SPICE needs Java 8 or later, and there is no java on the PATH; install it first.")
+    if not (folder / _MODELS).is_file():
+        raise MissingDependencyError(f"SPICE needs the CoreNLP 3.6.0 models; download them (400 MB) with {_DOWNLOAD}")
+    return java, folder
+
+
+def _run(java: str, folder: Path, entries: list[dict[str, object]]) -> list[dict]:
+    """Run the program on some entries."""
+    parses = cache_folder() / "spice"
+    parses.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        given, made = Path(temporary) / "in.json", Path(temporary) / "out.json"
+        given.write_text(json.dumps(entries), encoding="utf-8")
+        options = ["-cache", str(parses), "-out", str(made), "-subset", "-silent"]
+        finished = subprocess.run(
+            [java, "-Xmx8G", "-jar", "spice-1.0.jar", str(given), *options],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if finished.returncode != 0 or not made.is_file():
+            said = (finished.stderr or finished.stdout).strip().splitlines()
+            raise DataError(f"SPICE stopped with status {finished.returncode}: {said[-1] if said else 'no message'}")
+        return json.loads(made.read_text(encoding="utf-8"))

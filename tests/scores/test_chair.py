@@ -1,0 +1,38 @@
+"""CHAIR, counted by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+import showtell
+from showtell.errors import DataError
+from showtell.scores.chair import mentioned, phrases_of
+
+
+def test_chair_by_hand() -> None:
+    objects = {"1": ["dog", "person"], "2": ["hot dog"], "3": []}
+    captions = {"1": "a woman with two dogs and a cat", "2": "a hot dog on a table", "3": "a field"}
+    references = {"1": ["a lady and her puppies"], "2": ["food on a table"], "3": ["grass"]}
+    # "cat" and "table" are no category here, "cat" is not annotated anywhere; add one image that has a cat
+    objects["4"], captions["4"], references["4"] = ["cat", "dining table"], "a dog and a dog", ["a cat"]
+    report = showtell.score(captions, references, metrics=["chair"], objects=objects)
+    # 1: woman, dogs, cat: the cat is not there. 2: hot dog, table: a reference names the table. 4: two dogs, not there.
+    assert report.scores["chair_i"] == pytest.approx(3 / 7)
+    assert report.scores["chair_s"] == pytest.approx(2 / 4)
+    assert report.per_image["2"] == {"chair_i": 0.0, "chair_s": 0.0}
+    assert "categories:5" in report.signatures["chair_i"]
+
+
+def test_the_longest_name_counts() -> None:
+    names = phrases_of({"dog", "hot dog", "person", "knife", "bus"})
+    words = "a man eats hot dogs with knives in buses"
+    assert mentioned(words.split(), names) == ["person", "hot dog", "knife", "bus"]
+
+
+def test_without_objects_chair_does_not_run_and_says_why() -> None:
+    assert "chair_i" not in showtell.score(["a"], [["a"]], metrics=None).scores
+    report = showtell.score(["a"], [["a"]], metrics=["chair"])
+    assert report.scores["chair_i"] is None
+    assert report.skipped["chair_i"].startswith("CHAIR needs to know what the images show")
+    with pytest.raises(DataError, match=r"1 image\(s\) have no list of objects: 0"):
+        showtell.score(["a"], [["a"]], metrics=["chair"], objects={})
