@@ -90,9 +90,9 @@ TABLE: list[tuple[str, Scene, list[str]]] = [
     ("a big red circle", PAIR, ["+ shape: circle", "+ colour: red circle", "- size: big circle"]),
     ("a medium dotted yellow star", PAIR, [
         "- shape: star", "- colour: yellow star", "- size: medium star", "- pattern: dotted star"]),
-    # a right colour on a wrong shape is nothing
+    # a phrase may be about a thing of another shape; the right shape comes first where both are as true
     ("a red square", PAIR, ["+ shape: square", "- colour: red square"]),
-    ("a red heart", PAIR, ["- shape: heart", "- colour: red heart"]),
+    ("a red heart", PAIR, ["- shape: heart", "+ colour: red heart"]),
     # relations
     ("a red circle to the left of a blue square", PAIR, [
         "+ shape: circle", "+ colour: red circle", "+ shape: square", "+ colour: blue square",
@@ -108,9 +108,14 @@ TABLE: list[tuple[str, Scene, list[str]]] = [
     ("a red circle to the left of a blue square", EXCHANGED, [
         "+ shape: circle", "- colour: red circle", "+ shape: square", "- colour: blue square",
         "+ relation: circle left of square"]),
-    # a relation with something that is not there does not hold
+    # of a thing that was taken for another, a relation holds as it does of that thing
     ("a red circle to the left of a star", PAIR, [
-        "+ shape: circle", "+ colour: red circle", "- shape: star", "- relation: circle left of star"]),
+        "+ shape: circle", "+ colour: red circle", "- shape: star", "+ relation: circle left of star"]),
+    ("a red circle to the right of a star", PAIR, [
+        "+ shape: circle", "+ colour: red circle", "- shape: star", "- relation: circle right of star"]),
+    # with nothing left to be about, all that a phrase says is false
+    ("a green triangle to the left of a star", ALONE, [
+        "+ shape: triangle", "+ colour: green triangle", "- shape: star", "- relation: triangle left of star"]),
     ("two stars above a moon", PAIR, [
         "- shape: star", "- count: two star", "- shape: moon", "- relation: star above moon"]),
     # "with ... to its left": the second phrase is the subject
@@ -254,7 +259,7 @@ TABLE: list[tuple[str, Scene, list[str]]] = [
     ("two squares to the left of a moon", NESTED, [
         "+ shape: square", "- count: two square", "+ shape: moon", "+ relation: square left of moon"]),
     ("a star between two moons", LINE, [
-        "+ shape: star", "- shape: moon", "- count: two moon", "- relation: star between moon"]),
+        "+ shape: star", "- shape: moon", "- count: two moon", "+ relation: star between moon"]),
     # of two readings as true as each other, the one that takes more items
     ("three hearts", LINE, ["+ shape: heart", "- count: three heart"]),
     # written as people write: capitals and a full stop
@@ -360,11 +365,9 @@ def most_held(caption: str, picture: Scene) -> int:
     most = 0
     places: list[int | None] = [*range(len(picture.items)), *[None] * len(reading.phrases)]
     for chosen in set(itertools.permutations(places, len(reading.phrases))):
-        things = [
-            None if place is None or picture.items[place].shape != phrase.shape else picture.items[place]
-            for phrase, place in zip(reading.phrases, chosen, strict=True)
-        ]
-        held = sum(thing is not None for thing in things)
+        things = [None if place is None else picture.items[place] for place in chosen]
+        named = zip(reading.phrases, things, strict=True)
+        held = sum(thing is not None and thing.shape == phrase.shape for phrase, thing in named)
         for phrase, thing in zip(reading.phrases, things, strict=True):
             held += sum(thing is not None and getattr(thing, kind) == value for kind, value in phrase.attributes)
         for relating in reading.relations:
@@ -405,9 +408,9 @@ MUTATIONS = [
     ("above", "below", 1),
     ("white", "mint", 1),
     ("two", "three", 1),
-    ("circle", "heart", 5),  # shape, colour, size and both relations
-    ("square", "moon", 5),  # shape, colour, size, pattern and one relation
-    ("stars", "moons", 5),  # shape, colour, pattern, count and one relation
+    ("circle", "heart", 1),  # one shape; what is said of its colour, its size and its place still holds
+    ("square", "moon", 1),
+    ("stars", "moons", 2),  # shape, and with it the count of that shape
 ]
 
 

@@ -10,8 +10,9 @@ relates them. Its statements are
     background
 
 Phrases are assigned to items of the scene, different phrases to different items, in the way that makes the most
-statements hold. A phrase is assigned only to items of its shape; where there is none left, all that it says is
-false, and so is every relation with it. A count is exact: "two red circles" holds when two items share the shape
+statements hold, the right shapes first where that makes no difference: "a red heart" of a picture with a red circle is
+half true. Where no item is left for a phrase, all that it says is false, and so is every relation with it. A count
+is exact, and a count of shapes: "two red circles" holds when two items share the shape
 and those of the named attributes that hold, no more and no fewer; "a red circle" says nothing of the number. What
 is said of several things must hold for each of them. A relation that is a border case in the scene (`world`) is
 neither true nor false and is left out.
@@ -458,9 +459,13 @@ _Group = tuple[int, ...]  # places in Scene.items
 
 
 def _phrase_statements(phrase: Phrase, group: _Group, scene: Scene) -> list[Statement]:
-    """What a phrase says, of the items it is assigned to; with none of them, nothing holds."""
+    """What a phrase says, of the items it is assigned to; with none of them, nothing holds.
+
+    A count is a count of shapes: it fails where the shape does.
+    """
     items = [scene.items[place] for place in group]
-    statements = [Statement("shape", phrase.shape, bool(group))]
+    right_shape = bool(group) and all(item.shape == phrase.shape for item in items)
+    statements = [Statement("shape", phrase.shape, right_shape)]
     held = []
     for kind, value in phrase.attributes:
         holds = bool(group) and all(getattr(item, kind) == value for item in items)
@@ -473,7 +478,7 @@ def _phrase_statements(phrase: Phrase, group: _Group, scene: Scene) -> list[Stat
             for item in scene.items
             if item.shape == phrase.shape and all(getattr(item, kind) == value for kind, value in held)
         ]
-        holds = len(group) == len(such) == phrase.count
+        holds = right_shape and len(group) == len(such) == phrase.count
         statements.append(Statement("count", f"{COUNT_WORDS[phrase.count]} {phrase.shape}", holds))
     return statements
 
@@ -521,19 +526,18 @@ def _best(reading: Reading, scene: Scene) -> list[Statement]:
     """The statements of phrases and relations under the assignment that makes the most of them hold.
 
     Among equals the one where the fewest fail (fewer are decided where a relation is a border case), then the one
-    that takes the most items.
+    with the most shapes right, then the one that takes the most items.
     """
     candidates: list[dict[_Group, list[Statement]]] = []
     for phrase in reading.phrases:
-        places = [place for place, item in enumerate(scene.items) if item.shape == phrase.shape]
-        choices = [itertools.combinations(places, count) for count in range(phrase.count + 1)]
+        choices = [itertools.combinations(range(len(scene.items)), count) for count in range(phrase.count + 1)]
         candidates.append(
             {group: _phrase_statements(phrase, group, scene) for group in itertools.chain.from_iterable(choices)}
         )
     texts = [_relation_text(relating, reading.phrases) for relating in reading.relations]
 
     best: list[Statement] = []
-    best_rank = (-1, 0, 0)
+    best_rank = (-1, 0, 0, 0)
     for groups in _assignments([list(candidate) for candidate in candidates]):
         statements = [
             statement for candidate, group in zip(candidates, groups, strict=True) for statement in candidate[group]
@@ -543,7 +547,8 @@ def _best(reading: Reading, scene: Scene) -> list[Statement]:
             if holds is not None:
                 statements.append(Statement("relation", text, holds))
         held = sum(statement.holds for statement in statements)
-        rank = (held, held - len(statements), sum(map(len, groups)))
+        shapes = sum(statement.holds for statement in statements if statement.kind == "shape")
+        rank = (held, held - len(statements), shapes, sum(map(len, groups)))
         if rank > best_rank:
             best, best_rank = statements, rank
     return best
