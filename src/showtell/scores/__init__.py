@@ -58,6 +58,7 @@ def score(
     *,
     objects: Mapping[str, Collection[str]] | None = None,
     document_frequency: DocumentFrequency | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> ScoreReport:
     """Score captions against references.
 
@@ -72,6 +73,7 @@ def score(
         scenes: image id to scene, where the images were drawn; `truth` needs them.
         objects: image id to the categories of what it shows, where known; `chair` needs them.
         document_frequency: weights for CIDEr from other captions than the references.
+        progress: called with 1 when a metric is done.
 
     Raises:
         UsageError: an unknown metric; the message lists the known ones.
@@ -79,7 +81,7 @@ def score(
     """
     names = _choose(metrics, {"truth": scenes, "chair": objects})
     corpus = match(predictions, references, scenes, objects)
-    report = measure(corpus, {name: SCORES[name](document_frequency) for name in names})
+    report = measure(corpus, {name: SCORES[name](document_frequency) for name in names}, progress)
     warning = Cider(document_frequency).warning(corpus) if "cider" in names else None
     return replace(report, warnings=(warning,)) if warning else report
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,12 +45,13 @@ class ScoreReport:
         }
 
 
-def measure(corpus: Corpus, chosen: dict[str, Score]) -> ScoreReport:
+def measure(corpus: Corpus, chosen: dict[str, Score], progress: Callable[[int], None] | None = None) -> ScoreReport:
     """Run each metric on a corpus. One that cannot run is skipped and costs the others nothing.
 
     Args:
         corpus: the captions.
         chosen: metric's name to metric.
+        progress: called with 1 when a metric is done.
     """
     scores: dict[str, float | None] = {}
     signatures: dict[str, str] = {}
@@ -63,6 +65,9 @@ def measure(corpus: Corpus, chosen: dict[str, Score]) -> ScoreReport:
             scores.update(dict.fromkeys(score.names))
             skipped.update(dict.fromkeys(score.names, str(error)))
             continue
+        finally:
+            if progress:
+                progress(1)
         measured[metric] = Measured(score, statistics, score.signature(corpus))
         scores.update(zip(score.names, map(_defined, corpus_numbers(score, statistics).tolist()), strict=True))
         signatures.update(dict.fromkeys(score.names, measured[metric].signature))
