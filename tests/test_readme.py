@@ -1,0 +1,30 @@
+"""The README's first screen and its tree tell the truth."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+from typer.main import get_command
+
+from showtell.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_tree_has_every_file_with_its_first_line():
+    lines = runpy.run_path(str(ROOT / "scripts" / "tree"))["lines"]()
+    assert "\n".join(lines) in README, "run scripts/tree and put what it prints into the README"
+
+
+def test_every_verb_that_is_named_exists():
+    verbs = set(re.findall(r"^showtell (\w+)", README, flags=re.MULTILINE))
+    assert verbs >= {"quickstart", "caption", "train", "data", "score"}
+    assert verbs <= set(get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def test_every_file_that_is_named_exists():
+    for name in re.findall(r"\]\(([^)#:]+)\)", README) + re.findall(r"recipes/[\w/-]+\.yaml", README):
+        assert (ROOT / name).exists(), name
