@@ -191,7 +191,9 @@ def test_caption_with_settings_that_contradict(capsys: pytest.CaptureFixture[str
         [],
         "search=greedy has one beam, not num_beams=3; use search=beam.",
     )
-    assert "asks for more captions than num_beams=2 finds" in refused(capsys, *arguments, "--num-return-sequences", "3")[1]
+    assert (
+        "asks for more captions than num_beams=2 finds" in refused(capsys, *arguments, "--num-return-sequences", "3")[1]
+    )
     assert "num_beams: Input should be greater than or equal to 1" in refused(capsys, *arguments, "--num-beams", "0")[1]
 
 

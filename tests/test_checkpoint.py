@@ -121,7 +121,7 @@ def test_what_is_no_checkpoint_at_all(tmp_path, monkeypatch):
         find_checkpoint("/no/such/folder")
     file = tmp_path / "model.pt"
     file.write_bytes(b"x")
-    with pytest.raises(CheckpointError, match="is a file; a checkpoint is a folder with model.safetensors"):
+    with pytest.raises(CheckpointError, match=r"is a file; a checkpoint is a folder with model\.safetensors"):
         find_checkpoint(file)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     import huggingface_hub.constants as constants

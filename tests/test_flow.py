@@ -1,4 +1,4 @@
-"""Data flows one way: images, features, decoder, captions, scores. Nothing on the line imports what stands beside it."""
+"""Data flows one way: images, features, decoder, captions, scores. Nothing there imports what stands beside the line."""
 
 from __future__ import annotations
 
@@ -54,8 +54,10 @@ def test_captioning_works_with_objectives_and_training_gone(tiny_checkpoint, tin
         "import sys\n"
         "sys.modules['showtell.training'] = sys.modules['showtell.objectives'] = None\n"
         "from showtell import Captioner\n"
-        f"print(Captioner.from_pretrained({str(tiny_checkpoint)!r}).caption({str(next((tiny_scenes / 'images').iterdir()))!r}))"
+        "print(Captioner.from_pretrained(sys.argv[1]).caption(sys.argv[2]))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    photo = next((tiny_scenes / "images").iterdir())
+    command = [sys.executable, "-c", program, str(tiny_checkpoint), str(photo)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "Caption(text=" in done.stdout

@@ -1,4 +1,4 @@
-"""What the package promises from outside: its public names, that they are loaded on first use, and how fast it starts."""
+"""What the package promises from outside: its public names, loaded on first use, and a light start."""
 
 from __future__ import annotations
 

@@ -89,5 +89,5 @@ def test_unknown_encoders_and_settings_are_refused():
         encoder_config({"name": "resnet"})
     with pytest.raises(ValidationError, match="extra"):
         encoder_config({"name": "small_cnn", "weights": "random"})
-    with pytest.raises(RecipeError, match="encoder.stage=9: resnet18 has 5 feature maps, numbered 0 to 4 "):
+    with pytest.raises(RecipeError, match=r"encoder\.stage=9: resnet18 has 5 feature maps, numbered 0 to 4 "):
         build_encoder(encoder_config({"name": "resnet18", "weights": "random", "stage": 9}))

@@ -102,7 +102,7 @@ def test_gradients_are_those_of_finite_differences():
     names, parameters = zip(*decoder.named_parameters(), strict=True)
 
     def loss(*values: Tensor) -> Tensor:
-        call = {name: value for name, value in zip(names, values, strict=True)}
+        call = dict(zip(names, values, strict=True))
         return torch.func.functional_call(_Forced(decoder), {f"decoder.{k}": v for k, v in call.items()}, (seen, words))
 
     copies = tuple(parameter.detach().clone().requires_grad_() for parameter in parameters)

@@ -195,7 +195,8 @@ _STARTER = "|".join(f"{word.capitalize()}|{word.upper()}" for word in _STARTERS.
 _CAPITALISED = "|".join(f"{place[0].upper()}(?:{_either_case(place[1:])})" for place in _CAPITAL_PLACES.split())
 _TAG_NAME = "[A-Za-z][A-Za-z0-9_:.-]*"
 _TAG_VALUE = rf"(?:'[^'\n]*'|\"[^\"\n]*\"|{_TAG_NAME})"
-_TAG = rf"<(?:[!?][A-Za-z-][^>\n]*|/{_TAG_NAME}[ ]*|{_TAG_NAME}(?:[ ]+(?:{_TAG_NAME}(?:[ ]*=[ ]*{_TAG_VALUE})?)?)*[ ]*/?[ ]*)>"
+_TAG_ATTRIBUTE = rf"(?:{_TAG_NAME}(?:[ ]*=[ ]*{_TAG_VALUE})?)?"
+_TAG = rf"<(?:[!?][A-Za-z-][^>\n]*|/{_TAG_NAME}[ ]*|{_TAG_NAME}(?:[ ]+{_TAG_ATTRIBUTE})*[ ]*/?[ ]*)>"
 _WORD = rf"{_L}{_W}*"
 _DOTTED = rf"{_WORD}(?:[.!?]{_WORD})+"  # no space after the full stop: "dog.A"
 _PART = rf"(?:[dDoOlL]{_Q}{_N})?{_N}+"
