@@ -1,4 +1,4 @@
-"""Data flows one way: images, features, decoder, captions, scores. Nothing there imports what stands beside the line."""
+"""Data flows one way: images, features, decoder, captions, scores. Nothing there knows what is beside the line."""
 
 from __future__ import annotations
 

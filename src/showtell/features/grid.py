@@ -186,8 +186,8 @@ def _create(config: TimmConfig, load_weights: bool, options: dict[str, Any]) -> 
         whole = timm.create_model(config.name, features_only=True)
         stages = len(whole.feature_info.info)  # type: ignore[union-attr,arg-type]
         raise RecipeError(
-            f"encoder.stage={config.stage}: {config.name} has {stages} feature maps, numbered 0 to {stages - 1} or, from "
-            f"the last, -1 to -{stages}."
+            f"encoder.stage={config.stage}: {config.name} has {stages} feature maps, numbered 0 to {stages - 1} or, "
+            f"from the last, -1 to -{stages}."
         ) from error
 
 
