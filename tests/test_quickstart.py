@@ -1,0 +1,98 @@
+"""The quickstart, small: the same command with fewer pictures and epochs; and its page in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from showtell.cli import main
+
+SMALL = ["training.epochs=2", "training.trackers=[]", "training.validate_every=1", "decoding.num_beams=2"]
+SMALL += ["encoder.widths=[8,16,16,16]", "model.hidden_size=24", "model.embedding_size=16", "model.attention_size=16"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(["quickstart", *[str(argument) for argument in arguments]])
+    captured = capsys.readouterr()
+    assert ended.value.code in (0, None), captured.err
+    return captured.out
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("quickstart") / "out"
+
+
+@pytest.fixture
+def found(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """What the command prints; from the second test on it finds everything done and only scores again."""
+    return json.loads(run(capsys, *SMALL, "--out", folder, "--images", 80, "--json"))
+
+
+def test_it_prints_what_programs_rely_on(found, folder):
+    assert {"seconds", "scores", "baselines", "checkpoint", "report"} <= set(found)
+    assert set(found["baselines"]) == {"most frequent caption", "nearest neighbour"}
+    for scores in (found["scores"], *found["baselines"].values()):
+        names = {
+            "truth",
+            "truth_statements",
+            "truth_whole",
+            "truth_relations",
+            "truth_compositional",
+            "bleu_4",
+            "cider",
+        }
+        assert names <= set(scores)
+    assert found["checkpoint"] == str(folder / "run" / "best")
+    assert Path(found["report"]).is_file()
+    assert found["baselines"]["most frequent caption"]["truth"] > 0
+
+
+def test_a_second_call_trains_nothing_and_says_the_same(found, folder, capsys):
+    before = (folder / "run" / "log.jsonl").read_bytes()
+    again = json.loads(run(capsys, *SMALL, "--out", folder, "--images", 80, "--json"))
+    assert (folder / "run" / "log.jsonl").read_bytes() == before
+    assert again["scores"] == found["scores"]
+
+
+def test_people_get_a_table_and_what_to_do_next(found, folder, capsys):
+    out = run(capsys, *SMALL, "--out", folder, "--images", 80)
+    assert "this model" in out
+    assert "nearest neighbour" in out
+    assert f"showtell caption {folder}/run/best" in out
+
+
+def test_the_page_stands_alone(found):
+    page = Path(found["report"]).read_text(encoding="utf-8")
+    assert not re.search(r"(src|href)=\"(?!data:)", page)
+    assert page.count("data:image/png;base64,") == page.count("<img") > 0
+
+
+def test_the_page_in_chromium(found, tmp_path):
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("chromium is not installed (Debian package chromium)")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    flags += ["--disable-sync", "--disable-component-update", f"--user-data-dir={tmp_path}", "--dump-dom"]
+    page = Path(found["report"]).resolve().as_uri()
+    done = subprocess.run([browser, *flags, page], capture_output=True, text=True, timeout=120)
+    assert "<h1>showtell quickstart</h1>" in done.stdout
+    assert f"{found['scores']['truth']:.3f}" in done.stdout
+    assert done.stdout.count('class="said"') == done.stdout.count("<img") > 0
+
+
+@pytest.mark.slow
+def test_the_whole_quickstart_reaches_what_it_promises(tmp_path, capsys):
+    """Truth at least 0.80 with 3.5 statements a caption, and 0.15 above the better baseline."""
+    found = json.loads(run(capsys, "--out", tmp_path / "out", "--json"))
+    best_baseline = max(scores["truth"] for scores in found["baselines"].values())
+    assert found["scores"]["truth"] >= 0.80
+    assert found["scores"]["truth_statements"] >= 3.5
+    assert found["scores"]["truth"] >= best_baseline + 0.15

@@ -1,0 +1,51 @@
+"""Real photos: the recipe for coco-mini learns its training photos by heart, even when it is killed in the middle."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from showtell.captioner import Captioner
+from showtell.datasets import open_dataset
+from showtell.evaluation import caption_records
+from showtell.text.tokenizer import tokenize
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.slow
+@pytest.mark.shared
+@pytest.mark.timeout(1800)
+def test_coco_mini_is_learned_by_heart(shared_data: Path, tmp_path: Path) -> None:
+    data = shared_data / "coco-mini"
+    recipe = ROOT / "recipes" / "coco-mini" / "sat_soft.yaml"
+    command = [sys.executable, "-m", "showtell", "train", str(recipe), f"data.path={data}", "--resume"]
+    command += ["--out", str(tmp_path / "run")]
+    killed = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while not (tmp_path / "run" / "best").exists() and time.monotonic() < deadline:
+        time.sleep(1)
+    time.sleep(5)
+    killed.kill()
+    killed.wait()
+    subprocess.run(command, check=True, capture_output=True, timeout=1500)
+
+    captioner = Captioner.from_pretrained(tmp_path / "run" / "best")
+    records = open_dataset(data).split("train")
+    captions = caption_records(captioner, records, captioner.settings(num_beams=1))
+    known = sum(
+        captions[record.image_id].text.split() in [tokenize(text) for text in record.captions] for record in records
+    )
+    assert known >= 0.9 * len(records), f"{known} of {len(records)}"
+    folder = subprocess.run(
+        [sys.executable, "-m", "showtell", "caption", str(tmp_path / "run" / "best"), str(data / "images")],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert folder.returncode == 0, folder.stderr
+    assert len(folder.stdout.splitlines()) == 145
