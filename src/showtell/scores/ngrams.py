@@ -90,20 +90,35 @@ class NgramIndex:
         return int(self.is_prediction.sum())
 
     def matches(self) -> Iterator[Matches]:
-        """The n-grams for n = 1 to 4."""
-        caption_at = np.repeat(np.arange(len(self.lengths)), self.lengths)  # (words,)
+        """The n-grams of each caption for n = 1 to 4."""
+        for at, gram, grams in self.numbered():
+            yield self.entries(at, gram, grams)
+
+    def numbered(self) -> Iterator[tuple[Integers, Integers, int]]:
+        """For n = 1 to 4 where n-grams start (ascending), the number of each, and how many different ones there are.
+
+        A single word has its word number; the numbers of longer n-grams are in the order of (n-gram without its last
+        word, last word).
+        """
         left = np.repeat(self.starts + self.lengths, self.lengths) - np.arange(len(self.words))  # words to the end
         gram, grams = self.words, len(self.vocabulary)
         for n in range(1, ORDERS + 1):
-            at = np.flatnonzero(left >= n)  # where an n-gram starts
+            at = np.flatnonzero(left >= n)
             if n > 1:
                 longer = np.full_like(self.words, -1)
                 longer[at], grams = _dense(gram[at] * len(self.vocabulary) + self.words[at + n - 1])
                 gram = longer
-            yield self._entries(at, gram[at], caption_at[at], grams)
+            yield at, gram[at], grams
 
-    def _entries(self, at: Integers, gram: Integers, caption: Integers, grams: int) -> Matches:
-        """Sort occurrences (position, gram, caption, all in text order) into entries."""
+    def entries(self, at: Integers, gram: Integers, grams: int) -> Matches:
+        """Occurrences, ascending, to the distinct n-grams of each caption.
+
+        Args:
+            at: (occurrences,) where they start.
+            gram: (occurrences,) their numbers.
+            grams: how many numbers there are.
+        """
+        caption = np.repeat(np.arange(len(self.lengths)), self.lengths)[at]
         image = self.image[caption]
         parts = []
         for begin, end in _image_groups(at, image):

@@ -1,0 +1,389 @@
+"""Scores as a reward: CIDEr-D and BLEU of sampled captions, given as tensors of word ids, where the tensors are.
+
+References and document frequencies are prepared once; then a batch of samples is scored in some hundred tensor
+operations on their device, with no loop over captions. The numbers are those of `score` on the same captions with
+ids in place of words. Whether the end of a caption counts as a word is up to who prepares and masks; in
+self-critical training it does, in samples, references and document frequencies alike.
+
+Shapes: B images, N samples of each, T words, R references of an image (of the one that has most), G n-grams.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from showtell.errors import DataError, UsageError, nearest, summarise
+from showtell.scores.cider import SIGMA
+from showtell.scores.ngrams import ORDERS, DocumentFrequency, Integers, Matches, NgramIndex
+
+PARTS = ("cider", "bleu_1", "bleu_2", "bleu_3", "bleu_4")
+_TINY, _SMALL = 1e-15, 1e-9  # as in `bleu`
+_MIX = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 over the golden ratio, as a signed number: spreads keys over buckets
+_BITS = 62  # places in one number
+_FULL = (1 << _BITS) - 1
+_MOST_MOVES = 500  # of a key from slot to slot, before more slots are made
+_PENALTIES = 256  # from this difference in length on, CIDEr-D's penalty is 0 in double precision
+
+
+class _Tables(NamedTuple):
+    """What is known of the training captions: arrays, or tensors on a device.
+
+    A word is its own n-gram number; longer n-grams are numbered from there on. The number of an n-gram is looked up
+    by the key (number of the n-gram without its last word) * vocabulary size + last word, in one of the two slots
+    where it can be (cuckoo hashing: R. Pagh, F. Rodler, 2001).
+    """
+
+    keys: Any  # (slots,) -1 where the slot is empty
+    numbers: Any  # (slots,) the n-gram of each key
+    weight: Any  # (G + 1,) log(images / images whose references have it); the last is that of unknown n-grams
+    starts: Any  # (images + 1,) where each image's n-grams start in the next two
+    grams: Any  # the n-grams of each image's references, ascending
+    counts: Any  # (len(grams), R) how often each reference has each; the last row is 0
+    norms: Any  # (images, 4, R) lengths of each reference's vectors
+    lengths: Any  # (images, R) words of each reference, -1 where the image has fewer
+    penalty: Any  # (256,) CIDEr-D's, by difference in length
+
+
+class Reward:
+    """A weighted sum of CIDEr-D and BLEU for samples of the images it was prepared for.
+
+    >>> reward = Reward.prepare({"7": [[4, 5, 6], [4, 5]], "8": [[7, 8]]}, vocabulary_size=10)
+    >>> words = torch.tensor([[[4, 5, 6]], [[7, 9, 0]]])
+    >>> reward(words, words > 0, ["7", "8"]).shape
+    torch.Size([2, 1])
+    """
+
+    def __init__(
+        self, tables: _Tables, images: Mapping[str, int], vocabulary_size: int, weights: Mapping[str, float]
+    ) -> None:
+        """Use `prepare`."""
+        self._tables = tables
+        self._images = dict(images)
+        self._vocabulary_size = vocabulary_size
+        self.weights = dict(weights)
+        self._on: dict[torch.device, _Tables] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_on": {}}  # arrays travel to a worker process; it makes its own tensors
+
+    @classmethod
+    def prepare(
+        cls,
+        references: Mapping[str, Sequence[Sequence[int]]],
+        *,
+        vocabulary_size: int,
+        weights: Mapping[str, float] | None = None,
+        document_frequency: DocumentFrequency | None = None,
+    ) -> Reward:
+        """Count the n-grams of the training captions.
+
+        Args:
+            references: image id to the word ids of its captions, the end included if it shall count.
+            vocabulary_size: ids are below this.
+            weights: part of `PARTS` to its weight; None is CIDEr-D alone.
+            document_frequency: of n-grams of ids written as text; None counts them in the references.
+
+        Raises:
+            DataError: an image has no reference, or an id is not below `vocabulary_size`.
+            UsageError: a part that does not exist.
+        """
+        weights = weights or {"cider": 1.0}
+        for name in weights:
+            if name not in PARTS:
+                raise UsageError(f'There is no reward "{name}": {nearest(name, PARTS)}.')
+        bare = [image for image, captions in references.items() if not captions]
+        if bare or not references:
+            raise DataError(f"A reward needs references; {len(bare)} image(s) have none: {summarise(bare)}.")
+        tables = _prepare(list(references.values()), vocabulary_size, document_frequency)
+        return cls(tables, {image: number for number, image in enumerate(references)}, vocabulary_size, weights)
+
+    def __call__(self, words: Tensor, is_word: Tensor, image_ids: Sequence[str]) -> Tensor:
+        """The reward of each sample: (B, N), in double precision, on the samples' device.
+
+        Args:
+            words: (B, N, T) word ids.
+            is_word: (B, N, T) the words that count, from the first on without a gap.
+            image_ids: (B,) which images the samples are of.
+
+        Raises:
+            DataError: an image was not prepared for.
+        """
+        unknown = [image for image in image_ids if image not in self._images]
+        if unknown:
+            raise DataError(f"The reward was not prepared for {len(unknown)} image(s): {summarise(unknown)}.")
+        device = words.device
+        if device not in self._on:
+            self._on[device] = _Tables(*(torch.as_tensor(array).to(device) for array in self._tables))
+        images = torch.tensor([self._images[image] for image in image_ids], device=device)
+        samples = _Samples(self._on[device], self._vocabulary_size, images, words, is_word)
+        total = torch.zeros(words.shape[:2], dtype=torch.float64, device=device)
+        for name, weight in self.weights.items():
+            total += weight * (samples.cider if name == "cider" else samples.bleu[:, int(name[-1]) - 1])
+        return total
+
+
+class _Samples:
+    """A batch of samples: their n-grams, and how often the references have them."""
+
+    def __init__(self, tables: _Tables, vocabulary_size: int, images: Tensor, words: Tensor, is_word: Tensor) -> None:
+        self.tables = tables
+        self.images = images
+        self.words = words
+        self.vocabulary_size = vocabulary_size
+        self.unknown = len(tables.weight) - 1  # the number of all unknown n-grams
+        self.length = is_word.sum(-1)  # (B, N)
+        self.number, self.count = self._grams()
+        self.matched, self.matched_number, self.matched_counts = self._matches()
+
+    def _grams(self) -> tuple[Tensor, Tensor]:
+        """For each n the n-gram at each word, and its count at its first place, 0 elsewhere: (B, 4, N, T) each.
+
+        Where an n-gram stands again is a set of places, a bit each: the places of the n-gram without its last word
+        that are also, one step on, places of the last word.
+        """
+        words = self.words
+        steps = words.shape[-1]
+        place = torch.arange(steps, device=words.device)
+        there = [place < (self.length - n)[..., None] for n in range(ORDERS)]  # (B, N, T) an n-gram starts here
+        numbers = [words.masked_fill(~there[0], self.unknown)]
+        places = [_bits(words, there[0])]  # (B, N, T, words of bits)
+        for n in range(1, ORDERS):
+            number = self._look_up(numbers[-1], pad(words, (0, n))[..., n:])
+            numbers.append(number.masked_fill_(~there[n], self.unknown))
+            places.append(places[-1] & _earlier(pad(places[0], (0, 0, 0, n))[..., n:, :], n))
+        stacked = torch.stack(places)
+        earlier = _bits_below(place)
+        repeated = ((stacked & earlier) != 0).any(-1) if stacked.shape[-1] > 1 else (stacked & earlier)[..., 0] != 0
+        return torch.stack(numbers, 1), _ones(stacked).sum(-1).masked_fill_(repeated, 0).transpose(0, 1)
+
+    def _look_up(self, shorter: Tensor, word: Tensor) -> Tensor:
+        """N-grams from those without their last word, and that word."""
+        key = shorter * self.vocabulary_size + word
+        first, second = _slots(key, len(self.tables.keys))
+        in_first = _pick(self.tables.keys, first) == key
+        slot = torch.where(in_first, first, second)
+        is_known = in_first | (_pick(self.tables.keys, second) == key)
+        return _pick(self.tables.numbers, slot).masked_fill_(~is_known, self.unknown)
+
+    def _matches(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The n-grams that references have too: places in (B, 4, N, T), numbers, counts in each reference."""
+        tables = self.tables
+        start = tables.starts[self.images]
+        size = tables.starts[self.images + 1] - start  # (B,)
+        place = torch.arange(max(1, int(size.max())), device=size.device)
+        beyond = place >= size[:, None]
+        at = (start[:, None] + place).masked_fill_(beyond, 0)  # (B, widest)
+        listed = _pick(tables.grams, at).masked_fill_(beyond, self.unknown + 1)
+        wanted = self.number.flatten(1)  # (B, 4 N T)
+        found = torch.searchsorted(listed, wanted).clamp_(max=len(place) - 1)
+        is_match = (listed.gather(1, found) == wanted) & (self.count.flatten(1) > 0)
+        matched = is_match.flatten().nonzero()[:, 0]
+        entry = _pick((found + start[:, None]).flatten(), matched)
+        return matched, _pick(self.number.flatten(), matched), _pick(tables.counts, entry)
+
+    def _sums(self, values: Tensor) -> Tensor:
+        """Values of matches summed for each sample and n, in the order of the words: (matches, K) to (B, 4, N, K)."""
+        batch, orders, samples, steps = self.number.shape
+        kinds = values.shape[-1]
+        row = self.matched // steps
+        total = values.new_zeros(batch * orders * samples * kinds)
+        total.index_add_(0, (row[:, None] * kinds + torch.arange(kinds, device=row.device)).flatten(), values.flatten())
+        return total.view(batch, orders, samples, kinds)
+
+    @cached_property
+    def cider(self) -> Tensor:
+        """CIDEr-D: (B, N)."""
+        tables = self.tables
+        vector = self.count * _pick(tables.weight, self.number)  # (B, 4, N, T)
+        norm = (vector**2).cumsum(-1)[..., -1].sqrt()  # (B, 4, N); in the order of the words, which `sum` is not
+        reference = self.matched_counts * _pick(tables.weight, self.matched_number)[:, None]  # (matches, R)
+        own = _pick(vector.flatten(), self.matched)[:, None]
+        dots = self._sums(torch.minimum(own, reference) * reference)  # (B, 4, N, R)
+        norms = norm[..., None] * tables.norms[self.images][:, :, None]
+        cosine = (dots / norms).masked_fill_(norms == 0, 0)
+        lengths = tables.lengths[self.images][:, None]  # (B, 1, R)
+        delta = ((self.length - 1).clamp(min=0)[..., None] - (lengths - 1).clamp(min=0)).abs()  # (B, N, R)
+        penalty = _pick(tables.penalty, delta.clamp(max=_PENALTIES - 1))
+        similarity = (cosine * penalty[:, None]).cumsum(-1)[..., -1]  # (B, 4, N)
+        references = (lengths >= 0).sum(-1)
+        return similarity.cumsum(1)[:, -1] / ORDERS / references * 10.0
+
+    @cached_property
+    def bleu(self) -> Tensor:
+        """BLEU-1 to 4 of each sample alone: (B, 4, N)."""
+        own = _pick(self.count.flatten(), self.matched)
+        clipped = torch.minimum(own, self.matched_counts.amax(-1))[:, None]
+        matched = self._sums(clipped.double())[..., 0]  # (B, 4, N)
+        orders = torch.arange(1, ORDERS + 1, device=matched.device)[:, None]
+        possible = (self.length[:, None] - orders + 1).clamp(min=0).double()
+        means = ((matched + _TINY) / (possible + _SMALL)).cumprod(1) ** (1 / orders.double())
+        lengths = self.tables.lengths[self.images][:, None]  # (B, 1, R)
+        distance = (lengths - self.length[..., None]).abs() * (int(lengths.max()) + 1) + lengths
+        nearest_length = distance.where(lengths >= 0, torch.iinfo(torch.int64).max).argmin(-1)
+        reference = lengths.expand(*self.length.shape, -1).gather(-1, nearest_length[..., None])[..., 0]
+        ratio = (self.length.double() + _TINY) / (reference.double() + _SMALL)
+        return means * torch.where(ratio < 1, (1 - 1 / ratio).exp(), 1.0)[:, None]
+
+
+def _bits(words: Tensor, is_word: Tensor) -> Tensor:
+    """Where else each word stands, a bit for each place: (..., T) to (..., T, words of bits)."""
+    same = (words[..., :, None] == words[..., None, :]) & is_word[..., None, :] & is_word[..., :, None]
+    steps = words.shape[-1]
+    rows, bits = -(-steps // _BITS), min(steps, _BITS)
+    value = 1 << torch.arange(bits, device=words.device)
+    return (pad(same, (0, rows * bits - steps)).unflatten(-1, (rows, bits)) * value).sum(-1)
+
+
+def _bits_below(place: Tensor) -> Tensor:
+    """The bits of all places before each: (T,) to (T, words of bits)."""
+    rows = torch.arange(-(-len(place) // _BITS), device=place.device)
+    below = (place[:, None] - rows * _BITS).clamp(0, _BITS)
+    return (1 << below) - 1
+
+
+def _earlier(bits: Tensor, steps: int) -> Tensor:
+    """Sets of places, each moved some steps towards the first."""
+    carried = (pad(bits, (0, 1))[..., 1:] << (_BITS - steps)) & _FULL
+    return (bits >> steps) | carried
+
+
+def _ones(bits: Tensor) -> Tensor:
+    """How many bits are set in each number of up to 63."""
+    bits = bits - ((bits >> 1) & 0x5555555555555555)
+    bits = (bits & 0x3333333333333333) + ((bits >> 2) & 0x3333333333333333)
+    bits = (bits + (bits >> 4)) & 0x0F0F0F0F0F0F0F0F
+    return (bits * 0x0101010101010101) >> 56
+
+
+def _pick(table: Tensor, index: Tensor) -> Tensor:
+    """`table[index]`, which `index_select` does in a fraction of the time."""
+    return table.index_select(0, index.flatten()).view(*index.shape, *table.shape[1:])
+
+
+def _slots(key: Any, slots: int) -> tuple[Any, Any]:
+    """The two slots where each key can be, for arrays and tensors alike; `slots` is a power of 2."""
+    mixed = key * _MIX
+    bits = slots.bit_length() - 1
+    return (mixed >> (64 - bits)) & (slots - 1), (mixed >> (32 - bits // 2)) & (slots - 1)
+
+
+# ---- preparing
+
+
+def _prepare(
+    references: Sequence[Sequence[Sequence[int]]], vocabulary_size: int, frequency: DocumentFrequency | None
+) -> _Tables:
+    """Number all n-grams of the references and of the document frequencies, and count them."""
+    sizes = [len(captions) for captions in references]
+    listed = [] if frequency is None else [tuple(map(int, gram)) for gram in frequency.counts]
+    index = _index([*chain.from_iterable(references), *listed], sizes, vocabulary_size)
+    own = int(index.lengths[: sum(sizes)].sum())  # words before this place are of references
+
+    keys, numbers, frequencies, entries = [], [], [], []
+    first, shorter = 0, index.words
+    for n, (at, gram, grams) in enumerate(index.numbered(), start=1):
+        number = np.full_like(index.words, -1)
+        number[at] = gram + first
+        if n > 1:
+            once = at[np.unique(gram, return_index=True)[1]]
+            keys.append(shorter[once] * vocabulary_size + index.words[once + n - 1])
+            numbers.append(number[once])
+        found = index.entries(at[at < own], gram[at < own], grams)
+        if frequency is None:
+            in_images = found.gram[np.diff(found.group, prepend=-1) != 0]
+            frequencies.append(np.bincount(in_images, minlength=grams).astype(np.float64))
+        else:
+            of_this_length = index.lengths[sum(sizes) :] == n
+            given = np.zeros(grams)
+            starts = index.starts[sum(sizes) :][of_this_length]
+            given[number[starts] - first] = np.fromiter(frequency.counts.values(), np.float64)[of_this_length]
+            frequencies.append(given)
+        entries.append((found, first))
+        first, shorter = first + grams, number
+    images = len(sizes) if frequency is None else frequency.images
+    weight = np.log(float(images)) - np.log(np.maximum(1.0, np.concatenate([*frequencies, [0.0]])))
+    return _Tables(
+        *_hashed(np.concatenate(keys), np.concatenate(numbers), len(weight) - 1),
+        weight,
+        *_by_image(entries, sizes, index, weight),
+        np.array([math.e ** (-(float(delta) ** 2) / (2 * SIGMA**2)) for delta in range(_PENALTIES)]),
+    )
+
+
+def _index(captions: Sequence[Sequence[int]], sizes: Sequence[int], vocabulary_size: int) -> NgramIndex:
+    """Captions as one array: first those of each image, then n-grams that belong to none."""
+    lengths = np.fromiter(map(len, captions), np.int64, len(captions))
+    words = np.fromiter(chain.from_iterable(captions), np.int64, int(lengths.sum()))
+    if len(words) and not 0 <= words.min() <= words.max() < vocabulary_size:
+        raise DataError(f"Word ids are below {vocabulary_size}; the references have {words.min()} to {words.max()}.")
+    image = np.repeat(np.arange(len(sizes)), sizes)
+    return NgramIndex(
+        vocabulary=list(map(str, range(vocabulary_size))),
+        words=words,
+        starts=np.cumsum(lengths) - lengths,
+        lengths=lengths,
+        image=np.concatenate([image, np.full(len(captions) - len(image), len(sizes))]),
+        is_prediction=np.zeros(len(captions), dtype=bool),
+    )
+
+
+def _hashed(keys: Integers, numbers: Integers, empty: int) -> tuple[Integers, Integers]:
+    """Each key and its number in one of its two slots. Keys that meet move to their other slot in turns."""
+    slots = 1 << (9 * len(keys) // 4 + 1).bit_length()
+    while True:
+        owner = np.full(slots, -1)
+        with np.errstate(over="ignore"):
+            choices = np.stack(_slots(keys, slots))
+        choice = np.zeros(len(keys), dtype=np.int64)
+        homeless = np.arange(len(keys))
+        for _ in range(_MOST_MOVES):
+            slot = choices[choice[homeless], homeless]
+            evicted = owner[slot]
+            owner[slot] = homeless  # of several, the last stays
+            lost = homeless[owner[slot] != homeless]
+            homeless = np.concatenate([lost, np.unique(evicted[evicted >= 0])])
+            choice[homeless] ^= 1
+            if not len(homeless):
+                table = np.full(slots, -1), np.full(slots, empty)
+                for column, values in zip(table, (keys, numbers), strict=True):
+                    column[owner >= 0] = values[owner[owner >= 0]]
+                return table
+        slots *= 2
+
+
+def _by_image(
+    entries: Sequence[tuple[Matches, int]], sizes: Sequence[int], index: NgramIndex, weight: npt.NDArray[np.float64]
+) -> tuple[Integers, Integers, npt.NDArray[np.int16], npt.NDArray[np.float64], Integers]:
+    """The n-grams of each image's references, their counts, and the references' norms and lengths."""
+    captions, images, most = sum(sizes), len(sizes), max(sizes)
+    image = index.image[:captions]
+    column = np.arange(captions) - (np.cumsum(sizes) - sizes)[image]  # of the image's references
+    of_word = np.repeat(np.arange(len(index.lengths)), index.lengths)
+    norms = np.zeros((images, ORDERS, most))
+    for order, (found, first) in enumerate(entries):
+        squares = np.zeros(len(index.words))
+        squares[found.position] = (found.count * weight[found.gram + first]) ** 2
+        norms[image, order, column] = np.sqrt(np.bincount(of_word, squares, len(index.lengths)))[:captions]
+    lengths = np.full((images, most), -1)
+    lengths[image, column] = index.lengths[:captions]
+
+    caption = np.concatenate([found.caption for found, _ in entries])
+    gram = np.concatenate([found.gram + first for found, first in entries])
+    count = np.concatenate([found.count for found, _ in entries])
+    by_image = np.lexsort((gram, image[caption]))
+    caption, gram, count = caption[by_image], gram[by_image], count[by_image]
+    is_new = (np.diff(image[caption], prepend=-1) != 0) | (np.diff(gram, prepend=-1) != 0)
+    counts = np.zeros((int(is_new.sum()) + 1, most), dtype=np.int16)
+    counts[np.cumsum(is_new) - 1, column[caption]] = count
+    starts = np.searchsorted(image[caption][is_new], np.arange(images + 1))
+    return starts, np.append(gram[is_new], np.iinfo(np.int64).max), counts, norms, lengths
