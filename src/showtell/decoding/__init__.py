@@ -13,9 +13,7 @@ from showtell.errors import UsageError
 from showtell.models.contract import Decoder
 from showtell.types import Features
 
-__all__ = ["SEARCHES", "Captions", "DecodingConfig", "Forced", "beam", "greedy", "search", "teacher_forced"]
-
-SEARCHES = ("greedy", "beam")
+__all__ = ["Captions", "DecodingConfig", "Forced", "beam", "greedy", "search", "teacher_forced"]
 
 
 class DecodingConfig(Config):
