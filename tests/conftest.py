@@ -10,6 +10,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# The models of the tests are tiny: on a busy machine threads that wait for each other cost a hundred times what they
+# bring. Set before torch is loaded, and inherited by the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def all_cores() -> dict[str, str]:
+    """The environment for a process that shall use every core."""
+    return {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:

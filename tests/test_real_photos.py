@@ -20,19 +20,19 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.timeout(1800)
-def test_coco_mini_is_learned_by_heart(shared_data: Path, tmp_path: Path) -> None:
+def test_coco_mini_is_learned_by_heart(shared_data: Path, tmp_path: Path, all_cores: dict[str, str]) -> None:
     data = shared_data / "coco-mini"
     recipe = ROOT / "recipes" / "coco-mini" / "sat_soft.yaml"
     command = [sys.executable, "-m", "showtell", "train", str(recipe), f"data.path={data}", "--resume"]
     command += ["--out", str(tmp_path / "run")]
-    killed = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    killed = subprocess.Popen(command, env=all_cores, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
     while not (tmp_path / "run" / "best").exists() and time.monotonic() < deadline:
         time.sleep(1)
     time.sleep(5)
     killed.kill()
     killed.wait()
-    subprocess.run(command, check=True, capture_output=True, timeout=1500)
+    subprocess.run(command, env=all_cores, check=True, capture_output=True, timeout=1500)
 
     captioner = Captioner.from_pretrained(tmp_path / "run" / "best")
     records = open_dataset(data).split("train")
