@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import showtell
 from showtell.errors import MissingDependencyError
@@ -247,3 +249,12 @@ def test_without_pycocoevalcap_meteor_is_skipped_with_the_install_line(monkeypat
             'install it with pip install "showtell[meteor]".'
         )
     }
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=st.lists(st.tuples(st.text(max_size=30), st.text(max_size=30)), min_size=1, max_size=4))
+@pytest.mark.usefixtures("index")
+def test_no_text_raises_and_scores_stay_in_range(texts: list[tuple[str, str]]) -> None:
+    report = showtell.score([text for text, _ in texts], [[other] for _, other in texts], metrics=["meteor"])
+    assert report.scores["meteor"] is not None
+    assert all(0 <= row["meteor"] <= 1 for row in report.per_image.values() if row["meteor"] is not None)

@@ -180,7 +180,10 @@ def in_words(
     if rates:
         lines += ["", *[f"{name:{width}}  {_rate(value):>8}" for name, value in rates.items()]]
     if report.skipped:
-        lines += ["", *[f"skipped {name}: {reason}" for name, reason in report.skipped.items()]]
+        reasons: dict[str, list[str]] = {}
+        for name, reason in report.skipped.items():
+            reasons.setdefault(reason, []).append(name)
+        lines += ["", *[f"skipped {', '.join(names)}: {reason}" for reason, names in reasons.items()]]
     made = {signature: name for name, signature in reversed(report.signatures.items())}
     lines += ["", "signatures", *[f"{name:{width}}  {signature}" for signature, name in reversed(made.items())]]
     return "\n".join(lines)

@@ -205,7 +205,7 @@ class _Samples:
         """CIDEr-D: (B, N)."""
         tables = self.tables
         vector = self.count * _pick(tables.weight, self.number)  # (B, 4, N, T)
-        norm = (vector**2).cumsum(-1)[..., -1].sqrt()  # (B, 4, N); in the order of the words, which `sum` is not
+        norm = _square_root((vector**2).cumsum(-1)[..., -1])  # (B, 4, N); in the order of the words, as `sum` is not
         reference = self.matched_counts * _pick(tables.weight, self.matched_number)[:, None]  # (matches, R)
         own = _pick(vector.flatten(), self.matched)[:, None]
         dots = self._sums(torch.minimum(own, reference) * reference)  # (B, 4, N, R)
@@ -268,6 +268,11 @@ def _ones(bits: Tensor) -> Tensor:
 def _pick(table: Tensor, index: Tensor) -> Tensor:
     """`table[index]`, which `index_select` does in a fraction of the time."""
     return table.index_select(0, index.flatten()).view(*index.shape, *table.shape[1:])
+
+
+def _square_root(values: Tensor) -> Tensor:
+    """Correctly rounded: on a CPU torch takes MKL's, which is not always."""
+    return torch.from_numpy(np.sqrt(values.numpy())) if values.device.type == "cpu" else values.sqrt()
 
 
 def _slots(key: Any, slots: int) -> tuple[Any, Any]:

@@ -1,0 +1,268 @@
+"""How fast captions are scored: against coco-caption (pycocoevalcap and its two Java programs), and as sets grow.
+
+    python benchmarks/scores.py [--images 5000] [--growth] [--json]
+
+Real captions of Flickr8k from SHOWTELL_SHARED (default ../shared): one of each image's five is the prediction, the
+others are the references; beyond its 8,091 images predictions and references are paired anew. Both sides start from
+text, and both start from nothing: ours with an empty memory of words and METEOR's index on disk, the reference with
+its Java programs not yet running. Medians of three runs. Without Java the rows of the reference are left out.
+
+`--growth` shows how the cost grows up to the size of COCO's validation set; the ratio is the time per image against
+that of the smallest set. The reward is that of 250 samples (5 of each of 50 images) with 5 references each, with all
+of Flickr8k's document frequencies, on one thread, against CIDEr-D of coco-caption with the frequencies given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from showtell.scores import DocumentFrequency
+from showtell.scores.base import Corpus
+from showtell.scores.bleu import Bleu
+from showtell.scores.cider import Cider
+from showtell.scores.meteor import Meteor
+from showtell.scores.meteor_index import open_index
+from showtell.scores.report import measure
+from showtell.scores.reward import Reward
+from showtell.scores.rouge import RougeL
+from showtell.text import tokenizer
+
+ROOT = Path(__file__).resolve().parents[1]
+REPEATS = 3
+REWARDED, SAMPLES = 50, 5  # images, samples of each
+GROWTH = (2_500, 5_000, 10_000, 20_000, 40_504)
+
+
+def flickr8k() -> list[list[str]]:
+    """The five captions of each image."""
+    path = Path(os.environ.get("SHOWTELL_SHARED", ROOT.parent / "shared")) / "data" / "flickr8k" / "captions.txt"
+    if not path.is_file():
+        sys.exit(f"There are no captions at {path}; set SHOWTELL_SHARED to the folder that holds data/flickr8k.")
+    found: dict[str, list[str]] = defaultdict(list)
+    with path.open(encoding="utf-8", newline="") as stream:
+        for row in csv.reader(stream):
+            if row:
+                found[row[0]].append(row[1])
+    return list(found.values())
+
+
+def corpus_of(captions: list[list[str]], images: int) -> Corpus:
+    """So many images; each round through Flickr8k pairs predictions with the references of another image."""
+    rounds = [(place % len(captions), place // len(captions)) for place in range(images)]
+    return Corpus(
+        ids=tuple(map(str, range(images))),
+        predictions=tuple(captions[(place + 17 * round_) % len(captions)][round_ % 5] for place, round_ in rounds),
+        references=tuple(
+            tuple(captions[place][1:] if round_ == 0 else captions[place][:5]) for place, round_ in rounds
+        ),
+    )
+
+
+def median(work: Callable[[], object], repeats: int = REPEATS) -> float:
+    """Seconds, of several runs the middle one."""
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def fresh(corpus: Corpus) -> Corpus:
+    """The same texts with nothing known of them yet."""
+    tokenizer._PIECES.clear()
+    return Corpus(corpus.ids, corpus.predictions, corpus.references)
+
+
+OURS = {"bleu": Bleu, "rouge_l": RougeL, "cider": Cider}
+
+
+def ours(corpus: Corpus, *, meteor: bool) -> None:
+    """Score from text."""
+    chosen: dict[str, Any] = {name: build() for name, build in OURS.items()}
+    measure(fresh(corpus), {**chosen, "meteor": Meteor()} if meteor else chosen)
+
+
+def reference_seconds(corpus: Corpus) -> tuple[dict[str, float], float]:
+    """Seconds of each stage of coco-caption, and the megabytes that METEOR's program took."""
+    from pycocoevalcap.bleu.bleu import Bleu
+    from pycocoevalcap.cider.cider import Cider
+    from pycocoevalcap.meteor.meteor import Meteor
+    from pycocoevalcap.rouge.rouge import Rouge
+    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+
+    took: dict[str, list[float]] = defaultdict(list)
+    megabytes = 0.0
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        predictions = {image: [{"caption": text}] for image, text in zip(corpus.ids, corpus.predictions, strict=True)}
+        references = {
+            image: [{"caption": text} for text in texts]
+            for image, texts in zip(corpus.ids, corpus.references, strict=True)
+        }
+        tokenized = [PTBTokenizer().tokenize(captions) for captions in (references, predictions)]
+        took["tokenizer"].append(time.perf_counter() - began)
+        for name, build in (("bleu", Bleu), ("rouge_l", Rouge), ("cider", Cider), ("meteor", Meteor)):
+            began = time.perf_counter()
+            with redirect_stdout(io.StringIO()):
+                metric = build()
+                metric.compute_score(*tokenized)
+            took[name].append(time.perf_counter() - began)
+            if name == "meteor":
+                megabytes = peak_of(metric.meteor_p.pid)
+    return {name: statistics.median(times) for name, times in took.items()}, megabytes
+
+
+def peak_of(process: int) -> float:
+    """The most memory a process has had, in megabytes (Linux)."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return float("nan")
+
+
+ALONE = """
+import json, re, sys, showtell
+predictions, references = json.load(sys.stdin)
+showtell.score(predictions, references, metrics=["bleu", "meteor", "rouge_l", "cider"])
+print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024)
+"""
+
+
+def resident_megabytes(corpus: Corpus) -> float:
+    """The most memory that scoring takes in a process of its own (Linux)."""
+    texts = json.dumps([corpus.predictions, corpus.references])
+    done = subprocess.run([sys.executable, "-c", ALONE], input=texts, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def reward_seconds(captions: list[list[str]], with_reference: bool) -> tuple[float, float | None]:
+    """Seconds for the reward of 50 x 5 samples with 5 references each: ours and the reference's."""
+    rng = random.Random(0)
+    words = [[tokenizer.tokenize(text) for text in texts] for texts in captions]
+    known = {word: number for number, word in enumerate(sorted({w for ts in words for t in ts for w in t}), start=1)}
+    ids = [[[*(known[word] for word in text), 0] for text in texts] for texts in words]  # 0 ends a caption
+    frequency = DocumentFrequency.of(([list(map(str, text)) for text in texts] for texts in ids), "flickr8k")
+    images = rng.sample(range(len(ids)), REWARDED)
+    references = {str(image): ids[image] for image in images}
+    # a sample: a caption of the image, one of another image, or words in disorder
+    hypotheses = [
+        [rng.choice([ids[image][0], ids[rng.randrange(len(ids))][0], ids[image][1][::-1]]) for _ in range(SAMPLES)]
+        for image in images
+    ]
+    reward = Reward.prepare(references, vocabulary_size=len(known) + 1, document_frequency=frequency)
+    words = torch.zeros(REWARDED, SAMPLES, max(len(one) for own in hypotheses for one in own), dtype=torch.long)
+    is_word = torch.zeros_like(words, dtype=torch.bool)
+    for place, own in enumerate(hypotheses):
+        for number, hypothesis in enumerate(own):
+            words[place, number, : len(hypothesis)] = torch.tensor(hypothesis)
+            is_word[place, number, : len(hypothesis)] = True
+    torch.set_num_threads(1)  # as the reference has; the tensors are small
+    reward(words, is_word, list(references))
+    seconds = median(lambda: reward(words, is_word, list(references)), 50)
+    if not with_reference:
+        return seconds, None
+    from pycocoevalcap.cider.cider_scorer import CiderScorer
+
+    counts: dict[tuple[str, ...], float] = defaultdict(float, frequency.counts)
+    texts = [
+        (" ".join(map(str, hypothesis)), [" ".join(map(str, text)) for text in ids[image]])
+        for image, own in zip(images, hypotheses, strict=True)
+        for hypothesis in own
+    ]
+
+    def score() -> None:
+        scorer = CiderScorer()
+        for hypothesis, own in texts:
+            scorer += (hypothesis, own)
+        scorer.document_frequency = counts
+        scorer.compute_cider()
+
+    return seconds, median(score, 5)
+
+
+def row(name: str, value: float, unit: str, against: str, ratio: float) -> dict[str, object]:
+    return {"name": name, "value": round(value, 4), "unit": unit, "against": against, "ratio": round(ratio, 2)}
+
+
+def against_the_reference(corpus: Corpus) -> list[dict[str, object]]:
+    """Ours and coco-caption's seconds on the same captions."""
+    open_index()  # built if need be
+    quick = median(lambda: ours(corpus, meteor=False))
+    whole = median(lambda: ours(corpus, meteor=True))
+    resident = resident_megabytes(corpus)
+    theirs, megabytes = reference_seconds(corpus)
+    without = sum(seconds for name, seconds in theirs.items() if name != "meteor")
+    total = sum(theirs.values())
+    stages = ", ".join(f"{name} {seconds:.2f}" for name, seconds in theirs.items())
+    count = len(corpus.ids)
+    return [
+        row(f"all_but_meteor_{count}", quick, "s", f"coco-caption, {without:.2f} s ({stages})", without / quick),
+        row(f"all_with_meteor_{count}", whole, "s", f"coco-caption, {total:.2f} s ({stages})", total / whole),
+        row("resident_with_meteor", resident, "MB", f"METEOR's Java program, {megabytes:.0f} MB", megabytes / resident),
+    ]
+
+
+def growth(captions: list[list[str]]) -> list[dict[str, object]]:
+    """The time per image as sets grow."""
+    rows = []
+    first = 0.0
+    for images in GROWTH:
+        corpus = corpus_of(captions, images)
+        seconds = median(lambda: ours(corpus, meteor=True), 1)  # noqa: B023 (called at once)
+        per_image = seconds / images * 1000
+        first = first or per_image
+        texts = images + sum(map(len, corpus.references))
+        against = f"milliseconds per image of {GROWTH[0]} images; {texts} captions in {seconds:.1f} s"
+        rows.append(row(f"per_image_of_{images}", per_image, "ms", against, per_image / first))
+    return rows
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    captions = flickr8k()
+    with_reference = shutil.which("java") is not None
+    rows = []
+    seconds, theirs = reward_seconds(captions, with_reference)
+    if theirs is not None:
+        against = f"CIDEr-D of coco-caption, {theirs * 1000:.0f} ms"
+        rows.append(row(f"reward_{REWARDED}x{SAMPLES}", seconds * 1000, "ms", against, theirs / seconds))
+    if with_reference:
+        rows += against_the_reference(corpus_of(captions, arguments.images))
+    else:
+        sys.stderr.write("There is no java: the rows against coco-caption are left out.\n")
+    if arguments.growth:
+        rows += growth(captions)
+    if arguments.json:
+        print(json.dumps(rows))
+    else:
+        for line in rows:
+            print(
+                f"{line['name']:24} {line['value']:>10} {line['unit']:3} {line['ratio']:>8}x  against {line['against']}"
+            )
+
+
+if __name__ == "__main__":
+    main()
