@@ -4,7 +4,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from showtell.datasets import read_dataset, table
@@ -282,6 +282,7 @@ def test_what_the_csv_module_writes_is_read_back(
 
 
 @settings(deadline=None)
+@example(content=b"\x00/\x00")
 @given(content=st.one_of(st.binary(max_size=200), CELL.map(lambda text: ("image,caption\n" + text).encode())))
 def test_no_bytes_make_a_table_raise(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -61,7 +61,7 @@ class ImageFiles:
         if folder not in self._listings:
             try:
                 self._listings[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 (names are enough)
-            except OSError:
+            except (OSError, ValueError):  # ValueError: no path has a null byte in it
                 self._listings[folder] = frozenset()
         return self._listings[folder]
 
