@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def diagnose(
     captions: Iterable[str],
     *,
     training: Iterable[str] | None = None,
-    vocabulary: Collection[str] | None = None,
+    vocabulary: Container[str] | None = None,
 ) -> dict[str, float]:
     """Rates over a set of captions, one per image.
 
@@ -55,7 +55,7 @@ def diagnose(
         raise DataError("There are no captions to look at.")
     total = sum(map(len, words))
     different = {word for caption in words for word in caption}
-    known = different - UNKNOWN_WORDS if vocabulary is None else different & set(vocabulary)
+    known = different - UNKNOWN_WORDS if vocabulary is None else {word for word in different if word in vocabulary}
     times = Counter(words)
     found = {
         "mean_length": total / len(words),
