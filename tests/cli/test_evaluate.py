@@ -32,6 +32,18 @@ def test_it_captions_a_split_writes_results_and_scores_them(capsys, tiny_checkpo
     assert again["scores"] == found["scores"]
 
 
+def test_the_card_has_intervals_rates_and_the_servers_file(capsys, tiny_checkpoint, tiny_scenes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("evaluate", tiny_checkpoint, tiny_scenes, "--metrics", "bleu", "--server", "val2014_tiny") == 0
+    card = capsys.readouterr().out
+    assert card.startswith("split test, search beam, num beams 2\n")
+    assert "bleu_4" in card
+    assert "[" in card.split("bleu_1")[1].splitlines()[0]  # an interval
+    assert "mean_length" in card
+    results = json.loads((tmp_path / "captions_val2014_tiny_results.json").read_text())
+    assert set(results[0]) == {"image_id", "caption"}
+
+
 def test_a_missing_split_is_a_sentence(capsys, tiny_checkpoint, tiny_scenes):
     assert run("evaluate", tiny_checkpoint, tiny_scenes, "--split", "tets") == 2
     assert 'has no split "tets": did you mean "test"' in capsys.readouterr().err

@@ -21,6 +21,14 @@ def evaluate(
         str | None, typer.Option(help="Names parted by commas; all that can run if not given.", show_default=False)
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the captions as COCO results.", show_default=False)] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            help="Also write captions_NAME_results.json, as the COCO server wants it; NAME is like val2014_mymodel.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Caption a split, write COCO results and score them."""
@@ -33,19 +41,26 @@ def evaluate(
     from showtell.files import write_json
     from showtell.progress import counting
     from showtell.scenes import read_scenes
+    from showtell.scores import diagnose, intervals
 
-    records = open_dataset(dataset).split(split)
+    found_dataset = open_dataset(dataset)
+    records = found_dataset.split(split)
     captioner = Captioner.from_pretrained(checkpoint)
     settings = captioner.settings() if num_beams is None else captioner.settings(num_beams=num_beams, search=None)
     chosen = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
     scenes = read_scenes(dataset) if dataset.is_dir() else None
     with counting("captioning", len(records)) as progress:
         found = run(captioner, records, settings, metrics=chosen, scenes=scenes, progress=progress)
-    if out is not None:
-        write_json(out, found.results())
+    files = [out] if out is not None else []
+    files += [Path(f"captions_{server}_results.json")] if server is not None else []
+    for file in files:
+        write_json(file, found.results())
+    texts = [caption.text for caption in found.captions.values()]
+    known = [text for record in found_dataset.records if record.split == "train" for text in record.captions]
+    rates = diagnose(texts, training=known or None)
     facts = {"split": split, "search": settings.kind, "num_beams": settings.num_beams}
     if as_json:
-        typer.echo(json.dumps({**found.report.to_json(), **facts}, ensure_ascii=False))
+        typer.echo(json.dumps({**found.report.to_json(), **facts, "rates": rates}, ensure_ascii=False))
         return
     typer.echo(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))
-    typer.echo(in_words(found.report))
+    typer.echo(in_words(found.report, intervals(found.report), rates))
