@@ -35,7 +35,7 @@ def evaluate(
     import json
 
     from showtell.captioner import Captioner
-    from showtell.cli.score import in_words
+    from showtell.cli.score import in_words, metric_names
     from showtell.datasets import open_dataset
     from showtell.evaluation import evaluate as run
     from showtell.files import write_json
@@ -47,7 +47,7 @@ def evaluate(
     records = found_dataset.split(split)
     captioner = Captioner.from_pretrained(checkpoint)
     settings = captioner.settings() if num_beams is None else captioner.settings(num_beams=num_beams, search=None)
-    chosen = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
+    chosen = metric_names(metrics)
     scenes = read_scenes(dataset) if dataset.is_dir() else None
     with counting("captioning", len(records)) as progress:
         found = run(captioner, records, settings, metrics=chosen, scenes=scenes, progress=progress)

@@ -59,7 +59,7 @@ def score(
         raise UsageError("--compare draws images to tell a difference from chance; give --bootstrap at least 1 draw.")
     known = _references(references, split)
     frequency = None if document_frequency is None else _document_frequency(document_frequency, split)
-    chosen = None if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
+    chosen = metric_names(metrics)
     given = [read_predictions(_read(path)) for path in (predictions, compare) if path is not None]
     with counting("scoring", None) as progress:
         reports = [
@@ -89,6 +89,11 @@ def score(
     typer.echo(in_words(report, bounds, rates))
     if differences is not None:
         typer.echo(differences_in_words(differences, compare))
+
+
+def metric_names(option: str | None) -> list[str] | None:
+    """The names in a --metrics option, parted by commas; None, all that can run, where it was not given."""
+    return None if option is None else [name.strip() for name in option.split(",") if name.strip()]
 
 
 class _Known(NamedTuple):
