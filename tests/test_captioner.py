@@ -68,7 +68,7 @@ def test_unknown_settings_are_named(captioner, photos):
 
 def test_a_picture_of_any_size_becomes_the_square_of_the_encoder(captioner):
     for size in ((1, 1), (500, 20), (48, 48), (33, 77)):
-        square = captioner.encoder.preprocessing.to_square(Image.new("RGB", size, (255, 0, 0)))
+        square = captioner.encoder.preprocessing.prepare(Image.new("RGB", size, (255, 0, 0)))
         assert square.shape == (3, 48, 48)
         assert square.dtype == torch.uint8
         assert square[0].min() == 255

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from showtell.features.grid import build_encoder
+from showtell.features import build_encoder
 from showtell.models import build_decoder
 from showtell.objectives import build_objective
 from showtell.training import load_recipe

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from torch import Tensor
 from showtell import checkpoint
 from showtell.decoding import Captions, DecodingConfig, search
 from showtell.errors import ImageError, UsageError, nearest
-from showtell.features.grid import GridEncoder
+from showtell.features import Encoder
+from showtell.images.loading import read_ahead, stack_images
 from showtell.images.photo import open_photo
 from showtell.models import Decoder
 from showtell.text.vocabulary import Vocabulary
@@ -60,7 +60,7 @@ class Captioner:
     def __init__(
         self,
         *,
-        encoder: GridEncoder,
+        encoder: Encoder,
         decoder: Decoder,
         vocabulary: Vocabulary,
         decoding: DecodingConfig,
@@ -121,39 +121,63 @@ class Captioner:
         """
         settings = self.settings(**decoding)
         image = photo.convert("RGB") if isinstance(photo, Image.Image) else open_photo(Path(photo))
-        return self.caption_squares(self.encoder.preprocessing.to_square(image).unsqueeze(0), settings)[0]
+        preprocessing = self.encoder.preprocessing
+        windows = torch.tensor([preprocessing.window(image.size)])
+        return self.caption_images(preprocessing.prepare(image).unsqueeze(0), settings, windows=windows)[0]
 
     def caption_files(
         self, paths: Iterable[Path], settings: DecodingConfig | None = None, batch_size: int = 16
     ) -> Iterator[tuple[Path, list[Caption] | ImageError]]:
         """Captions of many files, batch by batch, in their order. A file that is no image gives its error."""
-        for chunk in _chunks(paths, batch_size):
-            squares: list[Tensor] = []
-            failed: dict[Path, ImageError] = {}
-            for path in chunk:
-                try:
-                    squares.append(self.encoder.preprocessing.to_square(open_photo(path)))
-                except ImageError as error:
-                    failed[path] = error
-            captions = iter(self.caption_squares(torch.stack(squares), settings) if squares else [])
-            for path in chunk:
-                yield path, failed[path] if path in failed else next(captions)
+        for chunk in read_ahead(paths, self.encoder.preprocessing, batch_size, first_alone=True):
+            photos = [photo for _, photo in chunk if not isinstance(photo, ImageError)]
+            captions: Iterator[list[Caption]] = iter(())
+            if photos:
+                windows = torch.tensor([photo.window for photo in photos])
+                captions = iter(
+                    self.caption_images(stack_images([photo.pixels for photo in photos]), settings, windows=windows)
+                )
+            for path, photo in chunk:
+                yield path, photo if isinstance(photo, ImageError) else next(captions)
 
-    def caption_squares(self, squares: Tensor, settings: DecodingConfig | None = None) -> list[list[Caption]]:
-        """Captions of preprocessed images.
+    def caption_images(
+        self,
+        images: Tensor | Sequence[Tensor],
+        settings: DecodingConfig | None = None,
+        *,
+        windows: Tensor | None = None,
+    ) -> list[list[Caption]]:
+        """Captions of prepared photos.
 
         Args:
-            squares: (B, 3, size, size) uint8, from `encoder.preprocessing.to_square`.
+            images: (B, 3, height, width) uint8, or B of (3, height, width), from `encoder.preprocessing.prepare`.
             settings: None is the checkpoint's own.
+            windows: (B, 4), from `encoder.preprocessing.window`.
         """
-        return self.caption_features(self.encode(squares), settings)
+        return self.caption_features(self.encode(images, windows), settings)
+
+    def encode_files(self, paths: Iterable[Path], batch_size: int = 64) -> Iterator[Features]:
+        """The features of photos, batch by batch.
+
+        Raises:
+            ImageError: a file is no image.
+        """
+        for chunk in read_ahead(paths, self.encoder.preprocessing, batch_size):
+            photos = []
+            for _, photo in chunk:
+                if isinstance(photo, ImageError):
+                    raise photo
+                photos.append(photo)
+            windows = torch.tensor([photo.window for photo in photos])
+            yield self.encode(stack_images([photo.pixels for photo in photos]), windows)
 
     @torch.no_grad()
-    def encode(self, squares: Tensor) -> Features:
-        """The features of preprocessed images, in eval mode."""
+    def encode(self, images: Tensor | Sequence[Tensor], windows: Tensor | None = None) -> Features:
+        """The features of prepared photos, in eval mode. See `caption_images`."""
         was_training = self.encoder.training
         self.encoder.eval()
-        features = self.encoder(squares.to(self.device))
+        images = images.to(self.device) if isinstance(images, Tensor) else [image.to(self.device) for image in images]
+        features = self.encoder(images, None if windows is None else windows.to(self.device))
         self.encoder.train(was_training)
         return features
 
@@ -203,13 +227,3 @@ class Captioner:
                 )
             read.append(captions[:wanted])
         return read
-
-
-def _chunks(paths: Iterable[Path], size: int) -> Iterator[Sequence[Path]]:
-    """The first chunk is a single photo, so that the first caption appears at once."""
-    remaining = iter(paths)
-    first = next(remaining, None)
-    chunk = [] if first is None else [first]
-    while chunk:
-        yield chunk
-        chunk = list(islice(remaining, size))

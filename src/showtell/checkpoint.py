@@ -20,7 +20,7 @@ from showtell import __version__
 from showtell.config import Config
 from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, DataError, nearest
-from showtell.features.grid import GridEncoder, build_encoder, encoder_config
+from showtell.features import Encoder, build_encoder, encoder_config
 from showtell.files import read_json, write_bytes, write_json
 from showtell.models import MODELS, Decoder, build_decoder
 from showtell.text.vocabulary import Vocabulary
@@ -32,7 +32,7 @@ WEIGHTS, SETTINGS = "model.safetensors", "config.json"
 def save_checkpoint(
     folder: Path,
     *,
-    encoder: GridEncoder,
+    encoder: Encoder,
     decoder: Decoder,
     vocabulary: Vocabulary,
     decoding: DecodingConfig,

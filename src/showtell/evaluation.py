@@ -6,13 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from showtell.captioner import Caption, Captioner
 from showtell.datasets.records import Record
 from showtell.decoding import DecodingConfig
 from showtell.errors import DataError, summarise
-from showtell.images.loading import Squares
 from showtell.scenes import Scene
 from showtell.scores import ScoreReport, score
 
@@ -51,14 +48,13 @@ def caption_records(
     Raises:
         ImageError: a file is no image.
     """
-    squares = Squares([record.path for record in records], captioner.encoder.preprocessing)
     captions: dict[str, Caption] = {}
-    for first in range(0, len(records), batch_size):
-        places = range(first, min(first + batch_size, len(records)))
-        found = captioner.caption_squares(torch.stack([squares[place] for place in places]), settings)
-        captions |= {records[place].image_id: best for place, (best, *_) in zip(places, found, strict=True)}
+    remaining = iter(records)
+    for features in captioner.encode_files((record.path for record in records), batch_size):
+        found = captioner.caption_features(features, settings)
+        captions |= {next(remaining).image_id: best for best, *_ in found}
         if progress:
-            progress(len(places))
+            progress(len(found))
     return captions
 
 

@@ -44,11 +44,21 @@ def stack_over_time(records: Sequence[RecordT]) -> RecordT:
 
 
 @dataclass(frozen=True)
+class Regions:
+    """What a detector knows of its regions."""
+
+    boxes: Tensor  # (B, R, 4) left, top, right, bottom in pixels of the upright photo
+    scores: Tensor | None = None  # (B, R) of the class that the detector is surest of, 0 to 1
+    labels: Tensor | None = None  # (B, R) int64, which of the encoder's categories; -1 for none
+
+
+@dataclass(frozen=True)
 class Features:
     """What an encoder saw in B images."""
 
     vectors: Tensor  # (B, R, D) one vector per region or grid cell
     is_region: Tensor  # (B, R) bool, True where there is a vector; the rest is padding
+    regions: Regions | None = None  # None for a grid
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,7 @@ class Batch:
     """B images with N captions each."""
 
     image_ids: tuple[str, ...]  # B
-    images: Tensor  # (B, 3, height, width) uint8
+    images: Tensor | tuple[Tensor, ...]  # (B, 3, height, width) uint8, or B of (3, height, width)
     words: Tensor  # (B, N, T + 1) int64: begin, the words, end, then pad
     is_caption: Tensor  # (B, N) bool, True where the image has this caption; the rest is padding
 
@@ -72,8 +82,16 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
-        move = {name: getattr(self, name).to(device, non_blocking=True) for name in ("images", "words", "is_caption")}
-        return dataclasses.replace(self, **move)
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=True)
+
+        return dataclasses.replace(
+            self,
+            images=map_tensors(self.images, move),
+            words=move(self.words),
+            is_caption=move(self.is_caption),
+        )
 
 
 @dataclass(frozen=True)

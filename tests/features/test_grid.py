@@ -6,7 +6,7 @@ import torch
 from pydantic import ValidationError
 
 from showtell.errors import RecipeError
-from showtell.features.grid import build_encoder, encoder_config
+from showtell.features import build_encoder, encoder_config
 
 IMAGES = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 

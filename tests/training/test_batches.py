@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from showtell.datasets.records import Record
-from showtell.images.loading import Squares
+from showtell.images.loading import PreparedPhotos
 from showtell.images.preprocessing import Preprocessing
 from showtell.text.vocabulary import Vocabulary
 from showtell.training.batches import TrainingSet, collate, epoch_batches, epoch_plan
@@ -30,7 +30,7 @@ def data(tmp_path: Path) -> TrainingSet:
         records.append(Record(str(number), path, "train", captions))
     return TrainingSet(
         records,
-        Squares([record.path for record in records], SETTINGS, memory_megabytes=1),
+        PreparedPhotos([record.path for record in records], SETTINGS, memory_megabytes=1),
         Vocabulary(WORDS),
         captions_per_image=3,
         max_length=5,

@@ -7,6 +7,8 @@ name (`resnet101`, `vgg19`, `vit_small_patch14_dinov2`, ...), at any of its stag
 from __future__ import annotations
 
 import abc
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,17 +19,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from showtell.config import Config
-from showtell.errors import RecipeError, nearest
+from showtell.errors import RecipeError
+from showtell.features.contract import Encoder, EncoderConfig
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features
-
-
-class EncoderConfig(Config):
-    """What every encoder has: whether it learns, and how fast."""
-
-    trained: bool = True  # false: frozen, in eval mode, without gradients
-    learning_rate: float | None = Field(None, gt=0)  # its own; None: that of the decoder
 
 
 class SmallCnnConfig(EncoderConfig):
@@ -50,26 +45,26 @@ class TimmConfig(EncoderConfig):
     resize: Literal["squash", "crop"] = "squash"  # captions speak of the whole picture, so none of it is cut off
 
 
-class GridEncoder(nn.Module, abc.ABC):
+class GridEncoder(Encoder, abc.ABC):
     """Images to one vector per grid cell, row by row."""
-
-    config: EncoderConfig
-    preprocessing: Preprocessing
-    feature_size: int  # D
 
     @abc.abstractmethod
     def maps(self, images: Tensor) -> Tensor:
         """Normalised images (B, 3, height, width) to feature maps (B, D, rows, columns)."""
 
-    def forward(self, images: Tensor) -> Features:
-        """Features of a batch.
+    def grid_of(self, cells: int) -> tuple[int, int]:
+        """(rows, columns) of a map with so many cells."""
+        side = math.isqrt(cells)
+        return (side, cells // side)
 
-        Args:
-            images: (B, 3, height, width) uint8, from `preprocessing.to_square`.
-
-        Returns:
-            Features with R = rows x columns, row by row from the upper left.
-        """
+    def forward(
+        self,
+        images: Tensor | Sequence[Tensor],
+        windows: Tensor | None = None,
+        boxes: Sequence[Tensor] | None = None,
+    ) -> Features:
+        """Features with R = rows x columns, row by row from the upper left. Windows and boxes change nothing."""
+        assert isinstance(images, Tensor), "squares are of one size"
         pixels = self.preprocessing.normalise(images).to(memory_format=torch.channels_last)
         if self.config.trained:
             maps = self.maps(pixels)
@@ -79,9 +74,23 @@ class GridEncoder(nn.Module, abc.ABC):
         vectors = maps.flatten(2).transpose(1, 2).contiguous()
         return Features(vectors, vectors.new_ones(vectors.shape[:2], dtype=torch.bool))
 
-    def train(self, mode: bool = True) -> GridEncoder:
-        """A frozen encoder stays in eval mode, batch norm included."""
-        return super().train(mode and self.config.trained)
+    def rectangles(self, features: Features, windows: Tensor) -> Tensor:
+        """The rectangle of each cell; what a convolution sees beyond its cell is not counted."""
+        rows, columns = self.grid_of(features.vectors.shape[1])
+        left, top, right, bottom = windows.double().unbind(-1)  # each (B,)
+
+        def edges(first: Tensor, last: Tensor, parts: int) -> Tensor:
+            share = torch.arange(parts + 1, device=windows.device, dtype=torch.double) / parts
+            return first.unsqueeze(-1) + (last - first).unsqueeze(-1) * share  # (B, parts + 1)
+
+        x, y = edges(left, right, columns), edges(top, bottom, rows)
+        corners = (
+            x[:, None, :-1].expand(-1, rows, -1),
+            y[:, :-1, None].expand(-1, -1, columns),
+            x[:, None, 1:].expand(-1, rows, -1),
+            y[:, 1:, None].expand(-1, -1, columns),
+        )
+        return torch.stack(corners, -1).flatten(1, 2).float()
 
 
 class SmallCnn(GridEncoder):
@@ -189,39 +198,3 @@ def _create(config: TimmConfig, load_weights: bool, options: dict[str, Any]) -> 
             f"encoder.stage={config.stage}: {config.name} has {stages} feature maps, numbered 0 to {stages - 1} or, "
             f"from the last, -1 to -{stages}."
         ) from error
-
-
-# name: (settings, encoder); any other name is one of timm's.
-ENCODERS: dict[str, tuple[type[EncoderConfig], type[GridEncoder]]] = {
-    "small_cnn": (SmallCnnConfig, SmallCnn),
-}
-
-
-def encoder_config(content: dict[str, Any]) -> EncoderConfig:
-    """The settings of an encoder by its name: ours, or a backbone of timm.
-
-    Raises:
-        RecipeError: neither we nor timm know the name.
-    """
-    name = str(content.get("name", ""))
-    if name in ENCODERS:
-        return ENCODERS[name][0].model_validate(content)
-    if not timm.is_model(name.split(".")[0]):
-        close = nearest(name, [*ENCODERS, *timm.list_models()]).split("Known:")[0].strip()
-        raise RecipeError(
-            f'There is no encoder "{name}"; {close + " " if close else ""}known are {", ".join(ENCODERS)} and the '
-            "backbones of timm (timm.list_models())."
-        )
-    return TimmConfig.model_validate(content)
-
-
-def build_encoder(config: EncoderConfig, load_weights: bool = True) -> GridEncoder:
-    """Make the encoder that the settings name.
-
-    Args:
-        config: from `encoder_config`.
-        load_weights: fetch pretrained weights; false where a checkpoint brings them.
-    """
-    if isinstance(config, TimmConfig):
-        return TimmGrid(config, load_weights)
-    return ENCODERS[config.name][1](config)  # type: ignore[attr-defined]

@@ -1,21 +1,90 @@
-"""Many photos as squares for an encoder: kept in memory where they fit, read by worker processes where not."""
+"""Many photos, prepared for an encoder: kept in memory where they fit, else read when they are asked for; or read once,
+in batches, ahead of whoever consumes them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from showtell.errors import ImageError
 from showtell.images.photo import open_photo
 from showtell.images.preprocessing import Preprocessing
 
+READERS = 2  # threads; Pillow decodes and resizes outside the interpreter's lock
 
-class Squares(Dataset[Tensor]):
-    """The squares of some photos, by index: (3, size, size) uint8.
+
+@dataclass(frozen=True)
+class PreparedPhoto:
+    """A photo as the encoder wants it, and what is needed to find its pixels again."""
+
+    pixels: Tensor  # (3, height, width) uint8
+    size: tuple[int, int]  # (width, height) of the upright photo
+    window: tuple[float, float, float, float]  # the part that `pixels` show: left, top, right, bottom in the photo
+
+
+def prepare_photo(path: Path, preprocessing: Preprocessing) -> PreparedPhoto:
+    """Open a photo and prepare it.
+
+    Raises:
+        ImageError: the file is no image.
+    """
+    photo = open_photo(path)
+    return PreparedPhoto(preprocessing.prepare(photo), photo.size, preprocessing.window(photo.size))
+
+
+def stack_images(images: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
+    """Prepared photos, each (3, height, width), as one tensor (B, 3, height, width) where all have one size."""
+    return torch.stack(list(images)) if len({image.shape for image in images}) == 1 else tuple(images)
+
+
+def read_ahead(
+    paths: Iterable[Path], preprocessing: Preprocessing, batch_size: int, *, first_alone: bool = False
+) -> Iterator[list[tuple[Path, PreparedPhoto | ImageError]]]:
+    """Prepared photos in batches and in order, the next batch being read while the last one is worked on.
+
+    Args:
+        paths: of the photos; drawn from as reading goes on.
+        preprocessing: of the encoder.
+        batch_size: photos in a batch; the last may be smaller.
+        first_alone: the first batch is a single photo, for who waits for a first result.
+
+    Yields:
+        Each file with its photo, or with the error of one that is no image.
+    """
+
+    def read(path: Path) -> tuple[Path, PreparedPhoto | ImageError]:
+        try:
+            return path, prepare_photo(path, preprocessing)
+        except ImageError as error:
+            return path, error
+
+    remaining = iter(paths)
+    size = 1 if first_alone else batch_size
+    waiting: deque[list[Future[tuple[Path, PreparedPhoto | ImageError]]]] = deque()
+    pool = ThreadPoolExecutor(max_workers=READERS)
+    try:
+        while True:
+            while len(waiting) < 2 and (chunk := list(islice(remaining, size))):
+                waiting.append([pool.submit(read, path) for path in chunk])
+                size = batch_size
+            if not waiting:
+                return
+            yield [future.result() for future in waiting.popleft()]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+class PreparedPhotos(Dataset[Tensor]):
+    """Prepared photos by index: (3, height, width) uint8.
 
     Args:
         paths: of the photos.
@@ -33,23 +102,20 @@ class Squares(Dataset[Tensor]):
     ) -> None:
         self._paths = paths
         self._preprocessing = preprocessing
-        side = preprocessing.image_size
-        self.in_memory = len(paths) * 3 * side * side <= memory_megabytes * 2**20
-        self._kept: Tensor | None = None
+        self.in_memory = len(paths) * preprocessing.most_bytes <= memory_megabytes * 2**20
+        self._kept: list[Tensor] = []
         if self.in_memory:
-            kept = torch.empty((len(paths), 3, side, side), dtype=torch.uint8)
             with ThreadPoolExecutor(max_workers=4) as pool:
-                for index, square in enumerate(pool.map(self._read, paths)):
-                    kept[index] = square
+                for pixels in pool.map(self._read, paths):
+                    self._kept.append(pixels)
                     if progress:
                         progress(1)
-            self._kept = kept
 
     def _read(self, path: Path) -> Tensor:
-        return self._preprocessing.to_square(open_photo(path))
+        return prepare_photo(path, self._preprocessing).pixels
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def __getitem__(self, index: int) -> Tensor:
-        return self._read(self._paths[index]) if self._kept is None else self._kept[index]
+        return self._kept[index] if self.in_memory else self._read(self._paths[index])

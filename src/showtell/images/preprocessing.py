@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import torch
 from PIL import Image
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from showtell.config import Config
@@ -21,36 +21,65 @@ _RESAMPLING = {
 
 
 class Preprocessing(Config):
-    """How a photo becomes a square of numbers."""
+    """How a photo becomes numbers: a square for encoders of grids, or its own shape for detectors."""
 
-    image_size: int = Field(ge=8)  # pixels of each side
-    resize: Literal["squash", "crop"]  # whole photo into the square, or shorter side to size and the middle cut out
+    image_size: int = Field(ge=8)  # pixels of each side; with "fit" of the shorter side
+    # squash: the whole photo into a square; crop: the shorter side to size and the middle cut out;
+    # fit: the shorter side to size, the photo's shape kept
+    resize: Literal["squash", "crop", "fit"]
     crop_share: float = Field(1.0, gt=0, le=1)  # with "crop": the square is this share of the shorter side
+    longest: int | None = Field(None, ge=8)  # with "fit": pixels that the longer side has at most
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"]
     mean: tuple[float, float, float]  # of each channel, subtracted, in units of 0 to 1
     deviation: tuple[float, float, float]  # of each channel, divided by
 
-    def to_square(self, photo: Image.Image) -> Tensor:
-        """The photo as a square.
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.resize == "fit") != (self.longest is not None):
+            raise ValueError("longest goes with resize=fit and is needed there")
+        if self.longest is not None and self.longest < self.image_size:
+            raise ValueError(f"longest={self.longest} is less than image_size={self.image_size}, the shorter side")
+        return self
+
+    @property
+    def most_bytes(self) -> int:
+        """What a prepared photo needs at most."""
+        return 3 * self.image_size * (self.longest or self.image_size)
+
+    def prepare(self, photo: Image.Image) -> Tensor:
+        """The photo in the size that the encoder wants.
 
         Args:
             photo: RGB, any size.
 
         Returns:
-            (3, image_size, image_size) uint8.
+            (3, height, width) uint8; height and width are image_size unless resize is "fit".
         """
-        side, resampling = self.image_size, _RESAMPLING[self.interpolation]
-        if photo.size != (side, side) or self.crop_share != 1:
-            box = None
-            if self.resize == "crop":
-                edge = self.crop_share * min(photo.size)
-                left, top = (photo.width - edge) / 2, (photo.height - edge) / 2
-                box = (left, top, left + edge, top + edge)
-            photo = photo.resize((side, side), resampling, box=box)
+        size = self._size_of(photo.size)
+        window = self.window(photo.size)
+        if photo.size != size or window != (0, 0, *photo.size):
+            photo = photo.resize(size, _RESAMPLING[self.interpolation], box=window)
         return torch.from_numpy(np.array(photo)).permute(2, 0, 1).contiguous()
 
+    def window(self, photo_size: tuple[int, int]) -> tuple[float, float, float, float]:
+        """Which part of a photo of some (width, height) is seen: left, top, right, bottom in its pixels."""
+        width, height = photo_size
+        if self.resize != "crop":
+            return (0, 0, width, height)
+        edge = self.crop_share * min(photo_size)
+        left, top = (width - edge) / 2, (height - edge) / 2
+        return (left, top, left + edge, top + edge)
+
+    def _size_of(self, photo_size: tuple[int, int]) -> tuple[int, int]:
+        """(width, height) of a prepared photo."""
+        if self.longest is None:
+            return (self.image_size, self.image_size)
+        shorter, longer = min(photo_size), max(photo_size)
+        scale = min(self.image_size / shorter, self.longest / longer)
+        return (max(1, round(photo_size[0] * scale)), max(1, round(photo_size[1] * scale)))
+
     def normalise(self, images: Tensor) -> Tensor:
-        """(B, 3, height, width) uint8 to float32: divided by 255, less the mean, over the deviation."""
+        """(..., 3, height, width) uint8 to float32: divided by 255, less the mean, over the deviation."""
         mean = torch.tensor(self.mean, device=images.device).view(3, 1, 1)
         deviation = torch.tensor(self.deviation, device=images.device).view(3, 1, 1)
         return (images.float() / 255 - mean) / deviation

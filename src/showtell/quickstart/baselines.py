@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from showtell.captioner import Captioner
 from showtell.datasets.records import Record
-from showtell.images.loading import Squares
 from showtell.models.attention import masked_mean
 
 
@@ -34,10 +33,8 @@ def nearest_neighbour(
 
 def _pooled(captioner: Captioner, records: Sequence[Record], batch_size: int) -> Tensor:
     """Mean feature vectors of unit length, (images, D)."""
-    squares = Squares([record.path for record in records], captioner.encoder.preprocessing)
-    pooled = []
-    for first in range(0, len(records), batch_size):
-        places = range(first, min(first + batch_size, len(records)))
-        features = captioner.encode(torch.stack([squares[place] for place in places]))
-        pooled.append(masked_mean(features.vectors, features.is_region))
+    pooled = [
+        masked_mean(features.vectors, features.is_region)
+        for features in captioner.encode_files((record.path for record in records), batch_size)
+    ]
     return F.normalize(torch.cat(pooled), dim=-1)

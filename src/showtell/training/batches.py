@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from showtell.datasets.records import Record
-from showtell.images.loading import Squares
+from showtell.images.loading import PreparedPhotos, stack_images
 from showtell.noise import key_of
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
@@ -27,14 +27,14 @@ class TrainingSet(Dataset[tuple[str, torch.Tensor, list[torch.Tensor]]]):
     def __init__(
         self,
         records: Sequence[Record],
-        squares: Squares,
+        photos: PreparedPhotos,
         vocabulary: Vocabulary,
         *,
         captions_per_image: int,
         max_length: int,
         seed: int,
     ) -> None:
-        self._squares = squares
+        self._photos = photos
         self._ids = [record.image_id for record in records]
         self._words = [
             [torch.tensor(vocabulary.encode(tokenize(caption), max_length)) for caption in record.captions]
@@ -47,7 +47,7 @@ class TrainingSet(Dataset[tuple[str, torch.Tensor, list[torch.Tensor]]]):
     @property
     def in_memory(self) -> bool:
         """Whether the photos are kept ready."""
-        return self._squares.in_memory
+        return self._photos.in_memory
 
     def contents(self) -> Iterator[tuple[str, list[list[int]]]]:
         """Image ids with the ids of their words, for a fingerprint."""
@@ -63,7 +63,7 @@ class TrainingSet(Dataset[tuple[str, torch.Tensor, list[torch.Tensor]]]):
         if len(words) > self._captions_per_image:
             choose = random.Random(key_of(self._seed, "captions", epoch, image_id))
             words = choose.sample(words, self._captions_per_image)
-        return image_id, self._squares[place], words
+        return image_id, self._photos[place], words
 
 
 def collate(examples: Sequence[tuple[str, torch.Tensor, list[torch.Tensor]]]) -> Batch:
@@ -73,7 +73,7 @@ def collate(examples: Sequence[tuple[str, torch.Tensor, list[torch.Tensor]]]) ->
     flat = pad_sequence([w for words in padded for w in words], batch_first=True, padding_value=Vocabulary.pad)
     return Batch(
         image_ids=tuple(image_id for image_id, _, _ in examples),
-        images=torch.stack([square for _, square, _ in examples]),
+        images=stack_images([image for _, image, _ in examples]),
         words=flat.view(len(examples), rows, -1),
         is_caption=torch.tensor([[row < len(words) for row in range(rows)] for _, _, words in examples]),
     )

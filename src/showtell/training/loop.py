@@ -28,9 +28,9 @@ from showtell.captioner import Caption, Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionDataset, Record
 from showtell.errors import DataError, RecipeError, TrainingError, UsageError, summarise
-from showtell.features.grid import GridEncoder, build_encoder
+from showtell.features import Encoder, build_encoder
 from showtell.files import recover_folder, write_folder
-from showtell.images.loading import Squares
+from showtell.images.loading import PreparedPhotos
 from showtell.models import Decoder, build_decoder
 from showtell.objectives import Objective, build_objective
 from showtell.progress import counting
@@ -83,7 +83,7 @@ class TrainingResult:
 class TrainingModel(nn.Module):
     """Encoder, decoder and objective as one module, so that one forward call is one loss."""
 
-    def __init__(self, encoder: GridEncoder, decoder: Decoder, objective: Objective) -> None:
+    def __init__(self, encoder: Encoder, decoder: Decoder, objective: Objective) -> None:
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder
@@ -216,14 +216,14 @@ class Trainer:
     def _training_set(self, records: Sequence[Record], text: str) -> TrainingSet:
         data = self.recipe.data
         with counting(text, len(records), self.quiet) as progress:
-            squares = Squares(
+            photos = PreparedPhotos(
                 [record.path for record in records],
                 self.captioner.encoder.preprocessing,
                 data.memory_megabytes,
                 progress,
             )
         return TrainingSet(
-            records, squares, self.captioner.vocabulary, captions_per_image=data.captions_per_image,
+            records, photos, self.captioner.vocabulary, captions_per_image=data.captions_per_image,
             max_length=data.max_length, seed=self.recipe.training.seed,
         )  # fmt: skip
 

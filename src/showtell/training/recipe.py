@@ -12,7 +12,8 @@ from pydantic import Field, SerializeAsAny, ValidationError
 from showtell.config import Config
 from showtell.decoding import DecodingConfig
 from showtell.errors import RecipeError, nearest
-from showtell.features.grid import EncoderConfig, encoder_config
+from showtell.features import ENCODERS, EncoderConfig, encoder_config
+from showtell.features.grid import TimmConfig
 from showtell.files import write_text
 from showtell.models import MODELS
 from showtell.objectives import OBJECTIVES
@@ -163,8 +164,6 @@ def _section_type(section: str, given: dict[str, Any]) -> type[Config]:
     if section in _PLAIN:
         return _PLAIN[section]
     if section == "encoder":
-        from showtell.features.grid import ENCODERS, TimmConfig
-
         return ENCODERS[given["name"]][0] if given.get("name") in ENCODERS else TimmConfig
     known = _BY_NAME[section]
     name = given.get("name")

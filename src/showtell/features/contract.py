@@ -1,0 +1,79 @@
+"""What an encoder is: prepared photos in, one vector per grid cell or region out, and where in the photo each looked.
+
+photo = encoder.preprocessing.prepare(photo)          # (3, height, width) uint8
+features = encoder(images, windows)                   # Features, R vectors for each of B images
+boxes = encoder.rectangles(features, windows)         # (B, R, 4) pixels of the photo that each vector saw
+"""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from showtell.config import Config
+from showtell.images.preprocessing import Preprocessing
+from showtell.types import Features
+
+_NO_PART_OF_WHAT_IT_SEES = {"trained", "learning_rate"}
+
+
+class EncoderConfig(Config):
+    """What every encoder has: whether it learns, and how fast."""
+
+    trained: bool = True  # false: frozen, in eval mode, without gradients
+    learning_rate: float | None = Field(None, gt=0)  # its own; None: that of the decoder
+
+
+class Encoder(nn.Module, abc.ABC):
+    """Images to features."""
+
+    config: EncoderConfig  # kept in the checkpoint, enough to build it again
+    preprocessing: Preprocessing
+    feature_size: int  # D
+    categories: tuple[str, ...] = ()  # what `Regions.labels` count, for encoders that name what they find
+
+    @abc.abstractmethod
+    def forward(
+        self,
+        images: Tensor | Sequence[Tensor],
+        windows: Tensor | None = None,
+        boxes: Sequence[Tensor] | None = None,
+    ) -> Features:
+        """Features of a batch.
+
+        Args:
+            images: (B, 3, height, width) uint8, or B of (3, height, width), from `preprocessing.prepare`.
+            windows: (B, 4) the part of each photo that its image shows (`Preprocessing.window`): left, top, right and
+                bottom in pixels of the upright photo; None: the images are the photos.
+            boxes: for each photo (n, 4) boxes that the dataset brings, corners in pixels of the upright photo; for
+                encoders that take them.
+        """
+
+    @abc.abstractmethod
+    def rectangles(self, features: Features, windows: Tensor) -> Tensor:
+        """Where each vector looked: (B, R, 4) left, top, right, bottom in pixels of the upright photo.
+
+        Args:
+            features: from `forward`, of images with these windows.
+            windows: (B, 4).
+        """
+
+    def train(self, mode: bool = True) -> Encoder:
+        """A frozen encoder stays in eval mode, batch norm included."""
+        return super().train(mode and self.config.trained)
+
+    @torch.no_grad()
+    def fingerprint(self) -> str:
+        """12 hexadecimal digits of what it sees: its settings, its preprocessing and its weights."""
+        digest = hashlib.sha256()
+        settings = self.config.model_dump_json(exclude=_NO_PART_OF_WHAT_IT_SEES)
+        digest.update(f"{settings}{self.preprocessing.model_dump_json()}".encode())
+        for name, tensor in sorted(self.state_dict().items()):
+            digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        return digest.hexdigest()[:12]
