@@ -51,6 +51,7 @@ class CaptionDataset:
     records: tuple[Record, ...]
     problems: tuple[str, ...] = ()  # sentences; a dataset with any is unusable
     warnings: tuple[str, ...] = ()  # sentences; a dataset with these can be used
+    name: str = ""  # what its file says it is, as Karpathy's do: coco, flickr8k, flickr30k
 
     @property
     def splits(self) -> dict[str, int]:
