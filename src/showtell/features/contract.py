@@ -36,6 +36,7 @@ class Encoder(nn.Module, abc.ABC):
     preprocessing: Preprocessing
     feature_size: int  # D
     categories: tuple[str, ...] = ()  # what `Regions.labels` count, for encoders that name what they find
+    takes_boxes: bool = False  # whether `forward` looks at boxes of the dataset; then it wants them
 
     @abc.abstractmethod
     def forward(
