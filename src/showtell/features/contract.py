@@ -19,7 +19,8 @@ from showtell.config import Config
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features
 
-_NO_PART_OF_WHAT_IT_SEES = {"trained", "learning_rate"}
+# Settings that say how the weights came about or change; the fingerprint has the weights themselves.
+NO_PART_OF_WHAT_IT_SEES = {"trained", "learning_rate", "weights", "seed"}
 
 
 class EncoderConfig(Config):
@@ -72,7 +73,7 @@ class Encoder(nn.Module, abc.ABC):
     def fingerprint(self) -> str:
         """12 hexadecimal digits of what it sees: its settings, its preprocessing and its weights."""
         digest = hashlib.sha256()
-        settings = self.config.model_dump_json(exclude=_NO_PART_OF_WHAT_IT_SEES)
+        settings = self.config.model_dump_json(exclude=NO_PART_OF_WHAT_IT_SEES)
         digest.update(f"{settings}{self.preprocessing.model_dump_json()}".encode())
         for name, tensor in sorted(self.state_dict().items()):
             digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
