@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from safetensors.torch import load, save
@@ -13,13 +15,22 @@ from showtell.types import Batch, Features, map_tensors
 
 VOCABULARY, FEATURES = 11, 6
 
+# Every model as it comes, and what else it can be: other equations, not other numbers.
+ZOO: dict[str, dict[str, Any]] = {
+    **{name: {"name": name} for name in sorted(MODELS)},
+    "nic gru_torch": {"name": "nic", "cell": "gru_torch"},
+    "nic lstm": {"name": "nic", "cell": "lstm"},
+    "nic lstm input": {"name": "nic", "cell": "lstm", "image": "input", "layers": 3},
+    "sat plain": {"name": "sat", "gate": False, "readout_tanh": False, "init_layers": 2, "project_features": 8},
+}
 
-def make(name: str) -> Decoder:
+
+def make(kind: str) -> Decoder:
     torch.manual_seed(0)
-    config = MODELS[name][0]()
-    small = {field: 8 for field in type(config).model_fields if field.endswith("_size")}
+    config = MODELS[ZOO[kind]["name"]][0]
+    small = {field: 8 for field in config.model_fields if field.endswith("_size")}
     return build_decoder(
-        type(config).model_validate({"name": name, **small}), feature_size=FEATURES, vocabulary_size=VOCABULARY
+        config.model_validate({**small, **ZOO[kind]}), feature_size=FEATURES, vocabulary_size=VOCABULARY
     )
 
 
@@ -37,7 +48,7 @@ def captions(images: int = 3, rows: int = 2, words: int = 6) -> torch.Tensor:
     return made
 
 
-everyone = pytest.mark.parametrize("name", sorted(MODELS))
+everyone = pytest.mark.parametrize("name", ZOO)
 
 
 @everyone

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from showtell.config import Config
 from showtell.models.contract import Decoder, Output, State, spread, take_rows
+from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
 
 # name: (settings, decoder). A decoder is made as Decoder(config, feature_size=, vocabulary_size=).
 MODELS: dict[str, tuple[type[Config], type[Decoder]]] = {
+    "nic": (NicConfig, NicDecoder),
     "sat": (SatConfig, SatDecoder),
 }
 

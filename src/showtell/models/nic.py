@@ -1,0 +1,148 @@
+"""Neural image captioner without attention: papers/004 §2.1 (GRU), and Vinyals et al., CVPR 2015 (rows LSTM and LSTM 3
+layers of papers/002, Table 1).
+
+    v = mean_i v_i                                       the pooled feature vector of the image
+    papers/004:  a_0 = W_0 v + b_0                       the image as first hidden state
+        r, u = sigmoid(W [a_{t-1}, x_t] + b)             reset and update gate
+        n = tanh(W_c [r * a_{t-1}, x_t] + b_c),  a_t = u * n + (1 - u) * a_{t-1}
+    Vinyals:     h_{-1} = LSTM(W_I v + b_I, 0)           the image as first input, before the first word
+        h_t = LSTM(x_t, h_{t-1})
+    p(y_t | y_<t) = softmax(W_o a_t + b_o)               with x_t the embedding of y_{t-1}
+
+Layers above the first read the hidden vector of the layer below.
+
+Where this differs from the papers, or the papers are silent:
+ 1. `cell: gru` is the formula of papers/004, where the reset gate acts in front of the product. `cell: gru_torch` is
+    torch's, where it acts behind it: faster, and not the same function.
+ 2. papers/004 does not say how a 14 x 14 x 2048 map is projected to one vector; we take the mean of its cells first.
+ 3. With the image as first state, each layer has a projection of its own, and so has an LSTM's cell vector.
+ 4. Dropout acts on what a layer hands up and on the top layer in front of W_o (papers/004 has it there; of the layers
+    between the papers say nothing), with masks from `noise.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from showtell.config import Config
+from showtell.models.attention import masked_mean
+from showtell.models.contract import Decoder, Output, State
+from showtell.models.recurrent import GruCell, LstmCell
+from showtell.noise import Dropout
+from showtell.types import Features
+
+
+class NicConfig(Config):
+    """Sizes and choices of the captioner without attention."""
+
+    name: Literal["nic"] = "nic"
+    cell: Literal["gru", "gru_torch", "lstm"] = "gru"
+    layers: int = Field(1, ge=1)
+    image: Literal["state", "input"] = "state"  # the image as first hidden state, or as first input
+    embedding_size: int = Field(512, ge=1)  # of a word, and of the image where it is the first input
+    hidden_size: int = Field(512, ge=1)  # of each layer
+    dropout: float = Field(0.5, ge=0, lt=1)  # on the hidden vectors that leave a layer upwards
+
+
+@dataclass(frozen=True)
+class NicRows:
+    """The layers of each row, the lowest first."""
+
+    hidden: tuple[Tensor, ...]  # each (B, N, H)
+    cell: tuple[Tensor, ...]  # each (B, N, H); none for a GRU
+
+
+@dataclass(frozen=True, kw_only=True)
+class NicOutput(Output):
+    """What the output layer reads."""
+
+    hidden: Tensor  # (B, N, H) of the top layer
+
+
+class NicDecoder(Decoder):
+    """A GRU or an LSTM of any number of layers that sees the image once."""
+
+    config: NicConfig
+
+    def __init__(self, config: NicConfig, *, feature_size: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        hidden, embedding = config.hidden_size, config.embedding_size
+        self.embedding = nn.Embedding(vocabulary_size, embedding)
+        self.cells = nn.ModuleList(self._cell(embedding if layer == 0 else hidden) for layer in range(config.layers))
+        if config.image == "input":
+            self.image_to_input = nn.Linear(feature_size, embedding)  # W_I
+        else:
+            self.image_to_state = nn.Linear(feature_size, self._states * hidden)  # W_0
+        self.dropout = Dropout(config.dropout)
+        self.output = nn.Linear(hidden, vocabulary_size)  # W_o
+        self.initialise()
+
+    @property
+    def _states(self) -> int:
+        """Vectors that a row remembers."""
+        return self.config.layers * (2 if self.config.cell == "lstm" else 1)
+
+    def _cell(self, inputs: int) -> LstmCell | GruCell:
+        if self.config.cell == "lstm":
+            return LstmCell(inputs, self.config.hidden_size)
+        return GruCell(inputs, self.config.hidden_size, reset_after=self.config.cell == "gru_torch")
+
+    def initialise(self) -> None:
+        """Set the weights before training; the papers are silent.
+
+        | parameter          | distribution             |
+        |--------------------|--------------------------|
+        | matrices           | Xavier uniform           |
+        | recurrent matrices | orthogonal, gate by gate |
+        | embedding          | normal, deviation 0.1    |
+        | biases             | 0; forget gates 1        |
+        """
+        for name, parameter in self.named_parameters():
+            if name == "embedding.weight":
+                nn.init.normal_(parameter, std=0.1)
+            elif parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+            else:
+                nn.init.zeros_(parameter)
+        for cell in self.cells:
+            cell.initialise()  # type: ignore[operator]
+
+    def start(self, features: Features) -> State:
+        """The image enters, as state or as first input; nothing of it is looked at again."""
+        image = masked_mean(features.vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
+        if self.config.image == "state":
+            states = self.image_to_state(image).chunk(self._states, -1)
+            return State(None, NicRows(states[: self.config.layers], states[self.config.layers :]))
+        zeros = image.new_zeros(len(image), 1, self.config.hidden_size)
+        empty = NicRows((zeros,) * self.config.layers, (zeros,) * (self._states - self.config.layers))
+        return State(None, self._run(self.image_to_input(image), empty)[1])
+
+    def step(self, words: Tensor, state: State) -> tuple[NicOutput, State]:
+        """Read the last word."""
+        top, rows = self._run(self.embedding(words), state.rows)
+        return NicOutput(hidden=top), State(None, rows)
+
+    def _run(self, inputs: Tensor, rows: NicRows) -> tuple[Tensor, NicRows]:
+        """All layers, one step: (B, N, E) to the top layer's hidden vector, (B, N, H)."""
+        hiddens: list[Tensor] = []
+        cells: list[Tensor] = []
+        for layer, module in enumerate(self.cells):
+            if layer:
+                inputs = self.dropout(inputs)
+            if isinstance(module, LstmCell):
+                inputs, cell = module(module.gates_of(inputs), rows.hidden[layer], rows.cell[layer])
+                cells.append(cell)
+            else:
+                inputs = module(inputs, rows.hidden[layer])
+            hiddens.append(inputs)
+        return inputs, NicRows(tuple(hiddens), tuple(cells))
+
+    def readout(self, output: Output) -> Tensor:
+        """W_o a_t + b_o, with dropout."""
+        assert isinstance(output, NicOutput)
+        return self.output(self.dropout(output.hidden))

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from showtell.models.recurrent import GruCell, LstmCell
+
+
+def rows(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_the_lstm_is_that_of_torch():
+    torch.manual_seed(0)
+    cell, reference = LstmCell(5, 4), nn.LSTMCell(5, 4)
+    reference.load_state_dict(cell.state_dict())
+    inputs, hidden, memory = rows(2, 3, 5, seed=1), rows(2, 3, 4, seed=2), rows(2, 3, 4, seed=3)
+    new_hidden, new_memory = cell(cell.gates_of(inputs), hidden, memory)
+    expected = reference(inputs.flatten(0, 1), (hidden.flatten(0, 1), memory.flatten(0, 1)))
+    torch.testing.assert_close(new_hidden.flatten(0, 1), expected[0])
+    torch.testing.assert_close(new_memory.flatten(0, 1), expected[1])
+
+
+def test_the_input_of_an_lstm_may_come_in_parts():
+    torch.manual_seed(0)
+    cell = LstmCell(6, 4)
+    inputs = rows(2, 3, 6, seed=1)
+    parts = cell.gates_of(inputs[..., :1]) + cell.gates_of(inputs[..., 1:4], first=1)
+    torch.testing.assert_close(parts + cell.gates_of(inputs[..., 4:], first=4), cell.gates_of(inputs))
+
+
+def test_a_forget_gate_begins_open():
+    cell = LstmCell(3, 2)
+    cell.initialise()
+    zeros = torch.zeros(1, 1, 2)
+    _, memory = cell(cell.gates_of(torch.zeros(1, 1, 3)), zeros, torch.ones(1, 1, 2))
+    assert memory.tolist() == [[[pytest.approx(1 / (1 + math.exp(-1)))] * 2]]
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def test_the_reset_gate_acts_in_front_of_the_product():
+    """The formula of papers/004 §2.1, one number at a time."""
+    torch.manual_seed(0)
+    cell = GruCell(2, 3)
+    x, a = [0.5, -1.0], [0.2, -0.7, 0.9]
+    w, u = cell.weight_ih.tolist(), cell.weight_hh.tolist()
+    b = (cell.bias_ih + cell.bias_hh).tolist()
+
+    def line(row: int, hidden: list[float]) -> float:
+        return b[row] + sum(w[row][j] * x[j] for j in range(2)) + sum(u[row][j] * hidden[j] for j in range(3))
+
+    reset = [sigmoid(line(row, a)) for row in range(3)]
+    update = [sigmoid(line(3 + row, a)) for row in range(3)]
+    guarded = [gate * value for gate, value in zip(reset, a, strict=True)]
+    candidate = [math.tanh(line(6 + row, guarded)) for row in range(3)]
+    expected = [z * n + (1 - z) * old for z, n, old in zip(update, candidate, a, strict=True)]
+    found = cell(torch.tensor([[x]]), torch.tensor([[a]]))
+    assert found[0, 0].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_fast_gru_is_that_of_torch_and_another_function():
+    torch.manual_seed(0)
+    fast, reference, paper = GruCell(5, 4, reset_after=True), nn.GRUCell(5, 4), GruCell(5, 4)
+    reference.load_state_dict(fast.state_dict())
+    paper.load_state_dict(fast.state_dict())
+    inputs, hidden = rows(2, 3, 5, seed=1), rows(2, 3, 4, seed=2)
+    expected = reference(inputs.flatten(0, 1), hidden.flatten(0, 1)).view(2, 3, 4)
+    torch.testing.assert_close(fast(inputs, hidden), expected)
+    assert float((paper(inputs, hidden) - expected).detach().abs().max()) > 0.01
