@@ -6,6 +6,7 @@
     │   └── ImageError         one image that cannot be read; a batch goes on without it
     ├── RecipeError            a recipe with unknown keys or values out of range
     ├── CheckpointError        a checkpoint that is damaged or does not fit what it is used with
+    ├── WeightsError           weights of an encoder that cannot be found, read or fitted
     ├── TrainingError          a run that cannot go on, such as one whose loss is no number any more
     └── MissingDependencyError an optional package that is not installed; the message has the install line
 
@@ -40,6 +41,10 @@ class RecipeError(ShowtellError):
 
 class CheckpointError(ShowtellError):
     """A checkpoint that is damaged or does not fit what it is used with."""
+
+
+class WeightsError(ShowtellError):
+    """Weights of an encoder that cannot be found, read or fitted."""
 
 
 class TrainingError(ShowtellError):

@@ -1,0 +1,232 @@
+"""Weights of encoders: found in a cache or fetched by name, or read from a file without running code from it.
+
+file = from_hub("timm/resnet101.a1h_in1k")            # or from_url(...) for torchvision's, or the person's own file
+tensors = read_weights(file)
+load_weights(backbone, tensors, source=str(file), name="resnet101")
+
+Without a network a name that is in no cache fails within a second, in one sentence with the address of the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import pickle
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from showtell.errors import WeightsError, summarise
+
+PATIENCE = 0.8  # seconds that a host has to answer before it counts as out of reach
+HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # what a repository of weights holds, the safer one first
+
+_NESTED = ("state_dict", "model")  # where training scripts keep the weights within a file
+_WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.compile put before each name
+
+
+def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
+    """A file of a repository on the Hugging Face hub: from the local cache, else fetched.
+
+    Args:
+        repository: owner/name, with @revision behind it where it is not the main one.
+        files: names to look for; the first that is there is taken.
+
+    Raises:
+        WeightsError: it is not in the cache, and the hub is out of reach or has no such file.
+    """
+    from huggingface_hub import hf_hub_download, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
+    from huggingface_hub.errors import HfHubHTTPError, RemoteEntryNotFoundError
+
+    name, _, revision = repository.partition("@")
+    for file in files:
+        cached = try_to_load_from_cache(name, file, revision=revision or None)
+        if isinstance(cached, str):
+            return Path(cached)
+    address = hf_hub_url(name, files[0], revision=revision or None)
+    folder = f"models--{name.replace('/', '--')}"
+    remedy = (
+        f"fetch {address} on a machine with a network and give that file as the weights (encoder.weights=FILE), or "
+        f"copy its cache folder {folder} into {HF_HUB_CACHE}"
+    )
+    obstacle = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else _obstacle(address)
+    if obstacle:
+        raise WeightsError(f"The weights {name} are not in the cache and cannot be fetched ({obstacle}): {remedy}.")
+    for file in files:
+        try:
+            return Path(hf_hub_download(name, file, revision=revision or None))
+        except RemoteEntryNotFoundError:
+            continue
+        except (HfHubHTTPError, OSError) as error:
+            raise WeightsError(f"The weights {name} could not be fetched ({_first_line(error)}): {remedy}.") from error
+    raise WeightsError(f"The repository {name} on the Hugging Face hub holds none of {', '.join(files)}.")
+
+
+def from_url(address: str) -> Path:
+    """A file of weights at an address: from the folder where torch and torchvision keep them, else fetched.
+
+    Raises:
+        WeightsError: it is not there and the host is out of reach, or what came is not the file.
+    """
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    file = folder / Path(urlsplit(address).path).name
+    if file.is_file():
+        return file
+    remedy = (
+        f"fetch {address} on a machine with a network and put it into {folder}, or give that file as the weights "
+        "(encoder.weights=FILE)"
+    )
+    obstacle = _obstacle(address)
+    if obstacle:
+        raise WeightsError(
+            f"The weights {file.name} are not in the cache and cannot be fetched ({obstacle}): {remedy}."
+        )
+    digest = torch.hub.HASH_REGEX.search(file.name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(address, str(file), digest.group(1) if digest else None)
+    except (OSError, RuntimeError) as error:
+        raise WeightsError(f"The weights {file.name} could not be fetched ({_first_line(error)}): {remedy}.") from error
+    return file
+
+
+def _obstacle(address: str) -> str | None:
+    """Why the host of an address cannot be reached, or None if it answers at all."""
+    parts = urlsplit(address)
+    found: list[str | None] = []
+
+    def knock() -> None:
+        request = urllib.request.Request(f"{parts.scheme}://{parts.netloc}/", method="HEAD")
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE):
+                found.append(None)
+        except urllib.error.HTTPError:
+            found.append(None)  # it answered
+        except OSError as error:
+            found.append(f"{parts.hostname}: {_first_line(getattr(error, 'reason', error))}")
+
+    # Looking up a host's name knows no time limit, so the wait for it is limited from outside.
+    thread = threading.Thread(target=knock, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    return found[0] if found else f"{parts.hostname} did not answer within {PATIENCE} s"
+
+
+def _first_line(error: object) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """The tensors in a file by their names, on the processor.
+
+    Reads safetensors (by the suffix `.safetensors`) and what torch.save wrote (any other), of which only tensors and
+    plain values are taken: code in a pickle is not run. Weights nested under "state_dict" or "model" are found, and
+    the prefixes of wrapped models ("module.") taken off.
+
+    Raises:
+        WeightsError: the file is missing, damaged, holds code, or holds no tensors.
+    """
+    if not file.is_file():
+        what = "is a folder, not a file of weights" if file.is_dir() else "does not exist"
+        raise WeightsError(f"The weights {file}: this {what}; give a .safetensors, .pth, .pt or .bin file.")
+    content = _read_safetensors(file) if file.suffix == ".safetensors" else _read_torch(file)
+    tensors = _named_tensors(content)
+    if not tensors:
+        raise WeightsError(f"{file} holds no weights: there are no named tensors in it.")
+    for prefix in _WRAPPERS:
+        if all(name.startswith(prefix) for name in tensors):
+            tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    return tensors
+
+
+def _named_tensors(content: object) -> dict[str, Tensor]:
+    if not isinstance(content, dict):
+        return {}
+    for key in _NESTED:
+        if isinstance(content.get(key), dict):
+            return _named_tensors(content[key])
+    return {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+
+
+def _read_safetensors(file: Path) -> object:
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{file} is damaged, or no safetensors file ({_first_line(error)}).") from error
+
+
+def _read_torch(file: Path) -> object:
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):  # settings of training scripts: plain values
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if "Weights only load failed" not in str(error) or "Unsupported operand" in str(error):  # bytes of no pickle
+            raise WeightsError(f"{file} is damaged, or no file of weights ({_first_line(error)}).") from error
+        raise WeightsError(
+            f"{file} holds Python objects besides tensors{_foreign_objects(file)}, and opening those could run code: "
+            "load it where you trust it and save its state dict alone, best as .safetensors."
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:  # zip and pickle readers raise any of them
+        raise WeightsError(f"{file} is damaged, or no file of weights ({_first_line(error)}).") from error
+
+
+def _foreign_objects(file: Path) -> str:
+    """Which classes a file asks for, in brackets."""
+    try:
+        found = torch.serialization.get_unsafe_globals_in_checkpoint(str(file))
+    except (pickle.UnpicklingError, RuntimeError, ValueError, OSError):
+        return ""  # of the formats before torch 1.6 it cannot be told
+    return f" ({summarise(sorted(found), 3)})" if found else ""
+
+
+def load_weights(
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    *,
+    source: str,
+    name: str,
+    unused: Sequence[str] = (),
+) -> None:
+    """Put tensors into a module: all that it needs, and nothing that it does not know.
+
+    Args:
+        module: what the weights are for; nothing of it changes unless all of them fit.
+        tensors: by the module's names; counts of batches (num_batches_tracked) may be missing.
+        source: what messages call the tensors, such as the file.
+        name: what messages call the module.
+        unused: names, or beginnings of names that end in a dot, which may be there and are left out.
+
+    Raises:
+        WeightsError: names are missing or unknown, or shapes differ.
+    """
+    wanted = module.state_dict()
+    spare = tuple(part for part in unused if part.endswith("."))
+    unknown = [key for key in tensors if key not in wanted and key not in unused and not key.startswith(spare)]
+    missing = [key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")]
+    present = {key: tensors[key] for key in wanted if key in tensors}
+    misshapen = [
+        f"{key} is {tuple(tensor.shape)} and should be {tuple(wanted[key].shape)}"
+        for key, tensor in present.items()
+        if tensor.shape != wanted[key].shape
+    ]
+    problems = []
+    if missing:
+        close = difflib.get_close_matches(missing[0], unknown, n=1)
+        hint = f" (the nearest there is {close[0]})" if close else ""
+        problems.append(f"of {len(wanted)} tensors {len(missing)} are missing: {summarise(missing, 3)}{hint}")
+    if unknown:
+        problems.append(f"{len(unknown)} are unknown: {summarise(unknown, 3)}")
+    if misshapen:
+        problems.append(f"{len(misshapen)} have another shape: {summarise(misshapen, 3)}")
+    if problems:
+        raise WeightsError(f"The weights in {source} are not those of {name}: {'; '.join(problems)}.")
+    module.load_state_dict(present, strict=False)
