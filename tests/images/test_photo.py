@@ -1,5 +1,10 @@
+import os
+import struct
+import subprocess
+import sys
 import threading
 import warnings
+import zlib
 from io import BytesIO
 from pathlib import Path
 
@@ -10,7 +15,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from showtell.errors import ImageError
+from showtell.images import photo as photo_module
+from showtell.images.loading import prepare_photo
 from showtell.images.photo import decode_photo, find_photos, open_photo
+from showtell.images.preprocessing import Preprocessing
 
 
 def encoded(image: Image.Image, format: str, **options: object) -> bytes:
@@ -186,14 +194,95 @@ def test_a_text_file_named_jpg(tmp_path: Path) -> None:
 def test_bytes_of_no_known_kind(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"\0\1\2\3" * 100)
     assert refusal(tmp_path / "a.jpg") == (
-        "…/a.jpg is not an image, or a damaged one; JPEG, PNG, GIF, TIFF, WebP, BMP and AVIF can be read."
+        "…/a.jpg is not an image, or a damaged one; JPEG, PNG, GIF, TIFF, WebP, BMP, AVIF and JPEG 2000 can be read, "
+        "HEIC with its plug-in."
     )
 
 
-def test_a_photo_of_an_iphone(tmp_path: Path) -> None:
-    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\xff" * 64)
-    expected = "…/a.heic is a HEIC photo, which cannot be read; save it as JPEG or PNG."
-    assert refusal(tmp_path / "a.heic") == expected
+@pytest.mark.parametrize(
+    ("content", "ending"),
+    [
+        (b"%PDF-1.7\n%\xe2\xe3", "is a PDF document, not an image; save its page as PNG or JPEG."),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "is a PostScript document, not an image; save its page"),
+        (b'<?xml version="1.0"?>\n<svg xmlns="x">', "is an SVG drawing, not a photo; save it as PNG."),
+        (b"\xef\xbb\xbf<svg>", "is an SVG drawing, not a photo; save it as PNG."),
+        (b"\n<!DOCTYPE html><html>404", "is not an image: it holds a web page."),
+        (b"\0\0\0\x20ftypisom\0\0\2\0", "is a video, not an image; save one of its frames as PNG or JPEG."),
+        (b"RIFF\x24\0\0\0AVI LIST", "is a video, not an image; save one of its frames as PNG or JPEG."),
+        (b"\x1aE\xdf\xa3\x9fB\x86", "is a video, not an image; save one of its frames as PNG or JPEG."),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "is a pointer of Git LFS, not the image itself; run: git"),
+        (b"PK\x03\x04\x14\0", "is a ZIP archive, not an image; unpack it."),
+        (b"\x1f\x8b\x08\0", "is compressed with gzip, not an image; unpack it."),
+    ],
+)
+def test_files_that_are_something_else_are_named(tmp_path: Path, content: bytes, ending: str) -> None:
+    (tmp_path / "a.jpg").write_bytes(content)
+    assert refusal(tmp_path / "a.jpg").startswith(f"…/a.jpg {ending}")
+
+
+def heic(image: Image.Image) -> bytes:
+    plug_in = pytest.importorskip("pillow_heif")
+    plug_in.register_heif_opener()
+    return encoded(image, "HEIF", quality=-1)  # lossless
+
+
+def test_a_photo_of_an_iphone() -> None:
+    opened = pixels(decode_photo(heic(Image.new("RGB", (64, 32), (200, 30, 60))), "photo"))
+    assert opened.shape == (32, 64, 3)
+    assert np.abs(opened[16, 32].astype(int) - [200, 30, 60]).max() <= 4  # its colours go through YCbCr
+
+
+def test_a_photo_of_an_iphone_without_the_plug_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = heic(Image.new("RGB", (64, 32)))
+    monkeypatch.setattr(photo_module, "_has_heic", lambda: False)
+    monkeypatch.setattr(photo_module, "_formats", lambda: ("JPEG", "PNG"))
+    expected = 'photo is a HEIC photo; to read those, pip install "showtell[heic]", or save it as JPEG or PNG.'
+    assert decode_refusal(content) == expected
+
+
+def test_an_avif_without_its_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(photo_module, "_formats", lambda: ("JPEG", "PNG"))
+    monkeypatch.setattr(photo_module.features, "check", lambda name: False)
+    content = b"\0\0\0\x20ftypavif\0\0\0\0avifmif1"
+    expected = "photo is an AVIF photo, which this build of Pillow cannot read; pip install --upgrade pillow."
+    assert decode_refusal(content) == expected
+
+
+def decode_refusal(content: bytes) -> str:
+    with pytest.raises(ImageError) as caught:
+        decode_photo(content, "photo")
+    return str(caught.value)
+
+
+def test_a_named_pipe_a_device_and_a_loop_of_links_are_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")  # to open it would wait for ever
+    (tmp_path / "loop.jpg").symlink_to(tmp_path / "loop.jpg")
+    assert refusal(tmp_path / "pipe.jpg") == "…/pipe.jpg is a device, a pipe or a socket, not an image file."
+    assert refusal(Path("/dev/zero")).endswith("zero is a device, a pipe or a socket, not an image file.")
+    assert refusal(tmp_path / "loop.jpg") == "Cannot read …/loop.jpg: Too many levels of symbolic links."
+
+
+def test_a_file_larger_than_any_photo_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "a.jpg").open("wb") as stream:
+        stream.truncate(photo_module.MOST_BYTES + 1)  # a hole: it takes no room
+    for read in (open_photo, photo_module.read_photo):
+        with pytest.raises(ImageError, match=r"a\.jpg has 512 MB, more than a photo may have \(512 MB\); save it smal"):
+            read(tmp_path / "a.jpg")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "sea" / "deep").mkdir(parents=True)
+    for name in ("a.png", "sea/b.png", "sea/deep/c.png"):
+        two_by_three().save(tmp_path / name)
+    (tmp_path / "a.png").chmod(0)
+    (tmp_path / "sea" / "deep").chmod(0)
+    try:
+        assert refusal(tmp_path / "a.png") == "Cannot read …/a.png: Permission denied."
+        assert found(str(tmp_path / "sea")) == [f"{tmp_path}/sea/b.png", f"{tmp_path}/sea/deep"]
+        assert refusal(tmp_path / "sea" / "deep") == "Cannot search the folder …/deep: permission denied."
+    finally:
+        (tmp_path / "sea" / "deep").chmod(0o700)
 
 
 def test_a_truncated_jpeg(tmp_path: Path) -> None:
@@ -211,11 +300,216 @@ def test_a_truncated_png(tmp_path: Path) -> None:
     assert refusal(tmp_path / "a.png").startswith("…/a.png is damaged: it cannot be decoded (")
 
 
-def test_a_decompression_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Image.new("RGB", (2000, 1000)).save(tmp_path / "a.png")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 600_000)
-    expected = "…/a.png has more pixels than are safe to open (1,200,000); save it smaller."
-    assert refusal(tmp_path / "a.png") == expected
+def png_of(width: int, height: int, channels: int, depth: int, rows: bytes) -> bytes:
+    """A PNG written by hand: colour types that Pillow does not write, sizes that it does not make."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    colour = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_a_decompression_bomb(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png_of(11000, 10001, 3, 8, b""))
+    (tmp_path / "b.png").write_bytes(png_of(2**31 - 1, 2**31 - 1, 3, 8, b""))  # Pillow refuses this one itself
+    assert refusal(tmp_path / "a.png") == (
+        "…/a.png has 110,011,000 pixels, more than are safe to open (110,000,000); save it smaller."
+    )
+    expected = "…/b.png has more pixels than are safe to open (110,000,000); save it smaller."
+    assert refusal(tmp_path / "b.png") == expected
+
+
+@pytest.mark.parametrize("size", [(0, 5), (5, 0)])
+def test_no_pixels(size: tuple[int, int]) -> None:
+    assert decode_refusal(png_of(*size, 3, 8, b"")).startswith("photo ")
+
+
+@pytest.mark.parametrize("size", [(1, 65000), (65000, 1)])
+def test_the_thinnest_photos_are_prepared(size: tuple[int, int], tmp_path: Path) -> None:
+    Image.new("RGB", size, (9, 8, 7)).save(tmp_path / "a.png")
+    squares = {"mean": (0, 0, 0), "deviation": (1, 1, 1), "image_size": 16, "interpolation": "bilinear"}
+    for resize, longest in (("squash", None), ("crop", None), ("fit", 32)):
+        preprocessing = Preprocessing(resize=resize, longest=longest, **squares)
+        prepared = prepare_photo(tmp_path / "a.png", preprocessing)
+        assert prepared.size == size
+        assert min(prepared.pixels.shape) >= 1
+        assert prepared.pixels.flatten(1).unique(dim=1).tolist() == [[9], [8], [7]]
+
+
+# --- modes, pixel by pixel ---
+
+
+def test_sixteen_bits_of_colour_lose_their_lower_half() -> None:
+    row = struct.pack(">6H", 0, 257, 65535, 32768, 255, 256)
+    opened = pixels(decode_photo(png_of(2, 1, 3, 16, b"\0" + row), "photo"))
+    assert opened.tolist() == [[[0, 1, 255], [128, 0, 1]]]
+
+
+def test_sixteen_bits_of_grey_with_alpha_are_laid_on_white() -> None:
+    row = struct.pack(">4H", 0, 65535, 0, 0)
+    opened = pixels(decode_photo(png_of(2, 1, 2, 16, b"\0" + row), "photo"))
+    assert opened[0, :, 0].tolist() == [0, 255]
+
+
+def adobe_jpeg(channels: list[Image.Image], transform: int) -> bytes:
+    """A JPEG of four channels as Adobe writes it, inverted, that says how its colours are stored."""
+    content = bytearray(encoded(Image.merge("CMYK", channels), "JPEG", quality=100, subsampling=0))
+    marker = content.index(b"Adobe")
+    content[marker + 11] = transform  # 0: CMYK; 2: YCCK
+    return bytes(content)
+
+
+def flat(*values: int) -> list[Image.Image]:
+    return [Image.new("L", (16, 16), value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("ink", "colour"),
+    [
+        ((0, 255, 255, 0), (255, 0, 0)),
+        ((255, 0, 0, 0), (0, 255, 255)),
+        ((0, 0, 0, 255), (0, 0, 0)),
+        ((0, 0, 0, 0), (255, 255, 255)),
+    ],
+)
+def test_cmyk_as_adobe_writes_it_inverted(ink: tuple[int, ...], colour: tuple[int, ...]) -> None:
+    opened = pixels(decode_photo(adobe_jpeg(flat(*ink), 0), "photo"))[8, 8]
+    assert np.abs(opened.astype(int) - colour).max() <= 3
+
+
+def test_ycck_as_adobe_writes_it() -> None:
+    """Y, Cb and Cr of a YCCK file are those of the colour that has the amounts of ink for red, green and blue; black is
+    stored inverted. Red is ink (0, 255, 255, 0): Y 179, Cb 171, Cr 1 (ITU-R BT.601), black 255 - 0."""
+    stored = (179, 171, 1, 255)
+    content = adobe_jpeg(flat(*(255 - value for value in stored)), 2)  # Pillow inverts what it writes
+    assert np.abs(pixels(decode_photo(content, "photo"))[8, 8].astype(int) - [255, 0, 0]).max() <= 4
+
+
+def test_lab_is_converted() -> None:
+    lab = Image.merge("LAB", flat(255, 128, 128))  # L* 100, a* 0, b* 0
+    assert pixels(decode_photo(encoded(lab, "TIFF"), "photo"))[8, 8].min() >= 254
+
+
+@pytest.mark.parametrize("format", ["JPEG", "JPEG2000", "AVIF", "WEBP", "PPM", "BMP", "GIF", "TIFF", "ICO"])
+def test_every_format_gives_the_colours_that_went_in(format: str) -> None:
+    image = Image.new("RGB", (32, 32), (255, 0, 0))
+    image.paste((0, 0, 255), (16, 0, 32, 32))
+    options = {"JPEG": {"progressive": True, "quality": 95}, "AVIF": {"quality": 95}}.get(format, {})
+    opened = pixels(decode_photo(encoded(image, format, **options), "photo")).astype(int)
+    assert opened.shape == (32, 32, 3)
+    assert np.abs(opened[16, 4] - [255, 0, 0]).max() <= 6
+    assert np.abs(opened[16, 28] - [0, 0, 255]).max() <= 6
+
+
+def test_a_colour_profile_changes_nothing() -> None:
+    from PIL import ImageCms
+
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    content = encoded(two_by_three(), "PNG", icc_profile=profile)
+    assert np.array_equal(pixels(decode_photo(content, "photo")), pixels(two_by_three()))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    mode=st.sampled_from(["RGBA", "LA", "P", "I;16", "F", "I"]),
+    size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    strip=st.integers(1, 200),
+    seed=st.integers(0, 9),
+)
+def test_strips_give_what_the_whole_gives(mode: str, size: tuple[int, int], strip: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    if mode in ("I;16", "F", "I"):
+        kind = {"I;16": np.uint16, "F": np.float32, "I": np.int32}[mode]
+        image = Image.fromarray(random.integers(0, 60000, size[::-1]).astype(kind))
+    else:
+        image = Image.fromarray(random.integers(0, 256, (*size[::-1], 4), dtype=np.uint8)).convert(mode)
+        if mode == "P":
+            image.info["transparency"] = 3
+    whole = pixels(photo_module._as_rgb(image))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(photo_module, "_STRIP", strip)
+        assert np.array_equal(pixels(photo_module._as_rgb(image)), whole)
+
+
+# --- JPEGs that are decoded at less than their size ---
+
+
+def test_a_large_jpeg_is_decoded_at_a_fraction_and_looks_the_same() -> None:
+    random = np.random.default_rng(0)
+    large = Image.fromarray(random.integers(0, 256, (60, 80, 3), dtype=np.uint8)).resize((1600, 1200))
+    exif = Image.Exif()
+    exif[274] = 6
+    content = encoded(large, "JPEG", quality=90, exif=exif)
+    preprocessing = Preprocessing(
+        image_size=96, resize="crop", crop_share=0.9, interpolation="bilinear", mean=(0, 0, 0), deviation=(1, 1, 1)
+    )
+    less = photo_module.to_photo(content, preprocessing.enough)
+    assert (less.size, less.image.size) == ((1200, 1600), (300, 400))  # a quarter: 0.9 of 300 is above twice 96
+    prepared, whole = prepare_photo(content, preprocessing), decode_photo(content, "photo")
+    assert prepared.window == preprocessing.window(whole.size)
+    difference = np.abs(prepared.pixels.numpy().astype(int) - preprocessing.prepare(whole).numpy())
+    assert 0 < difference.mean() < 1
+
+
+def test_a_jpeg_of_little_more_than_is_needed_is_decoded_in_full() -> None:
+    content = encoded(Image.new("RGB", (500, 375)), "JPEG")
+    for interpolation, size in (("bilinear", 224), ("nearest", 8)):
+        preprocessing = Preprocessing(
+            image_size=size, resize="squash", interpolation=interpolation, mean=(0, 0, 0), deviation=(1, 1, 1)
+        )
+        assert photo_module.to_photo(content, preprocessing.enough).image.size == (500, 375)
+
+
+@pytest.mark.shared
+def test_decoded_at_a_fraction_real_photos_look_the_same(shared_data: Path) -> None:
+    preprocessing = Preprocessing(
+        image_size=64, resize="squash", interpolation="bilinear", mean=(0, 0, 0), deviation=(1, 1, 1)
+    )
+    differences = []
+    for path in sorted((shared_data / "coco-mini").rglob("*.jpg"))[:40]:
+        if photo_module.read_photo_at(path, preprocessing.enough).image.size == open_photo(path).size:
+            continue  # too small for that
+        prepared = prepare_photo(path, preprocessing).pixels.numpy().astype(int)
+        differences.append(np.abs(prepared - preprocessing.prepare(open_photo(path)).numpy()).mean())
+    assert len(differences) > 20
+    assert np.mean(differences) < 1
+    assert max(differences) < 3
+
+
+# --- memory ---
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from showtell.images.photo import open_photo
+def peak():  # of this process alone; ru_maxrss would begin with what its parent had
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) / 1024
+before = peak()
+image = open_photo(Path(sys.argv[1]))
+print(image.width * image.height, peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from Linux")
+@pytest.mark.parametrize("kind", ["rgba.png", "palette.png", "rgb.png", "progressive.jpg", "float.tiff", "cmyk.tiff"])
+def test_a_photo_at_the_limit_needs_about_a_gigabyte(kind: str, tmp_path: Path) -> None:
+    size = (11000, 10000)
+    exif = Image.Exif()
+    exif[274] = 6  # turned, which needs a copy
+    mode = {"rgba.png": "RGBA", "palette.png": "P", "float.tiff": "F", "cmyk.tiff": "CMYK"}.get(kind, "RGB")
+    image = Image.new(mode, size)
+    image.paste(200, (0, 0, 5000, 5000)) if mode in "PF" else image.paste("red", (0, 0, 5000, 5000))
+    options = {"compress_level": 1} if kind.endswith("png") else {}
+    options |= {"progressive": True} if kind.endswith("jpg") else {}
+    options |= {"transparency": 0} if mode == "P" else {}
+    image.save(tmp_path / kind, exif=exif, **options)
+    done = subprocess.run([sys.executable, "-c", PEAK, tmp_path / kind], capture_output=True, text=True, check=True)
+    opened, megabytes = map(float, done.stdout.split())
+    assert opened == 110_000_000
+    assert megabytes < 1100
 
 
 SEEDS = [
@@ -315,3 +609,28 @@ def test_nothing_found_is_said(album: Path, argument: str, opening: str) -> None
         find_photos([argument])
     assert str(caught.value).startswith(opening)
     assert str(caught.value).endswith({"empty": ".webp).", "album/*.bmp": "matches album/*.bmp."}[argument])
+
+
+def test_one_photo_by_several_names_is_one(album: Path) -> None:
+    names = ["album/photo2.JPG", "./album/../album/photo2.JPG", str(album / "album" / "photo2.JPG"), "album/sea/b.png"]
+    assert found(*names) == ["album/photo2.JPG", "album/sea/b.png"]
+
+
+def test_links_to_folders_end_in_no_loop(album: Path) -> None:
+    (album / "album" / "sea" / "up").symlink_to(album / "album")
+    assert len(found("album")) == 5
+    assert found("album/sea/up/sea/b.png") == ["album/sea/up/sea/b.png"]
+
+
+@pytest.mark.parametrize(
+    "listed", [b"album/sea\nalbum/odd[1].jpg\r\n\ngone.jpg", b"album/sea\0album/odd[1].jpg\0gone.jpg"]
+)
+def test_standard_input_names_files_and_folders(album: Path, listed: bytes) -> None:
+    assert [path.as_posix() for path in find_photos(["-"], BytesIO(listed))] == [
+        "album/sea/a.webp",
+        "album/sea/b.png",
+        "album/odd[1].jpg",
+        "gone.jpg",
+    ]
+    with pytest.raises(ImageError, match="Standard input names no photo; it should hold a path on each line"):
+        find_photos(["-"], BytesIO(b"\n"))

@@ -10,15 +10,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from showtell.errors import ImageError
-from showtell.images.photo import open_photo
+from showtell.images.photo import PhotoSource, to_photo
 from showtell.images.preprocessing import Preprocessing
 
+SourceT = TypeVar("SourceT", bound=PhotoSource)
 READERS = 2  # threads; Pillow decodes and resizes outside the interpreter's lock
 
 
@@ -31,14 +33,14 @@ class PreparedPhoto:
     window: tuple[float, float, float, float]  # the part that `pixels` show: left, top, right, bottom in the photo
 
 
-def prepare_photo(path: Path, preprocessing: Preprocessing) -> PreparedPhoto:
+def prepare_photo(source: PhotoSource, preprocessing: Preprocessing) -> PreparedPhoto:
     """Open a photo and prepare it.
 
     Raises:
-        ImageError: the file is no image.
+        ImageError: it is no image.
     """
-    photo = open_photo(path)
-    return PreparedPhoto(preprocessing.prepare(photo), photo.size, preprocessing.window(photo.size))
+    photo = to_photo(source, preprocessing.enough)
+    return PreparedPhoto(preprocessing.prepare(photo.image, photo.size), photo.size, preprocessing.window(photo.size))
 
 
 def stack_images(images: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
@@ -47,34 +49,34 @@ def stack_images(images: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
 
 
 def read_ahead(
-    paths: Iterable[Path], preprocessing: Preprocessing, batch_size: int, *, first_alone: bool = False
-) -> Iterator[list[tuple[Path, PreparedPhoto | ImageError]]]:
+    sources: Iterable[SourceT], preprocessing: Preprocessing, batch_size: int, *, first_alone: bool = False
+) -> Iterator[list[tuple[SourceT, PreparedPhoto | ImageError]]]:
     """Prepared photos in batches and in order, the next batch being read while the last one is worked on.
 
     Args:
-        paths: of the photos; drawn from as reading goes on.
+        sources: the photos; drawn from as reading goes on.
         preprocessing: of the encoder.
         batch_size: photos in a batch; the last may be smaller.
         first_alone: the first batch is a single photo, for who waits for a first result.
 
     Yields:
-        Each file with its photo, or with the error of one that is no image.
+        Each source with its photo, or with the error of one that is no image.
     """
 
-    def read(path: Path) -> tuple[Path, PreparedPhoto | ImageError]:
+    def read(source: SourceT) -> tuple[SourceT, PreparedPhoto | ImageError]:
         try:
-            return path, prepare_photo(path, preprocessing)
+            return source, prepare_photo(source, preprocessing)
         except ImageError as error:
-            return path, error
+            return source, error
 
-    remaining = iter(paths)
+    remaining = iter(sources)
     size = 1 if first_alone else batch_size
-    waiting: deque[list[Future[tuple[Path, PreparedPhoto | ImageError]]]] = deque()
+    waiting: deque[list[Future[tuple[SourceT, PreparedPhoto | ImageError]]]] = deque()
     pool = ThreadPoolExecutor(max_workers=READERS)
     try:
         while True:
             while len(waiting) < 2 and (chunk := list(islice(remaining, size))):
-                waiting.append([pool.submit(read, path) for path in chunk])
+                waiting.append([pool.submit(read, source) for source in chunk])
                 size = batch_size
             if not waiting:
                 return

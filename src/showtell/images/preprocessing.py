@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, Self
 
 import numpy as np
@@ -46,20 +47,39 @@ class Preprocessing(Config):
         """What a prepared photo needs at most."""
         return 3 * self.image_size * (self.longest or self.image_size)
 
-    def prepare(self, photo: Image.Image) -> Tensor:
+    def prepare(self, photo: Image.Image, full_size: tuple[int, int] | None = None) -> Tensor:
         """The photo in the size that the encoder wants.
 
         Args:
             photo: RGB, any size.
+            full_size: (width, height) of the photo, where it was decoded at less than that; see `enough`.
 
         Returns:
             (3, height, width) uint8; height and width are image_size unless resize is "fit".
         """
-        size = self._size_of(photo.size)
-        window = self.window(photo.size)
+        full_size = full_size or photo.size
+        size = self._size_of(full_size)
+        left, top, right, bottom = self.window(full_size)
+        x, y = photo.width / full_size[0], photo.height / full_size[1]
+        window = (left * x, top * y, right * x, bottom * y)
         if photo.size != size or window != (0, 0, *photo.size):
             photo = photo.resize(size, _RESAMPLING[self.interpolation], box=window)
         return torch.from_numpy(np.array(photo)).permute(2, 0, 1).contiguous()
+
+    def enough(self, photo_size: tuple[int, int]) -> tuple[int, int]:
+        """The (width, height) from which on a photo may be decoded at less than its full size: twice what is prepared.
+
+        Args:
+            photo_size: (width, height) of the photo in full.
+        """
+        if self.interpolation == "nearest":  # it picks pixels instead of averaging them
+            return photo_size
+        width, height = self._size_of(photo_size)
+        left, top, right, bottom = self.window(photo_size)
+        return (
+            math.ceil(2 * width * photo_size[0] / (right - left)),
+            math.ceil(2 * height * photo_size[1] / (bottom - top)),
+        )
 
     def window(self, photo_size: tuple[int, int]) -> tuple[float, float, float, float]:
         """Which part of a photo of some (width, height) is seen: left, top, right, bottom in its pixels."""
