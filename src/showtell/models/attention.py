@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from showtell.models.packed import Linear
+
+# Numbers in a tile of rows x regions x attention units. A tile should stay in the cache of the cores while it is
+# summed, squashed and multiplied; a smaller one costs more calls than it saves (docs/lab_notes.md has the times).
+TILE = 2**20
 
 
 def masked_softmax(scores: Tensor, is_region: Tensor) -> Tensor:
@@ -25,16 +35,108 @@ def masked_mean(vectors: Tensor, is_region: Tensor) -> Tensor:
     return (vectors * present).sum(1) / present.sum(1)
 
 
+def plain_scores(projected: Tensor, query: Tensor, weight: Tensor) -> Tensor:
+    """e_i = w . tanh(p_i + q) as it is written. Its tensor of (B, N, R, A) goes through memory several times.
+
+    Args:
+        projected: p, (B, R, A).
+        query: q, (B, N, A).
+        weight: w, (A).
+
+    Returns:
+        (B, N, R).
+    """
+    return torch.tanh(projected.unsqueeze(1) + query.unsqueeze(2)) @ weight
+
+
+def _tiles(images: int, rows: int, size: int) -> Iterator[tuple[slice, slice]]:
+    """Images and rows of each tile: several images, or some rows of one. `size`: numbers per row."""
+    images_each = max(1, TILE // (rows * size))
+    rows_each = rows if images_each > 1 else max(1, TILE // size)
+    for image in range(0, images, images_each):
+        for row in range(0, rows, rows_each):
+            yield slice(image, image + images_each), slice(row, row + rows_each)
+
+
+def _squash(projected: Tensor, query: Tensor, room: Tensor) -> Tensor:
+    """sigmoid(2 (p + q)) of a tile, (b, n, R, A), written into `room`.
+
+    tanh(x) = 2 sigmoid(2x) - 1, and torch's sigmoid is six times as fast as its tanh on a CPU. The error is that of
+    float32 numbers near 1 (6e-8), as it is for the tanh of all but small x.
+    """
+    shape = (len(query), query.shape[1], *projected.shape[1:])
+    tile = room[: shape[0] * shape[1] * shape[2] * shape[3]].view(shape)
+    torch.add((2 * projected).unsqueeze(1), query.unsqueeze(2), alpha=2, out=tile)
+    return tile.sigmoid_()
+
+
+class TiledScores(torch.autograd.Function):
+    """`plain_scores` tile by tile, in the cache. The backward pass squashes again instead of keeping (B, N, R, A).
+
+    With s = sigmoid(2 (p + q)), tanh = 2s - 1 and its derivative is 4 s (1 - s). For gradients g of the scores:
+
+        dw = sum_nr g (2s - 1),   dp_r = w * sum_n 4 g s (1 - s),   dq_n = w * sum_r 4 g s (1 - s)
+
+    Numbers of 16 bits are computed with in float32.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, query: Tensor, weight: Tensor) -> Tensor:
+        """(B, R, A), (B, N, A) and (A) to (B, N, R)."""
+        ctx.save_for_backward(projected, query, weight)
+        (images, rows, _), (regions, size) = query.shape, projected.shape[1:]
+        p, q, w = _wide(projected), _wide(query), _wide(weight)
+        scores = p.new_empty(images, rows, regions)
+        room = p.new_empty(_room(images, rows, regions * size))
+        for image, row in _tiles(images, rows, regions * size):
+            tile = _squash(p[image], q[image, row], room)
+            torch.mv(tile.view(-1, size), w, out=scores[image, row].view(-1))
+        return scores.mul_(2).sub_(w.sum()).to(projected.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of projected, query and weight."""
+        projected, query, weight = ctx.saved_tensors
+        (images, rows, _), (regions, size) = query.shape, projected.shape[1:]
+        p, q, w, g = _wide(projected), _wide(query), _wide(weight), _wide(gradient).contiguous()
+        of_p, of_q, of_w = torch.zeros_like(p), torch.empty_like(q), -g.sum() / 2 * torch.ones_like(w)
+        room = p.new_empty(_room(images, rows, regions * size))
+        for image, row in _tiles(images, rows, regions * size):
+            tile = _squash(p[image], q[image, row], room)
+            here = g[image, row]  # (b, n, R)
+            of_w.addmv_(tile.view(-1, size).T, here.reshape(-1))
+            tile.addcmul_(tile, tile, value=-1)  # s (1 - s)
+            of_q[image, row] = torch.matmul(here.unsqueeze(2), tile).squeeze(2)
+            for n in range(tile.shape[1]):
+                of_p[image].addcmul_(tile[:, n], here[:, n].unsqueeze(-1))
+        w = 4 * w
+        return (
+            of_p.mul_(w).to(projected.dtype),
+            of_q.mul_(w).to(query.dtype),
+            of_w.mul_(2).to(weight.dtype),
+        )
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def _room(images: int, rows: int, size: int) -> int:
+    """Numbers in the largest tile."""
+    return max(size, min(TILE, images * rows * size))
+
+
 class AdditiveAttention(nn.Module):
     """e_i = w . tanh(W_a a_i + W_h h + b), alpha = softmax(e) (papers/003 §3.1.2, f_att as one hidden layer).
 
     W_a a_i + b does not depend on the words: `project` computes it once per image.
     """
 
-    def __init__(self, *, feature_size: int, query_size: int, attention_size: int) -> None:
+    def __init__(self, *, feature_size: int, query_size: int, attention_size: int, bias: bool = True) -> None:
         super().__init__()
-        self.of_features = nn.Linear(feature_size, attention_size)
-        self.of_query = nn.Linear(query_size, attention_size, bias=False)
+        self.of_features = nn.Linear(feature_size, attention_size, bias=bias)
+        self.of_query = Linear(query_size, attention_size, bias=False)
         self.score = nn.Linear(attention_size, 1, bias=False)
 
     def project(self, vectors: Tensor) -> Tensor:
@@ -52,5 +154,5 @@ class AdditiveAttention(nn.Module):
         Returns:
             (B, N, R).
         """
-        hidden = torch.tanh(projected.unsqueeze(1) + self.of_query(query).unsqueeze(2))  # (B, N, R, A)
-        return masked_softmax(self.score(hidden).squeeze(-1), is_region)
+        scores = TiledScores.apply(projected, self.of_query(query), self.score.weight[0])
+        return masked_softmax(scores, is_region)

@@ -36,6 +36,7 @@ from torch import Tensor, nn
 from showtell.config import Config
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Decoder, Output, State
+from showtell.models.packed import Linear, LSTMCell
 from showtell.noise import Dropout
 from showtell.types import Features
 
@@ -103,11 +104,11 @@ class SatDecoder(Decoder):
         self.init_hidden = self._init_mlp(context_size)  # f_init,h
         self.init_cell = self._init_mlp(context_size)  # f_init,c
         self.beta = nn.Linear(hidden, 1) if config.gate else None
-        self.lstm = nn.LSTMCell(embedding + context_size, hidden)
+        self.lstm = LSTMCell(embedding + context_size, hidden)
         self.dropout = Dropout(config.dropout)
-        self.hidden_to_output = nn.Linear(hidden, embedding)  # L_h
-        self.context_to_output = nn.Linear(context_size, embedding)  # L_z
-        self.output = nn.Linear(embedding, vocabulary_size)  # L_o
+        self.hidden_to_output = Linear(hidden, embedding)  # L_h
+        self.context_to_output = Linear(context_size, embedding)  # L_z
+        self.output = Linear(embedding, vocabulary_size)  # L_o
         self.initialise()
 
     def _init_mlp(self, context_size: int) -> nn.Sequential:
