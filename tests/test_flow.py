@@ -15,8 +15,8 @@ BESIDE = {"objectives", "training", "quickstart", "cli"}
 LINE = {
     "images": {"config", "errors"},
     "text": {"errors"},
-    "datasets": {"errors", "files", "images", "noise", "text"},
-    "features": {"config", "errors", "images", "types"},
+    "datasets": {"errors", "files", "images", "noise", "progress", "text"},
+    "features": {"config", "datasets", "errors", "images", "types"},
     "models": {"config", "noise", "types"},
     "decoding": {"config", "errors", "models", "text", "types"},
     "scenes": {"datasets", "errors", "files"},

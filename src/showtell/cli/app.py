@@ -8,6 +8,7 @@ from showtell.cli.caption import caption
 from showtell.cli.data_check import check
 from showtell.cli.data_scenes import scenes
 from showtell.cli.evaluate import evaluate
+from showtell.cli.features import features
 from showtell.cli.quickstart import quickstart
 from showtell.cli.score import score
 from showtell.cli.train import train
@@ -26,6 +27,7 @@ data.command("scenes")(scenes)
 data.command("check")(check)
 
 app.command("quickstart")(quickstart)
+app.command("features")(features)
 app.command("train")(train)
 app.command("evaluate")(evaluate)
 app.command("caption")(caption)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import abc
 import hashlib
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -20,7 +22,7 @@ from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features
 
 # Settings that say how the weights came about or change; the fingerprint has the weights themselves.
-NO_PART_OF_WHAT_IT_SEES = {"trained", "learning_rate", "weights", "seed"}
+_NO_PART_OF_WHAT_IT_SEES = {"trained", "learning_rate", "weights", "seed"}
 
 
 class EncoderConfig(Config):
@@ -28,6 +30,18 @@ class EncoderConfig(Config):
 
     trained: bool = True  # false: frozen, in eval mode, without gradients
     learning_rate: float | None = Field(None, gt=0)  # its own; None: that of the decoder
+
+    def what_is_seen(self) -> dict[str, Any]:
+        """The settings on which features depend, as JSON has them; those of an encoder within this one too."""
+        return _without(self.model_dump(mode="json"), _NO_PART_OF_WHAT_IT_SEES)
+
+
+def _without(content: dict[str, Any], keys: set[str]) -> dict[str, Any]:
+    return {
+        key: _without(value, keys) if isinstance(value, dict) else value
+        for key, value in content.items()
+        if key not in keys
+    }
 
 
 class Encoder(nn.Module, abc.ABC):
@@ -73,7 +87,7 @@ class Encoder(nn.Module, abc.ABC):
     def fingerprint(self) -> str:
         """12 hexadecimal digits of what it sees: its settings, its preprocessing and its weights."""
         digest = hashlib.sha256()
-        settings = self.config.model_dump_json(exclude=NO_PART_OF_WHAT_IT_SEES)
+        settings = json.dumps(self.config.what_is_seen())
         digest.update(f"{settings}{self.preprocessing.model_dump_json()}".encode())
         for name, tensor in sorted(self.state_dict().items()):
             digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())

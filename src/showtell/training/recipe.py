@@ -25,6 +25,7 @@ class DataConfig(Config):
     path: str  # a folder or file that `showtell data check` understands, relative to the working directory
     train_split: str = "train"
     validation_split: str | None = "val"  # None: no validation, the last weights are the best
+    features: str | None = None  # a store of the encoder's features, read instead of photos; made if it is not there
     captions_per_image: int = Field(5, ge=1)  # N; of an image that has more, another choice each epoch
     max_length: int = Field(30, ge=1)  # words; longer captions are cut
     memory_megabytes: int = Field(1024, ge=0)  # photos are kept ready in memory if they need no more than this
@@ -125,20 +126,46 @@ def make_recipe(content: dict[str, Any], source: str = "the recipe") -> Recipe:
             problems.append(f"{key}: no such section; {nearest(str(key), _SECTIONS)}")
     parts: dict[str, Any] = {}
     for section in _SECTIONS:
-        given = content.get(section, {})
-        if not isinstance(given, dict):
-            problems.append(f"{section}: should be a mapping of keys to values, got {given!r}")
-            continue
-        try:
-            parts[section] = _section(section, given)
-        except ValidationError as error:
-            problems += [_sentence(section, problem, _section_type(section, given)) for problem in error.errors()]
-        except RecipeError as error:
-            problems.append(f"{section}.name: {error}")
+        parts[section] = _checked(section, content.get(section, {}), problems)
+    _refuse(problems, source)
+    return Recipe(**parts)
+
+
+def make_encoder_config(content: dict[str, Any], source: str) -> EncoderConfig:
+    """Check the settings of an encoder alone, as they stand in a recipe's section.
+
+    Args:
+        content: with `name`.
+        source: what messages call it.
+
+    Raises:
+        RecipeError: any key or value is wrong; all problems are listed.
+    """
+    problems: list[str] = []
+    config = _checked("encoder", content, problems)
+    _refuse(problems, source)
+    assert isinstance(config, EncoderConfig)
+    return config
+
+
+def _checked(section: str, given: Any, problems: list[str]) -> Config | None:
+    """The settings of a section, or None with the problems that they have."""
+    if not isinstance(given, dict):
+        problems.append(f"{section}: should be a mapping of keys to values, got {given!r}")
+        return None
+    try:
+        return _section(section, given)
+    except ValidationError as error:
+        problems += [_sentence(section, problem, _section_type(section, given)) for problem in error.errors()]
+    except RecipeError as error:
+        problems.append(f"{section}.name: {error}")
+    return None
+
+
+def _refuse(problems: Sequence[str], source: str) -> None:
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise RecipeError(f"{source} has {count}:" + "".join(f"\n  {problem}" for problem in problems))
-    return Recipe(**parts)
 
 
 _PLAIN: dict[str, type[Config]] = {

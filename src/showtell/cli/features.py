@@ -1,0 +1,180 @@
+"""`showtell features`: photos, or what other tools extracted from them, to a store that training reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from showtell.features import Encoder
+    from showtell.features.extraction import Extraction
+    from showtell.features.store import Precision
+
+ValueT = TypeVar("ValueT")
+
+
+def features(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="DATASET [KEY=VALUE]...",
+            help="The photos, and settings of the encoder such as image_size=448.",
+            show_default=False,
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which encoder, as recipes name it.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The store, a folder; with --recipe its data.features if not given.", show_default=False),
+    ] = None,
+    recipe: Annotated[
+        Path | None,
+        typer.Option(metavar="R.yaml", help="Take the encoder of a recipe, and its photos.", show_default=False),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="pretrained|random|FILE", help="The encoder's weights.", show_default=False)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of random weights; 0, or that of the recipe's run.", show_default=False)
+    ] = None,
+    split: Annotated[
+        list[str] | None, typer.Option(help="Which images; may be repeated. All if not given.", show_default=False)
+    ] = None,
+    dtype: Annotated[str, typer.Option(metavar="fp16|fp32", help="The precision on disk.")] = "fp16",
+    batch_size: Annotated[int, typer.Option(min=1, help="Photos that are encoded together.")] = 16,
+    foreign: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="Convert what other tools extracted: a bottom-up-attention TSV, a folder of .npy/.npz, an HDF5 file.",
+            show_default=False,
+        ),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="With --from: what these features are called; the file's name if not given.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Extract features once, so that training reads them instead of photos. Run again, it goes on where it stopped."""
+    import json
+
+    from showtell.errors import DataError, UsageError, summarise
+    from showtell.features.store import FeatureStore, precision
+
+    kind = precision(dtype)
+    dataset, settings = _sorted_out(arguments or [])
+    unreadable: tuple[Exception, ...] = ()
+    if foreign is not None:
+        if arguments or encoder or recipe or weights or split or seed is not None:
+            raise UsageError("--from converts what is on disk: it goes with --out, --source and --dtype alone.")
+        store = _convert(foreign, _given(out, "--out STORE"), kind, source)
+    else:
+        store, done = _extract(dataset, settings, encoder, out, recipe, weights, seed, split or [], kind, batch_size)
+        unreadable = done.unreadable
+    kept = FeatureStore(store)
+    if as_json:
+        facts = {
+            "store": str(store), "images": len(kept), "bytes": kept.bytes, "encoder": kept.info.encoder,
+            "fingerprint": kept.info.fingerprint, "feature_size": kept.info.feature_size, "dtype": kept.info.dtype,
+            "unreadable": [str(error) for error in unreadable],
+        }  # fmt: skip
+        typer.echo(json.dumps(facts, ensure_ascii=False))
+    else:
+        typer.echo(
+            f"{store}: {len(kept)} images, {kept.info.feature_size} numbers to a vector in {kept.info.dtype}, "
+            f"{kept.bytes / 1e6:.1f} MB, by {kept.info.made_by}"
+        )
+    if unreadable:
+        count = "1 photo" if len(unreadable) == 1 else f"{len(unreadable)} photos"
+        raise DataError(f"{count} could not be read, all others are done: {summarise(unreadable)}")
+
+
+def _sorted_out(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The dataset, if one is named, and the settings behind it."""
+    if arguments and ("=" not in arguments[0] or Path(arguments[0]).exists()):
+        return arguments[0], list(arguments[1:])
+    return None, list(arguments)
+
+
+def _given(value: ValueT | None, what: str) -> ValueT:
+    from showtell.errors import UsageError
+
+    if value is None:
+        raise UsageError(f"{what} is missing: showtell features DATASET --encoder NAME --out STORE.")
+    return value
+
+
+def _extract(
+    dataset: str | None,
+    settings: Sequence[str],
+    encoder: str | None,
+    out: Path | None,
+    recipe: Path | None,
+    weights: str | None,
+    seed: int | None,
+    splits: Sequence[str],
+    dtype: Precision,
+    batch_size: int,
+) -> tuple[Path, Extraction]:
+    """Extract what the options ask for. The encoder has the weights that training by the same recipe would give it."""
+    from showtell import noise
+    from showtell.datasets import open_dataset
+    from showtell.errors import UsageError
+    from showtell.features.extraction import extract
+    from showtell.progress import counting
+    from showtell.training.recipe import load_recipe
+
+    if (encoder is None) == (recipe is None):
+        raise UsageError("Name the encoder with --encoder NAME, or a recipe that has one with --recipe R.yaml.")
+    if recipe is not None:
+        planned = load_recipe(recipe)
+        content = planned.encoder.model_dump(mode="json")
+        dataset = dataset or planned.data.path
+        if out is None and planned.data.features is not None:
+            out = Path(planned.data.features)
+        weights_seed = noise.key_of(planned.training.seed, "weights") if seed is None else seed
+    else:
+        content, weights_seed = {"name": encoder}, seed or 0
+    store = _given(out, "--out STORE")
+    found = open_dataset(_given(dataset, "DATASET"))
+    records = [record for name in splits for record in found.split(name)] if splits else list(found.records)
+    built = _build(content, settings, weights, seed, weights_seed)
+    with counting("extracting features", len(records)) as progress:
+        return store, extract(built, records, store, dtype=dtype, batch_size=batch_size, progress=progress)
+
+
+def _build(
+    content: dict[str, Any], settings: Sequence[str], weights: str | None, seed: int | None, weights_seed: int
+) -> Encoder:
+    import torch
+
+    from showtell.features import build_encoder
+    from showtell.training.recipe import apply_overrides, make_encoder_config
+
+    wanted: dict[str, Any] = {"encoder": dict(content)}
+    apply_overrides(wanted, [f"encoder.{setting}" for setting in settings])
+    config = make_encoder_config(wanted["encoder"], "the encoder")
+    has = type(config).model_fields
+    if weights is not None and ("weights" in has or weights != "random"):  # without a choice they are random
+        wanted["encoder"]["weights"] = weights
+    if seed is not None and "seed" in has:
+        wanted["encoder"]["seed"] = seed
+    config = make_encoder_config(wanted["encoder"], "the encoder")
+    torch.manual_seed(weights_seed)
+    return build_encoder(config).to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _convert(path: Path, store: Path, dtype: Precision, source: str | None) -> Path:
+    from showtell.features.foreign import convert
+    from showtell.progress import counting
+
+    with counting("converting features", None) as progress:
+        convert(path, store, source=source or path.name, dtype=dtype, progress=progress)
+    return store

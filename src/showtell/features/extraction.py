@@ -1,0 +1,130 @@
+"""Extraction: the features of many photos into a store; it goes on where it was stopped or killed.
+
+The list of photos is cut into batches before anything is looked up, and a batch is encoded as a whole and kept as a
+whole. What an image's features are, to the last bit, is then a function of the list and the batch size alone (a
+convolution over 16 photos and one over 3 may differ in the last bit), wherever the work was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from showtell.datasets.records import Record
+from showtell.errors import ImageError
+from showtell.features.contract import Encoder
+from showtell.features.store import ImageFeatures, Precision, StoreInfo, StoreWriter
+from showtell.images.loading import PreparedPhoto, read_ahead, stack_images
+from showtell.types import Features
+
+BATCH_SIZE = 16  # photos; more are no faster on a CPU (docs/features.md)
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What an extraction did."""
+
+    written: int  # images
+    already: int  # images that the store had
+    unreadable: tuple[ImageError, ...]  # one for each photo that could not be opened
+
+
+def extract(
+    encoder: Encoder,
+    records: Sequence[Record],
+    path: Path | str,
+    *,
+    dtype: Precision = "fp16",
+    batch_size: int = BATCH_SIZE,
+    progress: Callable[[int], None] | None = None,
+) -> Extraction:
+    """Put the features of the photos that a store does not have into it.
+
+    Args:
+        encoder: on the device that shall compute.
+        records: the photos, each id once.
+        path: the store; made if it is not there.
+        dtype: the precision in which features are kept.
+        batch_size: photos that are encoded together, and kept or lost together when the program is killed.
+        progress: called with the number of images done since the last call.
+
+    Raises:
+        DataError: the store is of another encoder, or cannot be written. What was done is kept.
+    """
+    tell = progress or (lambda done: None)
+    unreadable: list[ImageError] = []
+    written = already = 0
+    with StoreWriter(path, StoreInfo.of(encoder, dtype)) as writer, ThreadPoolExecutor(1) as keeper:
+        missing = {record.image_id for record in records if record.image_id not in writer}
+        every = [records[first : first + batch_size] for first in range(0, len(records), batch_size)]
+        batches = [batch for batch in every if any(record.image_id in missing for record in batch)]
+        already = len(records) - len(missing)
+        tell(len(records) - sum(map(len, batches)))
+        photos = read_ahead((record.path for batch in batches for record in batch), encoder.preprocessing, batch_size)
+        keeping: Future[None] | None = None
+        for batch, chunk in zip(batches, photos, strict=True):
+            readable: list[tuple[Record, PreparedPhoto]] = []
+            for record, (_, photo) in zip(batch, chunk, strict=True):
+                if not isinstance(photo, ImageError):
+                    readable.append((record, photo))
+                elif record.image_id in missing:
+                    unreadable.append(photo)
+            found = _encode(encoder, readable) if readable else {}
+            new = {image_id: one for image_id, one in found.items() if image_id in missing}
+            if keeping is not None:
+                keeping.result()  # the last batch was written while this one was encoded
+            keeping = keeper.submit(writer.write, new)
+            written += len(new)
+            tell(len(batch))
+        if keeping is not None:
+            keeping.result()
+    return Extraction(written, already, tuple(unreadable))
+
+
+@torch.inference_mode()
+def _encode(encoder: Encoder, photos: Sequence[tuple[Record, PreparedPhoto]]) -> dict[str, ImageFeatures]:
+    """One batch, in eval mode, on the encoder's device."""
+    device = next(encoder.parameters()).device
+    was_training = encoder.training
+    encoder.eval()
+    images = stack_images([photo.pixels for _, photo in photos])
+    moved = images.to(device) if isinstance(images, Tensor) else [image.to(device) for image in images]
+    windows = torch.tensor([photo.window for _, photo in photos], dtype=torch.float32, device=device)
+    boxes = [corners(record).to(device) for record, _ in photos] if encoder.takes_boxes else None
+    found = split(encoder(moved, windows, boxes), [photo.size for _, photo in photos])
+    encoder.train(was_training)
+    return {record.image_id: one for (record, _), one in zip(photos, found, strict=True)}
+
+
+def corners(record: Record) -> Tensor:
+    """The boxes that the dataset has of a photo: (n, 4) left, top, right, bottom; n is 0 where it has none."""
+    boxes = [(box.x, box.y, box.x + box.width, box.y + box.height) for box in record.boxes or ()]
+    return torch.tensor(boxes, dtype=torch.float32).view(-1, 4)
+
+
+def split(features: Features, sizes: Sequence[tuple[int, int]]) -> list[ImageFeatures]:
+    """Features of B images as B entries of a store, without their padding.
+
+    Args:
+        features: of the photos.
+        sizes: (width, height) of each upright photo.
+    """
+    regions = features.regions
+    found = []
+    for place, size in enumerate(sizes):
+        rows = features.is_region[place]
+
+        def of(tensor: Tensor | None, place: int = place, rows: Tensor = rows) -> Tensor | None:
+            return None if tensor is None else tensor[place][rows].cpu()
+
+        vectors = of(features.vectors)
+        assert vectors is not None
+        arrays = (regions.boxes, regions.scores, regions.labels) if regions is not None else (None, None, None)
+        boxes, scores, labels = (None if kept is None else kept.numpy() for kept in map(of, arrays))
+        found.append(ImageFeatures(vectors.float().numpy(), size, boxes, scores, labels))
+    return found

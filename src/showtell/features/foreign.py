@@ -1,0 +1,229 @@
+"""Features that other tools extracted: read from what the field has on disk, and converted to a store.
+
+They are converted, not read in place: one reader serves training, a TSV has no index, and HDF5 files and folders of a
+hundred thousand archives are slower to read at random than a mapped file (docs/features.md).
+
+- bottom-up-attention: TSV with image_id, image_w, image_h, num_boxes, boxes, features; the last two base64.
+- LXMERT: TSV with img_id, img_h, img_w, objects_id, objects_conf, attrs_id, attrs_conf, num_boxes, boxes, features.
+- ImageCaptioning.pytorch: a folder of `{id}.npz` with `feat`, or of `{id}.npy`; boxes in a folder beside it, `x_box`
+  beside `x_att` or `x_fc`; or HDF5 with a dataset for each id.
+- bottom-up-attention.pytorch: a folder of `{id}.npz` with `x`, `bbox`, `image_w`, `image_h`.
+- meshed-memory-transformer: HDF5 with `{id}_features` and `{id}_boxes`.
+- HDF5 with a group for each id that holds `features` and `boxes`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from showtell.errors import DataError, MissingDependencyError
+from showtell.features.regions import Precomputed, PrecomputedConfig
+from showtell.features.store import ImageFeatures, Precision, StoreInfo, StoreWriter
+
+_TOGETHER = 64  # images to a transaction
+_BOTTOM_UP = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
+_LXMERT = (
+    "img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf", "num_boxes", "boxes",
+    "features",
+)  # fmt: skip
+_VECTORS = ("features", "feat", "x", "att")  # what vectors are called in archives and groups
+_BOXES = ("boxes", "bbox", "box")
+_HDF5 = {".h5", ".hdf5", ".hdf"}
+
+
+def convert(
+    path: Path | str,
+    out: Path | str,
+    *,
+    source: str,
+    dtype: Precision = "fp16",
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Put features of another tool into a store, those that it does not have.
+
+    Args:
+        path: a file or folder in one of the layouts above.
+        out: the store.
+        source: what the features are called; a store of other features is refused.
+        dtype: the precision in which they are kept.
+        progress: called with the number of images done since the last call.
+
+    Returns:
+        How many images were added.
+
+    Raises:
+        DataError: nothing that is understood is there, something is damaged, or the store is of other features.
+    """
+    images = read_foreign(Path(path))
+    first = next(images, None)
+    if first is None:
+        raise DataError(f"{path} holds no features.")
+    encoder = Precomputed(PrecomputedConfig(feature_size=first[1].vectors.shape[1], source=source))
+    added = 0
+    with StoreWriter(out, StoreInfo.of(encoder, dtype)) as writer:
+        waiting: dict[str, ImageFeatures] = {}
+        for image_id, one in chain([first], images):
+            if progress:
+                progress(1)
+            if image_id in waiting or image_id in writer:
+                continue  # the released files have some images twice
+            waiting[image_id] = one
+            if len(waiting) == _TOGETHER:
+                writer.write(waiting)
+                added += len(waiting)
+                waiting = {}
+        writer.write(waiting)
+    return added + len(waiting)
+
+
+def read_foreign(path: Path) -> Iterator[tuple[str, ImageFeatures]]:
+    """Image ids and features in a file or folder of another tool.
+
+    Raises:
+        DataError: no layout fits, or something is damaged; the message names the file and the image.
+    """
+    if not path.exists():
+        raise DataError(f"There is no file or folder {path}.")
+    if path.is_file() and path.suffix.lower() in _HDF5:
+        return _from_hdf5(path)
+    if path.is_file() and path.suffix.lower() not in (".npy", ".npz"):
+        return _from_tsv(path)
+    if path.is_dir():
+        tables = sorted(file for file in path.iterdir() if re.search(r"\.tsv(\.\d+)?$", file.name))
+        if tables:
+            return chain.from_iterable(map(_from_tsv, tables))
+        files = sorted(file for file in path.iterdir() if file.suffix in (".npy", ".npz"))
+        if files:
+            return _from_arrays(path, files)
+    raise DataError(
+        f"{path} holds no features that are understood: a TSV of bottom-up-attention (or a folder of them), a folder "
+        "of {id}.npy or {id}.npz, or an HDF5 file (.h5, .hdf5)."
+    )
+
+
+def _from_tsv(path: Path) -> Iterator[tuple[str, ImageFeatures]]:
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
+            where = f"{path}, line {number}"
+            cells = line.rstrip(b"\r\n").split(b"\t")
+            names = {len(_BOTTOM_UP): _BOTTOM_UP, len(_LXMERT): _LXMERT}.get(len(cells))
+            if names is None:
+                raise DataError(
+                    f"{where} has {len(cells)} columns; bottom-up-attention writes {len(_BOTTOM_UP)} and LXMERT "
+                    f"{len(_LXMERT)}, parted by tabs."
+                )
+            row = dict(zip(names, cells, strict=True))
+            try:
+                count = int(row["num_boxes"])
+                width, height = (int(row.get(f"image_{side}") or row[f"img_{side}"]) for side in "wh")
+                boxes = _decoded(row["boxes"], "<f4").reshape(count, 4)
+                vectors = _decoded(row["features"], "<f4").reshape(count, -1)
+                scores = labels = None
+                if names is _LXMERT:
+                    scores, labels = _decoded(row["objects_conf"], "<f4"), _decoded(row["objects_id"], "<i8")
+                image_id = (row.get("image_id") or row["img_id"]).decode()
+            except (ValueError, binascii.Error) as error:
+                raise DataError(f"{where} is damaged or no row of features: {error}.") from error
+            yield image_id, _image(vectors, where, (width, height), boxes, scores, labels)
+
+
+def _decoded(cell: bytes, dtype: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(cell, validate=True), dtype)
+
+
+def _from_arrays(folder: Path, files: list[Path]) -> Iterator[tuple[str, ImageFeatures]]:
+    boxes_beside = folder.with_name(re.sub(r"_(att|fc)$", "_box", folder.name))
+    for file in files:
+        boxes, size = None, (0, 0)
+        try:
+            loaded: Any = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                vectors = loaded
+            else:
+                with loaded:
+                    vectors = _one_of(loaded, _VECTORS, file)
+                    boxes = next((loaded[name] for name in _BOXES if name in loaded), None)
+                    if "image_w" in loaded and "image_h" in loaded:
+                        size = (int(loaded["image_w"]), int(loaded["image_h"]))
+            beside = boxes_beside / f"{file.stem}.npy"
+            if boxes is None and boxes_beside != folder and beside.exists():
+                boxes = np.load(beside, allow_pickle=False)
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise DataError(f"{file} cannot be read as an array of numbers: {error}.") from error
+        yield file.stem, _image(vectors, str(file), size, boxes)
+
+
+def _from_hdf5(path: Path) -> Iterator[tuple[str, ImageFeatures]]:
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingDependencyError(
+            'Reading HDF5 needs h5py; install it with: pip install "showtell[hdf5]"'
+        ) from error
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read as HDF5: {error}.") from error
+    with file:
+        if "image_features" in file:
+            raise DataError(
+                f"{path} numbers its images by a pickle beside it, which is not opened here because a pickle can run "
+                "code; convert the TSV that it was made from."
+            )
+        for name, entry in file.items():
+            where = f"{path}, {name}"
+            try:
+                if isinstance(entry, h5py.Group):
+                    boxes = next((entry[key][()] for key in _BOXES if key in entry), None)
+                    yield name, _image(_one_of(entry, _VECTORS, where), where, (0, 0), boxes)
+                elif name.endswith("_features"):
+                    image_id = name.removesuffix("_features")
+                    boxes = file[f"{image_id}_boxes"][()] if f"{image_id}_boxes" in file else None
+                    yield image_id, _image(entry[()], where, (0, 0), boxes)
+                elif not name.endswith(("_boxes", "_cls_prob")):
+                    yield name, _image(entry[()], where, (0, 0))
+            except OSError as error:
+                raise DataError(f"{where} is damaged: {error}.") from error
+
+
+def _one_of(content: Any, names: tuple[str, ...], where: object) -> np.ndarray:
+    for name in names:
+        if name in content:
+            return np.asarray(content[name])
+    raise DataError(f"{where} has no vectors: none of {', '.join(names)} is in it, but {', '.join(content)}.")
+
+
+def _image(
+    vectors: np.ndarray,
+    where: str,
+    size: tuple[int, int],
+    boxes: np.ndarray | None = None,
+    scores: np.ndarray | None = None,
+    labels: np.ndarray | None = None,
+) -> ImageFeatures:
+    """One entry: a pooled vector (D,), regions (R, D), or a map (rows, columns, D)."""
+    if vectors.dtype.kind != "f" or not 1 <= vectors.ndim <= 3 or vectors.size == 0:
+        raise DataError(
+            f"{where} has an array of {vectors.dtype} and shape {vectors.shape}; features are floats of shape (D,), "
+            "(R, D) or (rows, columns, D)."
+        )
+    flat = vectors.reshape(-1, vectors.shape[-1])
+    for name, array, shape in (
+        ("boxes", boxes, (len(flat), 4)),
+        ("scores", scores, (len(flat),)),
+        ("labels", labels, (len(flat),)),
+    ):
+        if array is not None and array.shape != shape:
+            raise DataError(f"{where} has {name} of shape {array.shape} for {len(flat)} vectors; it should be {shape}.")
+    return ImageFeatures(flat, size, boxes, scores, labels)
