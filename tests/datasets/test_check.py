@@ -1,16 +1,26 @@
+import statistics
+import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageFilter
 
 from showtell.datasets import check, read_dataset
-from showtell.datasets.check import Report, Spread, check_dataset
+from showtell.datasets.check import Report, check_dataset
+from showtell.datasets.wording import Fit, Spread
+from showtell.text.vocabulary import Vocabulary
 from tests.datasets.makers import captioned, listed, write_coco, write_photo, write_table
 
 
-def report_on(path: Path) -> Report:
+def report_on(path: Path, **options: Any) -> Report:
     """The report on a dataset, with … for its path."""
-    report = check_dataset(read_dataset(path))
+    report = check_dataset(read_dataset(path), **options)
     return replace(
         report,
         problems=tuple(sentence.replace(str(path), "…") for sentence in report.problems),
@@ -34,8 +44,8 @@ def test_a_clean_dataset(tmp_path: Path) -> None:
     assert (report.format, report.images, report.captions) == ("coco", 6, 12)
     assert report.splits == {"train": (2, 4), "val": (2, 4), "test": (2, 4)}
     assert (report.problems, report.warnings) == ((), ())
-    assert report.captions_per_image == Spread(2, 2.0, 2, 2)
-    assert report.words_per_caption == Spread(4, 4.0, 4, 4)
+    assert report.captions_per_image == Spread(2, 2.0, 2, 2, 2)
+    assert report.words_per_caption == Spread(4, 4.0, 4, 4, 4)
 
 
 def test_spreads_by_hand(tmp_path: Path) -> None:
@@ -44,8 +54,8 @@ def test_spreads_by_hand(tmp_path: Path) -> None:
     )
     write_table(tmp_path, text, "a.png b.png")
     report = report_on(tmp_path)
-    assert report.captions_per_image == Spread(1, 2.0, 2.0, 3)  # of 3 and 1
-    assert report.words_per_caption == Spread(1, 2.5, 2.5, 4)  # of 3, 1, 4 and 2
+    assert report.captions_per_image == Spread(1, 2.0, 2.0, 3, 3)  # of 3 and 1
+    assert report.words_per_caption == Spread(1, 2.5, 2.5, 4, 4)  # of 3, 1, 4 and 2
 
 
 def test_the_object_for_programs(tmp_path: Path) -> None:
@@ -55,8 +65,10 @@ def test_the_object_for_programs(tmp_path: Path) -> None:
         "images": 2,
         "captions": 1,
         "splits": {"val": 1, "test": 1},
-        "captions_per_image": {"min": 0, "mean": 0.5, "median": 0.5, "max": 1},
-        "words_per_caption": {"min": 2, "mean": 2.0, "median": 2, "max": 2},
+        "captions_per_image": {"min": 0, "mean": 0.5, "median": 0.5, "p95": 1, "max": 1},
+        "words_per_caption": {"min": 2, "mean": 2.0, "median": 2, "p95": 2, "max": 2},
+        "vocabulary": {"words": 2, "five_times": 0, "unseen": {}},
+        "images_opened": True,
         "problems": [
             "1 image has no caption: b.png; write captions or take the images out, for nothing can be learned or "
             "scored from them."
@@ -83,7 +95,7 @@ def test_unreadable_images_are_named_with_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "images/006.png").unlink()
     text, damaged = report_on(tmp_path).problems[1:]
     assert report_on(tmp_path).problems[0].startswith("1 image file is missing: images/006.png;")
-    assert text == "…/images/001.png is not an image: it holds text."
+    assert text == "…/images/001.png is not an image: it holds a web page."
     assert damaged.startswith("…/images/004.png is damaged: it cannot be decoded (")
 
 
@@ -123,21 +135,118 @@ def test_problems_and_warnings_of_the_reader_come_first(tmp_path: Path) -> None:
     assert report.problems[0] == "First." and len(report.problems) == 2 and report.warnings == ("Second.",)
 
 
-def test_progress_counts_every_image(tmp_path: Path) -> None:
+def test_progress_counts_every_record(tmp_path: Path) -> None:
     three_splits(tmp_path)
-    seen: list[tuple[int, int]] = []
-    check_dataset(read_dataset(tmp_path), lambda done, total: seen.append((done, total)))
-    assert seen == [(done, 6) for done in range(1, 7)]
+    (tmp_path / "images/001.png").unlink()
+    (tmp_path / "images/004.png").write_bytes(b"")
+    seen: list[int] = []
+    check_dataset(read_dataset(tmp_path), progress=seen.append)
+    assert seen == [1, 1, 1, 1, 1, 1]  # the missing one at once, the others as they are opened
 
 
-def test_several_processes_find_what_one_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_thread_finds_what_several_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     three_splits(tmp_path, photos=20)
     (tmp_path / "images/033.png").write_bytes(b"")
-    alone = report_on(tmp_path)
-    assert len(alone.problems) == 1
-    monkeypatch.setattr(check, "_IMAGES_PER_PROCESS", 30)
+    monkeypatch.setattr(check, "_cores", lambda: 4)
+    several = report_on(tmp_path)
+    assert len(several.problems) == 1
+    monkeypatch.setattr(check, "_cores", lambda: 1)
+    assert report_on(tmp_path) == several
+
+
+def test_an_interrupt_does_not_wait_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    three_splits(tmp_path, photos=20)
+    opened: list[Path] = []
+
+    def slowly(path: Path) -> bytes:
+        opened.append(path)
+        time.sleep(0.01)
+        return path.read_bytes()
+
+    def interrupt(done: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(check, "read_photo", slowly)
     monkeypatch.setattr(check, "_cores", lambda: 2)
-    assert report_on(tmp_path) == alone
+    with pytest.raises(KeyboardInterrupt):
+        check_dataset(read_dataset(tmp_path), progress=interrupt)
+    assert len(opened) < 30  # of 60
+
+
+def test_images_that_are_not_opened_are_still_looked_for(tmp_path: Path) -> None:
+    three_splits(tmp_path)
+    (tmp_path / "images/001.png").write_bytes(b"")
+    (tmp_path / "images/002.png").unlink()
+    report = report_on(tmp_path, open_images=False)
+    assert [problem.split(":")[0] for problem in report.problems] == ["1 image file is missing"]
+    assert not report.images_opened and report.as_json()["images_opened"] is False
+
+
+def photo(path: Path, seed: int, size: tuple[int, int] = (160, 120)) -> None:
+    """A photo with large shapes, another for each seed."""
+    cells = np.random.default_rng(seed).integers(0, 256, (5, 5, 3), dtype=np.uint8)
+    Image.fromarray(cells).resize(size, Image.Resampling.BICUBIC).save(path, quality=90)
+
+
+def test_near_copies_are_named_by_split(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").parent.mkdir(exist_ok=True)
+    for number, name in enumerate("abc"):
+        photo(tmp_path / f"{name}.jpg", seed=number)
+    with Image.open(tmp_path / "a.jpg") as original:
+        original.save(tmp_path / "a_again.png")
+        original.resize((80, 60)).save(tmp_path / "a_small.jpg", quality=60)
+        original.filter(ImageFilter.SMOOTH).save(tmp_path / "a_smooth.jpg")
+        original.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "a_mirrored.jpg")
+    splits = {"a": "train", "b": "train", "c": "val", "a_again": "test", "a_small": "test", "a_smooth": "train"}
+    rows = [f"{path.name},A dog runs.,{splits.get(path.stem, 'val')}\n" for path in sorted(tmp_path.glob("*.*g"))]
+    write_table(tmp_path, "image,caption,split\n" + "".join(rows))
+    report = report_on(tmp_path)
+    assert report.problems == ()
+    assert report.warnings == (
+        "2 images of test look like an image of train, saved again or resized: a.jpg = a_again.png, a.jpg = "
+        "a_small.jpg; if they are the same photo, keep one of each, for what is scored must not have been trained on.",
+        "1 image of train looks like another of train, saved again or resized: a.jpg = a_smooth.jpg; if they are the "
+        "same photo, keep one of each, for it would count twice.",
+    )
+
+
+# --- words ---
+
+
+def test_words_unseen_and_unknown_by_hand(tmp_path: Path) -> None:
+    text = (
+        "image,caption,split\n"
+        "a.png,A dog runs.,train\na.png,A dog sits,train\na.png,A dog,train\na.png,a dog,train\na.png,a,train\n"
+        "b.png,A cat runs and runs,test\n"
+    )
+    write_table(tmp_path, text, "a.png b.png")
+    report = report_on(tmp_path)
+    assert (report.vocabulary, report.usual_vocabulary) == (4, 1)  # a 5, dog 4, runs 1, sits 1
+    assert report.unseen == {"test": 2 / 5}  # cat, and
+    assert report.fit is None
+
+    report = report_on(tmp_path, vocabulary=Vocabulary(["a", "runs", "bird"]), max_length=2)
+    # train: dog 4 and sits 1 of 11 words; test: cat and and. Longer than 2: two of five, and the one.
+    assert report.fit == Fit(3, 1 / 3, {"train": 5 / 11, "test": 2 / 5}, 2, {"train": 2 / 5, "test": 1.0})
+    assert report.as_json()["against"]["unknown"]["test"] == 0.4
+    assert report.warnings[-2:] == (
+        "The checkpoint does not know 45.5% (train) and 40.0% (test) of the words, so it can never say them; train on "
+        "captions like these, or use the dataset it was made for.",
+        "The checkpoint says at most 2 words, and 40.0% (train) and 100.0% (test) of the captions are longer: raise "
+        "decoding.max_length.",
+    )
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=60))
+def test_spreads_equal_those_of_the_numbers_in_order(numbers: list[int]) -> None:
+    spread = Spread.of(Counter(numbers))
+    assert spread is not None
+    assert (spread.least, spread.most) == (min(numbers), max(numbers))
+    assert spread.mean == pytest.approx(statistics.fmean(numbers))
+    assert spread.median == statistics.median(numbers)
+    within = [sum(other <= number for other in numbers) / len(numbers) for number in sorted(numbers)]
+    assert spread.p95 == next(n for n, share in zip(sorted(numbers), within, strict=True) if share >= 0.95)
 
 
 @pytest.mark.shared

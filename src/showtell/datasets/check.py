@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
-import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from showtell.datasets.findings import Findings, counted, missing_files
+from showtell.datasets.likeness import near_copies, thumbnail
+from showtell.datasets.published import compare_with_published
 from showtell.datasets.records import CaptionDataset, Record
 from showtell.datasets.splits import split_rank
+from showtell.datasets.wording import USUAL_COUNT, Fit, Spread, Wording
 from showtell.errors import ImageError, summarise
 from showtell.images.photo import decode_photo, read_photo
+from showtell.text.vocabulary import Vocabulary
 
 MOST_NAMED = 10  # unreadable images that get a sentence of their own
-_IMAGES_PER_PROCESS = 500  # so many small ones are opened while a process starts
-_CHUNK = 16  # images that a process is given at a time
-
-
-@dataclass(frozen=True)
-class Spread:
-    """How some whole numbers lie."""
-
-    least: int
-    mean: float
-    median: float
-    most: int
-
-    @staticmethod
-    def of(numbers: Sequence[int]) -> Spread | None:
-        """The spread of some numbers; None of none."""
-        if not numbers:
-            return None
-        return Spread(min(numbers), statistics.fmean(numbers), statistics.median(numbers), max(numbers))
 
 
 @dataclass(frozen=True)
@@ -48,7 +33,12 @@ class Report:
     format: str
     splits: dict[str, tuple[int, int]]  # images and captions of each split: train, val, test, then others
     captions_per_image: Spread | None
-    words_per_caption: Spread | None  # words as white space parts them
+    words_per_caption: Spread | None  # words as the tokenizer makes them, punctuation left out
+    vocabulary: int  # different words of train; of all splits where there is no train
+    usual_vocabulary: int  # those of them that occur five times or more
+    unseen: dict[str, float]  # of each split but train, the share of its words that train never has
+    fit: Fit | None  # None where the captions were not held against a checkpoint
+    images_opened: bool
     problems: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -64,30 +54,39 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """The object that `data check --json` prints."""
+        per_image, per_caption = self.captions_per_image, self.words_per_caption
+        against = {} if self.fit is None else {"against": asdict(self.fit)}
         return {
             "format": self.format,
             "images": self.images,
             "captions": self.captions,
             "splits": {name: images for name, (images, _) in self.splits.items()},
-            "captions_per_image": _spread_as_json(self.captions_per_image),
-            "words_per_caption": _spread_as_json(self.words_per_caption),
+            "captions_per_image": per_image and per_image.as_json(),
+            "words_per_caption": per_caption and per_caption.as_json(),
+            "vocabulary": {"words": self.vocabulary, "five_times": self.usual_vocabulary, "unseen": self.unseen},
+            **against,
+            "images_opened": self.images_opened,
             "problems": list(self.problems),
             "warnings": list(self.warnings),
         }
 
 
-def _spread_as_json(spread: Spread | None) -> dict[str, float] | None:
-    if spread is None:
-        return None
-    return {"min": spread.least, "mean": spread.mean, "median": spread.median, "max": spread.most}
-
-
-def check_dataset(dataset: CaptionDataset, progress: Callable[[int, int], None] = lambda done, total: None) -> Report:
-    """Examine a dataset: open every image, compare their contents, count splits and captions.
+def check_dataset(
+    dataset: CaptionDataset,
+    *,
+    open_images: bool = True,
+    vocabulary: Vocabulary | None = None,
+    max_length: int = 20,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Report:
+    """Examine a dataset: open every image, compare their contents, count splits, captions and words.
 
     Args:
         dataset: as `read_dataset` found it; its problems and warnings come first in the report.
-        progress: called after each image with the number of those opened and of those there are.
+        open_images: false looks at no image but to see that its file is there.
+        vocabulary: of a checkpoint that the captions are held against; None for none.
+        max_length: words that this checkpoint says at most.
+        progress: called with the number of images opened since the last call, as many in all as there are records.
     """
     findings = Findings(dataset.root, list(dataset.problems), list(dataset.warnings))
     images = dataset.splits
@@ -99,52 +98,71 @@ def check_dataset(dataset: CaptionDataset, progress: Callable[[int, int], None] 
         findings.warnings.append(
             f"There is no split train, only {', '.join(splits)}: nothing can be learned from this, only scored."
         )
-    _examine_images(dataset.records, findings, progress)
+    findings.warnings.extend(compare_with_published(dataset.name, images, dataset.restval))
+    wording = Wording.of(dataset.records)
+    fit = None if vocabulary is None else wording.fit(vocabulary, max_length)
+    findings.warnings.extend(fit.warnings() if fit else ())
+    if open_images:
+        _examine_images(dataset.records, findings, progress)
+    known = wording.known
     return Report(
-        dataset.format,
-        splits,
-        Spread.of([len(record.captions) for record in dataset.records]),
-        Spread.of([len(text.split()) for record in dataset.records for text in record.captions]),
-        tuple(findings.problems),
-        tuple(findings.warnings),
+        format=dataset.format,
+        splits=splits,
+        captions_per_image=Spread.of(Counter(len(record.captions) for record in dataset.records)),
+        words_per_caption=wording.words_per_caption,
+        vocabulary=len(known),
+        usual_vocabulary=sum(count >= USUAL_COUNT for count in known.values()),
+        unseen=wording.unseen(),
+        fit=fit,
+        images_opened=open_images,
+        problems=tuple(findings.problems),
+        warnings=tuple(findings.warnings),
     )
 
 
 # --- images ---
 
 
-def _examine_images(records: Sequence[Record], findings: Findings, progress: Callable[[int, int], None]) -> None:
+@dataclass(frozen=True)
+class _Look:
+    """What was seen of an image file."""
+
+    digest: bytes = b""  # of its bytes
+    thumbnail: np.ndarray | None = None
+    error: str = ""  # what is wrong with it, empty if nothing is
+
+
+def _examine_images(records: Sequence[Record], findings: Findings, progress: Callable[[int], None]) -> None:
     missing = set(missing_files(records))  # a problem already
     first: dict[Path, Record] = {}
     for record in records:
         if record.path not in missing:
             first.setdefault(record.path, record)
-    paths = list(first)
+    progress(len(records) - len(first))
     unreadable: list[tuple[Path, str]] = []
     alike: dict[bytes, list[Record]] = {}
-    for done, (path, (digest, error)) in enumerate(zip(paths, _look_at_all(paths), strict=True), start=1):
-        if error:
-            unreadable.append((path, error))
-        else:
-            alike.setdefault(digest, []).append(first[path])
-        progress(done, len(paths))
+    thumbnails: list[np.ndarray] = []
+    # Threads: what takes time, reading and decoding, happens outside the interpreter's lock.
+    pool = ThreadPoolExecutor(_cores())
+    try:
+        for record, look in zip(first.values(), pool.map(_look_at, first), strict=True):
+            if look.thumbnail is None:
+                unreadable.append((record.path, look.error))
+            elif look.digest in alike:
+                alike[look.digest].append(record)
+            else:
+                alike[look.digest] = [record]
+                thumbnails.append(look.thumbnail)
+            progress(1)
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C nobody waits for the rest
     findings.problems.extend(error for _, error in unreadable[:MOST_NAMED])
     more = [findings.shown(path) for path, _ in unreadable[MOST_NAMED:]]
     if more:
         findings.problems.append(f"{counted(len(more), 'more image')} cannot be read: {summarise(more)}.")
     _examine_contents(alike.values(), findings)
-
-
-def _look_at_all(paths: Sequence[Path]) -> Iterator[tuple[bytes, str]]:
-    """What `_look_at` says of each image, in order, from as many processes as pay."""
-    processes = min(_cores(), len(paths) // _IMAGES_PER_PROCESS)
-    if processes < 2:
-        yield from map(_look_at, paths)
-        return
-    # Spawned, not forked: the caller may have threads. Threads instead would wait for each other's Python.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        yield from pool.map(_look_at, paths, chunksize=_CHUNK)
+    different = [records[0] for records in alike.values()]
+    _examine_looks([(different[one], different[other]) for one, other in near_copies(thumbnails)], findings)
 
 
 def _cores() -> int:
@@ -152,14 +170,13 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _look_at(path: Path) -> tuple[bytes, str]:
-    """The digest of an image file, and what is wrong with it, empty if nothing is."""
+def _look_at(path: Path) -> _Look:
     try:
         content = read_photo(path)
-        decode_photo(content, str(path))
+        photo = decode_photo(content, str(path))
     except ImageError as error:
-        return b"", str(error)
-    return hashlib.blake2b(content, digest_size=16).digest(), ""
+        return _Look(error=str(error))
+    return _Look(hashlib.blake2b(content, digest_size=16).digest(), thumbnail(photo))
 
 
 def _examine_contents(alike: Iterable[list[Record]], findings: Findings) -> None:
@@ -185,4 +202,21 @@ def _examine_contents(alike: Iterable[list[Record]], findings: Findings) -> None
         findings.problems.append(
             f"{counted(len(names), 'image is', 'images are')} the same, byte for byte, in {one} and "
             f"{other_split}: {summarise(names)}; what is scored must not have been trained on."
+        )
+
+
+def _examine_looks(pairs: Iterable[tuple[Record, Record]], findings: Findings) -> None:
+    """Name images that look the same though their files differ."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for one, other in pairs:
+        named = f"{findings.shown(one.path)} = {findings.shown(other.path)}"
+        names.setdefault((one.split, other.split), []).append(named)
+    for (one_split, other_split), found in names.items():
+        same = one_split == other_split
+        where = f"another of {one_split}" if same else f"an image of {one_split}"
+        subject = counted(len(found), f"image of {other_split} looks", f"images of {other_split} look")
+        reason = "it would count twice" if same else "what is scored must not have been trained on"
+        findings.warnings.append(
+            f"{subject} like {where}, saved again or resized: {summarise(found)}; if they are the same photo, keep one "
+            f"of each, for {reason}."
         )
