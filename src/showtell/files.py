@@ -6,15 +6,30 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from showtell.errors import DataError
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all.
+def cache_folder() -> Path:
+    """Where showtell keeps what it can make again."""
+    if given := os.environ.get("SHOWTELL_CACHE"):
+        return Path(given)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "showtell"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "showtell"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "showtell"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A stream to write a file with, which is there whole when the block ends, and not at all if that fails.
 
     Raises:
         DataError: the folder cannot be written to, or the disk is full.
@@ -23,13 +38,25 @@ def write_bytes(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as stream:
-            stream.write(content)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
+    finally:
+        with suppress(OSError):  # there is none after success, and none to be had in a folder that is none
+            temporary.unlink()
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        DataError: the folder cannot be written to, or the disk is full.
+    """
+    with writing(path) as stream:
+        stream.write(content)
 
 
 def write_text(path: Path, content: str) -> None:
@@ -42,8 +69,12 @@ def write_json(path: Path, content: Any, indent: int | None = None) -> None:
     write_text(path, json.dumps(content, ensure_ascii=False, indent=indent) + "\n")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     """Read a JSON file.
+
+    Args:
+        path: of the file.
+        object_hook: called with each object; what it returns takes the object's place.
 
     Raises:
         DataError: the file is missing, empty, or not JSON; the message names the file and the place.
@@ -58,12 +89,33 @@ def read_json(path: Path) -> Any:
         raise DataError(f"Cannot read {path}: {error.strerror or error}.") from error
     if not text.strip():
         raise DataError(f"{path} is empty; it should hold JSON.")
+    return parse_json(text, str(path), object_hook)
+
+
+def parse_json(text: str, name: str, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """Parse JSON in which no object has a key twice; `name` is what messages call it.
+
+    Raises:
+        DataError: it is not JSON, nested too deeply, has a key twice in an object or a number of too many digits.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> Any:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+            raise DataError(f'{name} has the key "{twice}" twice in one object; keep one of them.')
+        return found if object_hook is None else object_hook(found)
+
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         raise DataError(
-            f"{path} is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}."
+            f"{name} is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}."
         ) from error
+    except RecursionError as error:
+        raise DataError(f"{name} cannot be read as JSON: its lists and objects are nested too deeply.") from error
+    except ValueError as error:  # what Python says of an integer of more than 4,300 digits
+        raise DataError(f"{name} cannot be read as JSON: it holds a number of too many digits.") from error
 
 
 def _beside(folder: Path, mark: str) -> Path:

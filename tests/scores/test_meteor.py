@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import showtell
 from showtell.errors import MissingDependencyError
+from showtell.files import cache_folder
 from showtell.scores import meteor_index
 from showtell.scores.meteor import (
     STATISTICS,
@@ -26,7 +27,7 @@ from showtell.scores.meteor import (
     score,
     statistics,
 )
-from showtell.scores.meteor_index import MeteorIndex, cache_folder, find_resources, open_index
+from showtell.scores.meteor_index import MeteorIndex, find_resources, open_index
 from showtell.scores.meteor_text import normalise
 from showtell.scores.report import measure
 from tests.scores.conftest import Case

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from showtell.errors import DataError, MissingDependencyError
-from showtell.files import recover_folder, write_folder
+from showtell.files import cache_folder, recover_folder, write_folder
 from showtell.scores.ngrams import Integers
 
 LONGEST_PHRASE = 7  # words, in the table
@@ -155,17 +155,6 @@ def find_resources() -> Path:
     if importlib.util.find_spec("snowballstemmer") is None:
         raise MissingDependencyError(f"METEOR needs snowballstemmer, which is not installed; {_INSTALL}")
     return folder
-
-
-def cache_folder() -> Path:
-    """Where showtell keeps what it can make again."""
-    if given := os.environ.get("SHOWTELL_CACHE"):
-        return Path(given)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "showtell"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "showtell"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "showtell"
 
 
 def stem(word: str) -> str:

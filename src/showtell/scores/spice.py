@@ -19,9 +19,9 @@ import numpy as np
 
 from showtell import __version__
 from showtell.errors import DataError, MissingDependencyError
+from showtell.files import cache_folder
 from showtell.scores.base import Corpus, Floats
 from showtell.scores.cider import Cider
-from showtell.scores.meteor_index import cache_folder
 
 _MODELS = "lib/stanford-corenlp-3.6.0-models.jar"
 _DOWNLOAD = 'python -c "from pycocoevalcap.spice.get_stanford_models import get_stanford_models as get; get()"'
