@@ -1,5 +1,6 @@
 import gc
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,17 @@ from showtell.datasets import READERS, open_dataset, read_dataset
 from showtell.errors import DataError
 from tests.datasets.makers import captioned, listed, sentences, write_coco, write_photo, write_table
 
-UNDERSTOOD = (
-    ' Understood are coco: annotations/captions_train.json with {"images": [{"id": 1, "file_name": "dog.jpg"}], '
-    '"annotations": [{"id": 1, "image_id": 1, "caption": "A dog runs."}]} beside a folder images/; '
-    "table: captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg."
-)
+UNDERSTOOD = f" Understood are {'; '.join(f'{name}: {reader.EXAMPLE}' for name, reader in READERS.items())}."
+
+
+EXAMPLE_FILES = [
+    ("karpathy", "dataset_mine.json"),
+    ("coco", "annotations/captions_train.json"),
+    ("flickr", "Flickr8k.token.txt"),
+    ("table", "captions.csv"),
+    ("jsonl", "captions.jsonl"),
+    ("text_files", "dog.txt"),
+]
 
 
 def refusal(path: Path) -> str:
@@ -67,19 +74,31 @@ def test_a_path_that_cannot_be_asked_for(tmp_path: Path) -> None:
     assert refusal(tmp_path / ("x" * 300)) == "Cannot read …: File name too long."
 
 
-def test_examples_are_datasets(tmp_path: Path) -> None:
+def test_every_reader_names_what_it_understands() -> None:
+    assert list(READERS) == ["karpathy", "coco", "flickr", "table", "jsonl", "text_files", "hub"]
+    assert UNDERSTOOD.startswith(" Understood are karpathy: dataset_mine.json with {")
+    assert 'coco: annotations/captions_train.json with {"images": [{"id": 1, "file_name": "dog.jpg"}], ' in UNDERSTOOD
+    assert "; table: captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg;" in UNDERSTOOD
+    assert UNDERSTOOD.endswith("on the Hugging Face hub, or hf:FOLDER with a saved one.")
+
+
+@pytest.mark.parametrize(("name", "file"), EXAMPLE_FILES)
+def test_examples_are_datasets(tmp_path: Path, name: str, file: str) -> None:
     """Whoever imitates the example of a message gets a dataset without problems."""
-    for photo in ("coco/images/dog.jpg", "table/dog.jpg"):
-        write_photo(tmp_path / photo)
-    (tmp_path / "coco/annotations").mkdir()
-    example = READERS["coco"].EXAMPLE.partition(" with ")[2].partition(" beside ")[0]
-    (tmp_path / "coco/annotations/captions_train.json").write_text(example)
-    header, row = READERS["table"].EXAMPLE.partition("lines ")[2].removesuffix(" beside dog.jpg").split(" and ")
-    (tmp_path / "table/captions.csv").write_text(f"{header}\n{row}\n")
-    for name in READERS:
-        dataset = read_dataset(tmp_path / name)
-        assert (dataset.format, dataset.problems) == (name, ())
-        assert [record.captions for record in dataset.records] == [("A dog runs.",)]
+    example = READERS[name].EXAMPLE.partition(" beside ")[0]
+    if name == "text_files":
+        text = READERS[name].EXAMPLE.rpartition(" line ")[2]
+    elif name == "table":
+        text = example.partition("the lines ")[2].replace(" and ", "\n")
+    else:
+        text = re.split(" with the line | with ", example)[1]
+    photo = tmp_path / ("images/dog.jpg" if name in ("karpathy", "coco", "flickr") else "dog.jpg")
+    write_photo(photo)
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text.replace("<TAB>", "\t") + "\n")
+    dataset = read_dataset(tmp_path)
+    assert (dataset.format, dataset.problems) == (name, ())
+    assert [(record.path, record.captions) for record in dataset.records] == [(photo, ("A dog runs.",))]
 
 
 # --- what every dataset is examined for ---

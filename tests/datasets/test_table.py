@@ -81,13 +81,13 @@ def test_photos_in_images_in_a_folder_of_their_own_and_by_bare_name(tmp_path: Pa
 
 
 def test_a_photo_matched_by_its_bare_name_is_said(tmp_path: Path) -> None:
-    text = SPLIT + "a,A.,train\n/home/me/b.JPG,B.,train\n"
+    text = SPLIT + "a,A.,train\nlost/b.JPG,B.,train\n"
     write_table(tmp_path, text, "a.jpg b.jpg")
     assert sentences(tmp_path) == (
         [],
         [
             "2 images are not where captions.csv says and matched by the bare file name: a with …/a.jpg, "
-            "/home/me/b.JPG with …/b.jpg; check that they belong together."
+            "lost/b.JPG with …/b.jpg; check that they belong together."
         ],
     )
 
@@ -159,7 +159,7 @@ def test_splits_are_drawn_where_nobody_chose_them(tmp_path: Path, column: str) -
         (
             SPLIT + "a.jpg,A.,train\na.jpg, ,train\nb.jpg,,train\nc.jpg\n",
             [
-                "captions.csv gives 1 image no split, though it has a column for it: c.jpg.",
+                "captions.csv gives 1 image no split, though others have one: c.jpg.",
                 "2 images have no caption: b.jpg, c.jpg; write captions or take the images out, for nothing can "
                 "be learned or scored from them.",
             ],
@@ -173,7 +173,7 @@ def test_splits_are_drawn_where_nobody_chose_them(tmp_path: Path, column: str) -
         (
             "image,caption,split,id\na.jpg,A.,train,1\nb.jpg,B.,val,1\nc.jpg,C.,val,\n",
             [
-                "captions.csv gives 1 image no id, though it has a column for it: c.jpg.",
+                "captions.csv gives 1 image no id, though others have one: c.jpg.",
                 "1 id stands for different images: 1; give every image of the dataset an id of its own, across all "
                 "splits.",
             ],

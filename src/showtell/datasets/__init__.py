@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from showtell.datasets import coco, table
+from showtell.datasets import coco, flickr, hub, jsonl, karpathy, table, text_files
 from showtell.datasets.findings import Findings, counted, examine
 from showtell.datasets.records import Box, CaptionDataset, Grounding, Record
 from showtell.errors import DataError, summarise
@@ -36,8 +36,13 @@ class Reader(Protocol):
 
 # Where a folder fits several, the first that recognises it reads it.
 READERS: dict[str, Reader] = {
+    "karpathy": karpathy,
     "coco": coco,
+    "flickr": flickr,
     "table": table,
+    "jsonl": jsonl,
+    "text_files": text_files,
+    "hub": hub,
 }
 
 
@@ -52,10 +57,14 @@ def read_dataset(path: Path | str) -> CaptionDataset:
         return _read(path)
     except OSError as error:
         raise DataError(f"Cannot read {error.filename or path}: {error.strerror or error}.") from error
+    except ValueError as error:
+        if "\0" not in str(path):
+            raise
+        raise DataError(f"There is no file or folder {str(path)!r}.") from error
 
 
 def _read(path: Path) -> CaptionDataset:
-    if not path.exists():
+    if not path.exists() and not hub.recognises(path):
         raise DataError(f"There is no file or folder {path}.")
     reader = next((reader for reader in READERS.values() if reader.recognises(path)), None)
     if reader is None:
@@ -65,7 +74,16 @@ def _read(path: Path) -> CaptionDataset:
         dataset = reader.read(path)
         findings = Findings(path, list(dataset.problems), list(dataset.warnings))
         examine(dataset.records, findings)
-    return replace(dataset, problems=tuple(findings.problems), warnings=tuple(findings.warnings))
+    return replace(
+        dataset,
+        problems=tuple(map(_printable, findings.problems)),
+        warnings=tuple(map(_printable, findings.warnings)),
+    )
+
+
+def _printable(sentence: str) -> str:
+    """A sentence in one line that any terminal takes, whatever stands in the names that it quotes."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in sentence)
 
 
 def open_dataset(path: Path | str) -> CaptionDataset:

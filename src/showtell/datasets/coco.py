@@ -18,7 +18,8 @@ from typing import Any
 from showtell.datasets.findings import Findings, counted
 from showtell.datasets.image_files import ImageFiles
 from showtell.datasets.records import Box, CaptionDataset, Grounding, Record
-from showtell.datasets.splits import draw_splits, drawn_warning, split_name, split_of_file, split_rank
+from showtell.datasets.split_lists import choose_splits
+from showtell.datasets.splits import split_name, split_of_file, split_rank
 from showtell.errors import DataError, summarise
 from showtell.files import read_json
 
@@ -57,7 +58,7 @@ def read(path: Path) -> CaptionDataset:
         except DataError as error:
             findings.problems.append(str(error))
     _examine_boxes(records, findings)
-    return CaptionDataset(path, "coco", tuple(records), tuple(findings.problems), tuple(findings.warnings))
+    return findings.dataset("coco", records)
 
 
 # --- which files ---
@@ -124,17 +125,20 @@ def _read_captions(file: Path, findings: Findings) -> Iterator[Record]:
     _read_annotations(file, content["annotations"], images, findings)
 
     split = _split_of(file)
-    drawn = {} if split else _draw(file, images, findings)
-    boxes = _read_boxes(file.with_name(file.name.replace("captions", "instances")), findings)
+    chosen = dict.fromkeys(images, split) if split else _choose(file, images, findings)
+    boxes = read_boxes(file.with_name(file.name.replace("captions", "instances")), findings)
     has_groundings = any(grounding is not None for image in images.values() for grounding in image.groundings)
     wrong: list[str] = []
     files = ImageFiles(_image_folders(file))
     for image_id, image in images.items():
         own_boxes = None if boxes is None else tuple(boxes.get(image_id, ()))
+        image_path = files.find(_file_names(image.entry))
+        if image_path is None or image_id not in chosen:
+            continue
         yield Record(
             image_id,
-            files.find(_file_names(image.entry)),
-            split or drawn[image_id],
+            image_path,
+            chosen[image_id],
             tuple(image.texts),
             own_boxes,
             _groundings(image_id, image, own_boxes or (), wrong) if has_groundings else None,
@@ -145,7 +149,7 @@ def _read_captions(file: Path, findings: Findings) -> Iterator[Record]:
             f'{shown} has {counted(len(wrong), "caption")} whose "grounding" names words or boxes that do not '
             f"exist, left out: of image {summarise(wrong)}."
         )
-    files.report_guesses(findings, shown)
+    files.report(findings, shown)
 
 
 def _sections(file: Path, content: Any, names: Iterable[str]) -> dict[str, list[Any]]:
@@ -235,13 +239,10 @@ def _id_of(entry: Any, key: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _draw(file: Path, images: dict[str, _Captions], findings: Findings) -> dict[str, str]:
-    names = {image_id: next(_file_names(image.entry)) for image_id, image in images.items()}
-    drawn = draw_splits(names.values())
-    splits = {image_id: drawn[name] for image_id, name in names.items()}
-    if splits:
-        findings.warnings.append(drawn_warning(findings.shown(file), splits.values(), _REMEDY))
-    return splits
+def _choose(file: Path, images: dict[str, _Captions], findings: Findings) -> dict[str, str]:
+    """The split of each image of a file whose name says none."""
+    names = {image_id: (*_file_names(image.entry), image_id) for image_id, image in images.items()}
+    return choose_splits(names, [_root_of(file), file.parent], findings, findings.shown(file), _REMEDY)
 
 
 # --- images ---
@@ -249,11 +250,16 @@ def _draw(file: Path, images: dict[str, _Captions], findings: Findings) -> dict[
 
 def _image_folders(file: Path) -> list[Path]:
     """Where the images of a captions file may lie, the likeliest first."""
-    root = file.parent.parent if file.parent.name == "annotations" else file.parent
+    root = _root_of(file)
     with_year = file.stem.removeprefix("captions_")  # train2014
     names = dict.fromkeys(filter(None, (with_year, _split_of(file))))
     own = [folder / name for folder in (root, root / "images") for name in names]
     return list(dict.fromkeys([*own, root / "images", root, file.parent]))
+
+
+def _root_of(file: Path) -> Path:
+    """The folder of the dataset that a file in annotations/ belongs to."""
+    return file.parent.parent if file.parent.name == "annotations" else file.parent
 
 
 def _file_names(entry: dict[str, Any]) -> Iterator[str]:
@@ -263,7 +269,7 @@ def _file_names(entry: dict[str, Any]) -> Iterator[str]:
         yield name.replace("\\", "/")
     address = entry.get("coco_url")
     if isinstance(address, str) and address:
-        yield "/".join(address.split("/")[-2:])
+        yield "/".join(address.split("/")[-2:]).lstrip("/")
         yield address.rpartition("/")[2]
     if isinstance(name, str) and re.fullmatch(r"COCO_[a-z]+20\d\d_\d{12}\.jpg", name):
         yield name.rpartition("_")[2]
@@ -272,7 +278,7 @@ def _file_names(entry: dict[str, Any]) -> Iterator[str]:
 # --- boxes ---
 
 
-def _read_boxes(file: Path, findings: Findings) -> dict[str, list[Box]] | None:
+def read_boxes(file: Path, findings: Findings) -> dict[str, list[Box]] | None:
     """The boxes of each image by its id; None where there is no instances file, or none that can be read."""
     if "instances" not in file.name or not file.is_file():
         return None
@@ -293,7 +299,7 @@ def _read_boxes(file: Path, findings: Findings) -> dict[str, list[Box]] | None:
         try:
             x, y, width, height = map(float, entry["bbox"])
             box = Box(entry["id"], x, y, width, height, categories[entry["category_id"]])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, OverflowError, TypeError, ValueError):
             image_id = None
         if image_id is None:
             unusable.append(place + 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionDataset, Record
 from showtell.errors import summarise
 
 
@@ -18,11 +18,22 @@ class Findings:
     root: Path  # what the user named; paths in sentences start from there
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    drawn_in: Path | None = None  # where lists would choose the splits that were drawn
+
+    @property
+    def folder(self) -> Path:
+        """The dataset's folder: what the user named, or where the file lies that they named."""
+        return self.root if self.root.is_dir() else self.root.parent
+
+    def dataset(self, form: str, records: Iterable[Record]) -> CaptionDataset:
+        """The dataset of a format, with its records and all that was found."""
+        return CaptionDataset(
+            self.root, form, tuple(records), tuple(self.problems), tuple(self.warnings), drawn_in=self.drawn_in
+        )
 
     def shown(self, path: Path | str) -> str:
         """A path as sentences have it: from the dataset's folder where it lies in there."""
-        folder = self.root if self.root.is_dir() else self.root.parent
-        shown = os.path.relpath(path, folder)
+        shown = os.path.relpath(path, self.folder)
         return str(path) if shown.startswith("..") else shown
 
 
@@ -70,7 +81,7 @@ def missing_files(records: Iterable[Record]) -> list[Path]:
         if folder not in folders:
             try:
                 folders[folder] = frozenset(os.listdir(folder or "."))  # noqa: PTH208 (names are enough)
-            except OSError:
+            except (OSError, ValueError):  # ValueError: no path has a null byte or half a character in it
                 folders[folder] = frozenset()
         if name not in folders[folder]:
             missing[record.path] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from showtell.images.photo import is_photo_name
 
 
 class ImageFiles:
-    """Finds images by the names that a dataset gives them.
+    """Finds images by the names that a dataset gives them, with slashes between folders.
 
     Args:
         folders: where the names may start from, the likeliest first.
@@ -22,38 +23,53 @@ class ImageFiles:
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = [str(folder) for folder in folders]
         self._listings: dict[str, frozenset[str]] = {}
+        self._places: dict[str, list[tuple[str, frozenset[str]]]] = {}
+        self._likely: str | None = None
         self._by_bare_name: dict[str, list[Path]] | None = None
-        self.guessed: list[str] = []  # "name with path" of each image whose name had to be bent to match
+        self._guessed: list[str] = []  # "name with path" of each image whose name had to be bent to match
+        self._outside: list[str] = []  # names that lead out of the folders
 
-    def find(self, names: Iterable[str]) -> Path:
+    def find(self, names: Iterable[str]) -> Path | None:
         """The image that goes by one of these names, or where it should be if there is none.
 
         A name that is nowhere as written, folders included, is looked for by its last part alone, in any
         case and with or without its suffix, in the folders and the folders right below them. It counts as
         found when exactly one file fits.
+
+        Returns:
+            None if a name leads out of the folders: nothing that a dataset says makes us open files elsewhere.
         """
         tried = []
         for name in names:
+            if _is_outside(name):
+                self._outside.append(name)
+                return None
             tried.append(name)
-            for folder in self._folders:
-                parent, last = os.path.split(os.path.join(folder, name))  # noqa: PTH118 (Path is slow here)
-                if last in self.listing(parent):
-                    return Path(parent, last)
+            folder, _, last = name.rpartition("/")
+            for place, listing in self._places_of(folder):
+                if last in listing:
+                    return Path(place, last)
         for name in tried:
             matches = self._bare_names().get(_bare(name.rpartition("/")[2]), [])
             if len(matches) == 1:
                 if matches[0].name != name:
-                    self.guessed.append(f"{name} with {matches[0]}")
+                    self._guessed.append(f"{name} with {matches[0]}")
                 return matches[0]
-        likely = next((folder for folder in self._folders if self.listing(folder)), self._folders[0])
-        return Path(likely, tried[0])
+        if self._likely is None:
+            self._likely = next((folder for folder in self._folders if self.listing(folder)), self._folders[0])
+        return Path(self._likely, tried[0])
 
-    def report_guesses(self, findings: Findings, shown: str) -> None:
-        """Warn of the images whose names had to be bent to match, in the file that is shown as this."""
-        if self.guessed:
+    def report(self, findings: Findings, shown: str) -> None:
+        """Say which images lie elsewhere, or had to be matched by a bent name, for the file that is shown as this."""
+        if self._outside:
+            findings.problems.append(
+                f"{shown} names {counted(len(self._outside), 'image file')} outside its folder: "
+                f"{summarise(self._outside)}; put the images into the folder and name them from there."
+            )
+        if self._guessed:
             findings.warnings.append(
-                f"{counted(len(self.guessed), 'image is', 'images are')} not where {shown} says and matched by "
-                f"the bare file name: {summarise(self.guessed, 2)}; check that they belong together."
+                f"{counted(len(self._guessed), 'image is', 'images are')} not where {shown} says and matched by "
+                f"the bare file name: {summarise(self._guessed, 2)}; check that they belong together."
             )
 
     def listing(self, folder: str) -> frozenset[str]:
@@ -61,9 +77,16 @@ class ImageFiles:
         if folder not in self._listings:
             try:
                 self._listings[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 (names are enough)
-            except (OSError, ValueError):  # ValueError: no path has a null byte in it
+            except (OSError, ValueError):  # ValueError: no path has a null byte or half a character in it
                 self._listings[folder] = frozenset()
         return self._listings[folder]
+
+    def _places_of(self, folder: str) -> list[tuple[str, frozenset[str]]]:
+        """The existing folders that a folder in a name may be, with what they hold."""
+        if folder not in self._places:
+            places = [os.path.join(start, folder) if folder else start for start in self._folders]  # noqa: PTH118
+            self._places[folder] = [(place, self.listing(place)) for place in places if self.listing(place)]
+        return self._places[folder]
 
     def _bare_names(self) -> dict[str, list[Path]]:
         """Paths by file name, and by file name without suffix, from the folders and those right below."""
@@ -83,6 +106,13 @@ class ImageFiles:
                 below = [e.path for e in entries if e.is_dir() and not e.name.startswith(".")]
             found.update(dict.fromkeys([folder, *sorted(below)]))
         return list(found)
+
+
+def _is_outside(name: str) -> bool:
+    """Whether a name is absolute, on POSIX or Windows, or climbs out of the folder that it starts from."""
+    if name.startswith("/") or name[1:2] == ":":
+        return True
+    return ".." in name and f"{posixpath.normpath(name)}/".startswith("../")
 
 
 def _bare(name: str) -> str:

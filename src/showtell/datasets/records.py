@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from showtell.datasets.splits import hash_number
 from showtell.errors import DataError, nearest
 
 
@@ -41,6 +42,11 @@ class Record:
     boxes: tuple[Box, ...] | None = None  # None where the dataset has no boxes at all
     groundings: tuple[tuple[Grounding, ...], ...] | None = None  # one tuple per caption
 
+    def limited(self, captions: int) -> Record:
+        """The same image with the first so many of its captions."""
+        groundings = None if self.groundings is None else self.groundings[:captions]
+        return replace(self, captions=self.captions[:captions], groundings=groundings)
+
 
 @dataclass(frozen=True)
 class CaptionDataset:
@@ -51,6 +57,8 @@ class CaptionDataset:
     records: tuple[Record, ...]
     problems: tuple[str, ...] = ()  # sentences; a dataset with any is unusable
     warnings: tuple[str, ...] = ()  # sentences; a dataset with these can be used
+    drawn_in: Path | None = None  # where lists would choose the splits, which were drawn; None: something chose them
+    restval: int = 0  # images of split train that Karpathy's file calls restval
     name: str = ""  # what its file says it is, as Karpathy's do: coco, flickr8k, flickr30k
 
     @property
@@ -68,3 +76,25 @@ class CaptionDataset:
         if not found:
             raise DataError(f'{self.root} has no split "{name}": {nearest(name, self.splits)}.')
         return found
+
+    def limited(self, images: int | None = None, captions: int | None = None) -> CaptionDataset:
+        """A part of the dataset, the same each time; a larger one holds the smaller.
+
+        Args:
+            images: at most so many of each split, drawn by a hash of their ids, in the dataset's order; None: all.
+            captions: the first so many of each image, as papers/003 keeps 5; None: all.
+        """
+        records = self.records
+        if images is not None:
+            by_split: dict[str, list[Record]] = {}
+            for record in records:
+                by_split.setdefault(record.split, []).append(record)
+            chosen = {
+                (split, record.image_id)
+                for split, members in by_split.items()
+                for record in sorted(members, key=lambda record: hash_number(record.image_id))[:images]
+            }
+            records = tuple(record for record in records if (record.split, record.image_id) in chosen)
+        if captions is not None:
+            records = tuple(record.limited(captions) for record in records)
+        return replace(self, records=records)

@@ -15,8 +15,8 @@ _KNOWN = {
 }
 _SAY_NOTHING = {"", "annotations", "caption", "captions", "data", "dataset", "set", "split"}
 
-TRAIN_BELOW, VAL_BELOW = 0.8, 0.9  # of a number in [0, 1) drawn for each image; the rest is test
-_KEY = b"showtell splits"  # the seed; another one would move every image
+VAL_SHARE, TEST_SHARE = 0.1, 0.1  # of the images; the rest is for training
+_KEY = "showtell splits"  # another one would move every image
 
 
 def split_name(written: str) -> str:
@@ -44,19 +44,31 @@ def split_of_file(stem: str) -> str | None:
     return _KNOWN.get(words.pop()) if len(words) == 1 else None
 
 
-def draw_splits(names: Iterable[str]) -> dict[str, str]:
-    """Draw a split for each image: about 80% train, 10% val and 10% test, by a hash of its name.
+def draw_splits(
+    names: Iterable[str], seed: int | None = None, val: float = VAL_SHARE, test: float = TEST_SHARE
+) -> dict[str, str]:
+    """Draw a split for each image by a hash of its name and the seed: about 80% train, 10% val and 10% test.
 
     The same name always draws the same number, so that an image stays in its split when others are added.
-    Of three images or more each split gets one at least; for this the borders move as little as they must,
-    which only happens in small sets. Fewer than three are all for training.
+    Where there are enough images, each split that has a share gets one at least; for this the borders move as
+    little as they must, which only happens in small sets. With fewer, all are for training.
+
+    Args:
+        names: of the images.
+        seed: another one draws other splits; None is one too.
+        val: share of the images, 0 to 1.
+        test: share of the images; together with `val` less than 1.
     """
-    numbered = sorted((_number(name), name) for name in set(names))
+    numbered = sorted((hash_number(name, seed), name) for name in set(names))
     count = len(numbered)
+    least_val, least_test = int(val > 0), int(test > 0)
     train_end, val_end = count, count
-    if count >= 3:
-        train_end = min(max(bisect.bisect_left(numbered, (TRAIN_BELOW, "")), 1), count - 2)
-        val_end = min(max(bisect.bisect_left(numbered, (VAL_BELOW, "")), train_end + 1), count - 1)
+    if count > least_val + least_test:
+        val_below = 1 - test  # of a number in [0, 1); what lies above is test
+        train_below = val_below - val
+        most_val_end = count - least_test
+        train_end = min(max(bisect.bisect_left(numbered, (train_below, "")), 1), most_val_end - least_val)
+        val_end = min(max(bisect.bisect_left(numbered, (val_below, "")), train_end + least_val), most_val_end)
     return {
         name: "train" if place < train_end else "val" if place < val_end else "test"
         for place, (_, name) in enumerate(numbered)
@@ -70,7 +82,8 @@ def drawn_warning(shown: str, splits: Iterable[str], remedy: str) -> str:
     return f"{shown} says nothing of splits, so they were drawn by the images' names: {numbers}; {remedy}."
 
 
-def _number(name: str) -> float:
-    """A number in [0, 1) that depends on nothing but the name."""
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6, key=_KEY).digest()
+def hash_number(name: str, seed: int | None = None) -> float:
+    """A number in [0, 1) that depends on nothing but the name and the seed."""
+    key = _KEY if seed is None else f"{_KEY} {seed}"
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6, key=key.encode()).digest()
     return int.from_bytes(digest) / 2**48

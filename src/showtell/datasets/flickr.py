@@ -1,0 +1,127 @@
+"""Flickr8k and Flickr30k: `Flickr8k.token.txt`, `results_20130124.token`, Kaggle's `captions.txt` and `results.csv`.
+
+A line is one caption: `dog.jpg#0<TAB>A dog runs.`, or `dog.jpg,A dog runs.`, below the line `image,caption` or not, or
+`dog.jpg| 0| A dog runs.` below the line `image_name| comment_number| comment`. The official lists
+`Flickr_8k.trainImages.txt`, `Flickr_8k.devImages.txt` and `Flickr_8k.testImages.txt` beside them choose the splits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from showtell.datasets.encoding import first_line, read_text
+from showtell.datasets.findings import Findings, counted
+from showtell.datasets.listing import Listing
+from showtell.datasets.records import CaptionDataset, Record
+from showtell.errors import DataError, summarise
+from showtell.images.photo import is_photo_name
+
+EXAMPLE = "Flickr8k.token.txt with the line dog.jpg#0<TAB>A dog runs. beside a folder images/ or Flicker8k_Dataset/"
+
+_TOKEN = re.compile(r"(?P<name>[^\t]+)#\d+\t(?P<caption>.*)")
+_COMMA = re.compile(r"(?P<name>[^,]+),(?P<caption>.*)")
+_BAR = re.compile(r"(?P<name>[^|]+)\|\s*\d+\s*\|?(?P<caption>.*)")  # one line of Kaggle's file lacks the second bar
+_HEADERS = ((re.compile(r"image\s*,\s*caption\s*"), _COMMA), (re.compile(r"image_name\s*\|.*\|\s*comment\s*"), _BAR))
+
+# What a folder is searched for, the likeliest first; the lemmatised captions are for who names their file.
+_NAMES = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (r"(?!.*lemma).*\.token(\.txt)?", r"captions\.txt", r"results\.csv", r".*lemma\.token(\.txt)?")
+)
+_TEXT_FOLDERS = ("", "Flickr8k_text", "annotations")
+_IMAGE_FOLDERS = (
+    *("Flicker8k_Dataset", "Flickr8k_Dataset", "Images", "images", "flickr30k-images", "flickr30k_images"),
+    "flickr30k_images/flickr30k_images",  # as Kaggle's archive unpacks
+)
+_REMEDY = "the official lists beside the captions, such as Flickr_8k.trainImages.txt, would choose them"
+
+
+def recognises(path: Path) -> bool:
+    """Whether this is a file of captions as Flickr8k and Flickr30k have it, or a folder with one."""
+    return _file(path) is not None
+
+
+def read(path: Path) -> CaptionDataset:
+    """Read one file of captions; of a folder that with the plain ones rather than the lemmatised."""
+    findings = Findings(path)
+    file = _file(path)
+    records: list[Record] = []
+    if file is not None:
+        try:
+            records = _read_file(file, findings)
+        except DataError as error:
+            findings.problems.append(str(error))
+    return findings.dataset("flickr", records)
+
+
+def _file(path: Path) -> Path | None:
+    """The file of captions that is read."""
+    if path.is_file():
+        return path if path.suffix.lower() in (".txt", ".token", ".csv") and _form(path) else None
+    for folder in (path / name for name in _TEXT_FOLDERS if (path / name).is_dir()):
+        names = sorted(os.listdir(folder))  # noqa: PTH208 (most are images: no need of a Path for each)
+        for pattern in _NAMES:
+            for name in filter(pattern.fullmatch, names):
+                if (folder / name).is_file() and _form(folder / name):
+                    return folder / name
+    return None
+
+
+def _form(file: Path) -> tuple[re.Pattern[str], bool] | None:
+    """What the lines of a file look like, and whether the first is a header; None if it is of no known form."""
+    line = first_line(file)
+    for header, form in _HEADERS:
+        if header.fullmatch(line.strip().lower()):
+            return form, True
+    if _TOKEN.fullmatch(line):
+        return _TOKEN, False
+    without_header = _COMMA.fullmatch(line)
+    return (_COMMA, False) if without_header and is_photo_name(without_header["name"]) else None
+
+
+def _read_file(file: Path, findings: Findings) -> list[Record]:
+    form, has_header = _form(file) or (_TOKEN, False)
+    lines = [(number, line) for number, line in _numbered(read_text(file, "text")) if line.strip()]
+    listing = Listing(file, findings)
+    unusable: list[int] = []
+    nameless: dict[str, None] = {}
+    for number, line in lines[has_header:]:
+        match = form.fullmatch(line)
+        name = match["name"].strip() if match else ""
+        if match is None:
+            unusable.append(number)
+        elif not is_photo_name(name.rpartition("/")[2]):
+            nameless[name] = None  # Flickr8k.token.txt has 2258277193_586949ec62.jpg.1, which is no image
+        else:
+            listing.add(number, name, [_caption(match["caption"], form)])
+    shown = findings.shown(file)
+    if unusable:
+        findings.problems.append(f"{shown} cannot be read {listing.at(unusable)}; a line is like {_LIKE[form]}")
+    if nameless:
+        findings.warnings.append(
+            f"{shown} has captions of {counted(len(nameless), 'name')} that no image can have, left out: "
+            f"{summarise(nameless)}."
+        )
+    return listing.records(_image_folders(file), _REMEDY)
+
+
+_LIKE = {_TOKEN: "dog.jpg#0<TAB>A dog runs.", _COMMA: "dog.jpg,A dog runs.", _BAR: "dog.jpg| 0| A dog runs."}
+
+
+def _numbered(text: str) -> list[tuple[int, str]]:
+    return list(enumerate(re.split(r"\r\n|\r|\n", text), start=1))
+
+
+def _caption(text: str, form: re.Pattern[str]) -> str:
+    """A caption without the quotation marks that stand around one with commas, where they are pairs."""
+    text = text.strip()
+    if form is _COMMA and len(text) > 1 and text[0] == text[-1] == '"':
+        return text[1:-1].replace('""', '"')
+    return text
+
+
+def _image_folders(file: Path) -> list[Path]:
+    root = file.parent.parent if file.parent.name in _TEXT_FOLDERS else file.parent
+    return list(dict.fromkeys([*(root / name for name in _IMAGE_FOLDERS), root, file.parent]))

@@ -1,0 +1,256 @@
+"""Hugging Face datasets: hf:NAME or hf:NAME:CONFIG on the hub, or hf:FOLDER with what `save_to_disk` or parquet holds.
+
+The first opening writes the images, undecoded and each once, and a file of JSON lines into the cache folder
+(`SHOWTELL_CACHE`), whole or not at all; that folder is what is read, then and later, without asking the hub again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from showtell.datasets import jsonl
+from showtell.datasets.listing import CAPTION, ID, IMAGE
+from showtell.datasets.records import CaptionDataset
+from showtell.datasets.splits import split_name
+from showtell.errors import DataError, MissingDependencyError, summarise
+from showtell.files import cache_folder, recover_folder, write_folder
+
+EXAMPLE = "hf:NAME or hf:NAME:CONFIG of a dataset on the Hugging Face hub, or hf:FOLDER with a saved one"
+
+PREFIX = "hf:"
+_LINES = "captions.jsonl"
+_TEXT_KEYS = ("raw", *CAPTION)  # of a sentence that is an object
+_SUFFIXES = {b"\xff\xd8\xff": ".jpg", b"\x89PNG": ".png", b"GIF8": ".gif", b"RIFF": ".webp", b"BM": ".bmp"}
+
+
+def recognises(path: Path) -> bool:
+    """Whether this begins with hf:, as no path to a file here does."""
+    return str(path).startswith(PREFIX)
+
+
+def read(path: Path) -> CaptionDataset:
+    """Read a dataset of the hub, or a saved one, by way of the cache folder.
+
+    Raises:
+        MissingDependencyError: the package `datasets` is not installed.
+        DataError: there is no such dataset, it cannot be loaded, or its columns are not understood.
+    """
+    name = str(path).removeprefix(PREFIX)
+    folder = cache_folder() / "hub" / _key(name)
+    recover_folder(folder)
+    if not (folder / _LINES).is_file():
+        from showtell.progress import counting
+
+        splits = _load(name)
+        with counting(f"copying images of {name}", sum(filter(None, map(_length, splits.values()))) or None) as done:
+            write_folder(folder, lambda new: _copy(name, splits, new, done))
+    dataset = jsonl.read(folder)
+    return replace(dataset, root=path, format="hub")
+
+
+def _key(name: str) -> str:
+    """The name of a dataset's folder in the cache; of a saved dataset it changes with its files."""
+    readable = re.sub(r"[^\w.-]+", "--", name.strip("/."))[-60:]
+    state = [name]
+    if Path(name).is_dir():
+        state = [str(Path(name).resolve())]
+        for file in sorted(file for file in Path(name).rglob("*") if file.is_file()):
+            facts = file.stat()
+            state.append(f"{file.relative_to(name)} {facts.st_size} {facts.st_mtime_ns}")
+    digest = hashlib.blake2b("\n".join(state).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return f"{readable}-{digest}"
+
+
+# --- loading ---
+
+
+def _load(name: str) -> dict[str, Any]:
+    """The splits of a dataset, images undecoded.
+
+    Raises:
+        MissingDependencyError, DataError: as for `read`.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingDependencyError(
+            f'{PREFIX}{name} needs the package datasets, which is not installed: pip install "showtell[hub]"'
+        ) from error
+    folder = Path(name)
+    # What is wrong with a dataset reaches us as whatever went wrong inside pyarrow, fsspec or the hub's client.
+    try:
+        if folder.is_dir():
+            return _saved(folder, datasets)
+        owner_and_name, _, config = name.partition(":")
+        return dict(datasets.load_dataset(owner_and_name, config or None))
+    except DataError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        hint = (
+            "it should be what save_to_disk of datasets wrote, or hold parquet files"
+            if folder.exists()
+            else "check the name and the network; without one, HF_HUB_OFFLINE=1 uses what was loaded before"
+        )
+        raise DataError(f"Cannot load {PREFIX}{name} ({reason}); {hint}.") from error
+
+
+def _saved(folder: Path, datasets: Any) -> dict[str, Any]:
+    """The splits of a folder that `save_to_disk` wrote, or of the parquet files in it."""
+    if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
+        found = datasets.load_from_disk(str(folder))
+        return dict(found) if isinstance(found, Mapping) else {"train": found}
+    files = sorted(folder.rglob("*.parquet"))
+    if not files:
+        raise DataError(
+            f"{PREFIX}{folder} holds no dataset: neither what save_to_disk of datasets writes nor parquet files."
+        )
+    by_split: dict[str, list[str]] = {}
+    for file in files:  # train-00000-of-00001.parquet, or train/0000.parquet
+        words = re.split(r"[^a-z]+", f"{file.parent.relative_to(folder).name} {file.name}".lower())
+        named = [split_name(word) for word in words if split_name(word) in ("train", "val", "test")]
+        by_split.setdefault(named[0] if named else "train", []).append(str(file))
+    return dict(datasets.load_dataset("parquet", data_files=by_split, streaming=True))
+
+
+def _length(split: Any) -> int | None:
+    """Rows of a split; None where they are only known at the end."""
+    return len(split) if hasattr(split, "__len__") else None
+
+
+# --- copying ---
+
+
+def _copy(name: str, splits: Mapping[str, Any], folder: Path, done: Any) -> None:
+    """Write the images of all splits and the JSON lines that name them."""
+    import datasets
+
+    if not splits:
+        raise DataError(f"{PREFIX}{name} has no split.")
+    (folder / "images").mkdir()
+    says_splits = set(splits) != {"train"}  # what has no splits is all train on the hub
+    with (folder / _LINES).open("w", encoding="utf-8") as stream:
+        for split, rows in splits.items():
+            columns = _columns(name, rows.features or {})
+            undecoded = rows.cast_column(columns.image, datasets.Image(decode=False))
+            undecoded = undecoded.select_columns([columns.image, columns.caption, *filter(None, [columns.id])])
+            for number, row in enumerate(_rows(name, undecoded), start=1):
+                where = f"{PREFIX}{name}, row {number} of split {split},"
+                content = _content(row[columns.image], where, name)
+                file = f"images/{hashlib.blake2b(content, digest_size=16).hexdigest()}{_suffix(content)}"
+                if not (folder / file).exists():
+                    (folder / file).write_bytes(content)
+                entry = {"image": file, "captions": _captions(row[columns.caption], where)}
+                if says_splits:
+                    entry["split"] = split_name(split)
+                if columns.id and row[columns.id] is not None:
+                    entry["id"] = str(row[columns.id])
+                stream.write(json.dumps(entry) + "\n")
+                done(1)
+
+
+def _rows(name: str, rows: Iterable[Any]) -> Iterator[Any]:
+    iterator = iter(rows)
+    while True:
+        try:
+            row = next(iterator)
+        except StopIteration:
+            return
+        except Exception as error:  # as when loading
+            raise DataError(f"{PREFIX}{name} is damaged: its rows cannot be read ({type(error).__name__}).") from error
+        yield row
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Which columns of a dataset hold what."""
+
+    image: str
+    caption: str
+    id: str | None
+
+
+def _columns(name: str, features: Mapping[str, Any]) -> _Columns:
+    """Which columns hold images, captions and ids, by their kinds and then their names.
+
+    Raises:
+        DataError: none or several could be meant; the message lists them.
+    """
+    kinds = {column: type(feature).__name__ for column, feature in features.items()}
+    image = _one_of(name, [column for column, kind in kinds.items() if kind == "Image"], IMAGE, "images", features)
+    texts = [column for column, feature in features.items() if _is_caption(feature)]
+    caption = _one_of(name, texts, ("sentences", "captions", *CAPTION), "captions", features)
+    ids = [column for column in ID if column in features and kinds[column] == "Value" and column != caption]
+    return _Columns(image, caption, next(iter(ids), None))
+
+
+def _one_of(name: str, columns: list[str], wanted: Iterable[str], what: str, features: Mapping[str, Any]) -> str:
+    """The column for something: the only one of its kind, else the first that is called as people call it."""
+    if len(columns) == 1:
+        return columns[0]
+    for word in wanted:
+        for column in columns:
+            if re.fullmatch(rf"{re.escape(word)}s?(_?0)?", column.lower()):
+                return column
+    found = f"it has {summarise(columns)}" if columns else f"its columns are {summarise(features) or 'unknown'}"
+    raise DataError(
+        f"{PREFIX}{name} does not say which column holds {what}: {found}; "
+        f"rename one to {'image, of the kind Image' if what == 'images' else 'caption'}."
+    )
+
+
+def _is_caption(feature: Any) -> bool:
+    """Whether a column holds a text, texts, or objects with a text."""
+    if isinstance(feature, list):
+        return len(feature) == 1 and _is_caption(feature[0])
+    inner = getattr(feature, "feature", None)
+    if inner is not None:
+        return _is_caption(inner)
+    if isinstance(feature, Mapping):
+        return any(key in feature and _is_caption(feature[key]) for key in _TEXT_KEYS)
+    return getattr(feature, "dtype", None) in ("string", "large_string")
+
+
+def _captions(value: Any, where: str) -> list[str]:
+    """The captions that a cell holds."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        key = next((key for key in _TEXT_KEYS if key in value), None)
+        return [] if key is None else _captions(value[key], where)
+    if isinstance(value, list):
+        return [text for item in value for text in _captions(item, where)]
+    raise DataError(f"{where} has a caption that is no text but {type(value).__name__}.")
+
+
+def _content(cell: Any, where: str, name: str) -> bytes:
+    """The bytes of the image in a cell. Only files of the dataset's folder or of the hub's cache are opened for it."""
+    import datasets
+
+    if isinstance(cell, Mapping) and isinstance(cell.get("bytes"), bytes):
+        return cell["bytes"]
+    path = cell.get("path") if isinstance(cell, Mapping) else None
+    if not isinstance(path, str):
+        raise DataError(f"{where} has no image; leave such rows out.")
+    allowed = [Path(name).resolve(), Path(datasets.config.HF_CACHE_HOME).resolve()]
+    with contextlib.suppress(OSError, ValueError):
+        file = Path(path).resolve()
+        if any(file.is_relative_to(folder) for folder in allowed):
+            return file.read_bytes()
+    raise DataError(
+        f"{where} names an image file outside the dataset, {path}; save the dataset with the images embedded in it."
+    )
+
+
+def _suffix(content: bytes) -> str:
+    """The suffix for the bytes of an image; .jpg where they are of another kind, which is found out on opening."""
+    return next((suffix for mark, suffix in _SUFFIXES.items() if content.startswith(mark)), ".jpg")

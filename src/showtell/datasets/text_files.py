@@ -1,0 +1,104 @@
+"""A text file for each image: dog.jpg with its captions in dog.txt, one a line; folders train, val, test are splits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from showtell.datasets.encoding import read_text
+from showtell.datasets.findings import Findings, counted
+from showtell.datasets.records import CaptionDataset, Record
+from showtell.datasets.split_lists import choose_splits
+from showtell.datasets.splits import split_of_file
+from showtell.errors import DataError, summarise
+from showtell.images.photo import is_photo_name
+
+EXAMPLE = "dog.jpg beside dog.txt with the line A dog runs."
+
+_MOST_SHOWN = 3  # unreadable text files that get a sentence of their own
+_REMEDY = "folders train, val and test, or lists train.txt, val.txt and test.txt, would choose them"
+
+
+def recognises(path: Path) -> bool:
+    """Whether this is a folder in which a photo and a text file have one name, or whose folders of splits are such."""
+    return path.is_dir() and any(_pairs(folder)[0] for folder, _ in _folders(path))
+
+
+def read(path: Path) -> CaptionDataset:
+    """Read the photos of a folder that have a text file, or those of its folders train, val and test.
+
+    An image's id is its file name, after that of its folder where splits are folders.
+    """
+    findings = Findings(path)
+    records: list[Record] = []
+    unreadable: list[str] = []
+    for folder, split in _folders(path):
+        pairs, photos = _pairs(folder)
+        if pairs:
+            records.extend(_records(folder, split, pairs, findings, unreadable))
+            _report_odd(folder, pairs, photos, findings)
+    findings.problems.extend(unreadable[:_MOST_SHOWN])
+    if len(unreadable) > _MOST_SHOWN:
+        findings.problems.append(f"{counted(len(unreadable) - _MOST_SHOWN, 'more text file')} cannot be read.")
+    return findings.dataset("text_files", records)
+
+
+def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
+    """The folder itself, and those in it that are called after a split, with that."""
+    yield path, None
+    with os.scandir(path) as entries:
+        names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+    yield from ((path / name, split) for name in names if (split := split_of_file(name)))
+
+
+def _pairs(folder: Path) -> tuple[dict[str, tuple[str, list[str]]], list[str]]:
+    """The text file and the photos of each stem that has both, and all photos."""
+    names = sorted(os.listdir(folder))  # noqa: PTH208 (names are enough)
+    photos: dict[str, list[str]] = {}
+    for name in filter(is_photo_name, names):
+        photos.setdefault(name.rpartition(".")[0], []).append(name)
+    texts = {name.rpartition(".")[0]: name for name in names if name.lower().endswith(".txt")}
+    pairs = {stem: (texts[stem], found) for stem, found in photos.items() if stem in texts}
+    return pairs, [name for found in photos.values() for name in found]
+
+
+def _records(
+    folder: Path,
+    split: str | None,
+    pairs: dict[str, tuple[str, list[str]]],
+    findings: Findings,
+    unreadable: list[str],
+) -> Iterator[Record]:
+    prefix = "" if split is None else f"{folder.name}/"
+    ids = {f"{prefix}{photos[0]}": stem for stem, (_, photos) in pairs.items()}
+    if split is None:
+        splits = choose_splits({name: (name,) for name in ids}, [folder], findings, f"{folder}", _REMEDY)
+    else:
+        splits = dict.fromkeys(ids, split)
+    for image_id, stem in ids.items():
+        text, photos = pairs[stem]
+        try:
+            lines = read_text(folder / text, "text").splitlines() if image_id in splits else []
+        except DataError as error:
+            unreadable.append(str(error))
+            continue
+        if image_id in splits:
+            captions = tuple(line.strip() for line in lines if line.strip())
+            yield Record(image_id, folder / photos[0], splits[image_id], captions)
+
+
+def _report_odd(folder: Path, pairs: dict[str, tuple[str, list[str]]], photos: list[str], findings: Findings) -> None:
+    several = [" and ".join(found) for _, found in pairs.values() if len(found) > 1]
+    if several:
+        findings.problems.append(
+            f"{counted(len(several), 'text file belongs', 'text files belong')} to more than one photo: "
+            f"{summarise(several)}; give each photo a name of its own."
+        )
+    with_text = {name for _, found in pairs.values() for name in found}
+    bare = [findings.shown(folder / name) for name in photos if name not in with_text]
+    if bare:
+        findings.warnings.append(
+            f"{counted(len(bare), 'image has', 'images have')} no text file and "
+            f"{'is' if len(bare) == 1 else 'are'} left out: {summarise(bare)}."
+        )

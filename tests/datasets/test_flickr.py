@@ -1,0 +1,131 @@
+from pathlib import Path
+
+import pytest
+
+from showtell.datasets import flickr, read_dataset
+from tests.datasets.makers import sentences, write_photo
+
+TOKEN = "a.jpg#0\tA dog , running .\na.jpg#1\tA dog .\nb.jpg#0\tA cat .\n"
+COMMA = "image,caption\na.jpg,A dog , running .\na.jpg,A dog .\nb.jpg,A cat .\n"
+BAR = "image_name| comment_number| comment\na.jpg| 0| A dog , running .\na.jpg| 1   A dog .\nb.jpg| 0| A cat .\n"
+LISTS = {"Flickr_8k.trainImages.txt": "a.jpg\n", "Flickr_8k.devImages.txt": "b.jpg\n"}
+
+
+def write(folder: Path, files: dict[str, str], photos: str = "a.jpg b.jpg") -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text.encode())
+    for photo in photos.split():
+        write_photo(folder / photo)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Flickr8k.token.txt", TOKEN),
+        ("Flickr8k_text/Flickr8k.token.txt", TOKEN),
+        ("results_20130124.token", TOKEN.replace("\n", "\r\n")),
+        ("Flickr8k.lemma.token.txt", TOKEN),
+        ("captions.txt", COMMA),
+        ("captions.txt", "\n" + COMMA.partition("\n")[2]),
+        ("captions.txt", COMMA.replace("A dog , running .", '"A dog , running ."')),
+        ("results.csv", BAR),
+    ],
+)
+@pytest.mark.parametrize("photos", ["Flicker8k_Dataset", "Images", "flickr30k-images", "images", "."])
+def test_forms_and_layouts(tmp_path: Path, name: str, text: str, photos: str) -> None:
+    lists = {str(Path(name).parent / file): content for file, content in LISTS.items()}
+    write(tmp_path, {name: text, **lists}, f"{photos}/a.jpg {photos}/b.jpg")
+    for path in (tmp_path, tmp_path / name):
+        dataset = read_dataset(path)
+        assert (dataset.format, dataset.problems, dataset.warnings) == ("flickr", (), ())
+        assert [(r.image_id, r.split, r.captions) for r in dataset.records] == [
+            ("a.jpg", "train", ("A dog , running .", "A dog .")),
+            ("b.jpg", "val", ("A cat .",)),
+        ]
+        assert dataset.records[0].path == tmp_path / photos / "a.jpg"
+
+
+def test_quotation_marks_of_a_caption_stay(tmp_path: Path) -> None:
+    write(tmp_path, {"captions.txt": 'image,caption\na.jpg,"A ""stop"" sign , red"\na.jpg,A "stop" sign\n'}, "a.jpg")
+    assert read_dataset(tmp_path).records[0].captions == ('A "stop" sign , red', 'A "stop" sign')
+
+
+def test_plain_captions_are_preferred_and_the_lemmatised_read_when_named(tmp_path: Path) -> None:
+    write(tmp_path, {"F.token.txt": TOKEN, "F.lemma.token.txt": TOKEN.replace("running", "run"), **LISTS})
+    assert read_dataset(tmp_path).records[0].captions[0] == "A dog , running ."
+    assert read_dataset(tmp_path / "F.lemma.token.txt").records[0].captions[0] == "A dog , run ."
+
+
+def test_without_lists_splits_are_drawn(tmp_path: Path) -> None:
+    write(tmp_path, {"Flickr8k.token.txt": TOKEN})
+    assert sentences(tmp_path)[1] == [
+        "Flickr8k.token.txt says nothing of splits, so they were drawn by the images' names: 2 train, 0 val, 0 test; "
+        "the official lists beside the captions, such as Flickr_8k.trainImages.txt, would choose them."
+    ]
+    assert read_dataset(tmp_path).drawn_in == tmp_path
+
+
+def test_images_in_no_list_are_left_out_and_unknown_ones_said(tmp_path: Path) -> None:
+    write(tmp_path, {"Flickr8k.token.txt": TOKEN, "Flickr_8k.testImages.txt": "b.jpg\nc.jpg\n"})
+    assert read_dataset(tmp_path).splits == {"test": 1}
+    assert sentences(tmp_path) == (
+        [],
+        [
+            "Flickr_8k.testImages.txt name 1 image that Flickr8k.token.txt has no caption of: c.jpg.",
+            "1 image of Flickr8k.token.txt is in none of Flickr_8k.testImages.txt and left out: a.jpg.",
+        ],
+    )
+
+
+def test_the_name_that_is_no_image_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, {"Flickr8k.token.txt": TOKEN + "a.jpg.1#0\tA dog .\n", **LISTS})
+    assert sentences(tmp_path) == (
+        [],
+        ["Flickr8k.token.txt has captions of 1 name that no image can have, left out: a.jpg.1."],
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (
+            TOKEN + "b.jpg A cat .\n",
+            "captions.token cannot be read on line 4; a line is like dog.jpg#0<TAB>A dog runs.",
+        ),
+        (
+            TOKEN + "../b.jpg#0\tA.\n",
+            "captions.token names 1 image file outside its folder: ../b.jpg; put the images into the folder and name "
+            "them from there.",
+        ),
+        (
+            TOKEN + "b.jpg#1\tA\0cat\n",
+            "…/captions.token has null bytes, the first on line 4; save it as text in UTF-8.",
+        ),
+    ],
+)
+def test_mistakes(tmp_path: Path, content: str, problem: str) -> None:
+    write(tmp_path, {"captions.token": content, **LISTS})
+    assert sentences(tmp_path)[0] == [problem]
+
+
+def test_another_encoding(tmp_path: Path) -> None:
+    write(tmp_path, {"F.token": ""})
+    (tmp_path / "F.token").write_bytes((TOKEN + "b.jpg#1\tUn garçon .\n").encode("latin-1"))
+    assert sentences(tmp_path)[0] == ["…/F.token is not in UTF-8: line 4 cannot be read; save it as text in UTF-8."]
+
+
+def test_other_text_is_not_recognised(tmp_path: Path) -> None:
+    write(tmp_path, {"captions.txt": "A dog, running.\n", "x.token": "a\tb\n", "results.csv": "image,label\n"})
+    assert not flickr.recognises(tmp_path)
+    assert not any(map(flickr.recognises, tmp_path.iterdir()))
+
+
+@pytest.mark.shared
+def test_all_of_flickr8k(shared_data: Path) -> None:
+    dataset = read_dataset(shared_data / "flickr8k")
+    assert (len(dataset.records), sum(len(record.captions) for record in dataset.records)) == (8091, 40455)
+    assert dataset.problems[0].startswith("8,091 image files are missing: 1000268201_693b08cb0e.jpg,")
+    assert "1012212859_01547e3f17.jpg" in {record.image_id for record in dataset.records}
+    quoted = next(record for record in dataset.records if record.image_id == "1012212859_01547e3f17.jpg")
+    assert "A dog shakes its head near the shore , a red ball next to it ." in quoted.captions

@@ -1,0 +1,153 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from showtell.datasets import Box, coco, karpathy, read_dataset
+from tests.datasets.makers import captioned, listed, sentences, write_coco, write_photo
+
+
+def image(name: str, split: object = "train", *captions: object, **more: object) -> dict[str, Any]:
+    """An entry as Karpathy's files have it."""
+    said = [{"raw": text, "tokens": str(text).lower().split()} for text in captions or ("A dog runs.",)]
+    return {"filename": name, "split": split, "sentences": said, **more}
+
+
+def write(folder: Path, *images: object, name: str = "dataset_mine.json", photos: str = "", **more: object) -> Path:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"images": images, **more}))
+    for photo in photos.split():
+        write_photo(folder / photo)
+    return file
+
+
+def test_restval_is_trained_on_and_counted(tmp_path: Path) -> None:
+    splits = ("train", "restval", "restval", "val", "test")
+    images = [image(f"{place}.jpg", split, cocoid=100 + place) for place, split in enumerate(splits)]
+    write(tmp_path, *images, dataset="coco", photos="0.jpg 1.jpg 2.jpg 3.jpg 4.jpg")
+    dataset = read_dataset(tmp_path)
+    assert (dataset.format, dataset.problems, dataset.warnings) == ("karpathy", (), ())
+    assert dataset.splits == {"train": 3, "val": 1, "test": 1}
+    assert (dataset.name, dataset.restval) == ("coco", 2)
+    assert [record.image_id for record in dataset.records] == ["100", "101", "102", "103", "104"]
+
+
+@pytest.mark.parametrize(
+    "photo", ["val2014/a.jpg", "images/val2014/a.jpg", "a.jpg", "images/a.jpg", "Flicker8k_Dataset/a.jpg"]
+)
+@pytest.mark.parametrize("file", ["dataset_coco.json", "annotations/mine.json"])
+def test_layouts(tmp_path: Path, photo: str, file: str) -> None:
+    write(tmp_path, image("a.jpg", filepath="val2014"), name=file, photos=photo)
+    for path in (tmp_path, tmp_path / file):
+        (record,) = read_dataset(path).records
+        assert (record.image_id, record.path) == ("val2014/a.jpg", tmp_path / photo)
+        assert record.captions == ("A dog runs.",)
+        assert sentences(path) == ([], [])
+
+
+def test_captions_are_raw_texts_else_words(tmp_path: Path) -> None:
+    only_words = {"filename": "b.jpg", "split": "val", "sentences": [{"tokens": ["a", "cat"]}]}
+    write(tmp_path, image("a.jpg", "train", "A dog.", " ", "Two\tdogs"), only_words, photos="a.jpg b.jpg")
+    assert [record.captions for record in read_dataset(tmp_path).records] == [("A dog.", "Two\tdogs"), ("a cat",)]
+    assert sentences(tmp_path) == ([], ["dataset_mine.json has empty captions, left out: of image a.jpg."])
+
+
+def test_beside_coco_captions_they_count_once_its_splits_hold_and_boxes_stay(tmp_path: Path) -> None:
+    write_coco(tmp_path / "annotations/captions_train.json", listed(1, 2), captioned(1, 1, 2))
+    boxes = {
+        "categories": [{"id": 3, "name": "dog"}],
+        "annotations": [{"id": 7, "image_id": 2, "category_id": 3, "bbox": [1, 2, 3, 4]}],
+    }
+    (tmp_path / "annotations/instances_train.json").write_text(json.dumps(boxes))
+    images = [image("001.png", "train", "One.", "Two.", cocoid=1), image("002.png", "test", cocoid=2)]
+    write(tmp_path, *images, name="annotations/dataset_karpathy.json")
+    dataset = read_dataset(tmp_path)
+    assert dataset.format == "karpathy" and dataset.problems == dataset.warnings == ()
+    assert [(record.split, len(record.captions)) for record in dataset.records] == [("train", 2), ("test", 1)]
+    assert [record.boxes for record in dataset.records] == [(), (Box(7, 1, 2, 3, 4, "dog"),)]
+
+
+@pytest.mark.shared
+def test_coco_mini_says_the_same_by_both_readers(shared_data: Path) -> None:
+    def content(dataset: Any) -> dict[str, Any]:
+        return {r.image_id: (r.path, r.split, sorted(r.captions), sorted(r.boxes, key=str)) for r in dataset.records}
+
+    dataset = read_dataset(shared_data / "coco-mini")
+    assert (dataset.format, dataset.problems, dataset.warnings) == ("karpathy", (), ())
+    assert content(dataset) == content(coco.read(shared_data / "coco-mini"))
+    assert sum(len(record.captions) for record in dataset.records) == 725
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (7, 'dataset_mine.json has 1 entry of "images" without a "filename" or a list "sentences": number 2.'),
+        (
+            {"filename": "b.jpg", "sentences": "A."},
+            'dataset_mine.json has 1 entry of "images" without a "filename" or a list "sentences": number 2.',
+        ),
+        (image("b.jpg", None), "dataset_mine.json gives 1 image no split: b.jpg."),
+        (image("b.jpg", 3), "dataset_mine.json gives 1 image no split: b.jpg."),
+        (
+            image("b.jpg") | {"sentences": [{"raw": 5}]},
+            'dataset_mine.json has sentences that are neither a text "raw" nor a list of texts "tokens": '
+            "of image b.jpg.",
+        ),
+        (
+            image("../b.jpg"),
+            "dataset_mine.json names 1 image file outside its folder: ../b.jpg; put the images into the folder and "
+            "name them from there.",
+        ),
+        (
+            image("passwd", filepath="/etc"),
+            "dataset_mine.json names 1 image file outside its folder: /etc/passwd; put the images into the folder "
+            "and name them from there.",
+        ),
+    ],
+)
+def test_mistakes(tmp_path: Path, entry: object, problem: str) -> None:
+    write(tmp_path, image("a.jpg"), entry, photos="a.jpg b.jpg")
+    assert problem in sentences(tmp_path)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[{"images": 1, "sentences": 1, "split": 1}]', '…/d.json should be a JSON object with a list "images".'),
+        ('{"images": 3, "sentences": 1, "split": 1}', '…/d.json should be a JSON object with a list "images".'),
+        (
+            '{"images": [], "sentences": 1, "split": 1, "images": []}',
+            '…/d.json has the key "images" twice in one object; keep one of them.',
+        ),
+        (
+            '{"images": [{"sentences": [], "split":',
+            "…/d.json is not valid JSON: Expecting value at line 1, column 39.",
+        ),
+    ],
+)
+def test_broken_files(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "d.json").write_text(text)
+    assert sentences(tmp_path)[0] == [problem]
+
+
+def test_nesting_that_is_too_deep(tmp_path: Path) -> None:
+    (tmp_path / "d.json").write_text('{"images": [], "sentences": 1, "split": ' + "[" * 100_000)
+    assert sentences(tmp_path)[0] == ["…/d.json cannot be read as JSON: its lists and objects are nested too deeply."]
+
+
+def test_several_files_are_a_problem(tmp_path: Path) -> None:
+    for name in ("dataset_coco.json", "dataset_flickr8k.json"):
+        write(tmp_path, image("a.jpg"), name=name, photos="a.jpg")
+    assert sentences(tmp_path)[0] == [
+        "… holds several Karpathy files (dataset_coco.json, dataset_flickr8k.json); name one of them, or move the "
+        "others out."
+    ]
+
+
+def test_what_is_not_recognised(tmp_path: Path) -> None:
+    write_coco(tmp_path / "captions_train.json", listed(1), captioned(1), photos=None)
+    write_coco(tmp_path / "mine.json", listed(1), captioned(1), photos=None)
+    assert not karpathy.recognises(tmp_path)
+    assert not karpathy.recognises(tmp_path / "mine.json")
