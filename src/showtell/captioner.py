@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from showtell import checkpoint
 from showtell.decoding import Captions, DecodingConfig, search
 from showtell.errors import ImageError, UsageError, nearest
 from showtell.features import Encoder
-from showtell.images.loading import read_ahead, stack_images
-from showtell.images.photo import open_photo
+from showtell.images.loading import PreparedPhoto, prepare_photo, read_ahead, stack_images
+from showtell.images.photo import PhotoSource
 from showtell.models import Decoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
+
+SourceT = TypeVar("SourceT", bound=PhotoSource)
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,17 @@ class Caption:
     logprob: float  # of the whole caption, its end included
     finished: bool  # false where the limit on the length cut it off
     words: tuple[Word, ...]
+
+    @property
+    def confidence(self) -> float:
+        """How sure the model was of its words on average: their geometric mean probability, end included, 0 to 1."""
+        return math.exp(self.logprob / max(1, len(self.words) + self.finished))
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Caption:
+        """The caption that `to_json` wrote."""
+        words = tuple(Word(word["word"], word["logprob"]) for word in content["words"])
+        return cls(content["text"], content["logprob"], content["finished"], words)
 
     def to_json(self) -> dict[str, Any]:
         """As `showtell caption --format json` writes it."""
@@ -108,37 +121,75 @@ class Captioner:
         """Where it computes."""
         return next(self.decoder.parameters()).device
 
-    def caption(self, photo: str | Path | Image.Image, **decoding: Any) -> list[Caption]:
-        """Captions of one photo, the likeliest first.
+    @overload
+    def caption(self, photo: PhotoSource, *, batch_size: int = ..., **decoding: Any) -> list[Caption]: ...
+    @overload
+    def caption(
+        self, photo: Iterable[PhotoSource], *, batch_size: int = ..., **decoding: Any
+    ) -> list[list[Caption]]: ...
+    def caption(
+        self, photo: PhotoSource | Iterable[PhotoSource], *, batch_size: int = 16, **decoding: Any
+    ) -> list[Caption] | list[list[Caption]]:
+        """Captions of one photo, the likeliest first; or of many, a list for each.
 
         Args:
-            photo: a file or an image.
+            photo: a path, the bytes of an image file, an image of Pillow, or an array (height, width, 3) uint8 in RGB;
+                or many of them.
+            batch_size: of many, how many are encoded at a time.
             decoding: fields of `DecodingConfig` in place of the checkpoint's, such as num_beams=5.
 
         Raises:
-            ImageError: the file is no image.
+            ImageError: one of them is no image; `caption_photos` goes on without it.
             UsageError: an unknown decode setting or a value out of range.
         """
         settings = self.settings(**decoding)
-        image = photo.convert("RGB") if isinstance(photo, Image.Image) else open_photo(Path(photo))
-        preprocessing = self.encoder.preprocessing
-        windows = torch.tensor([preprocessing.window(image.size)])
-        return self.caption_images(preprocessing.prepare(image).unsqueeze(0), settings, windows=windows)[0]
+        if isinstance(photo, PhotoSource) or not isinstance(photo, Iterable):
+            prepared = prepare_photo(photo, self.encoder.preprocessing)
+            return self._caption_prepared([prepared], settings)[0]
+        return [_or_raise(found) for _, found in self.caption_photos(photo, settings, batch_size, first_alone=False)]
 
     def caption_files(
-        self, paths: Iterable[Path], settings: DecodingConfig | None = None, batch_size: int = 16
+        self,
+        paths: Iterable[Path],
+        settings: DecodingConfig | None = None,
+        batch_size: int = 16,
+        *,
+        first_alone: bool = True,
     ) -> Iterator[tuple[Path, list[Caption] | ImageError]]:
-        """Captions of many files, batch by batch, in their order. A file that is no image gives its error."""
-        for chunk in read_ahead(paths, self.encoder.preprocessing, batch_size, first_alone=True):
-            photos = [photo for _, photo in chunk if not isinstance(photo, ImageError)]
-            captions: Iterator[list[Caption]] = iter(())
-            if photos:
-                windows = torch.tensor([photo.window for photo in photos])
-                captions = iter(
-                    self.caption_images(stack_images([photo.pixels for photo in photos]), settings, windows=windows)
-                )
-            for path, photo in chunk:
-                yield path, photo if isinstance(photo, ImageError) else next(captions)
+        """Captions of many files: `caption_photos` of paths."""
+        return self.caption_photos(paths, settings, batch_size, first_alone=first_alone)
+
+    def caption_photos(
+        self,
+        photos: Iterable[SourceT],
+        settings: DecodingConfig | None = None,
+        batch_size: int = 16,
+        *,
+        first_alone: bool = True,
+    ) -> Iterator[tuple[SourceT, list[Caption] | ImageError]]:
+        """Captions of many photos, batch by batch, in their order. What is no image gives its error.
+
+        Nothing is read before the first result is asked for, and then one batch ahead.
+
+        Args:
+            photos: in any form that `caption` takes.
+            settings: None is the checkpoint's own.
+            batch_size: how many are encoded at a time.
+            first_alone: the first photo is a batch of its own, so that the first result comes soon.
+        """
+        for chunk in read_ahead(photos, self.encoder.preprocessing, batch_size, first_alone=first_alone):
+            prepared = [photo for _, photo in chunk if not isinstance(photo, ImageError)]
+            captions = iter(self._caption_prepared(prepared, settings))
+            for source, photo in chunk:
+                yield source, photo if isinstance(photo, ImageError) else next(captions)
+
+    def _caption_prepared(
+        self, photos: Sequence[PreparedPhoto], settings: DecodingConfig | None
+    ) -> list[list[Caption]]:
+        if not photos:
+            return []
+        windows = torch.tensor([photo.window for photo in photos])
+        return self.caption_images(stack_images([photo.pixels for photo in photos]), settings, windows=windows)
 
     def caption_images(
         self,
@@ -187,7 +238,7 @@ class Captioner:
         settings = settings or self.decoding
         was_training = self.decoder.training
         self.decoder.eval()
-        found = search(self.decoder, features, settings)
+        found = search(self.decoder, features, settings, self.vocabulary)
         self.decoder.train(was_training)
         return self._read(found, settings.num_return_sequences)
 
@@ -227,3 +278,9 @@ class Captioner:
                 )
             read.append(captions[:wanted])
         return read
+
+
+def _or_raise(found: list[Caption] | ImageError) -> list[Caption]:
+    if isinstance(found, ImageError):
+        raise found
+    return found

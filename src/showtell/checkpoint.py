@@ -69,6 +69,11 @@ def save_checkpoint(
     write_json(folder / SETTINGS, settings, indent=1)
 
 
+def fingerprints(folder: Path) -> dict[str, str]:
+    """What was written of the weights and the vocabulary of a checkpoint that `load_checkpoint` has accepted."""
+    return read_json(folder / SETTINGS)["fingerprints"]
+
+
 def _fingerprint(weights: bytes) -> str:
     return hashlib.sha256(weights).hexdigest()[:12]
 
