@@ -6,11 +6,13 @@ from showtell.config import Config
 from showtell.models.contract import Decoder, Output, State, spread, take_rows
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
+from showtell.models.updown import UpDownConfig, UpDownDecoder
 
 # name: (settings, decoder). A decoder is made as Decoder(config, feature_size=, vocabulary_size=).
 MODELS: dict[str, tuple[type[Config], type[Decoder]]] = {
     "nic": (NicConfig, NicDecoder),
     "sat": (SatConfig, SatDecoder),
+    "updown": (UpDownConfig, UpDownDecoder),
 }
 
 __all__ = ["MODELS", "Decoder", "Output", "State", "build_decoder", "spread", "take_rows"]

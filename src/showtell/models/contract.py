@@ -59,11 +59,12 @@ def spread(state: State, rows: int) -> State:
     return State(state.image, map_tensors(state.rows, lambda x: x.expand(-1, rows, *x.shape[2:]).contiguous()))
 
 
+def gather_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of each image: x (B, N, ...) and rows (B, K) int64 to (B, K, ...)."""
+    index = rows.reshape(*rows.shape, *[1] * (x.dim() - 2)).expand(*rows.shape, *x.shape[2:])
+    return torch.gather(x, 1, index)
+
+
 def take_rows(state: State, parents: Tensor) -> State:
     """The state whose row n of image b is the old row parents[b, n]. parents (B, N) int64."""
-
-    def take(x: Tensor) -> Tensor:
-        index = parents.reshape(*parents.shape, *[1] * (x.dim() - 2)).expand(*parents.shape, *x.shape[2:])
-        return torch.gather(x, 1, index)
-
-    return State(state.image, map_tensors(state.rows, take))
+    return State(state.image, map_tensors(state.rows, lambda x: gather_rows(x, parents)))

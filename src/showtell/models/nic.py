@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from showtell.config import Config
 from showtell.models.attention import masked_mean
 from showtell.models.contract import Decoder, Output, State
+from showtell.models.packed import Linear
 from showtell.models.recurrent import GruCell, LstmCell
 from showtell.noise import Dropout
 from showtell.types import Features
@@ -79,7 +80,7 @@ class NicDecoder(Decoder):
         else:
             self.image_to_state = nn.Linear(feature_size, self._states * hidden)  # W_0
         self.dropout = Dropout(config.dropout)
-        self.output = nn.Linear(hidden, vocabulary_size)  # W_o
+        self.output = Linear(hidden, vocabulary_size)  # W_o
         self.initialise()
 
     @property

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from showtell.models.packed import linear
+
 
 class LstmCell(nn.LSTMCell):
     """torch's LSTM cell, whose input may come in parts: what an image gives to the gates is computed once for all.
@@ -23,7 +25,7 @@ class LstmCell(nn.LSTMCell):
         Returns:
             (..., 4 H), in torch's order i, f, g, o; biases are added in `forward`.
         """
-        return F.linear(part, self.weight_ih[:, first : first + part.shape[-1]])
+        return linear(part, self.weight_ih, first=first)
 
     def forward(self, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         """One step.
@@ -36,7 +38,7 @@ class LstmCell(nn.LSTMCell):
         Returns:
             The new hidden and cell.
         """
-        gates = gates + F.linear(hidden, self.weight_hh, self.bias_ih + self.bias_hh)
+        gates = gates + linear(hidden, self.weight_hh, self.bias_ih + self.bias_hh)
         i, f, g, o = gates.chunk(4, -1)
         cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * torch.tanh(cell), cell
@@ -71,7 +73,7 @@ class GruCell(nn.GRUCell):
         if self.reset_after:
             return super().forward(inputs.flatten(0, -2), hidden.flatten(0, -2)).view_as(hidden)
         size = self.hidden_size
-        of_input = F.linear(inputs, self.weight_ih, self.bias_ih + self.bias_hh)
+        of_input = linear(inputs, self.weight_ih, self.bias_ih + self.bias_hh)
         both = of_input[..., : 2 * size] + F.linear(hidden, self.weight_hh[: 2 * size])
         reset, update = torch.sigmoid(both).chunk(2, -1)
         candidate = torch.tanh(of_input[..., 2 * size :] + F.linear(reset * hidden, self.weight_hh[2 * size :]))

@@ -1,0 +1,155 @@
+"""Bottom-Up and Top-Down attention, the captioning half: Anderson et al., CVPR 2018 (papers/001 §III).
+
+    V = {v_1 .. v_k},  vbar = mean_i v_i             the regions (or grid cells), and their mean
+    x1_t = [h2_{t-1}; vbar; W_e Pi_t]                what the attention LSTM reads                         (eq. 2)
+    h1_t = LSTM(x1_t, h1_{t-1})                                                                            (eq. 1)
+    a_it = w_a . tanh(W_va v_i + W_ha h1_t)                                                                (eq. 3)
+    alpha_t = softmax(a_t)                                                                                 (eq. 4)
+    vhat_t = sum_i alpha_it v_i                                                                            (eq. 5)
+    x2_t = [vhat_t; h1_t],  h2_t = LSTM(x2_t, h2_{t-1})                              the language LSTM
+    p(y_t | y_<t) = softmax(W_p h2_t + b_p)
+
+The last two lines are missing in our copy of papers/001 and are those of the original paper. Over a grid in place of
+regions this is the "Top-Down" row of papers/002.
+
+Where this differs from the paper, or the paper is silent:
+ 1. W_va, W_ha and w_a have no bias, as in the original; vbar is the mean of the regions that are there, padding masked.
+ 2. Both LSTMs begin with zeros.
+ 3. Dropout acts on h2_t in front of W_p (the place that later work agrees on; the paper is silent), with masks from
+    `noise.py`. The default is 0.5.
+ 4. Features may first go through a linear layer with ReLU (`project_features`), as papers/002 does; off by default.
+ 5. What vbar gives to the gates of the attention LSTM is computed once per image; the sum is the same.
+ 6. Forbidding repeated words at test time (the authors' release) is a matter of `decoding/`, not of the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from showtell.config import Config
+from showtell.models.attention import AdditiveAttention, masked_mean
+from showtell.models.contract import Decoder, Output, State
+from showtell.models.packed import Linear
+from showtell.models.recurrent import LstmCell
+from showtell.noise import Dropout
+from showtell.types import Features
+
+
+class UpDownConfig(Config):
+    """Sizes and choices of Bottom-Up and Top-Down attention; the defaults are those of the authors' release."""
+
+    name: Literal["updown"] = "updown"
+    embedding_size: int = Field(1000, ge=1)  # of a word
+    hidden_size: int = Field(1000, ge=1)  # of both LSTMs
+    attention_size: int = Field(512, ge=1)  # hidden layer of the attention
+    project_features: int | None = Field(None, ge=1)  # size after a linear layer with ReLU; None: as they come
+    dropout: float = Field(0.5, ge=0, lt=1)  # on h2_t
+
+
+@dataclass(frozen=True)
+class UpDownImage:
+    """What stays the same for all words of an image."""
+
+    vectors: Tensor  # (B, R, D) V
+    projected: Tensor  # (B, R, A) W_va V
+    mean_gates: Tensor  # (B, 1, 4 H) what vbar gives to the attention LSTM
+    is_region: Tensor  # (B, R)
+
+
+@dataclass(frozen=True)
+class UpDownRows:
+    """The two LSTMs of each row."""
+
+    attention_hidden: Tensor  # (B, N, H) h1
+    attention_cell: Tensor  # (B, N, H)
+    language_hidden: Tensor  # (B, N, H) h2
+    language_cell: Tensor  # (B, N, H)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpDownOutput(Output):
+    """What the output layer reads."""
+
+    hidden: Tensor  # (B, N, H) h2_t
+
+
+class UpDownDecoder(Decoder):
+    """The attention LSTM and the language LSTM."""
+
+    config: UpDownConfig
+
+    def __init__(self, config: UpDownConfig, *, feature_size: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        size = config.project_features or feature_size
+        hidden = config.hidden_size
+        self.feature_projection = (
+            nn.Sequential(nn.Linear(feature_size, size), nn.ReLU()) if config.project_features else nn.Identity()
+        )
+        self.embedding = nn.Embedding(vocabulary_size, config.embedding_size)  # W_e
+        self.attention_lstm = LstmCell(hidden + size + config.embedding_size, hidden)
+        self.attention = AdditiveAttention(
+            feature_size=size, query_size=hidden, attention_size=config.attention_size, bias=False
+        )
+        self.language_lstm = LstmCell(size + hidden, hidden)
+        self.dropout = Dropout(config.dropout)
+        self.output = Linear(hidden, vocabulary_size)  # W_p
+        self.initialise()
+
+    def initialise(self) -> None:
+        """Set the weights before training; the paper is silent.
+
+        | parameter                     | distribution             |
+        |-------------------------------|--------------------------|
+        | matrices                      | Xavier uniform           |
+        | recurrent matrices of the LSTMs | orthogonal, gate by gate |
+        | embedding W_e                 | normal, deviation 0.1    |
+        | biases                        | 0; forget gates 1        |
+        """
+        for name, parameter in self.named_parameters():
+            if name == "embedding.weight":
+                nn.init.normal_(parameter, std=0.1)
+            elif parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+            else:
+                nn.init.zeros_(parameter)
+        self.attention_lstm.initialise()
+        self.language_lstm.initialise()
+
+    def start(self, features: Features) -> State:
+        """W_va V and the gates of vbar, which no word changes; zeros for the LSTMs."""
+        vectors = self.feature_projection(features.vectors)
+        mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D) vbar
+        mean_gates = self.attention_lstm.gates_of(mean, first=self.config.hidden_size)
+        image = UpDownImage(vectors, self.attention.project(vectors), mean_gates, features.is_region)
+        zeros = vectors.new_zeros(len(vectors), 1, self.config.hidden_size)
+        return State(image, UpDownRows(zeros, zeros, zeros, zeros))
+
+    def step(self, words: Tensor, state: State) -> tuple[UpDownOutput, State]:
+        """The attention LSTM reads, the attention looks, the language LSTM speaks."""
+        image: UpDownImage = state.image
+        rows: UpDownRows = state.rows
+        size = image.vectors.shape[-1]
+        first = self.attention_lstm
+        gates = (
+            first.gates_of(rows.language_hidden)
+            + image.mean_gates
+            + first.gates_of(self.embedding(words), first=self.config.hidden_size + size)
+        )
+        attention_hidden, attention_cell = first(gates, rows.attention_hidden, rows.attention_cell)
+        alpha = self.attention(attention_hidden, image.projected, image.is_region)
+        attended = alpha @ image.vectors  # (B, N, R) x (B, R, D) vhat
+        inputs = torch.cat([attended, attention_hidden], -1)
+        hidden, cell = self.language_lstm(self.language_lstm.gates_of(inputs), rows.language_hidden, rows.language_cell)
+        new = UpDownRows(attention_hidden, attention_cell, hidden, cell)
+        return UpDownOutput(hidden=hidden, attention=alpha), State(image, new)
+
+    def readout(self, output: Output) -> Tensor:
+        """W_p h2_t + b_p, with dropout."""
+        assert isinstance(output, UpDownOutput)
+        return self.output(self.dropout(output.hidden))
