@@ -6,7 +6,9 @@ import typer
 
 from showtell.cli.caption import caption
 from showtell.cli.data_check import check
+from showtell.cli.data_get import get
 from showtell.cli.data_scenes import scenes
+from showtell.cli.data_split import split
 from showtell.cli.evaluate import evaluate
 from showtell.cli.features import features
 from showtell.cli.quickstart import quickstart
@@ -21,10 +23,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 data = typer.Typer(no_args_is_help=True)
-app.add_typer(data, name="data", help="Draw, check and look at datasets.")
+app.add_typer(data, name="data", help="Draw, fetch and check datasets.")
 
 data.command("scenes")(scenes)
 data.command("check")(check)
+data.command("split")(split)
+data.command("get")(get)
 
 app.command("quickstart")(quickstart)
 app.command("features")(features)

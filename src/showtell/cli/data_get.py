@@ -1,0 +1,69 @@
+"""`showtell data get`: fetch a public dataset into a folder."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from showtell.datasets.download import Source
+
+
+class Only(StrEnum):
+    """A part of a dataset."""
+
+    captions = "captions"
+    images = "images"
+
+
+def get(
+    name: Annotated[
+        str | None, typer.Argument(metavar="flickr8k|flickr30k|coco", help="Which dataset.", show_default=False)
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to; data/NAME if not given.", show_default=False)
+    ] = None,
+    only: Annotated[Only | None, typer.Option(help="One part and not the other.", show_default=False)] = None,
+    list_sources: Annotated[
+        bool, typer.Option("--list", help="Fetch nothing; say what would be fetched from where.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Fetch a public dataset, with checksums. The same command goes on where it was interrupted."""
+    from dataclasses import asdict
+
+    from showtell.datasets.download import SOURCES, fetch
+    from showtell.errors import UsageError, nearest
+
+    if name is not None and name not in SOURCES:
+        raise UsageError(f'There is no dataset "{name}" to fetch: {nearest(name, SOURCES)}.')
+    if list_sources:
+        chosen = SOURCES if name is None else {name: SOURCES[name]}
+        everything = {key: asdict(source) for key, source in chosen.items()}
+        typer.echo(json.dumps(everything) if as_json else "\n\n".join(map(_in_words, chosen, chosen.values())))
+        return
+    if name is None:
+        raise UsageError(f"Which dataset? Known: {', '.join(SOURCES)}; showtell data get --list says more.")
+    source, folder = SOURCES[name], to or Path("data", name)
+    typer.echo(f"{source.title}. {source.licence}", err=True)
+    fetched = fetch(source, folder, only.value if only else None, say=lambda sentence: typer.echo(sentence, err=True))
+    if source.by_hand and only != Only.captions:
+        typer.echo(f"{source.by_hand}.", err=True)
+    if as_json:
+        typer.echo(json.dumps({"path": str(folder), "fetched": fetched, "by_hand": source.by_hand or None}))
+    else:
+        typer.echo(f"{folder}\n\nNext: showtell data check {folder}")
+
+
+def _in_words(name: str, source: Source) -> str:
+    """A source as `--list` prints it."""
+    lines = [f"{name}: {source.title}.", f"  {source.licence}"]
+    for archive in source.archives:
+        lines.append(f"  {archive.target} ({archive.holds}), from {archive.name}, about {archive.megabytes:,} MB")
+        lines += [f"    {url}" for url in archive.urls]
+        lines.append(f"    {archive.digest or 'no checksum could be confirmed; the sums within the zip are checked'}")
+    return "\n".join([*lines, *([f"  {source.by_hand}."] if source.by_hand else [])])

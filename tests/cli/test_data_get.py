@@ -1,0 +1,58 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from showtell.datasets import download
+from showtell.datasets.download import SOURCES, Source
+from tests.cli.test_data_check import Captured, run
+
+
+def test_the_list_names_every_address_licence_and_checksum(capsys: Captured) -> None:
+    status, out, err = run(capsys, "data", "get", "--list")
+    assert (status, err) == (0, "")
+    for name, source in SOURCES.items():
+        assert f"{name}: {source.title}" in out and source.licence in out
+        for archive in source.archives:
+            assert all(url in out for url in archive.urls) and str(archive.digest) in out
+    status, out, _ = run(capsys, "data", "get", "coco", "--list", "--json")
+    assert [archive["target"] for archive in json.loads(out)["coco"]["archives"]] == [
+        "dataset_coco.json",
+        "train2014",
+        "val2014",
+    ]
+
+
+def test_the_licence_is_shown_before_anything_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def fetch(source: Source, folder: Path, only: str | None, **_: object) -> list[str]:
+        assert source.licence in capsys.readouterr().err
+        assert (folder, only) == (tmp_path / "f", "captions")
+        return ["dataset_flickr30k.json"]
+
+    monkeypatch.setattr(download, "fetch", fetch)
+    status, out, err = run(capsys, "data", "get", "flickr30k", "--to", str(tmp_path / "f"), "--only", "captions")
+    assert (status, err) == (0, "")
+    assert out == f"{tmp_path / 'f'}\n\nNext: showtell data check {tmp_path / 'f'}\n"
+
+
+def test_photos_that_must_be_asked_for(tmp_path: Path, capsys: Captured) -> None:
+    status, out, err = run(capsys, "data", "get", "flickr30k", "--to", str(tmp_path), "--only", "images")
+    assert (status, out) == (2, "")
+    assert err.splitlines()[-1] == (
+        "showtell: The photos of Flickr30k are given out on request: fill in the form at "
+        "https://forms.illinois.edu/sec/229675 and unpack what you get into the folder images/ of the dataset."
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["flickr9k"], 'There is no dataset "flickr9k" to fetch: did you mean "flickr8k"? Known: coco, flickr30k,'),
+        ([], "Which dataset? Known: flickr8k, flickr30k, coco; showtell data get --list says more."),
+    ],
+)
+def test_names_that_are_not_known(arguments: list[str], sentence: str, capsys: Captured) -> None:
+    status, out, err = run(capsys, "data", "get", *arguments)
+    assert (status, out) == (2, "") and err.startswith(f"showtell: {sentence}")

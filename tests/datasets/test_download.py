@@ -1,0 +1,348 @@
+"""Fetching, against a server on this machine that misbehaves as told."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from showtell.datasets import download, read_dataset
+from showtell.datasets.check import check_dataset
+from showtell.datasets.download import SOURCES, Archive, Source, fetch
+from showtell.errors import DataError
+from tests.datasets.makers import write_photo
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as opened:
+        for name, content in files.items():
+            opened.writestr(name, content)
+    return stream.getvalue()
+
+
+PHOTOS = {f"Photos/{name}.jpg": os.urandom(40_000) for name in "abc"} | {"__MACOSX/._a.jpg": b"x"}
+ZIP = zipped(PHOTOS)
+
+
+@dataclass
+class Server:
+    """Files by path, and how each is to be sent."""
+
+    url: str
+    files: dict[str, bytes] = field(default_factory=dict)
+    stops_after: dict[str, list[int]] = field(default_factory=dict)  # bytes after which a connection ends, in turn
+    without_range: set[str] = field(default_factory=set)
+    redirects: dict[str, str] = field(default_factory=dict)
+    stalls: set[str] = field(default_factory=set)  # say nothing for longer than anyone waits
+    asked: list[tuple[str, str | None]] = field(default_factory=list)  # path and Range of each request
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            wanted = self.headers["Range"]
+            state.asked.append((self.path, wanted))
+            if self.path in state.stalls:
+                time.sleep(1)
+                return
+            if self.path in state.redirects:
+                self.send_response(302)
+                self.send_header("Location", state.redirects[self.path])
+                self.end_headers()
+                return
+            if self.path not in state.files:
+                self.send_error(404)
+                return
+            content, start = state.files[self.path], 0
+            if wanted and self.path not in state.without_range:
+                start = int(wanted.removeprefix("bytes=").rstrip("-"))
+                if start >= len(content):
+                    self.send_error(416)
+                    return
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            stops = state.stops_after.get(self.path, [])
+            self.wfile.write(content[start : start + stops.pop(0)] if stops else content[start:])
+
+        def log_message(self, *_: object) -> None:
+            """Keep quiet."""
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state = Server(f"http://127.0.0.1:{listening.server_port}")
+    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield state
+    listening.shutdown()
+    thread.join()
+    listening.server_close()
+
+
+def archive(server: Server, *paths: str, content: bytes = ZIP) -> Archive:
+    """The archive of three photos, at these paths of the server."""
+    urls = tuple(server.url + path for path in paths)
+    digest = "sha256:" + hashlib.sha256(content).hexdigest()
+    return Archive("photos.zip", "images", urls, 1, len(content), digest, "Photos/", "images")
+
+
+def source(*archives: Archive, by_hand: str = "") -> Source:
+    return Source("Three photos", "Free", archives, by_hand)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != ".fetching.lock")
+
+
+def assert_whole(folder: Path) -> None:
+    """The three photos and nothing else."""
+    assert names(folder) == ["images"]
+    assert {path.name: path.read_bytes() for path in (folder / "images").iterdir()} == {
+        Path(name).name: content for name, content in PHOTOS.items() if name.startswith("Photos/")
+    }
+
+
+def test_a_file_is_fetched_verified_and_unpacked(server: Server, tmp_path: Path) -> None:
+    server.files["/a.zip"] = ZIP
+    said: list[str] = []
+    assert fetch(source(archive(server, "/a.zip")), tmp_path / "new", say=said.append) == ["images"]
+    assert_whole(tmp_path / "new")
+    assert said == [f"fetching {server.url}/a.zip (1 MB)", "unpacking photos.zip"]
+
+
+def test_what_is_there_is_not_fetched_again(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    said: list[str] = []
+    assert fetch(source(archive(server, "/a.zip")), tmp_path, say=said.append) == []
+    assert said == [f"{tmp_path}/images is there already."] and server.asked == []
+
+
+def test_a_broken_connection_is_gone_on_with(server: Server, tmp_path: Path) -> None:
+    server.files["/a.zip"] = ZIP
+    server.stops_after["/a.zip"] = [50_000, 30_000]
+    fetch(source(archive(server, "/a.zip")), tmp_path)
+    assert_whole(tmp_path)
+    assert [wanted for _, wanted in server.asked] == [None, "bytes=50000-", "bytes=80000-"]
+
+
+def test_a_later_call_goes_on_where_an_earlier_one_stopped(server: Server, tmp_path: Path) -> None:
+    server.files["/a.zip"] = ZIP
+    (tmp_path / "photos.zip.part").write_bytes(ZIP[:70_000])
+    fetch(source(archive(server, "/a.zip")), tmp_path)
+    assert_whole(tmp_path)
+    assert server.asked == [("/a.zip", "bytes=70000-")]
+
+
+@pytest.mark.parametrize("size", [len(ZIP), None])
+def test_a_part_that_is_complete_needs_no_more(server: Server, tmp_path: Path, size: int | None) -> None:
+    server.files["/a.zip"] = ZIP
+    (tmp_path / "photos.zip.part").write_bytes(ZIP)
+    fetch(source(replace(archive(server, "/a.zip"), size=size)), tmp_path)
+    assert_whole(tmp_path)
+    assert len(server.asked) == (size is None)
+
+
+@pytest.mark.parametrize("beginning", [b"another file" * 1000, ZIP + b"and more"])
+def test_a_part_of_another_file_is_thrown_away(server: Server, tmp_path: Path, beginning: bytes) -> None:
+    server.files["/a.zip"] = ZIP
+    (tmp_path / "photos.zip.part").write_bytes(beginning)
+    fetch(source(archive(server, "/a.zip")), tmp_path)
+    assert_whole(tmp_path)
+    assert server.asked[-1] == ("/a.zip", None)
+
+
+def test_a_server_without_range_sends_all_of_it_again(server: Server, tmp_path: Path) -> None:
+    server.files["/a.zip"] = ZIP
+    server.without_range.add("/a.zip")
+    (tmp_path / "photos.zip.part").write_bytes(ZIP[:70_000])
+    fetch(source(archive(server, "/a.zip")), tmp_path)
+    assert_whole(tmp_path)
+    assert server.asked == [("/a.zip", "bytes=70000-")]
+
+
+def test_redirects_are_followed(server: Server, tmp_path: Path) -> None:
+    server.files["/b.zip"] = ZIP
+    server.redirects["/a.zip"] = "/b.zip"
+    fetch(source(archive(server, "/a.zip")), tmp_path)
+    assert_whole(tmp_path)
+
+
+def test_mirrors_are_tried_in_turn(server: Server, tmp_path: Path) -> None:
+    damaged = ZIP[:50_000] + b"X" + ZIP[50_001:]
+    server.files |= {"/damaged.zip": damaged, "/short.zip": ZIP[:-1], "/page.zip": b"<html>moved</html>", "/a.zip": ZIP}
+    server.stalls.add("/stalls.zip")
+    mirrors = ("/gone.zip", "/stalls.zip", "/short.zip", "/page.zip", "/damaged.zip", "/a.zip")
+    said: list[str] = []
+    fetch(source(archive(server, *mirrors)), tmp_path, say=said.append, timeout=0.2)
+    assert_whole(tmp_path)
+    reasons = [sentence.removeprefix(server.url) for sentence in said if sentence.startswith(server.url)]
+    assert reasons[0] == "/gone.zip: the server answers 404 Not Found"
+    assert reasons[1] == "/stalls.zip: timed out"
+    assert reasons[2] == f"/short.zip: the file there has {len(ZIP) - 1:,} bytes and should have {len(ZIP):,}"
+    assert reasons[3] == f"/page.zip: the file there has 18 bytes and should have {len(ZIP):,}"
+    assert reasons[4].startswith("/damaged.zip: its sha256 is ") and len(reasons) == 5
+
+
+def test_where_no_mirror_has_it_the_sentence_says_why(server: Server, tmp_path: Path) -> None:
+    elsewhere = replace(archive(server, "/gone.zip"), urls=(f"{server.url}/gone.zip", "http://127.0.0.1:9/a.zip"))
+    with pytest.raises(DataError) as raised:
+        fetch(source(elsewhere), tmp_path)
+    assert str(raised.value) == (
+        f"photos.zip could not be fetched ({server.url}/gone.zip: the server answers 404 Not Found; "
+        "http://127.0.0.1:9/a.zip: [Errno 111] Connection refused); try again, which goes on where this stopped, or "
+        f"put the file into {tmp_path} yourself."
+    )
+    assert names(tmp_path) == []
+
+
+def test_what_came_before_the_connection_died_for_good_is_kept(server: Server, tmp_path: Path) -> None:
+    server.files["/a.zip"] = ZIP
+    server.stops_after["/a.zip"] = [50_000, 0]
+    with pytest.raises(DataError, match=r"a\.zip: the connection ended early"):
+        fetch(source(archive(server, "/a.zip")), tmp_path)
+    assert (tmp_path / "photos.zip.part").read_bytes() == ZIP[:50_000]
+
+
+def test_without_a_checksum_the_sums_in_the_zip_are_checked(server: Server, tmp_path: Path) -> None:
+    place = ZIP.index(PHOTOS["Photos/b.jpg"][:100])
+    server.files |= {"/a.zip": ZIP[: place + 9] + b"XXX" + ZIP[place + 12 :], "/page.zip": b"<html>moved</html>"}
+    unsure = replace(archive(server, "/page.zip", "/a.zip"), size=None, digest=None)
+    said: list[str] = []
+    with pytest.raises(DataError, match=r"photos\.zip is damaged: Bad CRC-32 for file 'Photos/b\.jpg'; fetch it again"):
+        fetch(source(unsure), tmp_path, say=said.append)
+    assert f"{server.url}/page.zip: it is not a zip file" in said
+    assert names(tmp_path) == []  # nothing half unpacked
+
+
+def test_a_file_that_a_person_put_there_is_taken_and_left(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "photos.zip").write_bytes(ZIP)
+    fetch(source(archive(server, "/a.zip")), tmp_path)
+    assert server.asked == [] and names(tmp_path) == ["images", "photos.zip"]
+
+
+def test_a_wrong_file_that_a_person_put_there_is_named(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "photos.zip").write_bytes(ZIP[:-5])
+    with pytest.raises(
+        DataError, match=rf"photos\.zip is not the file that it should be: it has {len(ZIP) - 5:,} bytes"
+    ):
+        fetch(source(archive(server, "/a.zip")), tmp_path)
+    assert (tmp_path / "photos.zip").exists()
+
+
+@pytest.mark.parametrize("name", ["Photos/../../out.jpg", "/etc/out.jpg", "C:/out.jpg", "Photos\\..\\..\\out.jpg"])
+def test_members_that_point_outside_are_refused(server: Server, tmp_path: Path, name: str) -> None:
+    content = zipped(PHOTOS | {name: b"out"})
+    server.files["/a.zip"] = content
+    with pytest.raises(DataError, match=r"which points outside its folder: .* nothing of it was unpacked"):
+        fetch(source(archive(server, "/a.zip", content=content)), tmp_path / "new")
+    assert names(tmp_path) == ["new"] and names(tmp_path / "new") == ["photos.zip"]
+
+
+def test_a_link_in_an_archive_is_refused(server: Server, tmp_path: Path) -> None:
+    stream = io.BytesIO(ZIP)
+    with zipfile.ZipFile(stream, "a") as opened:
+        link = zipfile.ZipInfo("Photos/link.jpg")
+        link.external_attr = 0o120777 << 16
+        opened.writestr(link, "/etc/passwd")
+    server.files["/a.zip"] = stream.getvalue()
+    with pytest.raises(DataError, match=r'holds "Photos/link.jpg", which points outside'):
+        fetch(source(archive(server, "/a.zip", content=stream.getvalue())), tmp_path)
+    assert not (tmp_path / "images").exists()
+
+
+def test_an_archive_of_something_else_is_named(server: Server, tmp_path: Path) -> None:
+    content = zipped({"readme.txt": b"nothing"})
+    server.files["/a.zip"] = content
+    with pytest.raises(DataError, match=r"photos\.zip holds no Photos/: it is not the file that it should be"):
+        fetch(source(archive(server, "/a.zip", content=content)), tmp_path)
+
+
+def test_room_on_the_disk_is_seen_to_first(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.files["/a.zip"] = ZIP
+    large = replace(archive(server, "/a.zip"), megabytes=3 * 2**10)
+    (tmp_path / "photos.zip.part").write_bytes(ZIP[:10])
+    usage = download.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(download.shutil, "disk_usage", lambda _: usage._replace(free=5 * 2**30))
+    with pytest.raises(DataError, match=r"photos\.zip needs 6\.0 GB in .* until it is unpacked, and 5\.0 GB are free"):
+        fetch(source(large), tmp_path)
+    assert server.asked == []
+
+
+def test_a_folder_that_cannot_be_written(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"Cannot write into .*file: "):
+        fetch(source(archive(server, "/a.zip")), tmp_path / "file")
+
+
+def test_two_at_once_are_kept_apart(server: Server, tmp_path: Path) -> None:
+    with FileLock(tmp_path / ".fetching.lock"), pytest.raises(DataError, match="Another showtell is fetching into"):
+        fetch(source(archive(server, "/a.zip")), tmp_path)
+
+
+def test_what_must_be_asked_for_by_hand(server: Server, tmp_path: Path) -> None:
+    captions = replace(archive(server, "/a.zip"), holds="captions")
+    with pytest.raises(DataError, match=r"^Ask for it\.$"):
+        fetch(source(captions, by_hand="Ask for it"), tmp_path, only="images")
+
+
+def test_every_source_says_what_it_must() -> None:
+    assert list(SOURCES) == ["flickr8k", "flickr30k", "coco"]
+    for described in SOURCES.values():
+        assert {archive.holds for archive in described.archives} | ({"images"} if described.by_hand else set()) == {
+            "captions",
+            "images",
+        }
+        for one in described.archives:
+            assert one.urls and all(url.startswith(("https://", "http://")) for url in one.urls)
+            assert one.digest is not None
+            algorithm, digest = one.digest.split(":")
+            assert len(digest) == 2 * hashlib.new(algorithm).digest_size
+            assert one.size is None or one.megabytes == round(one.size / 2**20)
+            assert one.inside.endswith("/") or one.inside == one.target
+
+
+def test_what_was_fetched_is_a_dataset(server: Server, tmp_path: Path) -> None:
+    """The layout of COCO, small: the captions of Karpathy's zip beside the photos of two others."""
+    sentences = '[{"raw": "A dog runs."}]'
+    entries = [
+        f'{{"filename": "{number}.png", "filepath": "{folder}", "cocoid": {number}, "split": "{split}", '
+        f'"sentences": {sentences}}}'
+        for number, (folder, split) in enumerate((("train2014", "train"), ("val2014", "restval"), ("val2014", "test")))
+    ]
+    captions = f'{{"images": [{", ".join(entries)}], "dataset": "small"}}'.encode()
+    photos: dict[str, dict[str, bytes]] = {"train2014": {}, "val2014": {}}
+    for number, folder in enumerate(("train2014", "val2014", "val2014")):
+        write_photo(tmp_path / f"{number}.png", shade=80 * number)
+        photos[folder][f"{folder}/{number}.png"] = (tmp_path / f"{number}.png").read_bytes()
+    wanted = []
+    for described in SOURCES["coco"].archives:
+        content = zipped({"dataset_coco.json": captions} if described.holds == "captions" else photos[described.target])
+        server.files[f"/{described.name}"] = content
+        wanted.append(
+            replace(
+                described,
+                urls=(f"{server.url}/{described.name}",),
+                megabytes=1,
+                size=len(content),
+                digest="md5:" + hashlib.md5(content).hexdigest(),
+            )
+        )
+    folder = tmp_path / "coco"
+    assert fetch(source(*wanted), folder) == ["dataset_coco.json", "train2014", "val2014"]
+    report = check_dataset(read_dataset(folder))
+    assert report.splits == {"train": (2, 2), "test": (1, 1)}
+    assert (report.problems, report.warnings) == ((), ())
