@@ -30,6 +30,7 @@ class EncoderConfig(Config):
 
     trained: bool = True  # false: frozen, in eval mode, without gradients
     learning_rate: float | None = Field(None, gt=0)  # its own; None: that of the decoder
+    seed: int | None = Field(None, ge=0)  # of random weights, which then depend on this alone; None: on the run's seed
 
     def what_is_seen(self) -> dict[str, Any]:
         """The settings on which features depend, as JSON has them; those of an encoder within this one too."""
@@ -81,7 +82,11 @@ class Encoder(nn.Module, abc.ABC):
 
     def train(self, mode: bool = True) -> Encoder:
         """A frozen encoder stays in eval mode, batch norm included."""
-        return super().train(mode and self.config.trained)
+        return super().train(mode and bool(self.config.trained))
+
+    def parameter_groups(self) -> list[tuple[float | None, list[nn.Parameter]]]:
+        """The weights that learn, each group with its learning rate; None is the decoder's."""
+        return [(self.config.learning_rate, [weight for weight in self.parameters() if weight.requires_grad])]
 
     @torch.no_grad()
     def fingerprint(self) -> str:

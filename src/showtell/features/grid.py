@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import abc
 import math
+import re
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 import timm
 import timm.data
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from showtell.errors import RecipeError
+from showtell.errors import RecipeError, WeightsError, nearest
 from showtell.features.contract import Encoder, EncoderConfig
+from showtell.features.weights import HUB_FILES, from_hub, from_url, read_weights
+from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features
 
@@ -34,28 +39,62 @@ class SmallCnnConfig(EncoderConfig):
     norm: Literal["batch", "none"] = "batch"  # what follows each convolution; none: a bias
 
 
+Stage = int | str  # the number of a feature map, or the name of a module
+
+
 class TimmConfig(EncoderConfig):
     """A backbone of timm."""
 
     name: str  # as timm lists it
-    weights: Literal["pretrained", "random"] = "pretrained"
+    weights: str = Field("pretrained", min_length=1)  # pretrained, random, or a file (.safetensors, .pth, .pt, .bin)
     image_size: int | None = Field(None, ge=16)  # None: the backbone's own
     stage: int = -1  # which of its feature maps; -1 is the last
-    grid: int | None = Field(None, ge=1)  # adaptive average pooling to grid x grid cells; None: as they come
+    grid: int | None = Field(None, ge=1)  # adaptive average pooling to grid x grid cells, 1 for the mean; None: as is
     resize: Literal["squash", "crop"] = "squash"  # captions speak of the whole picture, so none of it is cut off
+    # true: all of it; false: none; or some stages, each with a learning rate of its own where one is given
+    trained: bool | tuple[Stage, ...] | dict[Stage, float] = True  # type: ignore[assignment]
+    precision: Literal["fp32", "bf16"] = "fp32"  # of the backbone's products; bf16 is twice as fast on many processors
+    frozen_batch_norm: bool = False  # stages that learn keep the means and variances of their batch norms
+
+    @field_validator("trained", mode="before")
+    @classmethod
+    def _in_words(cls, value: Any) -> Any:
+        """One sentence, where pydantic would write one for each kind of value."""
+        rates = value.values() if isinstance(value, dict) else ()
+        if isinstance(value, bool) or (
+            isinstance(value, list | tuple | dict)
+            and value
+            and all(isinstance(stage, int | str) and not isinstance(stage, bool) for stage in value)
+            and all(_is_rate(rate) for rate in rates)
+        ):
+            return value
+        raise ValueError(
+            "should be true, false, stages such as [layer3, layer4], or stages with learning rates above 0 such as "
+            "{layer4: 0.00001}"
+        )
+
+
+def _is_rate(value: object) -> bool:
+    try:
+        return math.isfinite(float(str(value))) and float(str(value)) > 0  # YAML takes 1e-5 for text
+    except ValueError:
+        return False
 
 
 class GridEncoder(Encoder, abc.ABC):
     """Images to one vector per grid cell, row by row."""
+
+    stride: int  # pixels of the image between the cells of the map
+    grid: int | None = None  # cells of each side to which the map is pooled; None: as it comes
 
     @abc.abstractmethod
     def maps(self, images: Tensor) -> Tensor:
         """Normalised images (B, 3, height, width) to feature maps (B, D, rows, columns)."""
 
     def grid_of(self, cells: int) -> tuple[int, int]:
-        """(rows, columns) of a map with so many cells."""
+        """(rows, columns) of so many cells: images are squares."""
         side = math.isqrt(cells)
-        return (side, cells // side)
+        return (side, side)
 
     def forward(
         self,
@@ -75,22 +114,26 @@ class GridEncoder(Encoder, abc.ABC):
         return Features(vectors, vectors.new_ones(vectors.shape[:2], dtype=torch.bool))
 
     def rectangles(self, features: Features, windows: Tensor) -> Tensor:
-        """The rectangle of each cell; what a convolution sees beyond its cell is not counted."""
-        rows, columns = self.grid_of(features.vectors.shape[1])
-        left, top, right, bottom = windows.double().unbind(-1)  # each (B,)
+        """The rectangle of each cell; what a convolution sees beyond its cell is not counted.
 
-        def edges(first: Tensor, last: Tensor, parts: int) -> Tensor:
-            share = torch.arange(parts + 1, device=windows.device, dtype=torch.double) / parts
-            return first.unsqueeze(-1) + (last - first).unsqueeze(-1) * share  # (B, parts + 1)
+        Where the map is not a multiple of the grid to which it is pooled, cells overlap, as adaptive pooling has it.
+        """
+        first, last = self._edges(self.grid_of(features.vectors.shape[1])[0]).to(windows.device)
+        rows, columns = torch.cartesian_prod(torch.arange(len(first)), torch.arange(len(first))).unbind(-1)
+        shares = torch.stack((first[columns], first[rows], last[columns], last[rows]), -1)  # (R, 4) of the window
+        corner, size = windows[:, :2].double(), (windows[:, 2:] - windows[:, :2]).double()
+        return (corner.repeat(1, 2)[:, None] + size.repeat(1, 2)[:, None] * shares).float()
 
-        x, y = edges(left, right, columns), edges(top, bottom, rows)
-        corners = (
-            x[:, None, :-1].expand(-1, rows, -1),
-            y[:, :-1, None].expand(-1, -1, columns),
-            x[:, None, 1:].expand(-1, rows, -1),
-            y[:, 1:, None].expand(-1, -1, columns),
-        )
-        return torch.stack(corners, -1).flatten(1, 2).float()
+    def _edges(self, cells: int) -> Tensor:
+        """Where the cells of a row begin and end, (2, cells), as shares of the image's side."""
+        size = self.preprocessing.image_size
+        side = cells if self.grid is None else math.ceil(size / self.stride)  # of the map, before pooling
+        if side == math.ceil(size / self.stride):
+            borders = (torch.arange(side + 1).double() * self.stride).clamp(max=size) / size
+        else:  # of a backbone that does not pad its pictures, and whose cells lie closer together
+            borders = torch.arange(side + 1).double() / side
+        cell = torch.arange(cells)
+        return torch.stack((borders[cell * side // cells], borders[-(-(cell + 1) * side // cells)]))
 
 
 class SmallCnn(GridEncoder):
@@ -122,6 +165,7 @@ class SmallCnn(GridEncoder):
             layers += [convolution, *norm, nn.ReLU(inplace=True)]
             before = width
         self.layers = nn.Sequential(*layers)
+        self.stride = 2 ** len(config.widths)
         side = config.image_size
         for _ in config.widths:
             side = (side + 1) // 2
@@ -134,67 +178,193 @@ class SmallCnn(GridEncoder):
 
 
 class TimmGrid(GridEncoder):
-    """A backbone of timm by name and stage."""
+    """A backbone of timm, cut behind one of its stages; for the last stage of a transformer with its final norm.
+
+    The maps are those of timm's `forward_intermediates`: class and register tokens are left out, tokens lie row by row.
+    """
 
     config: TimmConfig
 
     def __init__(self, config: TimmConfig, load_weights: bool) -> None:
         super().__init__()
         self.config = config
-        options: dict[str, Any] = {} if config.image_size is None else {"img_size": config.image_size}
-        try:
-            self.backbone = _create(config, load_weights, options)
-        except (RuntimeError, OSError, ValueError) as error:
-            raise RecipeError(
-                f"The weights of {config.name} could not be loaded ({str(error).splitlines()[0]}); with a network they "
-                f"come from the Hugging Face hub; without one, set encoder.weights=random or copy the hub's cache "
-                f"folder ({_cache_folder()}) from a machine that has them."
-            ) from error
-        cfg = timm.data.resolve_model_data_config(self.backbone)
+        self.backbone: Any = _create(config)
+        stages = self.backbone.feature_info
+        self.stage = range(len(stages))[config.stage]
+        self.with_norm = self.stage == len(stages) - 1
+        known = set(self.backbone.state_dict())  # before the cut
+        settings = timm.data.resolve_model_data_config(self.backbone)
+        if load_weights and config.weights != "random":
+            file = _weights_file(config, self.backbone.pretrained_cfg)
+            tensors = _as_timm_names(read_weights(file), self.backbone, file)
+        self.backbone.prune_intermediate_layers([self.stage], prune_norm=not self.with_norm, prune_head=True)
+        if load_weights and config.weights != "random":
+            fit_weights(
+                self.backbone, tensors, source=str(file), name=config.name,
+                unused=[*known, *_heads(self.backbone.pretrained_cfg)],
+            )  # fmt: skip
+        self.backbone.to(memory_format=torch.channels_last)
         self.preprocessing = Preprocessing(
-            image_size=config.image_size or cfg["input_size"][1],
+            image_size=config.image_size or settings["input_size"][1],
             resize=config.resize,
-            crop_share=cfg["crop_pct"] if config.resize == "crop" else 1.0,
-            interpolation=cfg["interpolation"],
-            mean=cfg["mean"],
-            deviation=cfg["std"],
+            crop_share=settings["crop_pct"] if config.resize == "crop" else 1.0,
+            interpolation=settings["interpolation"],
+            mean=settings["mean"],
+            deviation=settings["std"],
         )
-        self.feature_size = self.backbone.feature_info.channels()[-1]  # type: ignore[union-attr,operator]
-        if not config.trained:
-            self.backbone.requires_grad_(False)
+        info = stages[self.stage]
+        self.feature_size = info.get("num_chs_norm", info["num_chs"]) if self.with_norm else info["num_chs"]
+        self.stride = info["reduction"]
+        self.grid = config.grid
+        self._refuse_lost_pixels()
+        self._rates = _trained_modules(config, self.backbone, stages[: self.stage + 1])
+        for name, weight in self.backbone.named_parameters():
+            weight.requires_grad_(name.rpartition(".")[0] in self._rates)
+
+    def _refuse_lost_pixels(self) -> None:
+        """A transformer would leave out what is less than a patch at the right and lower edges."""
+        size = self.preprocessing.image_size
+        sides = getattr(getattr(self.backbone, "patch_embed", None), "patch_size", None)
+        if sides and size % (patch := sides[0]):
+            below = size - size % patch
+            raise RecipeError(
+                f"encoder.image_size={size}: {self.config.name} sees patches of {patch} pixels, so the size should be "
+                f"a multiple of that, such as {below} or {below + patch}."
+            )
 
     def maps(self, images: Tensor) -> Tensor:
         """(B, 3, S, S) to (B, D, rows, columns)."""
-        maps = self.backbone(images)[-1]
-        if self.config.grid is not None:
-            maps = F.adaptive_avg_pool2d(maps, self.config.grid)
-        return maps
+        half = torch.autocast(images.device.type, torch.bfloat16) if self.config.precision == "bf16" else nullcontext()
+        try:
+            with half:
+                (maps,) = self.backbone.forward_intermediates(
+                    images, indices=[self.stage], norm=self.with_norm, stop_early=True, output_fmt="NCHW",
+                    intermediates_only=True,
+                )  # fmt: skip
+        except AssertionError as error:  # timm's word for a size that does not fit
+            raise RecipeError(
+                f"{self.config.name} cannot take pictures of {images.shape[-1]} pixels ({error}); leave out "
+                "encoder.image_size for its own size."
+            ) from error
+        if self.config.precision == "bf16":
+            maps = maps.float()
+        return maps if self.grid is None else F.adaptive_avg_pool2d(maps, self.grid)
+
+    def train(self, mode: bool = True) -> TimmGrid:
+        """Frozen stages stay in eval mode, batch norm and dropout included."""
+        super().train(mode)
+        for name, module in self.backbone.named_modules():
+            kept = self.config.frozen_batch_norm and isinstance(module, _BATCH_NORMS)
+            module.training = mode and name in self._rates and not kept
+        return self
+
+    def parameter_groups(self) -> list[tuple[float | None, list[nn.Parameter]]]:
+        """The trained weights, by learning rate."""
+        groups: dict[float | None, list[nn.Parameter]] = {}
+        for name, weight in self.backbone.named_parameters():
+            if weight.requires_grad:
+                groups.setdefault(self._rates[name.rpartition(".")[0]], []).append(weight)
+        return list(groups.items())
 
 
-def _cache_folder() -> Path:
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    return Path(HF_HUB_CACHE)
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 
 
-def _create(config: TimmConfig, load_weights: bool, options: dict[str, Any]) -> nn.Module:
-    """The backbone, cut behind the stage that is wanted."""
-    pretrained = load_weights and config.weights == "pretrained"
-
-    def make(**size: Any) -> nn.Module:
-        return timm.create_model(
-            config.name, pretrained=pretrained, features_only=True, out_indices=(config.stage,), **size
-        )
-
+def _create(config: TimmConfig) -> Any:
+    """The whole backbone without its classifier, with random weights."""
+    options: dict[str, Any] = {} if config.image_size is None else {"img_size": config.image_size}
     try:
         try:
-            return make(**options)
+            backbone: Any = timm.create_model(config.name, num_classes=0, **options)
         except TypeError:  # a convolutional backbone takes any size, and has no option for it
-            return make()
-    except (IndexError, AssertionError) as error:
-        whole = timm.create_model(config.name, features_only=True)
-        stages = len(whole.feature_info.info)  # type: ignore[union-attr,arg-type]
+            backbone = timm.create_model(config.name, num_classes=0)
+    except AssertionError as error:
         raise RecipeError(
-            f"encoder.stage={config.stage}: {config.name} has {stages} feature maps, numbered 0 to {stages - 1} or, "
-            f"from the last, -1 to -{stages}."
+            f"encoder.image_size={config.image_size}: {config.name} cannot be made for it ({error}); leave it out for "
+            "the backbone's own."
         ) from error
+    stages = backbone.feature_info
+    if not -len(stages) <= config.stage < len(stages):
+        raise RecipeError(
+            f"encoder.stage={config.stage}: {config.name} has {len(stages)} feature maps, numbered 0 to "
+            f"{len(stages) - 1} or, from the last, -1 to -{len(stages)}."
+        )
+    return backbone
+
+
+def _weights_file(config: TimmConfig, settings: dict[str, Any]) -> Path:
+    """The file of weights that the settings name, from a cache or fetched where it is "pretrained"."""
+    if config.weights != "pretrained":
+        return Path(config.weights)
+    if settings.get("hf_hub_id"):
+        named = settings.get("hf_hub_filename")
+        return from_hub(settings["hf_hub_id"], (named,) if named else HUB_FILES)
+    if settings.get("url"):
+        return from_url(settings["url"])
+    raise RecipeError(
+        f"timm has no pretrained weights of {config.name}: set encoder.weights to random or to a file, or take another "
+        f"backbone (timm.list_pretrained())."
+    )
+
+
+def _as_timm_names(tensors: dict[str, Tensor], backbone: nn.Module, file: Path) -> dict[str, Tensor]:
+    """Tensors as timm names them, from other authors' names, with position embeddings in the backbone's size."""
+    for kind in type(backbone).__mro__:
+        translate = getattr(sys.modules[kind.__module__], "checkpoint_filter_fn", None)  # timm's name for it
+        if translate is not None:
+            try:
+                return translate(tensors, backbone)
+            except (AssertionError, KeyError, RuntimeError, ValueError) as error:
+                raise WeightsError(f"The weights in {file} are not those of such a backbone ({error!r}).") from error
+    return tensors
+
+
+def _heads(settings: dict[str, Any]) -> list[str]:
+    """What names in files of weights begin with that belong to classifiers, timm's and torchvision's."""
+    own = settings.get("classifier") or ()
+    return [f"{name}." for name in ((own,) if isinstance(own, str) else own)] + ["classifier.", "fc.", "head."]
+
+
+def _trained_modules(
+    config: TimmConfig, backbone: nn.Module, stages: Sequence[dict[str, Any]]
+) -> dict[str, float | None]:
+    """The modules that learn, by their full names, with the learning rate of each (None: the decoder's)."""
+    names = [name for name, _ in backbone.named_modules()]
+    if isinstance(config.trained, bool):
+        return dict.fromkeys(names, config.learning_rate) if config.trained else {}
+    asked = config.trained if isinstance(config.trained, dict) else dict.fromkeys(config.trained, config.learning_rate)
+    found: dict[str, float | None] = {}
+    for stage, rate in asked.items():
+        if (number := _number(stage)) is None:
+            within = [name for name in names if name == stage or name.startswith(f"{stage}.")]
+        else:
+            within = _modules_of_stage(number, names, [info["module"] for info in stages])
+        if not within:
+            tops = [name for name in names if name and name.count(".") <= 1]
+            raise RecipeError(
+                f"encoder.trained: {config.name} up to its stage {len(stages) - 1} has no stage or module {stage}; "
+                f"stages are 0 to {len(stages) - 1}, {nearest(str(stage), tops)}."
+            )
+        found |= dict.fromkeys(within, rate)
+    return found
+
+
+def _number(stage: int | str) -> int | None:
+    """A stage given by its number; keys of a mapping come back from JSON as text."""
+    return int(stage) if re.fullmatch("-?[0-9]+", str(stage)) else None
+
+
+def _modules_of_stage(stage: int, names: Sequence[str], ends: Sequence[str]) -> list[str]:
+    """The modules between a feature map and the one before it, in the order in which they were registered.
+
+    Args:
+        stage: its number, negative from the last.
+        names: of all modules, in that order.
+        ends: the module of each feature map.
+    """
+    if not -len(ends) <= stage < len(ends):
+        return []
+    stage %= len(ends)
+    last = [max(place for place, name in enumerate(names) if f"{name}.".startswith(f"{end}.")) for end in ends]
+    first = last[stage - 1] + 1 if stage else 0
+    return list(names[first:] if stage == len(ends) - 1 else names[first : last[stage] + 1])

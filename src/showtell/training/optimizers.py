@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from showtell.features import Encoder
 from showtell.training.recipe import OptimizerConfig, Recipe
 
 # name: (torch's class, its arguments from our settings)
@@ -33,8 +34,8 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
     """The optimiser of a recipe.
 
     Args:
-        model: with `encoder`, whose weights have the encoder's learning rate where the recipe gives one.
-        recipe: its training.optimizer, training.learning_rate and encoder.learning_rate.
+        model: with `encoder`, whose weights have learning rates of their own where the recipe gives them.
+        recipe: its training.optimizer and training.learning_rate.
     """
     settings = recipe.training.optimizer
     make, arguments = OPTIMIZERS[settings.name]
@@ -45,9 +46,9 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
             "lr": rate,
         }
     ]
-    encoder = [p for n, p in model.named_parameters() if p.requires_grad and n.startswith("encoder.")]
-    if encoder:
-        groups.append({"params": encoder, "lr": recipe.encoder.learning_rate or rate})
+    encoder = model.encoder
+    assert isinstance(encoder, Encoder)
+    groups += [{"params": weights, "lr": own or rate} for own, weights in encoder.parameter_groups() if weights]
     for group in groups:
         group["initial_lr"] = group["lr"]
     return make(groups, **arguments(settings))
