@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import timm
+import torch
 
 from showtell.errors import RecipeError, nearest
 from showtell.features.contract import Encoder, EncoderConfig
 from showtell.features.grid import SmallCnn, SmallCnnConfig, TimmConfig, TimmGrid
+from showtell.features.regions import (
+    FasterRcnn,
+    FasterRcnnConfig,
+    Precomputed,
+    PrecomputedConfig,
+    RoiGrid,
+    RoiGridConfig,
+)
 
 __all__ = ["ENCODERS", "Encoder", "EncoderConfig", "build_encoder", "encoder_config"]
 
-# name: (settings, encoder); any other name is one of timm's.
-ENCODERS: dict[str, tuple[type[EncoderConfig], type[Encoder]]] = {
-    "small_cnn": (SmallCnnConfig, SmallCnn),
+# name: (settings, what makes the encoder, told whether to load weights); any other name is one of timm's.
+ENCODERS: dict[str, tuple[type[EncoderConfig], Callable[[Any, bool], Encoder]]] = {
+    "small_cnn": (SmallCnnConfig, lambda config, _: SmallCnn(config)),
+    "faster_rcnn": (FasterRcnnConfig, FasterRcnn),
+    "roi_grid": (RoiGridConfig, RoiGrid),
+    "precomputed": (PrecomputedConfig, lambda config, _: Precomputed(config)),
 }
 
 
@@ -22,17 +35,20 @@ def encoder_config(content: dict[str, Any]) -> EncoderConfig:
     """The settings of an encoder by its name: ours, or a backbone of timm.
 
     Raises:
-        RecipeError: neither we nor timm know the name.
+        RecipeError: neither we nor timm know the name, or timm has no such weights of the backbone.
     """
     name = str(content.get("name", ""))
     if name in ENCODERS:
         return ENCODERS[name][0].model_validate(content)
-    if not timm.is_model(name.split(".")[0]):
+    architecture, _, tag = name.partition(".")
+    if not timm.is_model(architecture):
         close = nearest(name, [*ENCODERS, *timm.list_models()]).split("Known:")[0].strip()
         raise RecipeError(
             f'There is no encoder "{name}"; {close + " " if close else ""}known are {", ".join(ENCODERS)} and the '
             "backbones of timm (timm.list_models())."
         )
+    if tag and tag not in (tags := [known.partition(".")[2] for known in timm.list_pretrained(f"{architecture}.*")]):
+        raise RecipeError(f'timm has no weights "{tag}" of {architecture}; {nearest(tag, tags)}.')
     return TimmConfig.model_validate(content)
 
 
@@ -43,6 +59,12 @@ def build_encoder(config: EncoderConfig, load_weights: bool = True) -> Encoder:
         config: from `encoder_config`.
         load_weights: fetch pretrained weights; false where a checkpoint brings them.
     """
-    if isinstance(config, TimmConfig):
-        return TimmGrid(config, load_weights)
-    return ENCODERS[config.name][1](config)  # type: ignore[attr-defined]
+    name = config.name  # type: ignore[attr-defined]
+    make: Callable[[Any, bool], Encoder] = ENCODERS[name][1] if name in ENCODERS else TimmGrid
+    with torch.random.fork_rng(devices=(), enabled=config.seed is not None):
+        if config.seed is not None:
+            torch.manual_seed(config.seed)
+        encoder = make(config, load_weights)
+    if not config.trained:
+        encoder.requires_grad_(False)
+    return encoder

@@ -1,0 +1,619 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from pydantic import ValidationError
+from torch import nn
+from torchvision.models import get_model_weights
+from torchvision.models.detection.image_list import ImageList
+
+from showtell.captioner import Captioner
+from showtell.decoding import DecodingConfig
+from showtell.errors import CheckpointError, RecipeError, UsageError, WeightsError
+from showtell.features import build_encoder, encoder_config
+from showtell.features.regions import boxes_on_image, boxes_on_photo, choose_regions
+from showtell.images.loading import prepare_photo
+from showtell.images.preprocessing import Preprocessing
+from showtell.models.sat import SatConfig, SatDecoder
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Features
+
+TINY = {
+    "name": "faster_rcnn",
+    "detector": "fasterrcnn_mobilenet_v3_large_320_fpn",
+    "weights": "random",
+    "seed": 1,
+    "categories": ["background", "cat", "dog", "bus"],
+    "image_size": 96,
+    "longest": 192,
+    "least_regions": 5,
+    "most_regions": 40,
+    "least_score": 0.5,
+    "proposals": 60,
+}
+
+
+def detector(**changes):
+    """A tiny detector with opinions: fresh weights give every box the same scores and move none."""
+    encoder = build_encoder(encoder_config({**TINY, **changes})).eval()
+    (image,) = noise((96, 128))
+    corners = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)) * 50
+    _, hidden = by_hand(encoder, image, torch.cat([corners, corners + 40], -1))
+    predictor = encoder.detector.roi_heads.box_predictor
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for layer, spread in ((predictor.cls_score, 2.0), (predictor.bbox_pred, 1.0)):
+            layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator))
+            layer.weight *= spread / (hidden @ layer.weight.T).std(0).unsqueeze(-1)
+            layer.bias.copy_(-(hidden @ layer.weight.T).mean(0))
+    return encoder
+
+
+def by_hand(encoder, image, boxes):
+    """Pooled maps and the box head's output at boxes of an image whose sides are whole multiples of 32."""
+    pixels = encoder.preprocessing.normalise(image).unsqueeze(0)
+    with torch.no_grad():
+        maps = encoder.detector.backbone(pixels)
+        pooled = encoder.detector.roi_heads.box_roi_pool(maps, [boxes], [tuple(image.shape[-2:])])
+        return pooled, encoder.detector.roi_heads.box_head(pooled)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return detector()
+
+
+def noise(*sizes: tuple[int, int]) -> list[torch.Tensor]:
+    """Images (3, height, width) of soft noise."""
+    generator = torch.Generator().manual_seed(0)
+    images = []
+    for height, width in sizes:
+        coarse = torch.rand(1, 3, 6, 6, generator=generator)
+        images.append((255 * nn.functional.interpolate(coarse, size=(height, width), mode="bilinear")[0]).byte())
+    return images
+
+
+def regions_of(features: Features, image: int) -> tuple[torch.Tensor, ...]:
+    """Vectors, boxes, scores and labels of one image, without padding."""
+    count = int(features.is_region[image].sum())
+    assert bool(features.is_region[image, :count].all())  # padding is behind
+    found = features.regions
+    return tuple(part[image, :count] for part in (features.vectors, found.boxes, found.scores, found.labels))
+
+
+# --- choosing ---
+
+HAND_MADE = torch.tensor([[0, 0, 10, 10], [0, 0, 10, 9], [20, 20, 30, 30], [0, 0, 10, 9.5], [5, 5, 5, 9]]).float()
+SCORES = torch.tensor([[0.9, 0.1], [0.8, 0.3], [0.15, 0.1], [0.5, 0.2], [0.95, 0.95]])
+# Class 0: the first box drops the second and the fourth. Class 1: the second drops the first and the fourth.
+# The fourth is left to no class; the fifth has no width.
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "places"),
+    [(1, 9, [0, 1]), (3, 9, [0, 1, 2]), (1, 1, [0]), (4, 9, [0, 1, 2, 3]), (2, 2, [0, 1]), (9, 9, [0, 1, 2, 3, 4])],
+)
+def test_regions_are_chosen_as_by_hand(least, most, places):
+    boxes = HAND_MADE.unsqueeze(1).expand(-1, 2, -1)
+    chosen, scores, labels = choose_regions(boxes, SCORES, overlap=0.3, least_score=0.2, least=least, most=most)
+    assert chosen.tolist() == places
+    assert scores.tolist() == pytest.approx([0.9, 0.3, 0.15, 0, 0][: len(places)])
+    assert labels.tolist() == [0, 1, 0, -1, -1][: len(places)]
+
+
+def chosen_plainly(boxes, scores, overlap, least_score, least, most):
+    """The release's procedure box by box: suppression class by class, then each box's greatest remaining score."""
+    count, classes = scores.shape
+    best = [(0.0, -1)] * count
+    for label in range(classes):
+        kept: list[int] = []
+        for place in sorted(range(count), key=lambda place: -scores[place, label]):
+            left, top, right, bottom = boxes[place, label]
+            if right - left < 0.01 or bottom - top < 0.01:
+                continue
+            for other in kept:
+                x1, y1, x2, y2 = boxes[other, label]
+                shared = max(0, min(right, x2) - max(left, x1)) * max(0, min(bottom, y2) - max(top, y1))
+                either = (right - left) * (bottom - top) + (x2 - x1) * (y2 - y1) - shared
+                if shared / either > overlap:
+                    break
+            else:
+                kept.append(place)
+        for place in kept:
+            if scores[place, label] > best[place][0]:
+                best[place] = (scores[place, label], label)
+    order = sorted(range(count), key=lambda place: -best[place][0])
+    enough = sum(score >= least_score for score, _ in best)
+    return [(place, *best[place]) for place in order[: min(max(enough, least), most)]]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 14),
+    classes=st.integers(1, 4),
+    overlap=st.sampled_from([0.1, 0.3, 0.7]),
+    least=st.integers(1, 6),
+    more=st.integers(0, 8),
+    sharpness=st.sampled_from([0.1, 2.0, 6.0]),
+)
+def test_regions_are_those_of_the_plain_procedure(seed, count, classes, overlap, least, more, sharpness):
+    chance = np.random.default_rng(seed)
+    corners = chance.uniform(0, 20, (count, classes, 2))
+    sides = chance.uniform(0, 12, (count, classes, 2)) * (chance.random((count, classes, 1)) > 0.1)
+    boxes = np.concatenate([corners, corners + sides], -1)
+    odds = np.exp(sharpness * chance.standard_normal((count, classes + 1)))
+    scores = (odds / odds.sum(-1, keepdims=True))[:, 1:]
+    expected = chosen_plainly(boxes, scores, overlap, 0.2, least, least + more)
+    found = choose_regions(
+        torch.tensor(boxes), torch.tensor(scores), overlap=overlap, least_score=0.2, least=least, most=least + more
+    )
+    assert [part.tolist() for part in found] == [list(part) for part in zip(*expected, strict=True)]
+
+
+# --- geometry ---
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    photo=st.tuples(st.integers(20, 700), st.integers(20, 700)),
+    resize=st.sampled_from(["squash", "crop", "fit"]),
+    share=st.floats(0.3, 1),
+    corners=st.tuples(*[st.floats(0, 1)] * 4),
+)
+def test_boxes_on_the_image_are_the_shown_part_of_those_on_the_photo(photo, resize, share, corners):
+    preprocessing = Preprocessing(
+        image_size=64,
+        resize=resize,
+        crop_share=share if resize == "crop" else 1.0,
+        longest=128 if resize == "fit" else None,
+        interpolation="bilinear",
+        mean=(0, 0, 0),
+        deviation=(1, 1, 1),
+    )
+    width, height = photo
+    (x1, x2), (y1, y2) = sorted(corners[:2]), sorted(corners[2:])
+    box = torch.tensor([[x1 * width, y1 * height, x2 * width, y2 * height]])
+    window = torch.tensor(preprocessing.window(photo), dtype=torch.float)
+    pixels = preprocessing.prepare(Image.new("RGB", photo))
+    size = (pixels.shape[1], pixels.shape[2])
+    shown = boxes_on_image(box, window, size)
+    assert bool((shown >= 0).all() and (shown <= torch.tensor([size[1], size[0]] * 2)).all())
+    part = torch.cat([box[:, :2].maximum(window[:2]), box[:, 2:].minimum(window[2:])], -1)
+    pixel = max((window[2] - window[0]) / size[1], (window[3] - window[1]) / size[0])  # of the image, in the photo
+    if bool((part[:, 2:] - part[:, :2] > 0.02 * pixel).all()):
+        torch.testing.assert_close(boxes_on_photo(shown, window, size), part, atol=1e-3 * float(pixel), rtol=1e-5)
+    elif bool((part[:, 2:] - part[:, :2] <= 0).any()):
+        torch.testing.assert_close(boxes_on_photo(shown, window, size)[0], window, atol=1e-2, rtol=1e-5)
+
+
+# --- the detector ---
+
+
+def test_with_one_class_the_regions_are_the_detections_of_torchvision():
+    """With one class every box has one score, so that choosing is nothing but torchvision's own postprocessing."""
+    encoder = detector(categories=["background", "thing"], least_regions=1, most_regions=60, least_score=0.2)
+    model = encoder.detector
+    model.transform.min_size, model.transform.max_size = (96,), 192
+    model.roi_heads.nms_thresh, model.roi_heads.score_thresh, model.roi_heads.detections_per_img = 0.3, 0.2, 60
+    images = noise((96, 130), (96, 96), (150, 96))
+    for image in images:
+        features = encoder([image])
+        _, boxes, scores, labels = regions_of(features, 0)
+        (theirs,) = model([image / 255])
+        assert len(boxes) == len(theirs["boxes"]) > 3
+        torch.testing.assert_close(boxes, theirs["boxes"], atol=1e-3, rtol=1e-4)
+        torch.testing.assert_close(scores, theirs["scores"], atol=1e-5, rtol=1e-4)
+        assert labels.tolist() == theirs["labels"].tolist()
+
+
+def test_with_many_classes_every_region_is_a_detection_of_torchvision(encoder):
+    model = encoder.detector
+    model.transform.min_size, model.transform.max_size = (96,), 192
+    heads = model.roi_heads
+    before = heads.nms_thresh, heads.score_thresh, heads.detections_per_img
+    heads.nms_thresh, heads.score_thresh, heads.detections_per_img = 0.3, 0.0, 10**6
+    (image,) = noise((96, 130))
+    (theirs,) = model([image / 255])
+    heads.nms_thresh, heads.score_thresh, heads.detections_per_img = before
+    _, boxes, scores, labels = regions_of(encoder([image]), 0)
+    assert len(set(labels.tolist())) > 1
+    for box, score, label in zip(boxes, scores, labels, strict=True):
+        same = (theirs["boxes"] - box).abs().amax(-1) < 1e-3
+        assert (same & ((theirs["scores"] - score).abs() < 1e-5) & (theirs["labels"] == label)).any()
+    assert float(scores[0]) == pytest.approx(float(theirs["scores"][0]), abs=1e-5)
+
+
+@pytest.mark.parametrize("refine", [True, False])
+def test_each_vector_is_the_box_heads_of_the_box_that_is_reported(refine):
+    encoder = detector(refine=refine)
+    (image,) = noise((96, 128))
+    vectors, boxes, scores, labels = regions_of(encoder([image]), 0)
+    _, expected = by_hand(encoder, image, boxes)
+    assert vectors.shape == (len(boxes), encoder.feature_size) == (len(boxes), 1024)
+    torch.testing.assert_close(vectors, expected, atol=1e-6, rtol=1e-4)
+    assert float(vectors.std()) > 0
+    if not refine:
+        pixels = encoder.preprocessing.normalise(image).unsqueeze(0)
+        (proposals,), _ = encoder.detector.rpn(ImageList(pixels, [(96, 128)]), encoder.detector.backbone(pixels))
+        assert all(bool((proposals - box).abs().amax(-1).min() < 1e-3) for box in boxes)
+        odds = encoder.detector.roi_heads.box_predictor(expected)[0].softmax(-1)
+        torch.testing.assert_close(scores, odds.gather(1, labels.unsqueeze(1)).squeeze(1), atol=1e-4, rtol=1e-3)
+
+
+def test_pooled_vectors_are_means_of_the_pooled_map():
+    encoder = detector(vector="pooled")
+    (image,) = noise((96, 128))
+    vectors, boxes, _, _ = regions_of(encoder([image]), 0)
+    pooled, _ = by_hand(encoder, image, boxes)
+    assert encoder.feature_size == 256
+    torch.testing.assert_close(vectors, pooled.mean((2, 3)), atol=1e-6, rtol=1e-4)
+
+
+def test_photos_of_different_shapes_in_one_batch_are_as_one_by_one(encoder):
+    images = noise((96, 130), (150, 96), (96, 96), (96, 150))
+    windows = torch.tensor([[0, 0, 260, 192], [0, 0, 96, 150], [10, 20, 202, 212], [0, 0, 300, 192]]).float()
+    together = encoder(images, windows)
+    assert len(set(together.is_region.sum(1).tolist())) > 1  # there is padding
+    assert bool((together.vectors[~together.is_region] == 0).all())
+    assert bool((together.regions.labels[~together.is_region] == -1).all())
+    for place, image in enumerate(images):
+        alone = encoder([image], windows[place : place + 1])
+        for one, other in zip(regions_of(together, place), regions_of(alone, 0), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_photos_that_share_a_pass_are_as_one_by_one(encoder):
+    """What a GPU does: images of different sizes that fill the same cells go through the network together."""
+    images = noise((96, 130), (96, 160), (90, 131))
+    alone = [encoder([image]) for image in images]
+    for place, found in enumerate(encoder._regions(images, [None] * 3)):
+        vectors, boxes, scores, labels = regions_of(alone[place], 0)
+        torch.testing.assert_close(found.boxes, boxes, atol=1e-2, rtol=1e-4)
+        torch.testing.assert_close(found.vectors, vectors, atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(found.scores, scores, atol=1e-4, rtol=1e-3)
+        assert found.labels.tolist() == labels.tolist()
+
+
+def test_passes_hold_photos_of_one_size_and_no_more_than_fit(encoder):
+    sizes = [(800, 1333), (800, 1066), *[(790, 1340)] * 9, (801, 1333)]
+    passes = list(encoder._passes(sizes, [None] * len(sizes), torch.device("cuda")))
+    assert passes == [[0, 2, 3, 4, 5, 6, 7, 8], [9, 10], [1], [11]]
+    assert list(encoder._passes(sizes[:3], [None] * 3, torch.device("cpu"))) == [[0], [2], [1]]
+    searched = [None, torch.zeros(1, 4), None]
+    assert list(encoder._passes([(64, 64)] * 3, searched, torch.device("cuda"))) == [[0, 2], [1]]
+
+
+def test_each_photo_passes_the_backbone_once(encoder):
+    seen = []
+    handle = encoder.detector.backbone.register_forward_hook(lambda module, given, out: seen.append(len(given[0])))
+    encoder(noise((96, 130), (150, 96), (96, 96), (96, 130)))
+    handle.remove()
+    assert sum(seen) == 4
+
+
+def test_regions_come_best_first_between_the_least_and_the_most(encoder):
+    features = encoder([*noise((96, 130), (150, 96)), torch.full((3, 96, 96), 128, dtype=torch.uint8)])
+    for place in range(3):
+        _, boxes, scores, labels = regions_of(features, place)
+        assert 5 <= len(scores) <= 40
+        assert scores.tolist() == sorted(scores.tolist(), reverse=True)
+        assert bool((scores[5:] >= 0.5).all())
+        assert bool((boxes[:, 2:] > boxes[:, :2]).all())
+        assert all(encoder.categories[label] in ("cat", "dog", "bus") for label in labels)
+
+
+def test_fresh_weights_give_the_least_number_of_regions_on_a_blank_photo():
+    encoder = build_encoder(encoder_config({**TINY, "least_regions": 36, "most_regions": 36})).eval()
+    features = encoder(torch.zeros(1, 3, 96, 128, dtype=torch.uint8))
+    assert features.vectors.shape == (1, 36, 1024)
+    assert bool(features.is_region.all())
+
+
+def test_a_photo_without_proposals_is_one_region():
+    encoder = detector()
+    with torch.no_grad():
+        encoder.detector.rpn.head.bbox_pred.bias[0::4] = 1e4  # every proposal to the right of the photo
+    vectors, boxes, _, _ = regions_of(encoder([noise((96, 128))[0]], torch.tensor([[0.0, 0, 64, 48]])), 0)
+    assert len(vectors) == 1
+    assert bool((boxes[:, 2:] <= torch.tensor([64, 48])).all())
+
+
+def test_boxes_are_in_pixels_of_the_photo(encoder):
+    (image,) = noise((96, 128))
+    on_image = encoder([image]).regions.boxes
+    window = torch.tensor([[100.0, 50, 100 + 5 * 128, 50 + 3 * 96]])
+    features = encoder([image], window)
+    expected = on_image * torch.tensor([5, 3, 5, 3]) + torch.tensor([100, 50, 100, 50])
+    torch.testing.assert_close(features.regions.boxes, expected, atol=1e-3, rtol=1e-5)
+    assert encoder.rectangles(features, window) is features.regions.boxes
+
+
+def test_an_encoder_is_a_function_of_its_settings(encoder):
+    def fresh(**changes):
+        return build_encoder(encoder_config({**TINY, **changes})).fingerprint()
+
+    state = torch.random.get_rng_state()
+    first = fresh()
+    assert torch.equal(state, torch.random.get_rng_state())
+    torch.manual_seed(7)
+    assert fresh() == first
+    assert len({first, fresh(seed=2), fresh(refine=False), fresh(least_regions=6), fresh(image_size=64)}) == 5
+
+
+# --- boxes of the dataset ---
+
+
+def test_given_boxes_get_the_same_vectors_in_their_own_order():
+    encoder = detector(boxes="dataset", whole_photo=True)
+    assert encoder.takes_boxes
+    images = noise((96, 128), (96, 128))
+    windows = torch.tensor([[0.0, 0, 256, 192], [0, 0, 256, 192]])
+    own = torch.tensor(
+        [[200.0, 100, 250, 190], [10, 10, 60, 90], [30, 0, 30, 50], [300, 10, 320, 40], [-50, 20, 900, 70]]
+    )
+    features = encoder(images, windows, [own, torch.zeros(0, 4)])
+    vectors, boxes, scores, labels = regions_of(features, 0)
+    shown = torch.tensor([[200.0, 100, 250, 190], [10, 10, 60, 90], [0, 20, 256, 70], [0, 0, 256, 192]])
+    torch.testing.assert_close(boxes, shown, atol=1e-4, rtol=1e-6)
+    _, expected = by_hand(encoder, images[0], shown / 2)
+    torch.testing.assert_close(vectors, expected, atol=1e-6, rtol=1e-4)
+    odds = encoder.detector.roi_heads.box_predictor(expected)[0].softmax(-1)
+    torch.testing.assert_close(scores, odds[:, 1:].amax(-1), atol=1e-5, rtol=1e-3)
+    assert labels.tolist() == (odds[:, 1:].argmax(-1) + 1).tolist()
+    _, boxes, _, _ = regions_of(features, 1)
+    assert boxes.tolist() == [[0, 0, 256, 192]]
+
+
+def test_without_boxes_a_model_that_needs_them_says_what_to_do():
+    encoder = detector(boxes="dataset")
+    with pytest.raises(UsageError, match=r'has none: caption images .* or write "boxes": "dataset_or_detected" in'):
+        encoder(noise((96, 128)))
+
+
+def test_dataset_or_detected_searches_where_the_dataset_has_nothing(encoder):
+    either = detector(boxes="dataset_or_detected")
+    images = noise((96, 128), (96, 128), (128, 96))
+    own = torch.tensor([[10.0, 10, 60, 90]])
+    features = either(images, None, [torch.zeros(0, 4), own, torch.zeros(0, 4)])
+    detected = encoder(images)
+    for place in (0, 2):
+        for one, other in zip(regions_of(features, place), regions_of(detected, place), strict=True):
+            assert torch.equal(one, other)
+    assert regions_of(features, 1)[1].tolist() == own.tolist()
+    assert torch.equal(either(images).vectors, detected.vectors)  # a photo on its own
+
+
+def test_a_detector_that_finds_its_own_boxes_does_not_look_at_others(encoder):
+    images = noise((96, 128))
+    assert not encoder.takes_boxes
+    assert torch.equal(encoder(images, None, [torch.tensor([[1.0, 1, 9, 9]])]).vectors, encoder(images).vectors)
+
+
+# --- weights ---
+
+
+def published(detector: nn.Module) -> dict[str, torch.Tensor]:
+    """A state dict as torchvision's files have it: names from before 0.13, no counts of batches."""
+    tensors = {}
+    for name, tensor in detector.state_dict().items():
+        if name.endswith("num_batches_tracked"):
+            continue
+        for part in ("inner_blocks.0", "inner_blocks.1", "layer_blocks.0", "layer_blocks.1"):
+            name = name.replace(f"{part}.0.", f"{part}.")
+        tensors[name.replace("rpn.head.conv.0.0.", "rpn.head.conv.")] = tensor
+    return tensors
+
+
+def test_published_weights_are_found_where_torch_keeps_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    coco = {**TINY, "categories": None}
+    original = build_encoder(encoder_config(coco))
+    tensors = published(original.detector)
+    assert "rpn.head.conv.weight" in tensors and "backbone.fpn.inner_blocks.0.weight" in tensors
+    file = tmp_path / "hub" / "checkpoints" / Path(get_model_weights(TINY["detector"]).DEFAULT.url).name
+    file.parent.mkdir(parents=True)
+    torch.save(tensors, file)
+    loaded = build_encoder(encoder_config({**coco, "weights": "pretrained", "seed": 5}))
+    assert loaded.fingerprint() == original.fingerprint()
+    assert len(loaded.categories) == 91 and loaded.categories[1] == "person"
+
+
+def test_weights_come_from_a_file_of_a_mask_r_cnn_too(encoder, tmp_path):
+    file = tmp_path / "mine.pth"
+    torch.save({"model": {**encoder.detector.state_dict(), "roi_heads.mask_head.mask_fcn1.bias": torch.zeros(3)}}, file)
+    loaded = build_encoder(encoder_config({**TINY, "weights": str(file)}))
+    assert loaded.fingerprint() == encoder.fingerprint()
+    with pytest.raises(WeightsError, match=r"mine\.pth are not those of .*cls_score\.weight is \(4, 1024\) and should"):
+        build_encoder(encoder_config({**TINY, "weights": str(file), "categories": ["background", "cat"]}))
+    with pytest.raises(WeightsError, match=r"nowhere\.pth: this does not exist"):
+        build_encoder(encoder_config({**TINY, "weights": str(tmp_path / "nowhere.pth")}))
+
+
+@pytest.mark.parametrize(
+    ("name", "sides"),
+    [("fasterrcnn_resnet50_fpn", (800, 1333)), ("fasterrcnn_mobilenet_v3_large_320_fpn", (320, 640))],
+)
+def test_preprocessing_is_that_of_the_detector(name, sides):
+    encoder = build_encoder(encoder_config({"name": "faster_rcnn", "detector": name, "weights": "random"}))
+    settings = encoder.preprocessing
+    assert (settings.image_size, settings.longest, settings.resize) == (*sides, "fit")
+    assert settings.mean == tuple(encoder.detector.transform.image_mean)
+    assert settings.deviation == tuple(encoder.detector.transform.image_std)
+    body = [m for m in encoder.detector.backbone.body.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert {module.eps for module in body} == ({0.0} if "resnet" in name else {1e-3, 1e-5} & {m.eps for m in body})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"least_regions": 50}, "least_regions=50, most_regions=40 and proposals=60 must not fall"),
+        ({"proposals": 10}, "most_regions=40 and proposals=10 must not fall"),
+        ({"whole_photo": True}, "whole_photo goes with boxes=dataset"),
+        ({"trained": True}, "Input should be False"),
+        ({"detector": "yolo"}, "fasterrcnn_resnet50_fpn_v2"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(changes, message):
+    with pytest.raises(ValidationError, match=message):
+        encoder_config({**TINY, **changes})
+
+
+# --- a grid at boxes ---
+
+GRID = {"name": "roi_grid", "backbone": {"name": "small_cnn", "image_size": 64, "widths": [8, 8]}}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    photo=st.tuples(st.integers(30, 500), st.integers(30, 500)),
+    crop=st.booleans(),
+    corners=st.tuples(*[st.floats(0.1, 0.9)] * 4),
+)
+def test_a_map_of_places_pools_to_the_middle_of_the_box(photo, crop, corners):
+    """The mean of a linear function over a box is its value in the middle."""
+    encoder = build_encoder(encoder_config(GRID)).eval()
+    encoder.preprocessing = encoder.preprocessing.model_copy(update={"resize": "crop" if crop else "squash"})
+    middles = (torch.arange(16) + 0.5) / 16
+    places = torch.stack([middles.expand(16, 16), middles.view(16, 1).expand(16, 16)])  # x and y of each cell
+    encoder.backbone.maps = lambda images: places.expand(len(images), -1, -1, -1)
+    window = torch.tensor(encoder.preprocessing.window(photo)).float()
+    (x1, x2), (y1, y2) = sorted(corners[:2]), sorted(corners[2:])
+    shares = torch.tensor([x1, y1, x2 + 0.05, y2 + 0.05])
+    box = window[:2].repeat(2) + shares * (window[2:] - window[:2]).repeat(2)
+    features = encoder(torch.zeros(1, 3, 64, 64, dtype=torch.uint8), window.unsqueeze(0), [box.unsqueeze(0)])
+    torch.testing.assert_close(features.vectors[0, 0], (shares[:2] + shares[2:]) / 2, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(features.regions.boxes[0, 0], box, atol=1e-2, rtol=1e-5)
+
+
+def test_a_grid_at_boxes_learns_through_its_backbone():
+    encoder = build_encoder(encoder_config({**GRID, "whole_photo": True}))
+    own = [torch.tensor([[4.0, 4, 30, 30], [10, 20, 60, 60]]), torch.zeros(0, 4)]
+    features = encoder(torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8), None, own)
+    assert features.is_region.tolist() == [[True, True, True], [True, False, False]]
+    assert features.regions.scores is None and features.regions.labels is None
+    features.vectors.sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+    with pytest.raises(UsageError, match=r"boxes that its dataset brings \(encoder\.name=roi_grid\)"):
+        encoder(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))
+
+
+def test_a_grid_at_boxes_learns_as_its_backbone_says():
+    frozen = {**GRID, "backbone": {**GRID["backbone"], "trained": False}}
+    config = encoder_config(frozen)
+    assert config.trained is False
+    assert encoder_config(config.model_dump(mode="json")) == config
+    encoder = build_encoder(config)
+    encoder.train()
+    assert not any(module.training for module in encoder.modules())
+    assert encoder_config({**GRID, "backbone": {**GRID["backbone"], "learning_rate": 0.01}}).learning_rate == 0.01
+    with pytest.raises(ValidationError, match="learning_rate is set within backbone"):
+        encoder_config({**GRID, "learning_rate": 0.01})
+    with pytest.raises(RecipeError, match='There is no encoder "smal_cnn"; did you mean "small_cnn"'):
+        encoder_config({"name": "roi_grid", "backbone": {"name": "smal_cnn"}})
+    with pytest.raises(RecipeError, match="Precomputed gives no grid"):
+        build_encoder(
+            encoder_config({"name": "roi_grid", "backbone": {"name": "precomputed", "feature_size": 4, "source": "x"}})
+        )
+
+
+def test_the_fingerprint_of_a_grid_at_boxes_is_of_what_it_sees():
+    torch.manual_seed(0)
+    first = build_encoder(encoder_config(GRID))
+    torch.manual_seed(0)
+    frozen = build_encoder(encoder_config({**GRID, "backbone": {**GRID["backbone"], "trained": False}}))
+    assert first.fingerprint() == frozen.fingerprint()
+    torch.manual_seed(0)
+    whole = build_encoder(encoder_config({**GRID, "whole_photo": True}))
+    torch.manual_seed(1)
+    other = build_encoder(encoder_config(GRID))
+    assert len({first.fingerprint(), whole.fingerprint(), other.fingerprint()}) == 3
+
+
+# --- from end to end ---
+
+
+def captioner(encoder) -> Captioner:
+    vocabulary = Vocabulary.build([["a", "cat", "on", "the", "bus"]])
+    torch.manual_seed(0)
+    return Captioner(
+        encoder=encoder,
+        decoder=SatDecoder(
+            SatConfig(embedding_size=8, hidden_size=8, attention_size=8),
+            feature_size=encoder.feature_size,
+            vocabulary_size=len(vocabulary),
+        ),
+        vocabulary=vocabulary,
+        decoding=DecodingConfig(num_beams=2, max_length=5),
+    )
+
+
+def assert_checkpoint_captions(encoder, photos: list[Path], folder: Path) -> None:
+    """A saved and reopened checkpoint sees and says the same about raw photos as the model before."""
+    original = captioner(encoder)
+    (before,) = original.encode_files(photos)
+    original.save_pretrained(folder)
+    opened = Captioner.from_pretrained(folder, device="cpu")
+    assert opened.encoder.fingerprint() == encoder.fingerprint()
+    (after,) = opened.encode_files(photos)
+    assert torch.equal(before.vectors, after.vectors) and torch.equal(before.regions.boxes, after.regions.boxes)
+    said = opened.caption_features(before)
+    by_file = dict(opened.caption_files(photos))
+    for place, photo in enumerate(photos):
+        size = prepare_photo(photo, opened.encoder.preprocessing).size
+        _, boxes, _, _ = regions_of(after, place)
+        assert bool((boxes >= 0).all()) and bool((boxes[:, 2:] <= torch.tensor(size) + 1e-3).all())
+        assert [caption.text for caption in opened.caption(photo)] == [caption.text for caption in said[place]]
+        assert [caption.text for caption in by_file[photo]] == [caption.text for caption in said[place]]
+        assert opened.caption(photo)[0].logprob == pytest.approx(said[place][0].logprob, abs=1e-4)
+
+
+def test_a_checkpoint_with_regions_captions_a_raw_photo(encoder, tmp_path):
+    chance = np.random.default_rng(0)
+    photos = []
+    for number, size in enumerate([(80, 60), (60, 80), (300, 100)]):
+        photos.append(tmp_path / f"{number}.jpg")
+        Image.fromarray(chance.integers(0, 256, (5, 5, 3), dtype=np.uint8)).resize(size).save(photos[-1])
+    assert_checkpoint_captions(encoder, photos, tmp_path / "checkpoint")
+
+
+@pytest.mark.shared
+def test_a_checkpoint_with_regions_captions_real_photos(shared_data, tmp_path):
+    photos = sorted((shared_data / "coco-mini" / "images").glob("*.jpg"))[:4]
+    encoder = build_encoder(encoder_config({**TINY, "image_size": 320, "longest": 640, "categories": None}))
+    assert_checkpoint_captions(encoder, photos, tmp_path / "checkpoint")
+
+
+@pytest.mark.shared
+def test_real_boxes_are_the_regions(shared_data):
+    from showtell.datasets import open_dataset
+
+    records = [record for record in open_dataset(shared_data / "coco-mini").split("val") if record.boxes][:4]
+    own = [torch.tensor([[b.x, b.y, b.x + b.width, b.y + b.height] for b in record.boxes]) for record in records]
+    encoder = detector(boxes="dataset")
+    photos = [prepare_photo(record.path, encoder.preprocessing) for record in records]
+    features = encoder([p.pixels for p in photos], torch.tensor([p.window for p in photos]), own)
+    for place, boxes in enumerate(own):
+        torch.testing.assert_close(regions_of(features, place)[1], boxes, atol=0.02, rtol=1e-4)
+
+
+def test_foreign_features_say_why_they_cannot_look_at_a_photo(tmp_path):
+    encoder = build_encoder(encoder_config({"name": "precomputed", "feature_size": 6, "source": "trainval_36.tsv"}))
+    captioner(encoder).save_pretrained(tmp_path / "checkpoint")
+    opened = Captioner.from_pretrained(tmp_path / "checkpoint", device="cpu")
+    with pytest.raises(
+        CheckpointError,
+        match=r"features from trainval_36\.tsv, which were computed elsewhere, so it cannot look at a photo: caption",
+    ):
+        opened.caption(Image.new("RGB", (20, 20)))
+    vectors = torch.randn(1, 3, 6)
+    features = Features(vectors, torch.ones(1, 3, dtype=torch.bool))
+    assert opened.caption_features(features)[0][0].words is not None
+    with pytest.raises(CheckpointError, match=r"trainval_36\.tsv came without boxes"):
+        opened.encoder.rectangles(features, torch.zeros(1, 4))
