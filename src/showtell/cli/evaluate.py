@@ -17,6 +17,9 @@ def evaluate(
     num_beams: Annotated[
         int | None, typer.Option(help="Width of the beam; the checkpoint's own if not given.", show_default=False)
     ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="At most so many images, the same each time.", min=1, show_default=False)
+    ] = None,
     metrics: Annotated[
         str | None, typer.Option(help="Names parted by commas; all that can run if not given.", show_default=False)
     ] = None,
@@ -44,7 +47,7 @@ def evaluate(
     from showtell.scores import diagnose, intervals
 
     found_dataset = open_dataset(dataset)
-    records = found_dataset.split(split)
+    records = found_dataset.limited(limit).split(split)
     captioner = Captioner.from_pretrained(checkpoint)
     settings = captioner.settings() if num_beams is None else captioner.settings(num_beams=num_beams, search=None)
     chosen = metric_names(metrics)

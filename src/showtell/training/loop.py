@@ -136,7 +136,7 @@ class Trainer:
         self.folder = folder
         self.quiet = quiet
         self._claim_folder(resume)
-        dataset = open_dataset(recipe.data.path)
+        dataset = open_dataset(recipe.data.path).limited(recipe.data.limit, recipe.data.max_captions)
         training = self._split(dataset, recipe.data.train_split)
         split = recipe.data.validation_split
         validation = self._split(dataset, split) if split else ()

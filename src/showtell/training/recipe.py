@@ -26,6 +26,8 @@ class DataConfig(Config):
     train_split: str = "train"
     validation_split: str | None = "val"  # None: no validation, the last weights are the best
     features: str | None = None  # a store of the encoder's features, read instead of photos; made if it is not there
+    limit: int | None = Field(None, ge=1)  # images of each split at most, for quick runs, the same each time
+    max_captions: int | None = Field(None, ge=1)  # the first so many captions of each image, papers/003: 5; None: all
     captions_per_image: int = Field(5, ge=1)  # N; of an image that has more, another choice each epoch
     max_length: int = Field(30, ge=1)  # words; longer captions are cut
     memory_megabytes: int = Field(1024, ge=0)  # photos are kept ready in memory if they need no more than this

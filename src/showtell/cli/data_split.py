@@ -1,0 +1,51 @@
+"""`showtell data split`: draw the splits of a dataset that has none, and keep them as lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def split(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset that says nothing of splits.")],
+    seed: Annotated[
+        int | None, typer.Option(help="Draw by this seed; else by the names alone, as without lists.", min=0)
+    ] = None,
+    val: Annotated[float, typer.Option(help="Share of the images for validation.", min=0, max=1)] = 0.1,
+    test: Annotated[float, typer.Option(help="Share of the images for testing.", min=0, max=1)] = 0.1,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for the lists; beside the dataset if not given.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write train.txt, val.txt and test.txt, which every reader follows from then on. Nothing is overwritten."""
+    import json
+    from collections import Counter
+
+    from showtell.datasets import read_dataset
+    from showtell.datasets.split_lists import NAMES, write_lists
+    from showtell.datasets.splits import TEST_SHARE, VAL_SHARE, draw_splits
+    from showtell.errors import DataError, UsageError
+
+    if val + test >= 1:
+        raise UsageError(f"--val {val:g} and --test {test:g} leave nothing to train on; together they must be below 1.")
+    found = read_dataset(dataset)
+    if not found.records:
+        raise DataError(" ".join([f"{dataset} has no images to split.", *found.problems[:1]]))
+    if found.drawn_in is None:
+        has = ", ".join(f"{images:,} {name}" for name, images in found.splits.items())
+        raise DataError(f"{dataset} has splits already, its own or those of lists beside it ({has}); none were drawn.")
+    if seed is None and (val, test) == (VAL_SHARE, TEST_SHARE):
+        splits = {record.image_id: record.split for record in found.records}
+    else:
+        splits = draw_splits((record.image_id for record in found.records), seed, val, test)
+    files = write_lists(found, splits, out or found.drawn_in)
+    counts = Counter(splits.values())
+    numbers = {name: counts[name] for name in NAMES}
+    if as_json:
+        typer.echo(json.dumps({"splits": numbers, "files": [str(file) for file in files]}))
+        return
+    for file in files:
+        typer.echo(f"{file}: {numbers[file.stem]:,} images")
