@@ -28,21 +28,21 @@ from showtell.captioner import Caption, Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionDataset, Record
 from showtell.errors import DataError, RecipeError, TrainingError, UsageError, summarise
-from showtell.features import Encoder, build_encoder
+from showtell.features import Encoder
 from showtell.files import recover_folder, write_folder
 from showtell.images.loading import PreparedPhotos
-from showtell.models import Decoder, build_decoder
+from showtell.models import Decoder
 from showtell.objectives import Objective, build_objective
 from showtell.progress import counting
 from showtell.scores import score
 from showtell.text.tokenizer import tokenize
-from showtell.text.vocabulary import Vocabulary
 from showtell.training import health
 from showtell.training.batches import TrainingSet, collate, epoch_batches
 from showtell.training.console import TrainingConsole
 from showtell.training.optimizers import build_optimizer
 from showtell.training.recipe import Recipe, load_recipe, make_recipe
 from showtell.training.schedule import learning_rate_factor
+from showtell.training.start import start
 from showtell.training.state import load_state, save_state
 from showtell.types import Batch, Terms
 
@@ -147,14 +147,18 @@ class Trainer:
         )
         torch.manual_seed(noise.key_of(recipe.training.seed, "weights"))
         words = [tokenize(caption) for record in training for caption in record.captions]
-        vocabulary = Vocabulary.build(words, recipe.vocabulary.min_count, recipe.vocabulary.max_size)
-        encoder = build_encoder(recipe.encoder)
+        start_from = recipe.training.start_from
+        # A run that goes on has taken over the checkpoint's words and weights already.
+        self.start = start(recipe, words, folder / "last" if start_from and self.resuming else start_from)
+        vocabulary, encoder, decoder = self.start.vocabulary, self.start.encoder, self.start.decoder
         sizes = {"feature_size": encoder.feature_size, "vocabulary_size": len(vocabulary)}
-        decoder = build_decoder(recipe.model, **sizes)
         model = TrainingModel(encoder, decoder, build_objective(recipe.objective, **sizes))
         self.captioner = Captioner(
             encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=recipe.decoding,
-            about={"data": recipe.data.path, "train_images": len(training), "captions": len(words)},
+            about={
+                "data": recipe.data.path, "train_images": len(training), "captions": len(words),
+                **({"start_from": start_from} if start_from else {}),
+            },
         )  # fmt: skip
         optimizer = build_optimizer(model, recipe)
         self.raw_model = model
@@ -259,6 +263,8 @@ class Trainer:
             f"({100 * self.unknown:.1f}% of validation words unknown), {weights / 1e6:.1f} million weights to train, "
             f"{self.steps} steps on {self.accelerator.device}"
         )
+        if self.recipe.training.start_from and not self.resuming:
+            self.console.say(self.start.in_words(self.recipe.training.start_from))
         if self.memory.step:
             self.console.say(f"going on at step {self.memory.step} of {self.steps}")
 

@@ -39,6 +39,7 @@ class VocabularyConfig(Config):
 
     min_count: int = Field(1, ge=1)  # at least this many occurrences
     max_size: int | None = Field(None, ge=1)  # at most this many words
+    extend: bool = False  # with training.start_from: words that its checkpoint lacks get an id behind those it has
 
 
 class OptimizerConfig(Config):
@@ -58,6 +59,7 @@ class TrainingConfig(Config):
     batch_size: int = Field(ge=1)  # images, each with up to captions_per_image captions, over all processes
     bucket: int = Field(1, ge=1)  # batches that are sorted by caption length together; 1: not sorted
     learning_rate: float = Field(gt=0)
+    start_from: str | None = Field(None, min_length=1)  # a checkpoint, folder or hub id, whose weights are trained on
     seed: int = Field(0, ge=0)
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: Literal["constant", "linear", "cosine"] = "constant"  # from learning_rate to 0 over the run

@@ -1,0 +1,163 @@
+"""Training on from a checkpoint: which weights and words are taken, what is refused, and a kill changes nothing."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from showtell.captioner import Captioner
+from showtell.checkpoint import load_checkpoint
+from showtell.errors import CheckpointError, RecipeError
+from showtell.models import MODELS, build_decoder
+from showtell.text.vocabulary import SPECIAL, Vocabulary
+from showtell.training import make_recipe, train
+from showtell.training.start import _take_weights, start
+from tests.training.test_loop import command, fingerprints, stop_at
+
+
+@pytest.fixture(scope="module")
+def first_run(tiny_scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of one epoch."""
+    recipe = base_recipe(tiny_scenes)
+    return train(recipe, tmp_path_factory.mktemp("first") / "run", quiet=True).folder / "last"
+
+
+def base_recipe(data: Path) -> dict[str, Any]:
+    return {
+        "data": {"path": str(data), "captions_per_image": 2, "validation_split": None},
+        "vocabulary": {"min_count": 1},
+        "encoder": {"name": "small_cnn", "image_size": 48, "widths": [8, 16]},
+        "model": {"name": "sat", "embedding_size": 12, "hidden_size": 16, "attention_size": 8},
+        "objective": {"name": "cross_entropy"},
+        "training": {"epochs": 1, "batch_size": 10, "learning_rate": 0.004, "trackers": [], "log_every": 1},
+        "decoding": {"num_beams": 2, "max_length": 12},
+    }
+
+
+@pytest.fixture
+def going_on(tiny_scenes: Path, first_run: Path) -> dict[str, Any]:
+    recipe = base_recipe(tiny_scenes)
+    recipe["training"]["start_from"] = str(first_run)
+    return recipe
+
+
+CAPTIONS = [["a", "zebra", "near", "a", "circle"], ["zebra", "and", "gnu"]]
+
+
+def test_weights_and_words_are_the_checkpoints(going_on, first_run):
+    recipe = make_recipe(going_on)
+    before, now = load_checkpoint(first_run), start(recipe, CAPTIONS, first_run)
+    assert now.vocabulary.words == before["vocabulary"].words
+    for part in ("encoder", "decoder"):
+        kept = before[part].state_dict()
+        assert all(torch.equal(value, kept[name]) for name, value in getattr(now, part).state_dict().items())
+    assert now.unknown[0] == "zebra" and "gnu" in now.unknown  # the most frequent first
+    assert now.added == 0
+    words = len(before["vocabulary"]) - len(SPECIAL)
+    assert now.in_words("C") == (
+        f"starting from C, vocabulary {words}; {len(now.unknown)} words of the captions stay unknown: "
+        f"{', '.join(now.unknown)}; vocabulary.extend=true adds words"
+    )
+
+
+def test_new_words_get_fresh_rows_behind_the_old_ones(going_on, first_run):
+    going_on["vocabulary"] = {"min_count": 2, "extend": True}
+    before, now = load_checkpoint(first_run), start(make_recipe(going_on), CAPTIONS, first_run)
+    old = len(before["vocabulary"])
+    assert now.vocabulary.words == (*before["vocabulary"].words, "zebra")  # gnu occurs once
+    assert now.added == 1
+    assert " and 1 new: zebra; " in now.in_words("C")
+    kept = before["decoder"].state_dict()
+    for name, value in now.decoder.state_dict().items():
+        if value.shape == kept[name].shape:
+            assert torch.equal(value, kept[name])
+        else:
+            assert value.shape[0] == old + 1
+            assert torch.equal(value[:old], kept[name])
+            assert value[old:].isfinite().all()
+    assert now.decoder.state_dict()["embedding.weight"][old].abs().sum() > 0
+
+
+def test_the_vocabulary_grows_to_its_limit_at_most(going_on, first_run):
+    old = len(load_checkpoint(first_run)["vocabulary"]) - len(SPECIAL)
+    for limit, added in ((1, 0), (old, 0), (old + 1, 1), (old + 9, 2)):
+        going_on["vocabulary"] = {"extend": True, "max_size": limit}
+        captions = [["zebra", "gnu", "zebra"]]
+        assert start(make_recipe(going_on), captions, first_run).added == added
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_every_model_keeps_its_old_rows(name):
+    config = MODELS[name][0].model_validate({"name": name})
+    small, large = (build_decoder(config, feature_size=6, vocabulary_size=size) for size in (9, 11))
+    _take_weights(large, small)
+    kept = small.state_dict()
+    grown = 0
+    for key, value in large.state_dict().items():
+        grown += value.shape != kept[key].shape
+        assert torch.equal(value[tuple(slice(size) for size in kept[key].shape)], kept[key])
+    assert grown >= 2  # what words are read with, and what they are said with
+
+
+def test_training_goes_on_where_the_checkpoint_ended(going_on, first_run, tmp_path, capsys):
+    going_on["training"]["learning_rate"] = 1e-12
+    result = train(going_on, tmp_path / "run")
+    assert f"starting from {first_run}, vocabulary" in capsys.readouterr().err
+    before, after = (Captioner.from_pretrained(folder, device="cpu") for folder in (first_run, result.folder / "last"))
+    for name, value in after.decoder.state_dict().items():
+        assert torch.allclose(value, before.decoder.state_dict()[name], atol=1e-8)
+    assert after.about["start_from"] == str(first_run)
+
+
+def test_other_settings_are_named_with_the_values_to_give(going_on, tmp_path):
+    other = copy.deepcopy(going_on)
+    other["model"] |= {"hidden_size": 20, "dropout": 0.1}  # dropout may differ
+    other["encoder"] |= {"widths": [8, 8], "trained": False, "learning_rate": 0.1}  # how it learns, too
+    with pytest.raises(RecipeError) as caught:
+        train(other, tmp_path / "run", quiet=True)
+    assert str(caught.value).endswith(
+        "has another encoder or model than the recipe; to start from it, set encoder.widths=[8, 16] (the recipe has "
+        "[8, 8]), model.hidden_size=16 (the recipe has 20)."
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_cannot_be_started_from_is_refused(going_on, tmp_path):
+    going_on["training"]["start_from"] = str(tmp_path / "none")
+    with pytest.raises(CheckpointError, match="There is no checkpoint folder"):
+        train(going_on, tmp_path / "run", quiet=True)
+    del going_on["training"]["start_from"]
+    going_on["vocabulary"]["extend"] = True
+    with pytest.raises(
+        RecipeError, match=r"vocabulary\.extend adds words to those of a checkpoint; name it in training"
+    ):
+        train(going_on, tmp_path / "run", quiet=True)
+
+
+def test_killed_and_resumed_it_ends_with_the_same_bits(going_on, tmp_path, capsys):
+    """With words added, and the checkpoint it started from gone in between."""
+    mine = tmp_path / "checkpoint"
+    shutil.copytree(going_on["training"]["start_from"], mine)
+    kept = load_checkpoint(mine)
+    fewer = Vocabulary(kept["vocabulary"].words[len(SPECIAL) : -3])
+    decoder = build_decoder(kept["decoder"].config, feature_size=16, vocabulary_size=len(fewer))
+    Captioner(**{**kept, "vocabulary": fewer, "decoder": decoder}).save_pretrained(mine)
+    going_on["training"] |= {"start_from": str(mine), "epochs": 3}
+    going_on["vocabulary"]["extend"] = True
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(going_on))
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    train(recipe, whole)
+    assert " and 3 new: " in capsys.readouterr().err
+    stop_at(command(recipe, broken), broken / "log.jsonl", 7, 9)
+    assert (broken / "last").exists()
+    shutil.rmtree(mine)
+    train(recipe, broken, resume=True)
+    assert "going on at step" in capsys.readouterr().err
+    assert fingerprints(broken) == fingerprints(whole)
