@@ -18,7 +18,7 @@ LINE = {
     "datasets": {"errors", "files", "images", "noise", "progress", "text"},
     "features": {"config", "datasets", "errors", "images", "types"},
     "models": {"config", "noise", "types"},
-    "decoding": {"config", "errors", "models", "text", "types"},
+    "decoding": {"config", "errors", "models", "noise", "text", "types"},
     "scenes": {"datasets", "errors", "files"},
     "objectives": {"config", "decoding", "models", "text", "types"},
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor
 
 from showtell.config import Config
 from showtell.models.contract import Decoder, Output, State
-from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
 
@@ -43,7 +41,7 @@ class TableDecoder(Decoder):
     def step(self, words: Tensor, state: State) -> tuple[TableOutput, State]:
         time = state.rows.time
         logits = self.table[state.image.unsqueeze(1), time, words]
-        attention = torch.nn.functional.one_hot(time, 8).float()
+        attention = torch.nn.functional.one_hot(time % 8, 8).float()
         return TableOutput(logits=logits, attention=attention), State(state.image, TableRows(time + 1))
 
     def readout(self, output: Output) -> Tensor:
@@ -56,24 +54,3 @@ def table_decoder(images: int, steps: int, size: int, seed: int) -> tuple[TableD
     table = torch.randn(images, steps, size, size, generator=generator) * 2
     vectors = torch.arange(images).float().view(-1, 1, 1)
     return TableDecoder(table), Features(vectors, torch.ones(images, 1, dtype=torch.bool))
-
-
-def every_caption(decoder: TableDecoder, image: int, max_length: int) -> list[tuple[float, list[int]]]:
-    """All captions of up to `max_length` words with their log-probabilities, the likeliest first."""
-    logprobs = decoder.table[image].log_softmax(-1).double()
-    size = logprobs.shape[-1]
-    sayable = [word for word in range(size) if word not in (Vocabulary.pad, Vocabulary.begin, Vocabulary.end)]
-    found = []
-    for length in range(max_length + 1):
-        for words in itertools.product(sayable, repeat=length):
-            total, last = 0.0, Vocabulary.begin
-            for time, word in enumerate(words):
-                total += float(logprobs[time, last, word])
-                last = word
-            following = logprobs[length, last]
-            ends = int(following[Vocabulary.end :].argmax()) == 0  # end comes first of what can be said
-            if length < max_length or ends:
-                found.append((total + float(following[Vocabulary.end]), [*words, Vocabulary.end]))
-            else:  # cut off by the limit
-                found.append((total, list(words)))
-    return sorted(found, key=lambda item: -item[0])

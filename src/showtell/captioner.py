@@ -13,7 +13,7 @@ from torch import Tensor
 
 from showtell import checkpoint
 from showtell.decoding import Captions, DecodingConfig, search
-from showtell.errors import ImageError, UsageError, nearest
+from showtell.errors import ImageError
 from showtell.features import Encoder
 from showtell.images.loading import PreparedPhoto, prepare_photo, read_ahead, stack_images
 from showtell.images.photo import PhotoSource
@@ -248,10 +248,7 @@ class Captioner:
         Raises:
             UsageError: an unknown name, or a value out of range.
         """
-        for name in changes:
-            if name not in DecodingConfig.model_fields:
-                raise UsageError(f'There is no decode setting "{name}"; {nearest(name, DecodingConfig.model_fields)}.')
-        return DecodingConfig.checked({**self.decoding.model_dump(), **changes})
+        return self.decoding.changed(**changes)
 
     def _read(self, found: Captions, wanted: int) -> list[list[Caption]]:
         """Tensors to words."""

@@ -1,45 +1,20 @@
-"""Greedy and beam against brute force, on random decoders small enough to enumerate."""
+"""What all searches have in common, on random decoders."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 import torch
 from torch import Tensor
 
 from showtell.decoding import DecodingConfig, beam, greedy, search, teacher_forced
-from showtell.decoding.rollout import Captions
-from showtell.errors import UsageError
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
-from tests.toys import every_caption, table_decoder
+from tests.decoding.plain import said
+from tests.toys import table_decoder
 
-
-def said(captions: Captions, image: int, row: int) -> list[int]:
-    return captions.words[image, row][captions.is_word[image, row]].tolist()
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_a_wide_beam_is_exhaustive_search(seed):
-    max_length = 1 + seed % 3
-    decoder, features = table_decoder(images=2, steps=max_length + 1, size=6, seed=seed)
-    captions = beam(decoder, features, max_length, num_beams=60)
-    for image in range(2):
-        brute = every_caption(decoder, image, max_length)[:60]
-        found = [said(captions, image, row) for row in range(len(brute))]
-        assert found == [words for _, words in brute]
-        scores = captions.logprob[image].tolist()
-        assert scores[: len(brute)] == pytest.approx([score for score, _ in brute], abs=1e-4)
-        assert set(scores[len(brute) :]) <= {float("-inf")}
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_one_beam_is_greedy(seed):
-    decoder, features = table_decoder(images=3, steps=7, size=7, seed=seed)
-    one, other = beam(decoder, features, 6, num_beams=1), greedy(decoder, features, 6)
-    for image in range(3):
-        assert said(one, image, 0) == said(other, image, 0)
-    assert torch.allclose(one.logprob, other.logprob)
-    assert torch.equal(one.is_finished, other.is_finished)
+WORDS = Vocabulary(["red", "car", "a", "park"])  # ids 4 to 7
 
 
 def test_greedy_takes_the_likeliest_word_each_time():
@@ -64,9 +39,9 @@ def test_greedy_takes_the_likeliest_word_each_time():
 def test_a_batch_is_its_images_one_by_one(num_beams):
     decoder, features = table_decoder(images=5, steps=7, size=8, seed=11)
     config = DecodingConfig(num_beams=num_beams, num_return_sequences=num_beams, max_length=6)
-    together = search(decoder, features, config)
+    together = search(decoder, features, config, WORDS)
     for image in range(5):
-        alone = search(decoder, Features(features.vectors[[image]], features.is_region[[image]]), config)
+        alone = search(decoder, Features(features.vectors[[image]], features.is_region[[image]]), config, WORDS)
         for row in range(num_beams):
             assert said(together, image, row) == said(alone, 0, row)
         assert torch.allclose(together.logprob[image], alone.logprob[0])
@@ -75,22 +50,13 @@ def test_a_batch_is_its_images_one_by_one(num_beams):
 @pytest.mark.parametrize("num_beams", [1, 4])
 def test_log_probabilities_are_those_of_teacher_forcing(num_beams):
     decoder, features = table_decoder(images=4, steps=7, size=8, seed=2)
-    found = search(decoder, features, DecodingConfig(num_beams=num_beams, max_length=6))
+    config = DecodingConfig(num_beams=num_beams, num_return_sequences=num_beams, max_length=6)
+    found = search(decoder, features, config, WORDS)
     begin = torch.full_like(found.words[..., :1], Vocabulary.begin)
     forced = teacher_forced(decoder, features, torch.cat([begin, found.words[..., :-1]], -1))
     logprobs = forced.logits.log_softmax(-1).gather(-1, found.words.unsqueeze(-1)).squeeze(-1)
     assert torch.allclose(found.word_logprobs, logprobs.masked_fill(~found.is_word, 0.0), atol=1e-5)
     assert torch.allclose(found.logprob, found.word_logprobs.sum(-1), atol=1e-5)
-
-
-def test_attention_is_that_of_the_chosen_path():
-    decoder, features = table_decoder(images=3, steps=7, size=8, seed=4)
-    captions = beam(decoder, features, 6, num_beams=4)
-    assert captions.attention is not None
-    steps = captions.words.shape[-1]
-    alive = captions.is_word.unsqueeze(-1)
-    expected = torch.eye(8)[:steps].expand(3, 4, -1, -1)  # the table decoder looks at the place named like the time
-    assert torch.equal(captions.attention * alive, expected * alive)
 
 
 def test_pad_and_begin_are_never_said():
@@ -101,8 +67,39 @@ def test_pad_and_begin_are_never_said():
         assert not bool(((words == Vocabulary.pad) | (words == Vocabulary.begin)).any())
 
 
-def test_settings_that_contradict_each_other_are_refused():
-    with pytest.raises(UsageError, match="num_return_sequences=3 asks for more captions than num_beams=2 finds"):
-        DecodingConfig.checked({"num_beams": 2, "num_return_sequences": 3})
-    with pytest.raises(UsageError, match="search=greedy has one beam, not num_beams=5"):
-        DecodingConfig.checked({"num_beams": 5, "search": "greedy"})
+def test_samples_come_back_once_and_ranked():
+    decoder, features = table_decoder(images=2, steps=3, size=6, seed=1)
+    config = DecodingConfig(search="sample", num_return_sequences=40, max_length=2)
+    found = search(decoder, features, config, WORDS)
+    for image in range(2):
+        number = int(found.logprob[image].isfinite().sum())
+        texts = [[word for word in said(found, image, row) if word != Vocabulary.end] for row in range(number)]
+        assert 1 < number < 40
+        assert len({tuple(text) for text in texts}) == number
+        assert found.score[image].tolist() == sorted(found.score[image].tolist(), reverse=True)
+
+
+@pytest.mark.parametrize("kind", ["greedy", "beam", "diverse-beam", "sample"])
+def test_every_search_keeps_every_rule(kind):
+    decoder, features = table_decoder(images=6, steps=9, size=8, seed=7)
+    beams = {"num_beams": 4} if "beam" in kind else {}
+    config = DecodingConfig(
+        search=kind, **beams, min_length=3, max_length=8, no_repeat_ngram_size=2, bad_words=("car park",),
+        no_bad_endings=True, no_unknown=True,
+    )  # fmt: skip
+    found = search(decoder, features, config, WORDS)
+    for image in range(6):
+        words = WORDS.decode(said(found, image, 0))
+        assert 3 <= len(words) <= 8
+        assert ("car", "park") not in itertools.pairwise(words)
+        assert len(set(itertools.pairwise(words))) == len(words) - 1
+        assert words[-1] != "a"
+        assert "<unknown>" not in words
+
+
+def test_required_words_are_given_as_text():
+    decoder, features = table_decoder(images=3, steps=7, size=8, seed=7)
+    config = DecodingConfig(num_beams=3, force_words=("Red car",), max_length=6)
+    found = search(decoder, features, config, WORDS)
+    for image in range(3):
+        assert "red car" in " ".join(WORDS.decode(said(found, image, 0)))

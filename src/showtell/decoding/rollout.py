@@ -1,15 +1,15 @@
-"""Walks over time that follow one path per row: along given words, or greedily."""
+"""What comes back from a walk over time, and the walk along given words."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from showtell.models.contract import Decoder, Output, spread
+from showtell.models.contract import Decoder, Output, gather_rows, spread
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import Features, stack_over_time
+from showtell.types import Features, map_tensors, stack_over_time
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,20 @@ class Forced:
 
 @dataclass(frozen=True)
 class Captions:
-    """K captions for each of B images, the likeliest first."""
+    """K captions for each of B images, the best first; samples in the order in which they were drawn."""
 
     words: Tensor  # (B, K, T) int64: the words, end if it came, then pad
     is_word: Tensor  # (B, K, T) bool, True for words and for end
-    word_logprobs: Tensor  # (B, K, T) natural logarithm; 0 where there is no word
-    logprob: Tensor  # (B, K) their sum
+    word_logprobs: Tensor  # (B, K, T) natural logarithm, as the model says it; 0 where there is no word
+    logprob: Tensor  # (B, K) their sum; -inf in rows left over where there are fewer captions than K
+    score: Tensor  # (B, K) what they are ranked by: logprob over the length penalty's divisor
     is_finished: Tensor  # (B, K) bool, True where end came before the limit
-    attention: Tensor | None  # (B, K, T, R)
+    outputs: Output | None = None  # its tensors (B, K, T, ...), along the path of each caption, where they were kept
+
+    @property
+    def attention(self) -> Tensor | None:
+        """(B, K, T, R) where each word looked, if outputs were kept and the model attends; 0 where there is no word."""
+        return None if self.outputs is None else self.outputs.attention
 
 
 def teacher_forced(decoder: Decoder, features: Features, words: Tensor) -> Forced:
@@ -49,71 +55,75 @@ def teacher_forced(decoder: Decoder, features: Features, words: Tensor) -> Force
     return Forced(decoder.readout(stacked), stacked)
 
 
-@torch.no_grad()
-def greedy(decoder: Decoder, features: Features, max_length: int) -> Captions:
-    """The likeliest word at each step, until `end` or `max_length` words; the lowest id wins a tie."""
-    images = len(features.vectors)
-    state = decoder.start(features)
-    last = features.is_region.new_full((images, 1), Vocabulary.begin, dtype=torch.long)
-    is_finished = features.is_region.new_zeros((images, 1), dtype=torch.bool)
-    words, logprobs, is_word, attention = [], [], [], []
-    for step in range(max_length + 1):  # one more for end
-        output, state = decoder.step(last, state)
-        logprob, choice = next_words(decoder.readout(output), is_finished, at_limit=step == max_length).max(-1)
-        words.append(choice)
-        logprobs.append(logprob)
-        is_word.append(choice != Vocabulary.pad)
-        attention.append(output.attention)
-        is_finished = is_finished | (choice == Vocabulary.end)
-        last = choice
-        if bool(is_finished.all()):
-            break
-    return collect(words, logprobs, is_word, is_finished, attention)
-
-
-def next_words(logits: Tensor, is_finished: Tensor, at_limit: bool) -> Tensor:
-    """What may come next, with its log-probability; the rest is -inf.
-
-    A finished row says `pad` at no cost, a living one never says `pad` or `begin` (nothing is renormalised). At the
-    limit on the length a living row says `end` where that is its likeliest word; otherwise it is cut off there, which
-    is `pad` at no cost too.
+def collect(words: Tensor, logprobs: Tensor, score: Tensor | None = None, outputs: Output | None = None) -> Captions:
+    """The captions of a walk.
 
     Args:
-        logits: (B, N, V).
-        is_finished: (B, N) bool.
-        at_limit: whether the row holds as many words as it may.
+        words: (B, K, L) int64, padded to any length.
+        logprobs: (B, K, L).
+        score: (B, K), -inf where there is no caption; None takes the log-probability.
+        outputs: of T steps, T at most L and at least the longest caption.
+    """
+    is_word = words != Vocabulary.pad
+    longest = max(1, int(is_word.sum(-1).max()))
+    total = logprobs.sum(-1)
+    if score is not None:
+        total = total.masked_fill(score.isneginf(), float("-inf"))
+    return Captions(
+        words=words[..., :longest],
+        is_word=is_word[..., :longest],
+        word_logprobs=logprobs[..., :longest],
+        logprob=total,
+        score=total if score is None else score,
+        is_finished=(words == Vocabulary.end).any(-1),
+        outputs=None if outputs is None else _of_words(outputs, is_word, longest),
+    )
+
+
+def is_repeat(words: Tensor) -> Tensor:
+    """Whether a row says what an earlier row of its image says, ended or cut off: (B, K, L) to (B, K)."""
+    said = words.masked_fill(words == Vocabulary.end, Vocabulary.pad)
+    return (said.unsqueeze(1) == said.unsqueeze(2)).all(-1).tril(-1).any(-1)
+
+
+def different(captions: Captions) -> Captions:
+    """The captions of each image without repeats, the best first; rows left over have log-probability -inf."""
+    gone = is_repeat(captions.words)
+    score = captions.score.masked_fill(gone, float("-inf"))
+    order = score.sort(dim=-1, descending=True, stable=True).indices
+    changed = dataclasses.replace(captions, score=score, logprob=captions.logprob.masked_fill(gone, float("-inf")))
+    return map_tensors(changed, lambda x: gather_rows(x, order))
+
+
+def _of_words(outputs: Output, is_word: Tensor, longest: int) -> Output:
+    """Outputs (B, K, T, ...) of the first steps, 0 where there is no word."""
+
+    def cut(x: Tensor) -> Tensor:
+        x = x[:, :, :longest]
+        said = is_word[..., : x.shape[2]]
+        return x.masked_fill(~said.reshape(*said.shape, *[1] * (x.dim() - 3)), 0)
+
+    return map_tensors(outputs, cut)
+
+
+def along_paths(steps: list[tuple[Tensor, Output]], paths: Tensor, images: int) -> Output:
+    """The outputs that captions came from.
+
+    Args:
+        steps: for each of T steps the images that were at work, (b,), and their outputs, (b, N, ...).
+        paths: (B, K, L) int64, L at least T: the row, of N, that said each word.
+        images: B.
 
     Returns:
-        (B, N, V) float32.
+        tensors (B, K, T, ...).
     """
-    logprobs = logits.float().log_softmax(-1)
-    logprobs[..., [Vocabulary.pad, Vocabulary.begin]] = float("-inf")
-    stays = is_finished
-    if at_limit:
-        ends = logprobs.argmax(-1) == Vocabulary.end
-        stays = stays | ~ends
-        others = torch.arange(logprobs.shape[-1], device=logprobs.device) != Vocabulary.end
-        logprobs = logprobs.masked_fill(others, float("-inf"))
-    logprobs = logprobs.masked_fill(stays.unsqueeze(-1), float("-inf"))
-    logprobs[..., Vocabulary.pad].masked_fill_(stays, 0.0)
-    return logprobs
+    picked = []
+    for step, (places, output) in enumerate(steps):
+        rows = paths[places, :, step]  # (b, K)
 
+        def pick(x: Tensor, places: Tensor = places, rows: Tensor = rows) -> Tensor:
+            whole = x.new_zeros(images, rows.shape[1], *x.shape[2:])
+            return whole.index_copy_(0, places, gather_rows(x, rows))
 
-def collect(
-    words: list[Tensor],
-    logprobs: list[Tensor],
-    is_word: list[Tensor],
-    is_finished: Tensor,
-    attention: list[Tensor | None],
-) -> Captions:
-    """Put the steps of a walk, each (B, K, ...), together."""
-    scores = torch.stack(logprobs, -1)
-    maps = [weights for weights in attention if weights is not None]
-    return Captions(
-        words=torch.stack(words, -1),
-        is_word=torch.stack(is_word, -1),
-        word_logprobs=scores,
-        logprob=scores.sum(-1),
-        is_finished=is_finished,
-        attention=torch.stack(maps, dim=2) if maps else None,
-    )
+        picked.append(map_tensors(output, pick))
+    return stack_over_time(picked)

@@ -16,15 +16,9 @@ from showtell.scores.base import Corpus, image_numbers
 from showtell.scores.bleu import Bleu
 from showtell.scores.cider import Cider
 from showtell.scores.ngrams import ORDERS, DocumentFrequency, ngrams
+from showtell.text.endings import BAD_ENDINGS
 from showtell.text.tokenizer import tokenize
 
-# A caption that ends in one of these was cut off or went astray.
-BAD_ENDINGS = frozenset(
-    (
-        *("a", "an", "the", "and", "or", "but", "of", "with", "in", "on", "at", "to", "for", "from", "by", "into"),
-        *("his", "her", "its", "their", "this", "that", "is", "are", "while", "as", "next"),
-    )
-)
 UNKNOWN_WORDS = frozenset(["<unk>", "unk", "<unknown>"])
 
 

@@ -1,0 +1,95 @@
+"""Several decoders as one: the probabilities of their next words are averaged.
+
+Every member reads the same words and keeps its own state and its own features: members may be different models over
+different encoders. They must share a vocabulary, which whoever puts them together has to check: a decoder knows ids,
+not words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, cast
+
+import torch
+from torch import Tensor, nn
+
+from showtell.config import Config
+from showtell.errors import UsageError
+from showtell.models.contract import Decoder, Output, State
+from showtell.types import Features
+
+
+@dataclass(frozen=True)
+class EnsembleFeatures(Features):
+    """What each member's encoder saw in B images; `vectors` and `is_region` are those of the first."""
+
+    others: tuple[Features, ...] = ()
+
+    @classmethod
+    def of(cls, members: Sequence[Features]) -> Self:
+        """The features of the members, in their order."""
+        first, *others = members
+        return cls(first.vectors, first.is_region, first.regions, tuple(others))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleOutput(Output):
+    """What each member says. `attention` is None: the members may look at different places."""
+
+    members: tuple[Output, ...]
+
+
+class EnsembleConfig(Config):
+    """The settings of the members."""
+
+    members: tuple[Config, ...]
+
+
+class Ensemble(Decoder):
+    """A decoder made of decoders: p(word) = mean over members of p_m(word)."""
+
+    def __init__(self, members: Sequence[Decoder]) -> None:
+        super().__init__()
+        if not members:
+            raise UsageError("An ensemble needs at least one member.")
+        self.config = EnsembleConfig(members=tuple(member.config for member in members))
+        self.members = nn.ModuleList(members)
+
+    @property
+    def _decoders(self) -> tuple[Decoder, ...]:
+        return tuple(cast(Decoder, member) for member in self.members)
+
+    def start(self, features: Features) -> State:
+        """The members' states. With plain features all look at the same."""
+        seen = (features,) * len(self.members)
+        if isinstance(features, EnsembleFeatures):
+            first = Features(features.vectors, features.is_region, features.regions)
+            seen = (first, *features.others)
+            if len(seen) != len(self.members):
+                raise UsageError(f"An ensemble of {len(self.members)} got the features of {len(seen)} encoders.")
+        states = [member.start(own) for member, own in zip(self._decoders, seen, strict=True)]
+        return State(tuple(state.image for state in states), tuple(state.rows for state in states))
+
+    def step(self, words: Tensor, state: State) -> tuple[EnsembleOutput, State]:
+        """One step of every member."""
+        outputs, states = zip(
+            *(
+                member.step(words, State(image, rows))
+                for member, image, rows in zip(self._decoders, state.image, state.rows, strict=True)
+            ),
+            strict=True,
+        )
+        after = State(tuple(one.image for one in states), tuple(one.rows for one in states))
+        return EnsembleOutput(members=outputs), after
+
+    def readout(self, output: Output) -> Tensor:
+        """The logarithm of the averaged probabilities, (..., V)."""
+        assert isinstance(output, EnsembleOutput)
+        total: Tensor | None = None
+        for member, own in zip(self._decoders, output.members, strict=True):
+            said = member.readout(own).log_softmax(-1, dtype=torch.float32)
+            total = said if total is None else torch.logaddexp(total, said)
+        assert total is not None
+        return total - math.log(len(self.members))

@@ -1,0 +1,217 @@
+"""Beam search against all captions, and against itself written plainly, on random decoders."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+import torch
+
+from showtell.decoding import LengthPenalty, Rules, beam, greedy
+from showtell.types import Features
+from tests.decoding.plain import Found, every_caption, plain_beam, said
+from tests.toys import table_decoder
+
+NO_RULES, NO_PENALTY = Rules(), LengthPenalty()
+PENALTIES = [NO_PENALTY, LengthPenalty("average", 1.0), LengthPenalty("wu", 0.7), LengthPenalty("average", -0.5)]
+RULES = {
+    "none": NO_RULES,
+    "min_length": Rules(min_length=2),
+    "bigrams": Rules(no_repeat_ngram_size=2),
+    "words": Rules(no_repeat_ngram_size=1),
+    "forbidden": Rules(forbidden=((4,), (5, 6))),
+    "endings": Rules(bad_endings=(4, 5)),
+    "required": Rules(required=((5,),)),
+    "phrases": Rules(required=((4, 5), (6,))),
+    "everything": Rules(
+        min_length=1, no_repeat_ngram_size=2, forbidden=((6, 3),), bad_endings=(6,), required=((6, 4),)
+    ),
+}
+SIZE = 7  # four words to say
+
+
+def check(captions, image: int, expected: list[Found], penalty: LengthPenalty) -> None:
+    assert [said(captions, image, row) for row in range(len(expected))] == [one.words for one in expected]
+    logprobs, scores = captions.logprob[image].tolist(), captions.score[image].tolist()
+    assert logprobs[: len(expected)] == pytest.approx([one.logprob for one in expected], abs=1e-4)
+    assert scores[: len(expected)] == pytest.approx([one.score(penalty) for one in expected], abs=1e-4)
+    assert captions.is_finished[image, : len(expected)].tolist() == [one.words[-1:] == [2] for one in expected]
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("penalty", PENALTIES, ids=lambda one: f"{one.form}{one.exponent}")
+def test_a_wide_beam_is_exhaustive_search(name, penalty):
+    rules = RULES[name]
+    needed = sum(map(len, rules.required))
+    for seed in range(8):
+        max_length = max(1 + seed % 3, needed, rules.min_length)
+        decoder, features = table_decoder(images=2, steps=max_length + 1, size=SIZE, seed=seed)
+        captions = beam(decoder, features, max_length, 100, length_penalty=penalty, rules=rules)
+        for image in range(2):
+            brute = every_caption(decoder, image, max_length, rules, penalty)
+            wanted = [one for one in brute if one.met == needed or not needed]
+            assert wanted
+            check(captions, image, wanted, penalty)
+            assert not needed or all(one.met == needed for one in brute[: len(wanted)])
+            beyond = captions.logprob[image].isfinite().sum()
+            assert int(beyond) == len(brute) if not needed else int(beyond) >= len(wanted)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_narrow_beam_is_that_of_the_plain_version(seed):
+    choose = random.Random(seed)
+    name = choose.choice([name for name, rules in RULES.items() if not rules.required])
+    penalty, num_beams = choose.choice(PENALTIES), choose.choice([1, 2, 3, 4, 6])
+    wanted, max_length = choose.randint(1, num_beams), choose.randint(2, 7)
+    decoder, features = table_decoder(images=3, steps=8, size=8, seed=seed)
+    captions = beam(
+        decoder, features, max_length, num_beams, num_return=wanted, length_penalty=penalty, rules=RULES[name]
+    )
+    for image in range(3):
+        (pool,) = plain_beam(decoder, image, max_length, num_beams, rules=RULES[name], penalty=penalty)
+        check(captions, image, pool[:wanted], penalty)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_diverse_beam_is_that_of_the_plain_version(seed):
+    choose = random.Random(seed)
+    groups, width = choose.choice([1, 2, 3, 4]), choose.choice([1, 2, 3])
+    wanted, diversity = choose.randint(1, groups * width), choose.choice([0.0, 0.3, 1.0, 5.0])
+    penalty, rules = choose.choice(PENALTIES), choose.choice([NO_RULES, RULES["bigrams"], RULES["endings"]])
+    decoder, features = table_decoder(images=2, steps=6, size=9, seed=seed)
+    captions = beam(
+        decoder, features, 5, groups * width, num_return=wanted, groups=groups, diversity=diversity,
+        length_penalty=penalty, rules=rules,
+    )  # fmt: skip
+    for image in range(2):
+        pools = plain_beam(
+            decoder, image, 5, groups * width, rules=rules, penalty=penalty, groups=groups, diversity=diversity
+        )
+        in_turn = [pool[place] for place in range(width) for pool in pools if place < len(pool)]
+        different = [one for n, one in enumerate(in_turn) if one.words not in [other.words for other in in_turn[:n]]]
+        check(captions, image, sorted(different[:wanted], key=lambda one: (-one.met, -one.score(penalty))), penalty)
+
+
+def test_one_group_is_plain_beam_search_whatever_the_penalty():
+    decoder, features = table_decoder(images=3, steps=7, size=9, seed=3)
+    one, other = beam(decoder, features, 6, 4), beam(decoder, features, 6, 4, groups=1, diversity=3.0)
+    assert torch.equal(one.words, other.words)
+
+
+def test_a_high_penalty_makes_groups_begin_differently():
+    decoder, features = table_decoder(images=4, steps=7, size=9, seed=3)
+    alike = beam(decoder, features, 6, 4).words[:, :, 0]
+    apart = beam(decoder, features, 6, 4, groups=4, diversity=100.0).words[:, :, 0]
+    assert [len(set(row)) for row in apart.tolist()] == [4, 4, 4, 4]
+    assert min(len(set(row)) for row in alike.tolist()) < 4
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_required_words_occur_even_with_a_narrow_beam(seed):
+    decoder, features = table_decoder(images=3, steps=9, size=12, seed=seed)
+    rules = Rules(required=((7,), (8, 9)), no_repeat_ngram_size=2)
+    captions = beam(decoder, features, 8, 2, rules=rules)
+    for image in range(3):
+        for row in range(2):
+            words = said(captions, image, row)
+            assert 7 in words
+            assert (8, 9) in itertools.pairwise(words)
+
+
+def test_what_cannot_be_met_comes_back_unfinished_with_most_of_it():
+    decoder, features = table_decoder(images=2, steps=4, size=7, seed=0)
+    rules = Rules(required=((4, 5), (6,)), forbidden=((6,),))  # the settings would have refused this
+    captions = beam(decoder, features, 3, 2, rules=rules)
+    assert not captions.is_finished.any()
+    for image in range(2):
+        words = said(captions, image, 0)
+        assert (4, 5) in itertools.pairwise(words)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=lambda one: f"{one.form}{one.exponent}")
+@pytest.mark.parametrize("name", [name for name, rules in RULES.items() if not rules.required])
+def test_one_beam_is_greedy_whatever_the_rules(name, penalty):
+    for seed in range(4):
+        decoder, features = table_decoder(images=3, steps=7, size=SIZE, seed=seed)
+        one = beam(decoder, features, 6, 1, rules=RULES[name], length_penalty=penalty)
+        other = greedy(decoder, features, 6, rules=RULES[name])
+        assert torch.equal(one.words, other.words)
+        assert torch.allclose(one.logprob, other.logprob)
+        assert torch.equal(one.is_finished, other.is_finished)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_asking_for_fewer_captions_gives_the_first_of_them(seed):
+    decoder, features = table_decoder(images=4, steps=9, size=9, seed=seed)
+    for penalty in PENALTIES:
+        every = beam(decoder, features, 8, 4, length_penalty=penalty)
+        for wanted in (1, 2, 3):
+            fewer = beam(decoder, features, 8, 4, length_penalty=penalty, num_return=wanted)
+            for image in range(4):
+                for row in range(wanted):
+                    assert said(fewer, image, row) == said(every, image, row)
+
+
+def test_a_finished_caption_is_not_lost_to_an_extension_that_only_looks_better():
+    # "4 end" has mean log-probability -0.40. "4 5" looks better on the way (-0.35), then every way to go on is bad.
+    table = torch.full((1, 4, 6, 6), -30.0)
+    table[0, 0, 1, 4] = 0.0
+    table[0, 1, 4, [2, 5]] = torch.tensor([0.45, 0.55]).log()
+    table[0, 2, 5, [2, 3]] = torch.tensor([0.01, 0.99]).log()
+    table[0, 3, 3, [2, 5]] = torch.tensor([0.001, 0.0001]).log()
+    decoder, features = table_decoder(images=1, steps=4, size=6, seed=0)
+    decoder.table = table
+    found = beam(decoder, features, 3, 2, num_return=1, length_penalty=LengthPenalty("average", 1.0))
+    brute = every_caption(decoder, 0, 3, NO_RULES, LengthPenalty("average", 1.0))
+    assert said(found, 0, 0) == brute[0].words
+
+
+def test_equal_scores_go_to_the_lower_row_then_the_lower_id():
+    decoder, features = table_decoder(images=1, steps=3, size=7, seed=0)
+    decoder.table = torch.zeros(1, 3, 7, 7)  # every word is as likely as any other
+    captions = beam(decoder, features, 2, 4)
+    # After one step: [] end, [3], [4], [5]; then the first row again, lower ids first, and so on.
+    assert [said(captions, 0, row) for row in range(4)] == [[2], [3, 2], [3, 3, 2], [3, 4, 2]]
+
+
+def test_neither_the_order_nor_the_company_of_images_matters():
+    decoder, features = table_decoder(images=9, steps=10, size=9, seed=11)
+    decoder.table[::2, :, :, 2] += 3.0  # every other image ends early, so that the batch thins out on the way
+    options = {"groups": 2, "diversity": 0.5, "rules": Rules(no_repeat_ngram_size=2), "keep_outputs": True}
+    together = beam(decoder, features, 9, 4, **options)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(0))
+    shuffled = beam(decoder, Features(features.vectors[order], features.is_region[order]), 9, 4, **options)
+    for place, image in enumerate(order.tolist()):
+        alone = beam(decoder, Features(features.vectors[[image]], features.is_region[[image]]), 9, 4, **options)
+        for row in range(4):
+            expected = said(together, image, row)
+            assert said(alone, 0, row) == expected
+            assert said(shuffled, place, row) == expected
+            length = len(expected)
+            looked = together.attention[image, row, :length]
+            assert torch.equal(looked, torch.eye(8)[torch.arange(length) % 8])  # the place named like the time
+            assert torch.equal(alone.attention[0, row, :length], looked)
+
+
+def test_outputs_are_those_of_the_chosen_path():
+    decoder, features = table_decoder(images=3, steps=7, size=8, seed=4)
+    captions = beam(decoder, features, 6, 4, keep_outputs=True)
+    assert captions.outputs is not None
+    for image in range(3):
+        for row in range(4):
+            words = said(captions, image, row)
+            for time, (last, word) in enumerate(zip([1, *words], words, strict=False)):
+                logits = captions.outputs.logits[image, row, time]
+                assert torch.equal(logits, decoder.table[image, time, last])
+                expected = float(logits.log_softmax(-1)[word])
+                assert float(captions.word_logprobs[image, row, time]) == pytest.approx(expected, abs=1e-5)
+            assert not captions.outputs.logits[image, row, len(words) :].any()
+
+
+def test_no_gradient_is_kept():
+    decoder, features = table_decoder(images=1, steps=4, size=7, seed=0)
+    decoder.table.requires_grad_()
+    captions = beam(decoder, features, 3, 2, keep_outputs=True)
+    assert not captions.logprob.requires_grad
+    assert not captions.outputs.logits.requires_grad
