@@ -10,6 +10,7 @@ from showtell.captioner import Caption, Captioner
 from showtell.datasets.records import Record
 from showtell.decoding import DecodingConfig
 from showtell.errors import DataError, summarise
+from showtell.features.store import FeatureStore, stored_features
 from showtell.scenes import Scene
 from showtell.scores import ScoreReport, score
 
@@ -40,17 +41,32 @@ def caption_records(
     records: Sequence[Record],
     settings: DecodingConfig | None = None,
     *,
+    store: FeatureStore | None = None,
     batch_size: int = 64,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Caption]:
     """The likeliest caption of each image.
 
+    Args:
+        captioner: the model.
+        records: the images.
+        settings: how to search; None is the checkpoint's own.
+        store: features of the images by the captioner's encoder, read instead of the photos.
+        batch_size: images that are captioned together.
+        progress: called with the number of images done since the last call.
+
     Raises:
         ImageError: a file is no image.
+        DataError: the store has features of another encoder, or lacks an image.
     """
     captions: dict[str, Caption] = {}
     remaining = iter(records)
-    for features in captioner.encode_files((record.path for record in records), batch_size):
+    if store is None:
+        seen = captioner.encode_files((record.path for record in records), batch_size)
+    else:
+        store.require(captioner.encoder)
+        seen = stored_features(store, [record.image_id for record in records], batch_size, captioner.device)
+    for features in seen:
         found = captioner.caption_features(features, settings)
         captions |= {next(remaining).image_id: best for best, *_ in found}
         if progress:
@@ -65,6 +81,7 @@ def evaluate(
     *,
     metrics: Iterable[str] | None = None,
     scenes: dict[str, Scene] | None = None,
+    store: FeatureStore | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Caption a split and score it.
@@ -75,6 +92,7 @@ def evaluate(
         settings: how to search; None is the checkpoint's own.
         metrics: names from `SCORES`; None for all that can run.
         scenes: image id to scene, where the images were drawn.
+        store: features of the images by the captioner's encoder, read instead of the photos.
         progress: called with the number of images done since the last call.
 
     Raises:
@@ -83,7 +101,7 @@ def evaluate(
     bare = [record.image_id for record in records if not record.captions]
     if bare:
         raise DataError(f"{len(bare)} images have no reference caption to be scored against: {summarise(bare)}.")
-    captions = caption_records(captioner, records, settings, progress=progress)
+    captions = caption_records(captioner, records, settings, store=store, progress=progress)
     texts = {image: caption.text for image, caption in captions.items()}
     return Evaluation(captions, score_records(texts, records, metrics=metrics, scenes=scenes))
 

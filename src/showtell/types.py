@@ -38,6 +38,11 @@ def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: Recor
     return type(record)(**changed)
 
 
+def widened(tensor: Tensor) -> Tensor:
+    """Half precision, in which features are kept, as single precision, in which they are computed with."""
+    return tensor.float() if tensor.dtype == torch.float16 else tensor
+
+
 def stack_over_time(records: Sequence[RecordT]) -> RecordT:
     """Stack the records of T steps, each (B, N, ...), into one, each (B, N, T, ...)."""
     return map_tensors(records[0], lambda *tensors: torch.stack(tensors, dim=2), *records[1:])
@@ -66,9 +71,11 @@ class Batch:
     """B images with N captions each."""
 
     image_ids: tuple[str, ...]  # B
-    images: Tensor | tuple[Tensor, ...]  # (B, 3, height, width) uint8, or B of (3, height, width)
+    # (B, 3, height, width) uint8, or B of (3, height, width); None where the features were read from a store
+    images: Tensor | tuple[Tensor, ...] | None
     words: Tensor  # (B, N, T + 1) int64: begin, the words, end, then pad
     is_caption: Tensor  # (B, N) bool, True where the image has this caption; the rest is padding
+    features: Features | None = None  # in the precision of the store until they are moved
 
     @property
     def inputs(self) -> Tensor:
@@ -81,14 +88,15 @@ class Batch:
         return self.words[..., 1:]
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device."""
+        """The same batch on a device. Half-precision features become single there: the way is half as long."""
 
         def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=True)
+            return widened(tensor.to(device, non_blocking=True))
 
         return dataclasses.replace(
             self,
             images=map_tensors(self.images, move),
+            features=map_tensors(self.features, move),
             words=move(self.words),
             is_caption=move(self.is_caption),
         )

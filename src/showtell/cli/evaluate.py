@@ -32,6 +32,10 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(metavar="STORE", help="Read features from a store instead of photos.", show_default=False),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Caption a split, write COCO results and score them."""
@@ -41,6 +45,7 @@ def evaluate(
     from showtell.cli.score import in_words, metric_names
     from showtell.datasets import open_dataset
     from showtell.evaluation import evaluate as run
+    from showtell.features.store import FeatureStore
     from showtell.files import write_json
     from showtell.progress import counting
     from showtell.scenes import read_scenes
@@ -53,7 +58,10 @@ def evaluate(
     chosen = metric_names(metrics)
     scenes = read_scenes(dataset) if dataset.is_dir() else None
     with counting("captioning", len(records)) as progress:
-        found = run(captioner, records, settings, metrics=chosen, scenes=scenes, progress=progress)
+        found = run(
+            captioner, records, settings, metrics=chosen, scenes=scenes, progress=progress,
+            store=None if features is None else FeatureStore(features),
+        )  # fmt: skip
     files = [out] if out is not None else []
     files += [Path(f"captions_{server}_results.json")] if server is not None else []
     for file in files:

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from showtell.datasets.records import Record
-from showtell.errors import ImageError
+from showtell.errors import DataError, ImageError, summarise
 from showtell.features.contract import Encoder
-from showtell.features.store import ImageFeatures, Precision, StoreInfo, StoreWriter
+from showtell.features.regions import Precomputed
+from showtell.features.store import FeatureStore, ImageFeatures, Precision, StoreInfo, StoreWriter
 from showtell.images.loading import PreparedPhoto, read_ahead, stack_images
 from showtell.types import Features
 
@@ -84,6 +85,40 @@ def extract(
         if keeping is not None:
             keeping.result()
     return Extraction(written, already, tuple(unreadable))
+
+
+def fill_store(
+    path: Path | str, encoder: Encoder, records: Sequence[Record], *, progress: Callable[[int], None] | None = None
+) -> None:
+    """Make sure that a store has the features of some photos, extracting those that it lacks.
+
+    A store that lacks none is only read. A store of features that nobody here can extract is never written to.
+
+    Raises:
+        DataError: the store is of another encoder, lacks images that cannot be extracted, or cannot be written.
+        ImageError: a photo cannot be read; the others are done.
+    """
+    lacking, dtype = _lacking(Path(path), encoder, [record.image_id for record in records])
+    if not lacking:
+        return
+    if isinstance(encoder, Precomputed):
+        raise DataError(
+            f"{path} has no features of {len(lacking)} of {len(records)} images: {summarise(lacking)}; only the "
+            "program that made the others can make them."
+        )
+    unreadable = extract(encoder, records, path, dtype=dtype, progress=progress).unreadable
+    if unreadable:
+        count = "A photo" if len(unreadable) == 1 else f"{len(unreadable)} photos"
+        raise ImageError(f"{count} cannot be read: {summarise(unreadable)}")
+
+
+def _lacking(path: Path, encoder: Encoder, image_ids: Sequence[str]) -> tuple[Sequence[str], Precision]:
+    """What a store lacks, and its precision. It is closed again, because LMDB has a file open once in a process."""
+    if not (path / "data.mdb").exists() and not isinstance(encoder, Precomputed):
+        return image_ids, "fp16"
+    store = FeatureStore(path)
+    store.require(encoder)
+    return store.missing(image_ids), store.info.dtype
 
 
 @torch.inference_mode()

@@ -147,11 +147,11 @@ def _from_arrays(folder: Path, files: list[Path]) -> Iterator[tuple[str, ImageFe
     for file in files:
         boxes, size = None, (0, 0)
         try:
-            loaded: Any = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                vectors = loaded
-            else:
-                with loaded:
+            with file.open("rb") as stream:
+                loaded: Any = np.load(stream, allow_pickle=False)
+                if isinstance(loaded, np.ndarray):
+                    vectors = loaded
+                else:
                     vectors = _one_of(loaded, _VECTORS, file)
                     boxes = next((loaded[name] for name in _BOXES if name in loaded), None)
                     if "image_w" in loaded and "image_h" in loaded:

@@ -36,7 +36,7 @@ from showtell.config import Config
 from showtell.errors import DataError, UsageError
 from showtell.features.contract import Encoder
 from showtell.images.preprocessing import Preprocessing
-from showtell.types import Features, Regions
+from showtell.types import Features, Regions, map_tensors, widened
 
 FORMAT = 1  # raised when an older showtell could not read what a newer one writes
 METADATA = b"\0showtell"  # no file name and no number begins with a null byte
@@ -301,8 +301,8 @@ def _same_encoder(stored: StoreInfo, wanted: StoreInfo, path: Path) -> None:
     else:
         why = ": the settings are the same and the weights are not (random ones are the same with the same seed)"
     raise DataError(
-        f"The features in {path} are of {stored.made_by}, not of {wanted.made_by}{why}; use the encoder that made them, "
-        "or another store."
+        f"The features in {path} are of {stored.made_by}, not of {wanted.made_by}{why}; use the encoder that made "
+        "them, or another store."
     )
 
 
@@ -343,6 +343,8 @@ class StoreWriter:
         self._dtype = DTYPES[info.dtype]
         if self.path.is_file():
             raise DataError(f"{self.path} is a file; a feature store is a folder: choose another place.")
+        if str(self.path.resolve()) in _open_mappings:
+            raise DataError(f"{self.path} is open for reading in this program: let go of its FeatureStore first.")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = filelock.FileLock(self.path / "writing.lock", timeout=0)
@@ -454,6 +456,19 @@ def _reason(error: lmdb.Error, path: Path) -> str:
     if isinstance(error, lmdb.DiskError):
         return "the disk is full"
     return str(error).removeprefix(f"{path}: ")
+
+
+def stored_features(
+    store: FeatureStore, image_ids: Sequence[str], batch_size: int, device: torch.device
+) -> Iterator[Features]:
+    """The features of images, batch by batch, in single precision on a device.
+
+    Raises:
+        DataError: the store lacks an image, or it is damaged.
+    """
+    for first in range(0, len(image_ids), batch_size):
+        found = collate_features([store[image_id] for image_id in image_ids[first : first + batch_size]])
+        yield map_tensors(found, lambda tensor: widened(tensor.to(device)))
 
 
 def collate_features(images: Sequence[ImageFeatures]) -> Features:

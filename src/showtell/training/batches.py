@@ -1,40 +1,57 @@
 """Training batches: an image once, its captions together, so that it is read, moved and encoded once for all of them.
 
+An image is a photo that the encoder will look at, or what it saw, read from a store while the last batch is worked on.
 Which images share a batch and which captions are chosen is a function of (seed, epoch, image id) alone.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from showtell.datasets.records import Record
+from showtell.features.store import FeatureStore, ImageFeatures, collate_features
 from showtell.images.loading import PreparedPhotos, stack_images
 from showtell.noise import key_of
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch
 
+ItemT = TypeVar("ItemT")
+Example = tuple[str, torch.Tensor | ImageFeatures, list[torch.Tensor]]  # image id, photo or features, captions as ids
+AHEAD = 2  # batches that are read from a store before they are asked for
 
-class TrainingSet(Dataset[tuple[str, torch.Tensor, list[torch.Tensor]]]):
-    """Images with their captions as ids. An index is (epoch, place)."""
+
+class TrainingSet(Dataset[Example]):
+    """Images with their captions as ids. An index is (epoch, place).
+
+    Args:
+        records: the images.
+        images: their photos, in the same order, or a store that has their features.
+        vocabulary: of the captions.
+        captions_per_image: of an image that has more, another choice each epoch.
+        max_length: words; longer captions are cut.
+        seed: of the run.
+    """
 
     def __init__(
         self,
         records: Sequence[Record],
-        photos: PreparedPhotos,
+        images: PreparedPhotos | FeatureStore,
         vocabulary: Vocabulary,
         *,
         captions_per_image: int,
         max_length: int,
         seed: int,
     ) -> None:
-        self._photos = photos
+        self._images = images
         self._ids = [record.image_id for record in records]
         self._words = [
             [torch.tensor(vocabulary.encode(tokenize(caption), max_length)) for caption in record.captions]
@@ -47,7 +64,12 @@ class TrainingSet(Dataset[tuple[str, torch.Tensor, list[torch.Tensor]]]):
     @property
     def in_memory(self) -> bool:
         """Whether the photos are kept ready."""
-        return self._photos.in_memory
+        return isinstance(self._images, PreparedPhotos) and self._images.in_memory
+
+    @property
+    def in_store(self) -> bool:
+        """Whether features are read instead of photos."""
+        return isinstance(self._images, FeatureStore)
 
     def contents(self) -> Iterator[tuple[str, list[list[int]]]]:
         """Image ids with the ids of their words, for a fingerprint."""
@@ -57,23 +79,27 @@ class TrainingSet(Dataset[tuple[str, torch.Tensor, list[torch.Tensor]]]):
     def __len__(self) -> int:
         return len(self._ids)
 
-    def __getitem__(self, index: tuple[int, int]) -> tuple[str, torch.Tensor, list[torch.Tensor]]:
+    def __getitem__(self, index: tuple[int, int]) -> Example:
         epoch, place = index
         image_id, words = self._ids[place], self._words[place]
         if len(words) > self._captions_per_image:
             choose = random.Random(key_of(self._seed, "captions", epoch, image_id))
             words = choose.sample(words, self._captions_per_image)
-        return image_id, self._photos[place], words
+        seen = self._images[image_id] if isinstance(self._images, FeatureStore) else self._images[place]
+        return image_id, seen, words
 
 
-def collate(examples: Sequence[tuple[str, torch.Tensor, list[torch.Tensor]]]) -> Batch:
-    """Put examples into one batch: captions padded to the longest, images to the most captions."""
+def collate(examples: Sequence[Example]) -> Batch:
+    """Put examples into one batch: captions padded to the longest, images to the most captions and the most regions."""
     rows = max(len(words) for _, _, words in examples)
     padded = [words + [torch.tensor([Vocabulary.pad])] * (rows - len(words)) for _, _, words in examples]
     flat = pad_sequence([w for words in padded for w in words], batch_first=True, padding_value=Vocabulary.pad)
+    photos = [seen for _, seen, _ in examples if isinstance(seen, torch.Tensor)]
+    stored = [seen for _, seen, _ in examples if isinstance(seen, ImageFeatures)]
     return Batch(
         image_ids=tuple(image_id for image_id, _, _ in examples),
-        images=stack_images([image for _, image, _ in examples]),
+        images=stack_images(photos) if photos else None,
+        features=collate_features(stored) if stored else None,
         words=flat.view(len(examples), rows, -1),
         is_caption=torch.tensor([[row < len(words) for row in range(rows)] for _, _, words in examples]),
     )
@@ -128,12 +154,15 @@ def epoch_batches(
         batch_size: images over all processes together.
         bucket: batches that are sorted by length together.
         seed: of the run.
-        workers: processes that read photos.
+        workers: processes that read photos; a store is read by a thread, which needs no copy between processes.
         process: this one's number.
         processes: how many share each batch.
     """
     plan = epoch_plan(data.lengths, batch_size=batch_size, bucket=bucket, seed=seed, epoch=epoch)
     shares = [[(epoch, place) for place in batch[process::processes]] for batch in plan[skip:]]
+    if data.in_store:
+        yield from _in_background(collate([data[index] for index in share]) for share in shares)
+        return
     loader: Any = DataLoader(
         data,
         batch_sampler=shares,
@@ -143,3 +172,17 @@ def epoch_batches(
         pin_memory=torch.cuda.is_available(),
     )
     yield from loader
+
+
+def _in_background(items: Iterable[ItemT]) -> Iterator[ItemT]:
+    """The same items in their order, the next few being made while one is used."""
+    remaining, end = iter(items), object()
+    waiting: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(1) as maker:
+        while True:
+            while len(waiting) <= AHEAD:
+                waiting.append(maker.submit(next, remaining, end))
+            item = waiting.popleft().result()
+            if item is end:
+                return
+            yield item

@@ -17,11 +17,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
-from torch import nn
+from torch import Tensor, nn
 
 from showtell import noise
 from showtell.captioner import Caption, Captioner
@@ -29,6 +29,8 @@ from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionDataset, Record
 from showtell.errors import DataError, RecipeError, TrainingError, UsageError, summarise
 from showtell.features import Encoder
+from showtell.features.extraction import fill_store
+from showtell.features.store import FeatureStore
 from showtell.files import recover_folder, write_folder
 from showtell.images.loading import PreparedPhotos
 from showtell.models import Decoder
@@ -49,6 +51,7 @@ from showtell.types import Batch, Terms
 SELECTION = "cider"  # the validation score that decides which weights are best
 MAY_CHANGE = (
     "data.path",
+    "data.features",
     "data.workers",
     "data.memory_megabytes",
     "training.save_every",
@@ -90,8 +93,9 @@ class TrainingModel(nn.Module):
         self.objective = objective
 
     def forward(self, batch: Batch) -> Terms:
-        """The terms of one batch."""
-        return self.objective(batch, self.encoder(batch.images), self.decoder)
+        """The terms of one batch: of its photos, or of the features that a store has of them."""
+        features = self.encoder(batch.images) if batch.features is None else batch.features
+        return self.objective(batch, features, self.decoder)
 
 
 def train(
@@ -163,6 +167,7 @@ class Trainer:
         optimizer = build_optimizer(model, recipe)
         self.raw_model = model
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        self.store = self._open_store([*training, *validation])
         self.data = self._training_set(training, "reading training photos")
         model.objective.prepare([captions for _, captions in self.data.contents()])
         self.validation_data = self._training_set(validation, "reading validation photos") if validation else None
@@ -217,17 +222,37 @@ class Trainer:
             )
         return records
 
+    def _open_store(self, records: Sequence[Record]) -> FeatureStore | None:
+        """The store of the recipe, with what it does not have yet extracted into it, or None."""
+        name, encoder = self.recipe.data.features, self.captioner.encoder
+        if name is None:
+            return None
+        if encoder.config.trained:
+            raise RecipeError(
+                f"data.features={name} and encoder.trained={encoder.config.trained} contradict each other: features on "
+                "disk do not change while the encoder learns; set encoder.trained=false, or leave out data.features."
+            )
+        if self.accelerator.is_main_process:
+            with counting("extracting features", len(records), self.quiet) as progress:
+                fill_store(name, encoder, records, progress=progress)
+        self.accelerator.wait_for_everyone()
+        return FeatureStore(name)
+
     def _training_set(self, records: Sequence[Record], text: str) -> TrainingSet:
         data = self.recipe.data
-        with counting(text, len(records), self.quiet) as progress:
-            photos = PreparedPhotos(
-                [record.path for record in records],
-                self.captioner.encoder.preprocessing,
-                data.memory_megabytes,
-                progress,
-            )
+        images: PreparedPhotos | FeatureStore
+        if self.store is not None:
+            images = self.store
+        else:
+            with counting(text, len(records), self.quiet) as progress:
+                images = PreparedPhotos(
+                    [record.path for record in records],
+                    self.captioner.encoder.preprocessing,
+                    data.memory_megabytes,
+                    progress,
+                )
         return TrainingSet(
-            records, photos, self.captioner.vocabulary, captions_per_image=data.captions_per_image,
+            records, images, self.captioner.vocabulary, captions_per_image=data.captions_per_image,
             max_length=data.max_length, seed=self.recipe.training.seed,
         )  # fmt: skip
 
@@ -381,7 +406,7 @@ class Trainer:
         for first in range(0, len(self.validation_data), size):
             places = range(first, min(first + size, len(self.validation_data)))
             batch = collate([self.validation_data[0, place] for place in places]).to(self.accelerator.device)
-            features = self.captioner.encode(batch.images)
+            features = batch.features or self.captioner.encode(cast(Tensor, batch.images))
             terms = self.raw_model.objective(batch, features, self.raw_model.decoder)
             losses.append(float(terms.parts.get("words", terms.total)) * len(places))
             found = self.captioner.caption_features(features, settings)
