@@ -20,6 +20,7 @@ from torch import nn
 
 from showtell.errors import WeightsError
 from showtell.features.weights import from_hub, from_url, load_weights, read_weights
+from tests.features.conftest import NOWHERE
 
 
 def small_net(seed: int = 0) -> nn.Sequential:
@@ -163,35 +164,9 @@ def test_what_is_left_out_must_be_named_whole_or_end_in_a_dot():
 # ---- by name
 
 
-def hub_cache(folder: Path, repository: str, file: str, tensors: dict[str, torch.Tensor]) -> Path:
-    """A file of a repository as huggingface_hub keeps it in its cache."""
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    kept = folder / f"models--{repository.replace('/', '--')}"
-    snapshot = kept / "snapshots" / commit
-    snapshot.mkdir(parents=True)
-    (kept / "refs").mkdir()
-    (kept / "refs" / "main").write_text(commit)
-    if file.endswith(".safetensors"):
-        save_file(dict(tensors), snapshot / file)
-    else:
-        torch.save(tensors, snapshot / file)
-    return snapshot / file
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """An empty cache of the hub, and no way to the hub itself."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", NOWHERE)
-    return tmp_path / "hub"
-
-
-NOWHERE = "http://127.0.0.1:1/{repo_id}/resolve/{revision}/{filename}"  # nobody listens on port 1
-
-
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
 def test_the_cache_of_the_hub_needs_no_network(hub, file):
-    kept = hub_cache(hub, "timm/some_net.v1", file, TENSORS)
+    kept = hub.keep("timm/some_net.v1", file, TENSORS)
     assert from_hub("timm/some_net.v1") == kept
     assert same(read_weights(kept))
 
@@ -205,7 +180,7 @@ def test_without_a_network_the_sentence_says_what_to_fetch_and_where_to_put_it(h
     assert text.startswith("The weights timm/some_net.v1 are not in the cache and cannot be fetched (127.0.0.1: ")
     assert "fetch http://127.0.0.1:1/timm/some_net.v1/resolve/main/model.safetensors on a machine" in text
     assert "encoder.weights=FILE" in text
-    assert text.endswith(f"copy its cache folder models--timm--some_net.v1 into {hub}.")
+    assert text.endswith(f"copy its cache folder models--timm--some_net.v1 into {hub.folder}.")
 
 
 def test_a_host_that_never_answers_is_given_up_within_a_second(hub, monkeypatch):

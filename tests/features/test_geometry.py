@@ -1,0 +1,175 @@
+"""Every vector knows which pixels of the photo it saw."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import ExifTags, Image
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from showtell.features import build_encoder, encoder_config
+from showtell.features.contract import EncoderConfig
+from showtell.features.grid import GridEncoder
+from showtell.images.loading import prepare_photo
+from showtell.images.preprocessing import Preprocessing
+from showtell.types import Features
+
+
+class Patches(GridEncoder):
+    """Each cell sees the pixels of its patch and no others, as the first layer of a vision transformer does."""
+
+    def __init__(self, preprocessing: Preprocessing, patch: int, grid: int | None = None) -> None:
+        super().__init__()
+        self.config = EncoderConfig(trained=False)
+        self.preprocessing = preprocessing
+        self.stride, self.grid, self.feature_size = patch, grid, 1
+        self.patches = nn.Conv2d(3, 1, patch, stride=patch)
+        nn.init.ones_(self.patches.weight)
+
+    def maps(self, images: Tensor) -> Tensor:
+        maps = self.patches(images)
+        return maps if self.grid is None else F.adaptive_avg_pool2d(maps, self.grid)
+
+
+def preprocessing(size: int, resize: str = "squash", share: float = 1.0, how: str = "nearest") -> Preprocessing:
+    return Preprocessing(
+        image_size=size, resize=resize, crop_share=share, interpolation=how, mean=(0.5,) * 3, deviation=(0.5,) * 3
+    )
+
+
+def rectangles(encoder: GridEncoder, window: tuple[float, ...], cells: int) -> Tensor:
+    features = Features(torch.zeros(1, cells, 1), torch.ones(1, cells, dtype=torch.bool))
+    return encoder.rectangles(features, torch.tensor([window]))[0]
+
+
+def test_cells_are_listed_row_by_row():
+    found = rectangles(Patches(preprocessing(64), 32), (10, 20, 30, 60), 4)
+    assert found.tolist() == [[10, 20, 20, 40], [20, 20, 30, 40], [10, 40, 20, 60], [20, 40, 30, 60]]
+
+
+@given(
+    width=st.integers(1, 5000), height=st.integers(1, 5000), side=st.integers(1, 9), patch=st.integers(8, 32),
+    resize=st.sampled_from(["squash", "crop"]), share=st.floats(0.1, 1.0),
+)  # fmt: skip
+def test_cells_tile_the_window(width, height, side, patch, resize, share):
+    settings = preprocessing(side * patch, resize, share)
+    window = settings.window((width, height))
+    assert window[0] >= 0 and window[1] >= 0 and window[2] <= width + 1e-9 and window[3] <= height + 1e-9
+    found = rectangles(Patches(settings, patch), window, side * side).view(side, side, 4)
+    assert torch.equal(found[:, 1:, 0], found[:, :-1, 2])  # each begins where its neighbour ends
+    assert torch.equal(found[1:, :, 1], found[:-1, :, 3])
+    corners = [*found[0, 0, :2].tolist(), *found[-1, -1, 2:].tolist()]
+    assert corners == pytest.approx(window, rel=1e-6, abs=1e-4)
+    area = ((found[..., 2] - found[..., 0]).double() * (found[..., 3] - found[..., 1]).double()).sum()
+    assert float(area) == pytest.approx((window[2] - window[0]) * (window[3] - window[1]), rel=1e-4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    size=st.tuples(st.integers(1, 90), st.integers(1, 90)) | st.sampled_from([(1, 300), (300, 1), (400, 9), (3, 200)]),
+    place=st.tuples(st.floats(0, 0.999), st.floats(0, 0.999)), side=st.integers(1, 5),
+    resize=st.sampled_from(["squash", "crop"]), share=st.floats(0.3, 1.0),
+    how=st.sampled_from(["nearest", "bilinear", "bicubic"]), grid=st.none() | st.integers(1, 6),
+)  # fmt: skip
+def test_a_hot_pixel_changes_only_cells_whose_rectangle_holds_it(size, place, side, resize, share, how, grid):
+    encoder = Patches(preprocessing(8 * side, resize, share, how), 8, grid)
+    column, row = int(place[0] * size[0]), int(place[1] * size[1])
+    dark = np.zeros((size[1], size[0], 3), dtype=np.uint8)
+    hot = dark.copy()
+    hot[row, column] = 255
+    window = encoder.preprocessing.window(size)
+
+    def seen(pixels: np.ndarray) -> Features:
+        return encoder(encoder.preprocessing.prepare(Image.fromarray(pixels)).unsqueeze(0))
+
+    features = seen(dark)
+    change = (seen(hot).vectors - features.vectors).abs()[0, :, 0] > 1e-4
+    left, top, right, bottom = encoder.rectangles(features, torch.tensor([window]))[0].unbind(-1)
+    # how far resizing spreads a pixel, in pixels of the photo: the filter of Pillow, wider where the photo shrinks
+    reach = {"nearest": 0.0, "bilinear": 1.0, "bicubic": 2.0}[how]
+    across = reach * max(1.0, (window[2] - window[0]) / (8 * side)) + 1e-3
+    down = reach * max(1.0, (window[3] - window[1]) / (8 * side)) + 1e-3
+    holds = (left - across < column + 1) & (column < right + across) & (top - down < row + 1) & (row < bottom + down)
+    assert not bool((change & ~holds).any())
+    grown = window[2] - window[0] <= 8 * side and window[3] - window[1] <= 8 * side
+    inside = window[0] <= column and column + 1 <= window[2] and window[1] <= row and row + 1 <= window[3]
+    if how == "nearest" and grown and inside:  # no pixel is passed over
+        assert bool(change.any())
+
+
+def test_pooled_cells_have_the_pixels_that_adaptive_pooling_gives_them():
+    for side in range(1, 17):
+        for grid in range(1, 17):
+            found = rectangles(Patches(preprocessing(8 * side), 8, grid), (0, 0, side, side), grid * grid)
+            pooled = F.adaptive_avg_pool1d(torch.eye(side).unsqueeze(0), grid)[0]  # (map cell, pooled cell)
+            first = (pooled > 0).int().argmax(0)
+            counts = (pooled > 0).sum(0)
+            across = found.view(grid, grid, 4)[0]
+            torch.testing.assert_close(across[:, 0], first.float(), atol=1e-5, rtol=0)
+            torch.testing.assert_close(across[:, 2], (first + counts).float(), atol=1e-5, rtol=0)
+
+
+def test_the_mean_of_the_grid_saw_the_whole_window():
+    encoder = Patches(preprocessing(64), 8, grid=1)
+    assert rectangles(encoder, (3, 4, 50, 60), 1).tolist() == [[3, 4, 50, 60]]
+
+
+def test_a_map_that_is_padded_ends_in_thinner_cells():
+    """50 pixels halved three times, rounded up, are 7 cells of 8 pixels; the last has the remaining 2."""
+    encoder = build_encoder(encoder_config({"name": "small_cnn", "image_size": 50, "widths": [4, 4, 4]}))
+    found = rectangles(encoder, (0, 0, 50, 50), 49).view(7, 7, 4)[0]
+    assert found[:, 0].tolist() == pytest.approx([0, 8, 16, 24, 32, 40, 48])
+    assert found[:, 2].tolist() == pytest.approx([8, 16, 24, 32, 40, 48, 50])
+
+
+def test_a_map_that_is_rounded_down_is_spread_over_the_whole():
+    """The pooling of VGG drops the last of an odd number of columns."""
+    settings = {"name": "vgg11", "weights": "random", "stage": 2, "image_size": 30}
+    encoder = build_encoder(encoder_config(settings))
+    features = encoder(torch.zeros(1, 3, 30, 30, dtype=torch.uint8))
+    assert features.vectors.shape[1] == 49  # 30 -> 15 -> 7
+    found = encoder.rectangles(features, torch.tensor([[0.0, 0.0, 70.0, 70.0]]))[0].view(7, 7, 4)[0]
+    assert found[:, 0].tolist() == pytest.approx([0, 10, 20, 30, 40, 50, 60])
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_rectangles_are_in_pixels_of_the_upright_photo(tmp_path, orientation):
+    """The white quarter of a photo is found by its rectangle, however the camera was held."""
+    upright = Image.new("RGB", (40, 24), "black")
+    upright.paste("white", (20, 0, 40, 12))  # upper right
+    back = {
+        1: (), 2: (Image.Transpose.FLIP_LEFT_RIGHT,), 3: (Image.Transpose.ROTATE_180,),
+        4: (Image.Transpose.FLIP_TOP_BOTTOM,), 5: (Image.Transpose.TRANSPOSE,), 6: (Image.Transpose.ROTATE_90,),
+        7: (Image.Transpose.TRANSVERSE,), 8: (Image.Transpose.ROTATE_270,),
+    }  # fmt: skip
+    stored = upright
+    for turn in back[orientation]:
+        stored = stored.transpose(turn)
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    stored.save(tmp_path / "photo.png", exif=exif)
+    encoder = Patches(preprocessing(32), 16)
+    photo = prepare_photo(tmp_path / "photo.png", encoder.preprocessing)
+    assert photo.size == (40, 24)
+    features = encoder(photo.pixels.unsqueeze(0))
+    brightest = int(features.vectors[0, :, 0].argmax())
+    found = encoder.rectangles(features, torch.tensor([photo.window]))[0, brightest]
+    assert found.tolist() == [20, 0, 40, 12]
+
+
+@pytest.mark.parametrize(("name", "size"), [("vit_tiny_patch16_224", 64), ("resnet18", 96), ("convnext_atto", 64)])
+def test_backbones_have_a_rectangle_for_each_vector(name, size):
+    encoder = build_encoder(encoder_config({"name": name, "weights": "random", "image_size": size, "trained": False}))
+    features = encoder(torch.zeros(2, 3, size, size, dtype=torch.uint8))
+    windows = torch.tensor([[0.0, 0, 640, 480], [10, 0, 20, 10]])
+    found = encoder.rectangles(features, windows)
+    assert found.shape == (2, features.vectors.shape[1], 4)
+    side = math.isqrt(features.vectors.shape[1])
+    assert found[0, 0].tolist() == pytest.approx([0, 0, 640 / side, 480 / side])
+    assert found[1, -1].tolist() == pytest.approx([20 - 10 / side, 10 - 10 / side, 20, 10])
