@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import statistics
 from collections.abc import Mapping
 
 from showtell.captioner import Caption
+from showtell.scores import diagnose
 
 SAME = 0.5  # share of images with one and the same caption
 REPEATING = 0.25  # share of captions that run in circles
@@ -19,11 +20,13 @@ def warnings(captions: Mapping[str, Caption]) -> list[str]:
     """
     found = []
     if len(captions) >= 4:
-        text, count = Counter(caption.text for caption in captions.values()).most_common(1)[0]
-        if count / len(captions) >= SAME:
+        texts = [caption.text for caption in captions.values()]
+        share = diagnose(texts)["most_common"]
+        if share >= SAME:
             found.append(
-                f'{count} of {len(captions)} images have the same caption ("{text}"): the model does not look at the '
-                "picture yet; if it stays so, check that the images differ, and lower the learning rate or train longer"
+                f"{round(share * len(texts))} of {len(texts)} images have the same caption "
+                f'("{statistics.mode(texts)}"): the model does not look at the picture '
+                "yet; if it stays so, check that the images differ, and lower the learning rate or train longer"
             )
     circling = [caption.text for caption in captions.values() if runs_in_circles(caption)]
     if captions and len(circling) / len(captions) >= REPEATING:
