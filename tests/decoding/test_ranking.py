@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from showtell.decoding import LengthPenalty
+from showtell.decoding.ranking import best, ordered
+
+
+def plain(scores: torch.Tensor, k: int) -> list[list[int]]:
+    return [sorted(range(len(row)), key=lambda place: (-row[place], place))[:k] for row in scores.tolist()]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(1, 3000),
+    k=st.integers(1, 12),
+    levels=st.sampled_from([2, 5, 50, 10**6]),
+    seed=st.integers(0, 10**6),
+)
+def test_the_best_are_those_of_sorting_with_ties_to_the_lower_place(size, k, levels, seed):
+    generator = torch.Generator().manual_seed(seed)
+    scores = (torch.randint(-levels, levels, (3, size), generator=generator) / 7).float()
+    scores[:, ::5] = float("-inf")
+    k = min(k, size)
+    values, places = best(scores, k)
+    assert places.tolist() == plain(scores, k)
+    assert torch.equal(values, scores.gather(-1, places))
+
+
+def test_the_last_chunk_may_be_short():
+    scores = torch.zeros(1, 64 * 30 + 1)
+    scores[0, -1] = 1.0
+    assert best(scores, 3)[1].tolist() == [[64 * 30, 0, 1]]
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2))
+def test_integers_are_in_the_order_of_the_numbers(pair):
+    first, second = (int(ordered(torch.tensor([number], dtype=torch.float32))) for number in pair)
+    assert (first < second) == (pair[0] < pair[1])
+    assert (first == second) == (pair[0] == pair[1])  # 0 and -0 too
+
+
+def test_divisors_are_those_of_the_formulas():
+    assert LengthPenalty("none", 0.0).divisor(7) == 1
+    assert LengthPenalty("average", 1.0).divisor(7) == 7
+    assert LengthPenalty("average", 0.5).divisor(9) == 3
+    assert LengthPenalty("wu", 0.5).divisor(19) == pytest.approx(2.0)  # ((5 + 19) / 6) ** 0.5
+    assert LengthPenalty("average", 1.0).divisor(0) == 1

@@ -1,0 +1,142 @@
+"""Samples: their frequencies, what may be drawn, and that nobody else in the batch matters."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from showtell.decoding import Rules, sample
+from showtell.decoding.sampling import _inverse, _nucleus
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Features
+from tests.decoding.plain import said
+from tests.toys import TableDecoder, table_decoder
+
+DRAWS = 4000
+
+
+def frequencies(decoder: TableDecoder, features: Features, **options) -> torch.Tensor:
+    """How often each id comes first."""
+    first = sample(decoder, features, 1, samples=DRAWS, **options).words[0, :, 0]
+    return torch.bincount(first, minlength=decoder.table.shape[-1]).double()
+
+
+def chi_square(found: torch.Tensor, expected: torch.Tensor) -> float:
+    possible = expected > 0
+    assert not found[~possible].any()
+    return float(((found - expected)[possible] ** 2 / expected[possible]).sum())
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_first_words_come_as_often_as_they_should(temperature, seed):
+    decoder, features = table_decoder(images=1, steps=2, size=9, seed=seed)
+    logprobs = decoder.table[0, 0, Vocabulary.begin].double().log_softmax(-1)
+    weights = (logprobs / temperature).exp()
+    weights[[Vocabulary.pad, Vocabulary.begin]] = 0
+    expected = weights / weights.sum() * DRAWS
+    found = frequencies(decoder, features, temperature=temperature, seed=seed)
+    assert chi_square(found, expected) < 22.5  # 6 degrees of freedom: above this once in 1,000
+
+
+def test_whole_captions_come_as_often_as_they_should():
+    decoder, features = table_decoder(images=1, steps=3, size=6, seed=3)
+    decoder.table[..., [0, 1]] = -50.0  # nothing that would be renormalised
+    captions = sample(decoder, features, 2, samples=DRAWS, seed=5)
+    texts = [tuple(said(captions, 0, row)) for row in range(DRAWS)]
+    statistic, kinds = 0.0, 0
+    for text in sorted(set(texts)):
+        expected, last = float(DRAWS), 1
+        for time, word in enumerate(text):
+            expected *= float(decoder.table[0, time, last].double().softmax(-1)[word])
+            last = word
+        if len(text) == 2 and text[-1] != Vocabulary.end:  # cut off: whatever else would have come
+            expected *= 1 - float(decoder.table[0, 2, last].double().softmax(-1)[Vocabulary.end])
+        if expected > 5:
+            statistic += (texts.count(text) - expected) ** 2 / expected
+            kinds += 1
+    assert kinds > 10
+    assert statistic < kinds + 4.5 * kinds**0.5 + 5  # beyond the 999th of 1,000 for these degrees of freedom
+
+
+def test_top_k_and_top_p_by_hand():
+    probabilities = torch.tensor([0.0, 0.0, 0.1, 0.4, 0.2, 0.3])
+    decoder = TableDecoder(probabilities.log().clamp_min(-40).expand(1, 2, 6, 6).clone())
+    features = Features(torch.zeros(1, 1, 1), torch.ones(1, 1, dtype=torch.bool))
+
+    def drawn(**options) -> set[int]:
+        return set(frequencies(decoder, features, **options).nonzero().flatten().tolist())
+
+    assert drawn() == {2, 3, 4, 5}
+    assert drawn(top_k=1) == {3}
+    assert drawn(top_k=2) == {3, 5}
+    assert drawn(top_p=0.35) == {3}
+    assert drawn(top_p=0.69) == {3, 5}  # 0.4 + 0.3 is enough
+    assert drawn(top_p=0.71) == {3, 4, 5}
+    assert drawn(top_k=2, top_p=0.56) == {3}  # after top_k it is 4/7
+    assert drawn(top_k=2, top_p=0.58) == {3, 5}
+    found = frequencies(decoder, features, top_k=3)
+    expected = torch.tensor([0, 0, 0, 0.4, 0.2, 0.3], dtype=torch.float64) / 0.9 * DRAWS
+    assert chi_square(found, expected) < 13.8  # 2 degrees of freedom, once in 1,000
+
+
+def test_of_equal_words_the_lower_ids_are_kept():
+    decoder, features = table_decoder(images=1, steps=2, size=9, seed=0)
+    decoder.table = torch.zeros(1, 2, 9, 9)
+    found = frequencies(decoder, features, top_k=3)
+    assert found.nonzero().flatten().tolist() == [2, 3, 4]
+
+
+def test_a_nucleus_of_many_words_is_found_too():
+    generator = torch.Generator().manual_seed(0)
+    decoder = TableDecoder(torch.randn(1, 2, 500, 500, generator=generator) * 0.1)  # far more words than are looked at
+    features = Features(torch.zeros(1, 1, 1), torch.ones(1, 1, dtype=torch.bool))
+    drawn = frequencies(decoder, features, top_p=0.5).nonzero().flatten().tolist()
+    said_first = decoder.table[0, 0, 1].log_softmax(-1)
+    said_first[:2] = float("-inf")
+    probabilities, order = said_first.softmax(-1).sort(descending=True)
+    size = int((probabilities.cumsum(0) < 0.5).sum()) + 1
+    assert size > 64
+    assert set(drawn) <= set(order[:size].tolist())
+    assert len(drawn) > 0.9 * size
+
+
+def test_numbers_fall_on_the_right_words():
+    weights = torch.tensor([[0.0, 0.2, 0.0, 0.6, 0.2, 0.0]])
+    numbers = torch.tensor([0.0, 0.1999, 0.2001, 0.7999, 0.8001, 1 - 2.0**-24])
+    places = _inverse(weights.expand(6, -1), numbers)
+    assert places.tolist() == [1, 1, 3, 3, 4, 4]
+    assert _nucleus(torch.tensor([0.5, 0.3, 0.2]), 0.6).tolist() == pytest.approx([0.5, 0.3, 0.0])
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 3}, {"top_p": 0.7}, {"rules": Rules(no_repeat_ngram_size=2)}])
+def test_neither_company_nor_number_of_samples_matters(options):
+    decoder, features = table_decoder(images=7, steps=9, size=9, seed=2)
+    decoder.table[::2, :, :, Vocabulary.end] += 2.0  # some images end early and leave
+    names = [f"photo {number}" for number in range(7)]
+    together = sample(decoder, features, 8, samples=4, image_ids=names, seed=3, keep_outputs=True, **options)
+    order = [5, 0, 3]
+    part = Features(features.vectors[order], features.is_region[order])
+    some = sample(decoder, part, 8, samples=2, image_ids=[names[image] for image in order], seed=3, **options)
+    other = sample(decoder, features, 8, samples=4, image_ids=names, seed=4, **options)
+    for place, image in enumerate(order):
+        for row in range(2):
+            assert said(some, place, row) == said(together, image, row)
+    assert not torch.equal(together.words[:, :, :2], other.words[:, :, :2])
+    for image in range(7):
+        for row in range(4):
+            words = said(together, image, row)
+            for time, (last, word) in enumerate(zip([1, *words], words, strict=False)):
+                logits = decoder.table[image, time, last]
+                assert torch.equal(together.outputs.logits[image, row, time], logits)
+                # the probability is that of the model, whatever it was drawn by
+                expected = float(logits.log_softmax(-1)[word])
+                assert float(together.word_logprobs[image, row, time]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_caption_with_nothing_left_to_say_is_cut_off():
+    decoder, features = table_decoder(images=2, steps=9, size=6, seed=0)
+    captions = sample(decoder, features, 8, samples=3, rules=Rules(min_length=8, no_repeat_ngram_size=1))
+    assert captions.is_word.sum(-1).tolist() == [[3, 3, 3], [3, 3, 3]]  # three words to say, each once
+    assert not captions.is_finished.any()
+    assert captions.logprob.isfinite().all()
