@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from showtell.errors import DataError
-from showtell.files import cache_folder, parse_json, read_json
+from showtell.files import cache_folder, parse_json, read_json, write_folder
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,13 @@ def test_files_that_are_no_json(tmp_path: Path, content: bytes, sentence: str) -
 def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SHOWTELL_CACHE", str(tmp_path))
     assert cache_folder() == tmp_path
+
+
+def test_a_folder_that_is_found_wrong_leaves_nothing_behind(tmp_path: Path) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "a").write_text("half")
+        raise DataError("wrong")
+
+    with pytest.raises(DataError, match="wrong"):
+        write_folder(tmp_path / "made", fill)
+    assert not list(tmp_path.iterdir())

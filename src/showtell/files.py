@@ -154,6 +154,9 @@ def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
         raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
+    except BaseException:  # what `fill` finds wrong, or an interrupt
+        shutil.rmtree(new, ignore_errors=True)
+        raise
 
 
 def recover_folder(folder: Path) -> None:

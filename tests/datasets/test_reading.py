@@ -9,7 +9,7 @@ from showtell.datasets import READERS, open_dataset, read_dataset
 from showtell.errors import DataError
 from tests.datasets.makers import captioned, listed, sentences, write_coco, write_photo, write_table
 
-UNDERSTOOD = f" Understood are {'; '.join(f'{name}: {reader.EXAMPLE}' for name, reader in READERS.items())}."
+UNDERSTOOD = f" Understood are {'; '.join(f'{name}: {reader.EXAMPLE}' for name, reader in READERS.items())}"
 
 
 EXAMPLE_FILES = [
@@ -75,11 +75,11 @@ def test_a_path_that_cannot_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_every_reader_names_what_it_understands() -> None:
-    assert list(READERS) == ["karpathy", "coco", "flickr", "table", "jsonl", "text_files", "hub"]
-    assert UNDERSTOOD.startswith(" Understood are karpathy: dataset_mine.json with {")
+    assert list(READERS) == ["hub", "karpathy", "coco", "flickr", "table", "jsonl", "text_files"]
+    assert UNDERSTOOD.startswith(" Understood are hub: hf:NAME or hf:NAME:CONFIG of a dataset on the Hugging Face hub,")
     assert 'coco: annotations/captions_train.json with {"images": [{"id": 1, "file_name": "dog.jpg"}], ' in UNDERSTOOD
     assert "; table: captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg;" in UNDERSTOOD
-    assert UNDERSTOOD.endswith("on the Hugging Face hub, or hf:FOLDER with a saved one.")
+    assert UNDERSTOOD.endswith("; text_files: dog.jpg beside dog.txt with the line A dog runs.")
 
 
 @pytest.mark.parametrize(("name", "file"), EXAMPLE_FILES)

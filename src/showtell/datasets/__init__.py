@@ -36,13 +36,13 @@ class Reader(Protocol):
 
 # Where a folder fits several, the first that recognises it reads it.
 READERS: dict[str, Reader] = {
+    "hub": hub,  # by its name; the others look at what is there
     "karpathy": karpathy,
     "coco": coco,
     "flickr": flickr,
     "table": table,
     "jsonl": jsonl,
     "text_files": text_files,
-    "hub": hub,
 }
 
 
@@ -69,7 +69,7 @@ def _read(path: Path) -> CaptionDataset:
     reader = next((reader for reader in READERS.values() if reader.recognises(path)), None)
     if reader is None:
         examples = "; ".join(f"{name}: {reader.EXAMPLE}" for name, reader in READERS.items())
-        raise DataError(f"{path} is not a dataset: it is {_what_it_is(path)}. Understood are {examples}.")
+        raise DataError(f"{path} is not a dataset: it is {_what_it_is(path)}. Understood are {examples.rstrip('.')}.")
     with _without_garbage_collection():
         dataset = reader.read(path)
         findings = Findings(path, list(dataset.problems), list(dataset.warnings))

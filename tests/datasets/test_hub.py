@@ -1,0 +1,198 @@
+"""hf: datasets, saved by `datasets` itself in its real formats. Nothing reaches for the network."""
+
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image as Pillow
+
+from showtell.datasets import hub, open_dataset, read_dataset
+from showtell.errors import DataError, MissingDependencyError
+
+datasets = pytest.importorskip("datasets")
+parquet = pytest.importorskip("pyarrow.parquet")
+datasets.disable_progress_bars()
+IMAGE, TEXT = datasets.Image(), datasets.Value("string")
+
+
+def png(shade: int) -> bytes:
+    stream = io.BytesIO()
+    Pillow.new("RGB", (4, 4), (shade, 0, 0)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def rows(columns: dict[str, Sequence[Any]], **features: Any) -> Any:
+    """A dataset with the images of some shades in its column "image"."""
+    content = {**columns, "image": [{"bytes": png(shade), "path": None} for shade in columns["image"]]}
+    return datasets.Dataset.from_dict(content, features=datasets.Features({"image": IMAGE, **features}))
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOWTELL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_CACHE_HOME", tmp_path / "hf")
+
+
+def refusal(path: str) -> str:
+    with pytest.raises(DataError) as caught:
+        read_dataset(path)
+    return str(caught.value)
+
+
+def test_splits_and_images_once_and_undecoded(tmp_path: Path) -> None:
+    train = rows({"image": [1, 2, 1], "caption": ["One.", "Two.", "Again."]}, caption=TEXT)
+    validation = rows({"image": [3], "caption": ["Three."]}, caption=TEXT)
+    datasets.DatasetDict({"train": train, "validation": validation}).save_to_disk(tmp_path / "saved")
+    dataset = open_dataset(f"hf:{tmp_path / 'saved'}")
+    assert (dataset.format, dataset.root, dataset.warnings) == ("hub", Path(f"hf:{tmp_path / 'saved'}"), ())
+    assert [(record.split, record.captions) for record in dataset.records] == [
+        ("train", ("One.", "Again.")),
+        ("train", ("Two.",)),
+        ("val", ("Three.",)),
+    ]
+    assert [record.path.read_bytes() for record in dataset.records] == [png(1), png(2), png(3)]
+    assert all(record.path.is_relative_to(tmp_path / "cache") for record in dataset.records)
+
+
+def test_a_second_opening_loads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows({"image": [1, 2, 3], "caption": ["A."] * 3}, caption=TEXT).save_to_disk(tmp_path / "saved")
+    first = read_dataset(f"hf:{tmp_path / 'saved'}")
+    monkeypatch.setattr(hub, "_load", None)
+    assert read_dataset(f"hf:{tmp_path / 'saved'}") == first
+    monkeypatch.undo()
+
+
+def test_a_changed_dataset_is_read_anew(tmp_path: Path) -> None:
+    for text in ("Before.", "Afterwards."):
+        rows({"image": [1], "caption": [text]}, caption=TEXT).save_to_disk(tmp_path / "saved")
+        assert read_dataset(f"hf:{tmp_path / 'saved'}").records[0].captions == (text,)
+
+
+def test_parquet_files(tmp_path: Path) -> None:
+    for name, shade in (("data/train-00000-of-00001", 1), ("data/test-00000-of-00001", 2), ("validation/0000", 3)):
+        (tmp_path / "saved" / name).parent.mkdir(parents=True, exist_ok=True)
+        rows({"image": [shade], "caption": ["A."]}, caption=TEXT).to_parquet(tmp_path / "saved" / f"{name}.parquet")
+    dataset = read_dataset(f"hf:{tmp_path / 'saved'}")
+    assert dataset.problems == () and dataset.splits == {"test": 1, "train": 1, "val": 1}
+
+
+def test_a_lone_train_split_says_nothing_of_splits(tmp_path: Path) -> None:
+    rows({"image": range(20), "caption": ["A."] * 20}, caption=TEXT).save_to_disk(tmp_path / "saved")
+    dataset = read_dataset(f"hf:{tmp_path / 'saved'}")
+    assert set(dataset.splits) == {"train", "val", "test"} and dataset.drawn_in is not None
+    assert "says nothing of splits, so they were drawn" in dataset.warnings[0]
+
+
+TEXTS = datasets.Features({"x": [TEXT]})["x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "feature", "value", "captions"),
+    [
+        ("text", TEXT, "A dog.", ("A dog.",)),
+        ("captions", TEXTS, ["A dog.", "A cat."], ("A dog.", "A cat.")),
+        ("en", TEXTS, ["A dog."], ("A dog.",)),  # the only column with texts
+        ("sentences", [{"raw": TEXT, "sentid": datasets.Value("int64")}], [{"raw": "A.", "sentid": 1}], ("A.",)),
+        ("sentences", {"raw": TEXTS, "tokens": [TEXTS]}, {"raw": ["A.", "B."], "tokens": [["a"], ["b"]]}, ("A.", "B.")),
+        ("caption", TEXTS, None, ()),
+    ],
+)
+def test_captions_by_kind_and_name(
+    tmp_path: Path, name: str, feature: Any, value: Any, captions: tuple[str, ...]
+) -> None:
+    columns = {"image": [1], name: [value], "cocoid": [5], "image_id": [7]}
+    number = datasets.Value("int64")
+    rows(columns, **{name: feature}, cocoid=number, image_id=number).save_to_disk(tmp_path / "saved")
+    (record,) = read_dataset(f"hf:{tmp_path / 'saved'}").records
+    assert (record.image_id, record.captions) == ("7", captions)
+
+
+def test_a_column_of_captions_is_preferred_to_other_texts(tmp_path: Path) -> None:
+    columns = {"image": [1], "url": ["x"], "caption_0": ["A dog."], "license": ["y"]}
+    rows(columns, url=TEXT, caption_0=TEXT, license=TEXT).save_to_disk(tmp_path / "saved")
+    assert read_dataset(f"hf:{tmp_path / 'saved'}").records[0].captions == ("A dog.",)
+
+
+# --- what is refused ---
+
+
+def test_columns_that_are_not_understood(tmp_path: Path) -> None:
+    rows({"image": [1], "a": ["x"], "b": ["y"]}, a=TEXT, b=TEXT).save_to_disk(tmp_path / "saved")
+    name = f"hf:{tmp_path / 'saved'}"
+    assert refusal(name) == f"{name} does not say which column holds captions: it has a, b; rename one to caption."
+    assert not list((tmp_path / "cache").rglob("images"))  # nothing half written
+    datasets.Dataset.from_dict({"label": [1]}).save_to_disk(tmp_path / "other")
+    name = f"hf:{tmp_path / 'other'}"
+    expected = "its columns are label; rename one to image, of the kind Image."
+    assert refusal(name) == f"{name} does not say which column holds images: {expected}"
+
+
+def test_a_row_without_an_image(tmp_path: Path) -> None:
+    features = datasets.Features({"image": IMAGE, "caption": TEXT})
+    datasets.Dataset.from_dict({"image": [None], "caption": ["A."]}, features=features).save_to_disk(tmp_path / "saved")
+    name = f"hf:{tmp_path / 'saved'}"
+    assert refusal(name) == f"{name}, row 1 of split train, has no image; leave such rows out."
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_files_are_only_opened_in_the_dataset(tmp_path: Path, inside: bool) -> None:
+    """Parquet written without `datasets`, which would have embedded the image."""
+    (tmp_path / "saved").mkdir()
+    photo = tmp_path / "saved/a.png" if inside else tmp_path / "saved/../secret.png"
+    photo.write_bytes(png(1))
+    features = datasets.Features({"image": IMAGE, "caption": TEXT})
+    content = {"image": [{"bytes": None, "path": str(photo)}], "caption": ["A."]}
+    table = datasets.Dataset.from_dict(content, features=features).data.table
+    parquet.write_table(table, tmp_path / "saved/train.parquet")
+    name = f"hf:{tmp_path / 'saved'}"
+    if inside:
+        assert read_dataset(name).records[0].path.read_bytes() == png(1)
+    else:
+        assert refusal(name) == (
+            f"{name}, row 1 of split train, names an image file outside the dataset, {photo}; save the dataset with "
+            "the images embedded in it."
+        )
+
+
+def test_what_is_no_dataset(tmp_path: Path) -> None:
+    name = f"hf:{tmp_path}"
+    assert refusal(name) == f"{name} holds no dataset: neither what save_to_disk of datasets writes nor parquet files."
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved/dataset_dict.json").write_text("{")
+    assert refusal(f"hf:{tmp_path / 'saved'}").startswith(f"Cannot load hf:{tmp_path / 'saved'} (")
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p/train.parquet").write_bytes(b"PAR1 but no more")
+    assert refusal(f"hf:{tmp_path / 'p'}").endswith(
+        "; it should be what save_to_disk of datasets wrote, or hold parquet files."
+    )
+
+
+def test_a_truncated_arrow_file(tmp_path: Path) -> None:
+    rows({"image": range(50), "caption": ["A."] * 50}, caption=TEXT).save_to_disk(tmp_path / "saved")
+    (file,) = (tmp_path / "saved").glob("*.arrow")
+    file.write_bytes(file.read_bytes()[:3000])
+    assert f"hf:{tmp_path / 'saved'}" in refusal(f"hf:{tmp_path / 'saved'}")
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingDependencyError) as caught:
+        read_dataset("hf:nobody/nothing")
+    assert str(caught.value) == (
+        'hf:nobody/nothing needs the package datasets, which is not installed: pip install "showtell[hub]"'
+    )
+
+
+def test_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(name: str, config: str | None) -> None:
+        raise ConnectionError(f"Couldn't reach '{name}' on the Hub (OfflineModeIsEnabled)")
+
+    monkeypatch.setattr(datasets, "load_dataset", offline)
+    assert refusal("hf:nobody/nothing:en") == (
+        "Cannot load hf:nobody/nothing:en (Couldn't reach 'nobody/nothing' on the Hub (OfflineModeIsEnabled)); check "
+        "the name and the network; without one, HF_HUB_OFFLINE=1 uses what was loaded before."
+    )

@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import pytest
+
+from showtell.datasets import read_dataset, text_files
+from tests.datasets.makers import sentences, write_photo
+
+
+def write(folder: Path, texts: dict[str, str | bytes], photos: str = "") -> None:
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    for photo in photos.split():
+        write_photo(folder / photo)
+
+
+def test_a_caption_a_line(tmp_path: Path) -> None:
+    texts = {
+        "a.txt": "A dog.\n\n A dog, running. \r\n",
+        "b.TXT": "\ufeffEin Hund",
+        "c.d.txt": "A cat.",
+        "notes.txt": "!",
+    }
+    write(tmp_path, texts, "a.jpg b.png c.d.jpeg")
+    dataset = read_dataset(tmp_path)
+    assert (dataset.format, dataset.problems) == ("text_files", ())
+    assert [(record.path.name, record.captions) for record in dataset.records] == [
+        ("a.jpg", ("A dog.", "A dog, running.")),
+        ("b.png", ("Ein Hund",)),
+        ("c.d.jpeg", ("A cat.",)),
+    ]
+    assert set(dataset.splits) == {"train", "val", "test"} and dataset.drawn_in == tmp_path
+    assert len(dataset.warnings) == 1 and dataset.warnings[0].endswith(
+        "train.txt, val.txt and test.txt, would choose them."
+    )
+
+
+def test_folders_of_splits(tmp_path: Path) -> None:
+    write(tmp_path, {"train/a.txt": "A.", "validation/a.txt": "B.", "more/x.txt": "C."}, "train/a.jpg validation/a.jpg more/x.jpg")  # fmt: skip  # noqa: E501
+    dataset = read_dataset(tmp_path)
+    assert [(record.image_id, record.split, record.captions) for record in dataset.records] == [
+        ("train/a.jpg", "train", ("A.",)),
+        ("validation/a.jpg", "val", ("B.",)),
+    ]
+    assert dataset.problems == dataset.warnings == ()
+
+
+def test_lists_choose_splits_unless_a_photo_has_their_name(tmp_path: Path) -> None:
+    write(tmp_path, {"a.txt": "A.", "b.txt": "B.", "val.txt": "a\n", "test.txt": "b.jpg\n"}, "a.jpg b.jpg")
+    assert [record.split for record in read_dataset(tmp_path).records] == ["val", "test"]
+    write_photo(tmp_path / "val.jpg")  # now val.txt has its captions
+    assert [record.image_id for record in read_dataset(tmp_path).records] == ["b.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "photos", "problems", "warnings"),
+    [
+        ({"a.txt": "A."}, "a.jpg b.jpg", [], ["1 image has no text file and is left out: train/b.jpg."]),
+        (
+            {"a.txt": "A."},
+            "a.jpg a.png",
+            ["1 text file belongs to more than one photo: a.jpg and a.png; give each photo a name of its own."],
+            [],
+        ),
+        (
+            {"a.txt": " \n"},
+            "a.jpg",
+            ["1 image has no caption: train/a.jpg; write captions or take the images out, for nothing can be learned "
+             "or scored from them."],
+            [],
+        ),
+        (
+            {"a.txt": "A.", "b.txt": "garçon".encode("latin-1"), "c.txt": b"A\0", "d.txt": "D".encode("utf-16")},
+            "a.jpg b.jpg c.jpg d.jpg",
+            ["…/train/b.txt is not in UTF-8: line 1 cannot be read; save it as text in UTF-8.",
+             "…/train/c.txt has null bytes, the first on line 1; save it as text in UTF-8.",
+             "…/train/d.txt is in UTF-16; save it as text in UTF-8."],
+            [],
+        ),
+        (
+            {f"{number}.txt": b"\xff" for number in range(5)},
+            " ".join(f"{number}.jpg" for number in range(5)),
+            [f"…/train/{number}.txt is not in UTF-8: line 1 cannot be read; save it as text in UTF-8."
+             for number in range(3)]
+            + ["2 more text files cannot be read."],
+            [],
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes(
+    tmp_path: Path, texts: dict[str, str | bytes], photos: str, problems: list[str], warnings: list[str]
+) -> None:
+    write(tmp_path / "train", texts, photos)
+    assert sentences(tmp_path) == (problems, warnings)
+
+
+def test_what_is_not_recognised(tmp_path: Path) -> None:
+    write(tmp_path, {"notes.txt": "A.", "a/b.txt": "A."}, "c.jpg a/b.jpg")
+    assert not text_files.recognises(tmp_path)
+    assert not text_files.recognises(tmp_path / "notes.txt")
