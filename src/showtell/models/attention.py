@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,7 +67,7 @@ def _squash(projected: Tensor, query: Tensor, room: Tensor) -> Tensor:
     """
     shape = (len(query), query.shape[1], *projected.shape[1:])
     tile = room[: shape[0] * shape[1] * shape[2] * shape[3]].view(shape)
-    torch.add((2 * projected).unsqueeze(1), query.unsqueeze(2), alpha=2, out=tile)
+    torch.add((2 * query).unsqueeze(2), projected.unsqueeze(1), alpha=2, out=tile)
     return tile.sigmoid_()
 
 
@@ -87,7 +88,7 @@ class TiledScores(torch.autograd.Function):
         (images, rows, _), (regions, size) = query.shape, projected.shape[1:]
         p, q, w = _wide(projected), _wide(query), _wide(weight)
         scores = p.new_empty(images, rows, regions)
-        room = p.new_empty(_room(images, rows, regions * size))
+        room = _room(images, rows, regions * size, p.dtype)
         for image, row in _tiles(images, rows, regions * size):
             tile = _squash(p[image], q[image, row], room)
             torch.mv(tile.view(-1, size), w, out=scores[image, row].view(-1))
@@ -101,7 +102,7 @@ class TiledScores(torch.autograd.Function):
         (images, rows, _), (regions, size) = query.shape, projected.shape[1:]
         p, q, w, g = _wide(projected), _wide(query), _wide(weight), _wide(gradient).contiguous()
         of_p, of_q, of_w = torch.zeros_like(p), torch.empty_like(q), -g.sum() / 2 * torch.ones_like(w)
-        room = p.new_empty(_room(images, rows, regions * size))
+        room = _room(images, rows, regions * size, p.dtype)
         for image, row in _tiles(images, rows, regions * size):
             tile = _squash(p[image], q[image, row], room)
             here = g[image, row]  # (b, n, R)
@@ -122,9 +123,17 @@ def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def _room(images: int, rows: int, size: int) -> int:
-    """Numbers in the largest tile."""
-    return max(size, min(TILE, images * rows * size))
+_kept = threading.local()
+
+
+def _room(images: int, rows: int, size: int, dtype: torch.dtype) -> Tensor:
+    """Room for the largest tile, kept from call to call: fresh pages of memory take as long as what is done in them."""
+    numbers = max(size, min(TILE, images * rows * size))
+    room: Tensor | None = getattr(_kept, "room", None)
+    if room is None or room.dtype != dtype or len(room) < numbers:
+        with torch.inference_mode(False):
+            room = _kept.room = torch.empty(numbers, dtype=dtype)
+    return room
 
 
 class AdditiveAttention(nn.Module):
@@ -135,7 +144,7 @@ class AdditiveAttention(nn.Module):
 
     def __init__(self, *, feature_size: int, query_size: int, attention_size: int, bias: bool = True) -> None:
         super().__init__()
-        self.of_features = nn.Linear(feature_size, attention_size, bias=bias)
+        self.of_features = Linear(feature_size, attention_size, bias=bias)
         self.of_query = Linear(query_size, attention_size, bias=False)
         self.score = nn.Linear(attention_size, 1, bias=False)
 
@@ -154,5 +163,5 @@ class AdditiveAttention(nn.Module):
         Returns:
             (B, N, R).
         """
-        scores = TiledScores.apply(projected, self.of_query(query), self.score.weight[0])
-        return masked_softmax(scores, is_region)
+        scores = TiledScores.apply if projected.device.type == "cpu" else plain_scores
+        return masked_softmax(scores(projected, self.of_query(query), self.score.weight[0]), is_region)

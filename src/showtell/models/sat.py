@@ -93,7 +93,7 @@ class SatDecoder(Decoder):
         context_size = config.project_features or feature_size
         embedding, hidden = config.embedding_size, config.hidden_size
         self.feature_projection = (
-            nn.Sequential(nn.Linear(feature_size, context_size), nn.ReLU())
+            nn.Sequential(Linear(feature_size, context_size), nn.ReLU())
             if config.project_features
             else nn.Identity()
         )

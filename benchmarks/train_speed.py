@@ -1,0 +1,166 @@
+"""How fast decoders train on stored features: a cross-entropy step with Adam, in captions per second.
+
+    python benchmarks/train_speed.py [--models sat] [--repeats 5] [--threads 2] [--json]
+
+10 images x 5 captions x 17 words, 196 x 2048 features projected to 512 before attention, everything else 512, 9,488
+words, float32, dropout as the model has it. A step is the forward pass, the loss, the backward pass and Adam.
+
+Ratios, both sides measured in turn, medians compared:
+  - against the plain step (`plain.py`), where it is written for the model. Without dropout the gradients of both are
+    compared first;
+  - against the limit: the matrix products, tanh and sigmoid of the very same step, called again with the same operands
+    and nothing between them;
+  - the bytes that the forward pass keeps for the backward pass, against those of the plain step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import plain
+from decode_speed import REGIONS, SHOWN, SIZE, WORDS, Recorder, make, make_features, seconds
+from showtell.models import MODELS, Decoder
+from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
+from showtell.text.vocabulary import SPECIAL, Vocabulary
+from showtell.types import Batch
+
+IMAGES, CAPTIONS, LENGTH = 10, 5, 17
+
+FEATURES = make_features(IMAGES)
+
+
+def make_batch() -> Batch:
+    """Captions of words by chance, all of the same length."""
+    generator = torch.Generator().manual_seed(2)
+    words = torch.randint(len(SPECIAL), WORDS, (IMAGES, CAPTIONS, LENGTH + 1), generator=generator)
+    words[..., 0], words[..., -1] = Vocabulary.begin, Vocabulary.end
+    pictures = torch.zeros(IMAGES, 3, 1, 1, dtype=torch.uint8)
+    return Batch(tuple(map(str, range(IMAGES))), pictures, words, torch.ones(IMAGES, CAPTIONS, dtype=torch.bool))
+
+
+BATCH = make_batch()
+
+
+def our_loss(decoder: Decoder) -> Tensor:
+    """The cross-entropy of the batch."""
+    objective = CrossEntropy(CrossEntropyConfig(), feature_size=FEATURES.vectors.shape[-1], vocabulary_size=WORDS)
+    return objective(BATCH, FEATURES, decoder).total
+
+
+def plain_loss(name: str, decoder: Decoder) -> Tensor:
+    """The same by the plain step."""
+    logprobs = plain.teacher_forced(plain.PLAIN[name](decoder), FEATURES, BATCH.inputs)
+    return F.nll_loss(logprobs.flatten(0, 2), BATCH.targets.flatten())
+
+
+def step_of(decoder: Decoder, loss: Callable[[], Tensor], **settings: bool) -> Callable[[], None]:
+    """A step of training."""
+    adam = torch.optim.Adam(decoder.parameters(), lr=5e-4, **settings)
+
+    def step() -> None:
+        adam.zero_grad()
+        loss().backward()
+        adam.step()
+
+    return step
+
+
+def gradients(decoder: Decoder, loss: Callable[[], Tensor]) -> list[Tensor]:
+    """The gradients of all weights that have one."""
+    found = torch.autograd.grad(loss(), list(decoder.parameters()), allow_unused=True)
+    return [gradient for gradient in found if gradient is not None]
+
+
+def difference(decoder: Decoder, one: Callable[[], Tensor], other: Callable[[], Tensor]) -> float:
+    """The largest distance of two gradients of a weight, as a share of the weight's gradient."""
+    decoder.eval()
+    pairs = zip(gradients(decoder, one), gradients(decoder, other), strict=True)
+    worst = max(((a - b).norm() / b.norm()).item() for a, b in pairs if b.norm() > 1e-6)
+    decoder.train()
+    return worst
+
+
+def kept_bytes(decoder: Decoder, loss: Callable[[], Tensor]) -> int:
+    """Bytes that the forward pass keeps for the backward pass, weights and features aside."""
+    known = {x.untyped_storage().data_ptr() for x in (*decoder.parameters(), FEATURES.vectors)}
+    sizes: dict[int, int] = {}
+
+    def keep(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        if storage.data_ptr() not in known:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        result = loss()
+        kept = sum(sizes.values())
+    del result
+    return kept
+
+
+def products(step: Callable[[], None]) -> Callable[[], None]:
+    """The products of a step, to be called again without anything between them."""
+    with Recorder() as recorder:
+        step()
+    return recorder.again
+
+
+def rows_of(name: str, repeats: int) -> list[dict[str, Any]]:
+    """All rows of a model."""
+    shown, decoder = SHOWN.get(name, name), make(name).train()
+    about = {"images": IMAGES, "captions": CAPTIONS, "length": LENGTH, "features": f"{REGIONS}x2048", "size": SIZE}
+    rows: list[dict[str, Any]] = []
+
+    def row(end: str, value: float, unit: str, against: str, ratio: float) -> None:
+        rows.append({"name": shown + end, "value": value, "unit": unit, "against": against, "ratio": ratio} | about)
+        rows[-1] |= {"words": WORDS, "dtype": "fp32"}
+
+    captions = IMAGES * CAPTIONS
+    ours_loss = lambda: our_loss(decoder)  # noqa: E731
+    step = step_of(decoder, ours_loss, fused=True)
+    runs = [step, products(step)]
+    if name in plain.PLAIN:
+        theirs_loss = lambda: plain_loss(name, decoder)  # noqa: E731
+        worst = difference(decoder, ours_loss, theirs_loss)
+        sys.stderr.write(f"{shown}: gradients differ from those of the plain step by {worst:.1e} at most\n")
+        runs.append(step_of(decoder, theirs_loss))
+    ours, limit, *theirs = seconds(repeats, *runs)
+    reached = (f"its own matrix products, tanh and sigmoid alone, {captions / limit:.1f} captions/s", limit / ours)
+    if theirs:
+        against = f"the plain step, {captions / theirs[0]:.1f} captions/s"
+        row("", captions / ours, "captions/s", against, theirs[0] / ours)
+        kept, plainly = kept_bytes(decoder, ours_loss), kept_bytes(decoder, theirs_loss)
+        row("_kept", kept / 1e6, "MB", f"the plain step, {plainly / 1e6:.0f} MB", kept / plainly)
+    else:
+        row("", captions / ours, "captions/s", *reached)
+    row("_of_limit", 100 * limit / ours, "%", *reached)
+    return rows
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=sorted(MODELS), default=sorted(MODELS))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    rows = [row for name in arguments.models for row in rows_of(name, arguments.repeats)]
+    if arguments.json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        print(f"{row['name']:28} {row['value']:8.2f} {row['unit']:11} {row['ratio']:6.2f} x {row['against']}")
+
+
+if __name__ == "__main__":
+    main()
