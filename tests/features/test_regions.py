@@ -453,8 +453,8 @@ def test_preprocessing_is_that_of_the_detector(name, sides):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"least_regions": 50}, "least_regions=50, most_regions=40 and proposals=60 must not fall"),
-        ({"proposals": 10}, "most_regions=40 and proposals=10 must not fall"),
+        ({"least_regions": 50}, "least_regions=50 must not be above most_regions=40, nor that above proposals=60"),
+        ({"proposals": 10}, "most_regions=40, nor that above proposals=10"),
         ({"whole_photo": True}, "whole_photo goes with boxes=dataset"),
         ({"trained": True}, "Input should be False"),
         ({"detector": "yolo"}, "fasterrcnn_resnet50_fpn_v2"),
@@ -517,6 +517,10 @@ def test_a_grid_at_boxes_learns_as_its_backbone_says():
         encoder_config({**GRID, "learning_rate": 0.01})
     with pytest.raises(RecipeError, match='There is no encoder "smal_cnn"; did you mean "small_cnn"'):
         encoder_config({"name": "roi_grid", "backbone": {"name": "smal_cnn"}})
+    with pytest.raises(ValidationError, match=r"backbone\.widhts\n +Extra inputs are not permitted"):
+        encoder_config({"name": "roi_grid", "backbone": {"name": "small_cnn", "widhts": [8]}})
+    with pytest.raises(ValidationError, match=r"backbone\n +Input should be a valid dictionary or instance"):
+        encoder_config({"name": "roi_grid", "backbone": "resnet18"})
     with pytest.raises(RecipeError, match="Precomputed gives no grid"):
         build_encoder(
             encoder_config({"name": "roi_grid", "backbone": {"name": "precomputed", "feature_size": 4, "source": "x"}})

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
-from pydantic import Field, SerializeAsAny, model_validator
+from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
@@ -75,15 +75,15 @@ class FasterRcnnConfig(EncoderConfig):
     least_score: float = Field(0.2, ge=0, le=1)  # of a region beyond the least number
     overlap: float = Field(0.3, gt=0, le=1)  # intersection over union above which the weaker of a class is dropped
     refine: bool = True  # false: the regions are the proposals, as in the release
-    proposals: int = Field(300, ge=1)  # that are classified; torchvision's detectors take 1,000, the release 300
+    proposals: int = Field(300, ge=1)  # that are classified; torchvision's own detectors take up to 1,000
     vector: Literal["box_head", "pooled"] = "box_head"  # the box head's output; the mean of the pooled map
 
     @model_validator(mode="after")
     def _counts(self) -> Self:
         if not self.least_regions <= self.most_regions <= self.proposals:
             raise ValueError(
-                f"least_regions={self.least_regions}, most_regions={self.most_regions} and proposals={self.proposals} "
-                "must not fall"
+                f"least_regions={self.least_regions} must not be above most_regions={self.most_regions}, "
+                f"nor that above proposals={self.proposals}"
             )
         if self.whole_photo and self.boxes == "detected":
             raise ValueError("whole_photo goes with boxes=dataset or boxes=dataset_or_detected")
@@ -97,20 +97,29 @@ class RoiGridConfig(EncoderConfig):
     backbone: SerializeAsAny[EncoderConfig]  # small_cnn or a backbone of timm, with its settings
     whole_photo: bool = False  # the whole photo as one more region behind the boxes
 
+    @field_validator("backbone", mode="before")
+    @classmethod
+    def _by_name(cls, content: Any) -> Any:
+        from showtell.features import encoder_config  # the registry, which imports this file
+
+        return encoder_config(content) if isinstance(content, dict) else content
+
     @model_validator(mode="before")
     @classmethod
     def _learns_as_its_backbone(cls, content: Any) -> Any:
-        from showtell.features import encoder_config  # the registry, which imports this file
-
-        if not isinstance(content, dict) or "backbone" not in content:
+        if not isinstance(content, dict):
             return content
-        given = content["backbone"]
-        backbone = encoder_config(given) if isinstance(given, dict) else given
+        try:
+            backbone = cls._by_name(content.get("backbone"))
+        except ValidationError:
+            return content  # its own validator tells what is wrong with it
+        if not isinstance(backbone, EncoderConfig):
+            return content
         shared = {"trained": bool(backbone.trained), "learning_rate": backbone.learning_rate}
         for key, value in shared.items():
             if content.get(key, value) != value:
                 raise ValueError(f"{key} is set within backbone, which is all that learns here")
-        return {**content, **shared, "backbone": backbone}
+        return {**content, **shared}
 
 
 class PrecomputedConfig(EncoderConfig):
