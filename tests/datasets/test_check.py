@@ -147,10 +147,10 @@ def test_progress_counts_every_record(tmp_path: Path) -> None:
 def test_one_thread_finds_what_several_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     three_splits(tmp_path, photos=20)
     (tmp_path / "images/033.png").write_bytes(b"")
-    monkeypatch.setattr(check, "_cores", lambda: 4)
+    monkeypatch.setattr(check, "usable_cores", lambda: 4)
     several = report_on(tmp_path)
     assert len(several.problems) == 1
-    monkeypatch.setattr(check, "_cores", lambda: 1)
+    monkeypatch.setattr(check, "usable_cores", lambda: 1)
     assert report_on(tmp_path) == several
 
 
@@ -168,7 +168,7 @@ def test_an_interrupt_does_not_wait_for_the_rest(tmp_path: Path, monkeypatch: py
             raise KeyboardInterrupt
 
     monkeypatch.setattr(check, "read_photo", slowly)
-    monkeypatch.setattr(check, "_cores", lambda: 2)
+    monkeypatch.setattr(check, "usable_cores", lambda: 2)
     with pytest.raises(KeyboardInterrupt):
         check_dataset(read_dataset(tmp_path), progress=interrupt)
     assert len(opened) < 30  # of 60

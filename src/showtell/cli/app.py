@@ -9,6 +9,7 @@ from showtell.cli.data_check import check
 from showtell.cli.data_get import get
 from showtell.cli.data_scenes import scenes
 from showtell.cli.data_split import split
+from showtell.cli.doctor import doctor
 from showtell.cli.evaluate import evaluate
 from showtell.cli.features import features
 from showtell.cli.quickstart import quickstart
@@ -36,3 +37,4 @@ app.command("train")(train)
 app.command("evaluate")(evaluate)
 app.command("caption")(caption)
 app.command("score")(score)
+app.command("doctor")(doctor)

@@ -143,7 +143,7 @@ def _examine_images(records: Sequence[Record], findings: Findings, progress: Cal
     alike: dict[bytes, list[Record]] = {}
     thumbnails: list[np.ndarray] = []
     # Threads: what takes time, reading and decoding, happens outside the interpreter's lock.
-    pool = ThreadPoolExecutor(_cores())
+    pool = ThreadPoolExecutor(usable_cores())
     try:
         for record, look in zip(first.values(), pool.map(_look_at, first), strict=True):
             if look.thumbnail is None:
@@ -165,7 +165,7 @@ def _examine_images(records: Sequence[Record], findings: Findings, progress: Cal
     _examine_looks([(different[one], different[other]) for one, other in near_copies(thumbnails)], findings)
 
 
-def _cores() -> int:
+def usable_cores() -> int:
     """How many cores this process may use, where the system tells; else how many there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
