@@ -23,7 +23,6 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from showtell import __version__
 from showtell.errors import DataError
 from showtell.progress import counting
 
@@ -294,7 +293,7 @@ def _receive(url: str, part: Path, size: int | None, timeout: float, progress: C
     start = part.stat().st_size if part.exists() else 0
     if start == size:
         return True
-    headers = {"User-Agent": f"showtell/{__version__}", **({"Range": f"bytes={start}-"} if start else {})}
+    headers = {"User-Agent": "showtell", **({"Range": f"bytes={start}-"} if start else {})}
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
     except urllib.error.HTTPError as error:
