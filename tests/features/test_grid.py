@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import timm
 import torch
+import torchvision
 from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from showtell.errors import RecipeError
+from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
+from showtell.features.grid import _trained_modules
+from showtell.training.optimizers import build_optimizer
+from showtell.training.recipe import make_recipe
 
 IMAGES = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -82,6 +93,387 @@ def test_a_frozen_encoder_stays_in_eval_mode_and_has_no_gradients():
     assert not features.vectors.requires_grad
     assert not any(module.training for module in encoder.modules())
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+
+
+# ---- grids of the papers, against torchvision
+
+
+@pytest.fixture(scope="module")
+def torchvision_resnet(tmp_path_factory) -> tuple[nn.Module, Path]:
+    """torchvision's ResNet-101 with statistics that are not those of a fresh one, and its file of weights."""
+    torch.manual_seed(0)
+    model = torchvision.models.resnet101(weights=None).eval()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 1.5)
+            nn.init.uniform_(module.weight, 0.2, 0.5)
+    file = tmp_path_factory.mktemp("weights") / "resnet101-00000000.pth"
+    torch.save(model.state_dict(), file)
+    return model, file
+
+
+@pytest.mark.parametrize(
+    ("settings", "layers", "shape"),
+    [
+        ({"stage": 3}, 3, (2, 16, 1024)),  # papers/000: 14x14x1024 at 224 pixels
+        ({"grid": 14}, 4, (2, 196, 2048)),  # papers/002 and 004: 14x14x2048 at any size
+        ({"grid": 1}, 4, (2, 1, 2048)),  # papers/004: the mean
+    ],
+)
+def test_resnet101_is_that_of_torchvision_cut_behind_its_stage(torchvision_resnet, settings, layers, shape):
+    model, file = torchvision_resnet
+    encoder = build_encoder(
+        encoder_config({"name": "resnet101", "weights": str(file), "image_size": 64, "trained": False, **settings})
+    )
+    with torch.no_grad():
+        expected = model.maxpool(model.relu(model.bn1(model.conv1(encoder.preprocessing.normalise(IMAGES)))))
+        for layer in (model.layer1, model.layer2, model.layer3, model.layer4)[:layers]:
+            expected = layer(expected)
+    if "grid" in settings:
+        expected = F.adaptive_avg_pool2d(expected, settings["grid"])
+    found = encoder(IMAGES).vectors
+    assert found.shape == shape
+    torch.testing.assert_close(found, expected.flatten(2).transpose(1, 2), atol=1e-4, rtol=1e-4)
+    weights = sum(parameter.numel() for parameter in encoder.parameters())
+    assert weights == sum(
+        parameter.numel()
+        for name, parameter in model.named_parameters()
+        if not name.startswith("fc.") and (layers == 4 or not name.startswith("layer4."))
+    )
+
+
+def test_vgg19_is_that_of_torchvision_up_to_the_relu_of_conv5_4(tmp_path):
+    """papers/003: 14x14x512 at 224 pixels, "before max pooling"; its release takes it after the ReLU."""
+    torch.manual_seed(0)
+    features = torchvision.models.vgg.make_layers(torchvision.models.vgg.cfgs["E"])
+    tensors = {f"features.{name}": value for name, value in features.state_dict().items()}
+    tensors |= {f"classifier.{layer}.{kind}": torch.ones(1) for layer in (0, 3, 6) for kind in ("weight", "bias")}
+    torch.save(tensors, tmp_path / "vgg19-00000000.pth")
+    encoder = build_encoder(
+        encoder_config(
+            {"name": "vgg19.tv_in1k", "weights": str(tmp_path / "vgg19-00000000.pth"), "stage": 4, "trained": False}
+        )
+    )
+    assert encoder.preprocessing.image_size == 224
+    with torch.no_grad():
+        expected = features[:36](encoder.preprocessing.normalise(IMAGES))
+    found = encoder(IMAGES).vectors
+    assert found.shape == (2, 16, 512)
+    assert bool((found >= 0).all())
+    torch.testing.assert_close(found, expected.flatten(2).transpose(1, 2), atol=1e-5, rtol=1e-4)
+    assert encoder.stride == 16  # so 14 cells of each side at 224 pixels
+
+
+# ---- every kind of backbone, against timm's own forward pass
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("convnext_atto", 64),
+        ("swin_tiny_patch4_window7_224", 224),  # its maps lie the other way round: channels last
+        ("vit_tiny_patch16_224", 64),
+        ("vit_small_patch14_dinov2", 56),
+        ("vit_small_patch14_reg4_dinov2", 56),  # with register tokens
+        ("vit_xsmall_patch16_clip_224", 64),
+        ("deit_tiny_distilled_patch16_224", 64),  # with two class tokens
+        ("efficientnet_b0", 64),
+        ("densenet121", 64),
+    ],
+)
+def test_the_last_stage_is_what_timm_itself_computes(name, size):
+    settings = {"name": name, "weights": "random", "image_size": size, "trained": False, "seed": 1}
+    encoder = build_encoder(encoder_config(settings))
+    torch.manual_seed(1)
+    options = {"img_size": size} if hasattr(encoder.backbone, "patch_embed") else {}
+    plain = timm.create_model(name, num_classes=0, **options).eval()
+    images = torch.randint(0, 256, (2, 3, size, size), dtype=torch.uint8)
+    with torch.no_grad():
+        pixels = encoder.preprocessing.normalise(images)
+        if name == "efficientnet_b0":  # timm's forward_features goes on to the head's convolution
+            expected = plain.forward_intermediates(pixels, intermediates_only=True)[-1]
+        else:
+            expected = plain.forward_features(pixels)
+    if expected.ndim == 4:
+        expected = expected.flatten(1, 2) if "swin" in name else expected.flatten(2).transpose(1, 2)
+    else:
+        expected = expected[:, plain.num_prefix_tokens :]
+    found = encoder(images).vectors
+    assert found.shape[-1] == encoder.feature_size
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_tokens_lie_row_by_row():
+    """The position embedding alone moves a token: that of row 1, column 2 of a 4x4 grid is vector 6."""
+    encoder = build_encoder(
+        encoder_config({"name": "vit_tiny_patch16_224", "weights": "random", "image_size": 64, "stage": 0, "seed": 0})
+    ).eval()
+    dark = torch.zeros(1, 3, 64, 64, dtype=torch.uint8)
+    bright = dark.clone()
+    bright[..., 16:32, 32:48] = 255
+    with torch.no_grad():
+        change = (encoder(bright).vectors - encoder(dark).vectors).norm(dim=-1)[0]
+    assert int(change.argmax()) == 6
+
+
+def test_bf16_is_near_and_comes_back_as_fp32():
+    settings = {"name": "resnet18", "weights": "random", "image_size": 64, "trained": False, "seed": 0}
+    exact = build_encoder(encoder_config(settings))(IMAGES).vectors
+    near = build_encoder(encoder_config({**settings, "precision": "bf16"}))(IMAGES).vectors
+    assert near.dtype == torch.float32
+    difference = float((near - exact).norm() / exact.norm())
+    assert 0 < difference < 0.03
+
+
+# ---- weights
+
+
+def test_pretrained_weights_come_from_the_cache_of_the_hub(hub):
+    torch.manual_seed(5)
+    tensors = timm.create_model("resnet18").state_dict()  # as on the hub: with the classifier
+    hub.keep("timm/resnet18.a1_in1k", "model.safetensors", tensors)
+    for name in ("resnet18", "resnet18.a1_in1k"):
+        encoder = build_encoder(encoder_config({"name": name, "weights": "pretrained", "image_size": 64}))
+        kept = encoder.backbone.state_dict()
+        assert len(kept) == 120
+        assert all(torch.equal(value, tensors[key]) for key, value in kept.items())
+
+
+def test_without_weights_and_network_the_recipe_is_told_what_to_do(hub):
+    with pytest.raises(WeightsError, match=r"timm/resnet34\.a1_in1k are not in the cache.*encoder\.weights=FILE"):
+        build_encoder(encoder_config({"name": "resnet34"}))
+    build_encoder(encoder_config({"name": "resnet34"}), load_weights=False)  # as a checkpoint does
+
+
+def test_backbones_without_weights_and_unknown_tags_are_named():
+    with pytest.raises(RecipeError, match=r"timm has no pretrained weights of mixer_s32_224: set encoder\.weights to"):
+        build_encoder(encoder_config({"name": "mixer_s32_224"}))
+    with pytest.raises(RecipeError, match=r'timm has no weights "tv_in1" of resnet101; did you mean "tv_in1k"\?'):
+        encoder_config({"name": "resnet101.tv_in1"})
+
+
+def test_weights_of_another_backbone_are_refused(tmp_path):
+    torch.save(timm.create_model("resnet34").state_dict(), tmp_path / "w.pth")
+    sentence = r"w\.pth are not those of resnet18: 96 are unknown: layer1\.2\.conv1\.weight, .* and 93 more"
+    with pytest.raises(WeightsError, match=sentence):
+        build_encoder(encoder_config({"name": "resnet18", "weights": str(tmp_path / "w.pth")}))
+    with pytest.raises(WeightsError, match=r"^The weights pretraned: this does not exist; give "):
+        build_encoder(encoder_config({"name": "resnet18", "weights": "pretraned"}))
+
+
+def original_dinov2(model: nn.Module) -> dict[str, Tensor]:
+    """timm's weights under the names of the authors' files."""
+    tensors = {
+        ("register_tokens" if name == "reg_token" else name): value for name, value in model.state_dict().items()
+    }
+    if "register_tokens" in tensors:  # there the class token has a position too
+        tensors["pos_embed"] = torch.cat((torch.zeros_like(tensors["cls_token"]), tensors["pos_embed"]), 1)
+    return tensors | {"mask_token": torch.zeros(1, model.embed_dim)}
+
+
+def original_clip(model: nn.Module) -> dict[str, Tensor]:
+    """timm's weights under the names of OpenAI's files, the tower for text beside them."""
+    names = [
+        ("blocks.", "transformer.resblocks."), ("norm_pre.", "ln_pre."), ("norm1.", "ln_1."), ("norm2.", "ln_2."),
+        ("attn.qkv.", "attn.in_proj_"), ("attn.proj.", "attn.out_proj."), ("mlp.fc1.", "mlp.c_fc."),
+        ("mlp.fc2.", "mlp.c_proj."), ("patch_embed.proj.", "conv1."),
+    ]  # fmt: skip
+    tensors = {}
+    for name, value in model.state_dict().items():
+        for ours, theirs in names:
+            name = name.replace(ours, theirs)
+        name = re.sub("^norm[.]", "ln_post.", name)
+        name = {"cls_token": "class_embedding", "pos_embed": "positional_embedding"}.get(name, name)
+        tensors[f"visual.{name}"] = value.squeeze(0) if name.endswith("positional_embedding") else value
+    tensors["visual.class_embedding"] = tensors["visual.class_embedding"].flatten()
+    return tensors | {"logit_scale": torch.ones(()), "transformer.resblocks.0.ln_1.weight": torch.ones(4)}
+
+
+@pytest.mark.parametrize(
+    ("name", "own_size", "size", "original"),
+    [
+        ("vit_small_patch14_dinov2", 518, 56, original_dinov2),
+        ("vit_small_patch14_reg4_dinov2", 518, 518, original_dinov2),
+        ("vit_xsmall_patch16_clip_224", 224, 96, original_clip),
+    ],
+)
+def test_files_of_the_original_authors_are_read_at_any_size(tmp_path, name, own_size, size, original):
+    torch.manual_seed(2)
+    model = timm.create_model(name, num_classes=0)
+    file = tmp_path / "original.pth"
+    torch.save(original(model), file)
+    encoder = build_encoder(
+        encoder_config({"name": name, "weights": str(file), "image_size": size, "trained": False})
+    ).eval()
+    side = size // encoder.stride
+    positions = encoder.backbone.pos_embed
+    if size == own_size:
+        torch.testing.assert_close(positions, model.pos_embed)
+    else:
+        grid, own = model.pos_embed[:, 1:], own_size // encoder.stride
+        grid = grid.unflatten(1, (own, own)).permute(0, 3, 1, 2)
+        resized = F.interpolate(grid, (side, side), mode="bicubic", antialias=True, align_corners=False)
+        torch.testing.assert_close(positions[:, 1:], resized.permute(0, 2, 3, 1).flatten(1, 2))
+    kept = encoder.backbone.state_dict()
+    assert all(torch.equal(kept[key], value) for key, value in model.state_dict().items() if key != "pos_embed")
+
+
+def test_random_weights_are_a_function_of_their_seed():
+    def fingerprint(run: int, **settings) -> str:
+        torch.manual_seed(run)
+        content = {"name": "small_cnn", "image_size": 32, "widths": [4], **settings}
+        return build_encoder(encoder_config(content)).fingerprint()
+
+    assert fingerprint(1, seed=3) == fingerprint(2, seed=3) != fingerprint(1, seed=4)
+    assert fingerprint(1) == fingerprint(1) != fingerprint(2)
+    torch.manual_seed(9)
+    expected = torch.rand(1)
+    torch.manual_seed(9)
+    build_encoder(encoder_config({"name": "small_cnn", "image_size": 32, "widths": [4], "seed": 3}))
+    assert torch.equal(torch.rand(1), expected)  # the run's own numbers go on undisturbed
+
+
+# ---- fine-tuning
+
+
+def resnet(**settings):
+    return build_encoder(
+        encoder_config({"name": "resnet18", "weights": "random", "image_size": 64, "seed": 0, **settings})
+    )
+
+
+def learning(encoder) -> set[str]:
+    return {name.split(".")[1] for name, weight in encoder.named_parameters() if weight.requires_grad}
+
+
+@pytest.mark.parametrize("stages", [["layer3", "layer4"], [3, 4], [-1, -2], {"layer3": 1e-5, "4": "1e-4"}])
+def test_chosen_stages_learn_and_the_others_stay(stages):
+    encoder = resnet(trained=stages)
+    assert learning(encoder) == {"layer3", "layer4"}
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    encoder.train()
+    torch.optim.SGD([weight for _, group in encoder.parameter_groups() for weight in group], lr=0.1).zero_grad()
+    encoder(IMAGES).vectors.square().mean().backward()
+    with torch.no_grad():
+        for _, group in encoder.parameter_groups():
+            for weight in group:
+                weight -= 0.1 * weight.grad
+    changed = {
+        name.split(".")[1] for name, value in encoder.state_dict().items() if not torch.equal(value, before[name])
+    }
+    assert changed == {"layer3", "layer4"}  # statistics of batch norms included
+    assert all(weight.grad is None for name, weight in encoder.named_parameters() if not weight.requires_grad)
+
+
+def test_batch_norms_of_trained_stages_can_keep_their_statistics():
+    encoder = resnet(trained=["layer4"], frozen_batch_norm=True).train()
+    before = {name: value.clone() for name, value in encoder.named_buffers()}
+    encoder(IMAGES)
+    assert all(torch.equal(value, before[name]) for name, value in encoder.named_buffers())
+    assert encoder.backbone.layer4[0].conv1.training and not encoder.backbone.layer4[0].bn1.training
+    assert encoder.backbone.layer4[0].bn1.weight.requires_grad
+    assert not encoder.eval().backbone.layer4.training
+
+
+def test_nothing_below_the_first_trained_stage_is_kept_for_gradients():
+    """What autograd keeps is what it would keep if the trained stage stood alone."""
+
+    def kept(run: Callable[[], Tensor]) -> int:
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor: sizes.append(tensor.numel()) or tensor, lambda t: t
+        ):
+            run().sum().backward()
+        return sum(sizes)
+
+    encoder = resnet(trained=["layer4"]).train()
+    with torch.no_grad():
+        below = encoder.backbone.forward_intermediates(
+            encoder.preprocessing.normalise(IMAGES), indices=[3], intermediates_only=True, stop_early=True
+        )[0]
+    alone = kept(lambda: encoder.backbone.layer4(below))
+    assert 0 < kept(lambda: encoder(IMAGES).vectors) <= alone
+    assert kept(lambda: resnet(trained=True).train()(IMAGES).vectors) > alone
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "stage"),
+    [("resnet18", 64, -1), ("vgg11", 32, 4), ("vit_tiny_patch16_224", 32, -1), ("convnext_atto", 32, -1),
+     ("efficientnet_b0", 32, -1), ("swin_tiny_patch4_window7_224", 224, 2)],
+)  # fmt: skip
+def test_every_weight_lies_in_one_stage(name, size, stage):
+    settings = {"name": name, "weights": "random", "image_size": size, "stage": stage}
+    owners: list[str] = []
+    whole = build_encoder(encoder_config(settings))
+    for number in range(whole.stage + 1):
+        config = encoder_config({**settings, "trained": [number]})
+        rates = _trained_modules(config, whole.backbone, whole.backbone.feature_info[: whole.stage + 1])
+        owners += [weight for weight, _ in whole.backbone.named_parameters() if weight.rpartition(".")[0] in rates]
+    assert sorted(owners) == sorted(weight for weight, _ in whole.backbone.named_parameters())
+
+
+def test_the_last_stage_of_a_transformer_has_its_final_norm():
+    settings = {"name": "vit_tiny_patch16_224", "weights": "random", "image_size": 32, "trained": [-1]}
+    encoder = build_encoder(encoder_config(settings))
+    found = {name for name, weight in encoder.backbone.named_parameters() if weight.requires_grad}
+    assert {"norm.weight", "norm.bias"} < found
+    assert {name for name in found if not name.startswith(("norm.", "blocks.11."))} == set()
+
+
+def test_each_stage_has_its_learning_rate():
+    encoder = resnet(trained={"layer3": 1e-5, 4: 1e-4})
+    rates = {rate: sum(weight.numel() for weight in group) for rate, group in encoder.parameter_groups()}
+    layers = {
+        layer: sum(weight.numel() for weight in getattr(encoder.backbone, layer).parameters())
+        for layer in ("layer3", "layer4")
+    }
+    assert rates == {1e-5: layers["layer3"], 1e-4: layers["layer4"]}
+    again = encoder_config(json.loads(encoder.config.model_dump_json()))  # as in a checkpoint
+    assert [rate for rate, _ in build_encoder(again).parameter_groups()] == [1e-5, 1e-4]
+    assert [rate for rate, _ in resnet(trained=[4], learning_rate=0.5).parameter_groups()] == [0.5]
+    assert resnet(trained=False).parameter_groups() == []
+
+
+def test_the_optimiser_has_a_group_for_each_rate(tiny_recipe):
+    tiny_recipe["encoder"] = {
+        "name": "resnet18", "weights": "random", "image_size": 64, "trained": {"layer3": 1e-5, "layer4": 1e-4},
+    }  # fmt: skip
+    recipe = make_recipe(tiny_recipe)
+    model = nn.ModuleDict({"encoder": build_encoder(recipe.encoder), "decoder": nn.Linear(2, 3)})
+    groups = build_optimizer(model, recipe).param_groups
+    assert [group["initial_lr"] for group in groups] == [0.004, 1e-5, 1e-4]
+    assert sum(len(group["params"]) for group in groups) == len([p for p in model.parameters() if p.requires_grad])
+
+
+@pytest.mark.parametrize(
+    "value", ["layer4", [], {}, None, {"layer4": 0}, {"layer4": "fast"}, {"layer4": -1}, [True], [1.5]]
+)
+def test_wrong_stages_are_refused_in_one_sentence(value, tiny_recipe):
+    tiny_recipe["encoder"] = {"name": "resnet18", "weights": "random", "trained": value}
+    with pytest.raises(RecipeError) as error:
+        make_recipe(tiny_recipe)
+    assert "has 1 problem:\n  encoder.trained: value error, should be true, false, stages such as" in str(error.value)
+
+
+def test_unknown_stages_are_refused_with_the_nearest():
+    sentence = r"encoder\.trained: resnet18 up to its stage 4 has no stage or module layer5; stages are 0 to 4, did you"
+    with pytest.raises(RecipeError, match=sentence):
+        resnet(trained=["layer5"])
+    with pytest.raises(RecipeError, match=r"up to its stage 3 has no stage or module 4; stages are 0 to 3"):
+        resnet(trained=[4], stage=3)
+
+
+def test_sizes_that_do_not_fit_are_refused():
+    vit = {"name": "vit_small_patch14_dinov2", "weights": "random"}
+    with pytest.raises(
+        RecipeError, match=r"encoder\.image_size=60: .* sees patches of 14 pixels, .* such as 56 or 70\."
+    ):
+        build_encoder(encoder_config({**vit, "image_size": 60}))
+    for name, size, why in (("maxvit_pico_rw_256", 100, "height"), ("levit_128s", 200, "The size of tensor a")):
+        encoder = build_encoder(encoder_config({"name": name, "weights": "random", "image_size": size}))
+        with pytest.raises(RecipeError, match=rf"{name} cannot take pictures of {size} pixels \({why}"):
+            encoder(torch.zeros(1, 3, size, size, dtype=torch.uint8))
 
 
 def test_unknown_encoders_and_settings_are_refused():

@@ -67,4 +67,4 @@ def build_encoder(config: EncoderConfig, load_weights: bool = True) -> Encoder:
         encoder = make(config, load_weights)
     if not config.trained:
         encoder.requires_grad_(False)
-    return encoder
+    return encoder.train()  # what is frozen, into eval mode

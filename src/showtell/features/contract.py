@@ -86,7 +86,8 @@ class Encoder(nn.Module, abc.ABC):
 
     def parameter_groups(self) -> list[tuple[float | None, list[nn.Parameter]]]:
         """The weights that learn, each group with its learning rate; None is the decoder's."""
-        return [(self.config.learning_rate, [weight for weight in self.parameters() if weight.requires_grad])]
+        weights = [weight for weight in self.parameters() if weight.requires_grad]
+        return [(self.config.learning_rate, weights)] if weights else []
 
     @torch.no_grad()
     def fingerprint(self) -> str:

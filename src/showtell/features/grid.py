@@ -241,7 +241,9 @@ class TimmGrid(GridEncoder):
                     images, indices=[self.stage], norm=self.with_norm, stop_early=True, output_fmt="NCHW",
                     intermediates_only=True,
                 )  # fmt: skip
-        except AssertionError as error:  # timm's word for a size that does not fit
+        except (AssertionError, RuntimeError) as error:  # timm's and torch's words for a size that does not fit
+            if isinstance(error, RuntimeError) and "must match the size" not in str(error):
+                raise
             raise RecipeError(
                 f"{self.config.name} cannot take pictures of {images.shape[-1]} pixels ({error}); leave out "
                 "encoder.image_size for its own size."

@@ -48,7 +48,7 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
     ]
     encoder = model.encoder
     assert isinstance(encoder, Encoder)
-    groups += [{"params": weights, "lr": own or rate} for own, weights in encoder.parameter_groups() if weights]
+    groups += [{"params": weights, "lr": own or rate} for own, weights in encoder.parameter_groups()]
     for group in groups:
         group["initial_lr"] = group["lr"]
     return make(groups, **arguments(settings))
