@@ -1,0 +1,230 @@
+"""Extraction: equal to encoding by hand, and equal to the last byte however often it is killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from multiprocessing.synchronize import Semaphore
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from showtell.datasets import open_dataset
+from showtell.datasets.records import Box, Record
+from showtell.errors import DataError, ImageError
+from showtell.features import Encoder, EncoderConfig, build_encoder, encoder_config
+from showtell.features.extraction import extract, fill_store
+from showtell.features.store import FeatureStore
+from showtell.images.photo import open_photo
+from showtell.images.preprocessing import Preprocessing
+from showtell.types import Features, Regions
+
+
+def contents(store: Path) -> dict[bytes, bytes]:
+    with lmdb.open(str(store), readonly=True, lock=False) as environment, environment.begin() as transaction:
+        return dict(transaction.cursor())
+
+
+@pytest.fixture(scope="module")
+def records(tiny_scenes: Path) -> tuple[Record, ...]:
+    return open_dataset(tiny_scenes).records
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    torch.manual_seed(0)
+    return build_encoder(encoder_config({"name": "small_cnn", "image_size": 48, "widths": [16, 16, 16]}))
+
+
+def test_the_store_holds_what_the_encoder_sees_in_each_photo(records, encoder, tmp_path):
+    done: list[int] = []
+    result = extract(encoder, records, tmp_path / "store", dtype="fp32", batch_size=7, progress=done.append)
+    assert (result.written, result.already, result.unreadable) == (60, 0, ())
+    assert (sum(done), len(done)) == (60, 10)  # told at the start and after each of 9 batches
+    assert encoder.training  # as it was before
+    store = FeatureStore(tmp_path / "store")
+    encoder.eval()
+    for record in records:
+        photo = open_photo(record.path)
+        with torch.no_grad():
+            alone = encoder(encoder.preprocessing.prepare(photo).unsqueeze(0)).vectors[0]
+        assert store[record.image_id].size == photo.size == (48, 48)
+        assert np.abs(store[record.image_id].vectors - alone.numpy()).max() < 1e-5
+    encoder.train()
+
+
+def test_half_precision_rounds_and_halves(records, encoder, tmp_path):
+    for dtype in ("fp16", "fp32"):
+        extract(encoder, records, tmp_path / dtype, dtype=dtype)
+    half, single = FeatureStore(tmp_path / "fp16"), FeatureStore(tmp_path / "fp32")
+    for record in records:
+        assert np.array_equal(half[record.image_id].vectors, single[record.image_id].vectors.astype("f2"))
+
+
+def test_what_is_there_is_not_made_again(records, encoder, tmp_path, monkeypatch):
+    extract(encoder, records[:20], tmp_path / "store", batch_size=8)
+    before = contents(tmp_path / "store")
+    result = extract(encoder, records, tmp_path / "store", batch_size=8)
+    assert (result.written, result.already) == (40, 20)
+    after = contents(tmp_path / "store")
+    assert {key: after[key] for key in before} == before
+    monkeypatch.setattr(type(encoder), "forward", None)  # a third run has nothing to encode
+    assert extract(encoder, records, tmp_path / "store", batch_size=8).already == 60
+    assert contents(tmp_path / "store") == after
+
+
+def test_a_broken_photo_costs_the_others_nothing(records, encoder, tmp_path):
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"nonsense")
+    mixed = [
+        dataclasses.replace(record, path=broken) if place in (3, 11) else record for place, record in enumerate(records)
+    ]
+    for _ in range(2):  # going on names them again, and does no other image twice
+        result = extract(encoder, mixed, tmp_path / "store", batch_size=8)
+        assert len(result.unreadable) == 2
+        assert "broken.png is not an image" in str(result.unreadable[0])
+    assert (result.written, result.already) == (0, 58)
+    assert FeatureStore(tmp_path / "store").missing([r.image_id for r in records]) == [
+        records[3].image_id,
+        records[11].image_id,
+    ]
+    broken.write_bytes(records[3].path.read_bytes())  # mended: only what is missing is written
+    assert extract(encoder, mixed, tmp_path / "store", batch_size=8).written == 2
+
+
+def test_a_full_store_is_only_read(records, encoder, tmp_path):
+    fill_store(tmp_path / "store", encoder, records)
+    (tmp_path / "store" / "data.mdb").chmod(0o444)
+    before = (tmp_path / "store" / "data.mdb").stat().st_mtime_ns
+    fill_store(tmp_path / "store", encoder, records)
+    assert (tmp_path / "store" / "data.mdb").stat().st_mtime_ns == before
+
+
+def test_filling_names_the_photos_that_cannot_be_read(records, encoder, tmp_path):
+    lost = dataclasses.replace(records[5], path=tmp_path / "lost.png")
+    with pytest.raises(ImageError, match=r"A photo cannot be read: There is no file .*lost\.png"):
+        fill_store(tmp_path / "store", encoder, [*records[:5], lost])
+    assert len(FeatureStore(tmp_path / "store")) == 5
+
+
+def test_filling_goes_on_in_the_precision_of_the_store(records, encoder, tmp_path):
+    extract(encoder, records[:9], tmp_path / "store", dtype="fp32")
+    fill_store(tmp_path / "store", encoder, records)
+    assert FeatureStore(tmp_path / "store")[records[50].image_id].vectors.dtype == np.float32
+
+
+class Boxes(Encoder):
+    """Sees nothing but the boxes that it is given, and their place in the window."""
+
+    takes_boxes = True
+    feature_size = 2
+    categories = ("thing", "stuff")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = EncoderConfig(trained=False)
+        self.preprocessing = Preprocessing(
+            image_size=16, resize="fit", longest=64, interpolation="bilinear", mean=(0.5,) * 3, deviation=(0.5,) * 3
+        )
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def forward(
+        self, images: Tensor | Sequence[Tensor], windows: Tensor | None = None, boxes: Sequence[Tensor] | None = None
+    ) -> Features:
+        assert boxes is not None and windows is not None
+        counts = torch.tensor([len(one) for one in boxes])
+        padded = torch.nn.utils.rnn.pad_sequence(list(boxes), batch_first=True, padding_value=-1.0)
+        is_region = torch.arange(padded.shape[1]) < counts.unsqueeze(-1)
+        vectors = self.scale * torch.stack(
+            [padded[..., 2] - padded[..., 0], windows[:, 2:3].expand(padded.shape[:2])], -1
+        )
+        return Features(vectors, is_region, Regions(padded, is_region.float(), is_region.long()))
+
+    def rectangles(self, features: Features, windows: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def test_boxes_of_the_dataset_reach_encoders_that_want_them_and_come_back_without_padding(tmp_path):
+    records = []
+    for number in range(4):
+        path = tmp_path / f"{number}.png"
+        Image.new("RGB", (32 + 8 * number, 20)).save(path)
+        boxes = tuple(Box(k, 1.0 + k, 2.0, 5.0 + number, 6.0, "dog") for k in range(number))
+        records.append(Record(str(number), path, "train", (), boxes if number else None))
+    extract(Boxes(), records, tmp_path / "store", batch_size=3)
+    store = FeatureStore(tmp_path / "store")
+    assert store.info.categories == ("thing", "stuff")
+    for number in range(4):
+        found = store[str(number)]
+        assert found.size == (32 + 8 * number, 20)
+        assert found.vectors.tolist() == [[5 + number, 32 + 8 * number]] * number
+        assert found.boxes.tolist() == [[1 + k, 2, 6 + k + number, 8] for k in range(number)]
+        assert (found.scores.tolist(), found.labels.tolist()) == ([1] * number, [1] * number)
+
+
+def test_killed_at_twenty_moments_the_store_is_the_same_to_the_last_byte(records, encoder, tmp_path):
+    """SIGKILL somewhere between one batch and the next; a forked child starts in no time."""
+    extract(encoder, records, tmp_path / "whole", batch_size=2)
+    moments = random.Random(0)
+    context = multiprocessing.get_context("fork")
+    counts = []
+    for _ in range(20):
+        told = context.Semaphore(0)
+        child = context.Process(target=_extract_and_tell, args=(encoder, records, tmp_path / "broken", told))
+        child.start()
+        for _ in range(moments.randint(1, 3)):  # told once at the start, then after each batch
+            assert told.acquire(timeout=60)
+        time.sleep(moments.uniform(0, 0.01))
+        child.kill()
+        child.join()
+        counts.append(_images(tmp_path / "broken"))
+    assert counts == sorted(counts)  # nothing is lost
+    assert len(set(counts)) > 2, "no kill hit the work"
+    extract(encoder, records, tmp_path / "broken", batch_size=2)
+    assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
+
+
+def _extract_and_tell(encoder: Encoder, records: Sequence[Record], store: Path, told: Semaphore) -> None:
+    extract(encoder, records, store, batch_size=2, progress=lambda done: told.release())
+    for _ in range(3):  # where nothing is left to do
+        told.release()
+
+
+def _images(store: Path) -> int:
+    try:
+        return len(FeatureStore(store))
+    except DataError:  # killed before there was anything
+        return 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_command_killed_at_twenty_moments_ends_with_the_same_bytes(tiny_scenes, tmp_path):
+    def command(out: str) -> list[str]:
+        settings = ["--encoder", "resnet18", "image_size=224", "--weights", "random", "--batch-size", "4"]
+        return [sys.executable, "-m", "showtell", "features", str(tiny_scenes), *settings, "--out", str(tmp_path / out)]
+
+    began = time.monotonic()
+    subprocess.run(command("whole"), check=True, capture_output=True, timeout=300)
+    whole_time = time.monotonic() - began
+    moments = random.Random(0)
+    counts = []
+    for _ in range(20):
+        process = subprocess.Popen(command("broken"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(moments.uniform(0.5 * whole_time, whole_time))  # the first half is Python's start
+        process.kill()
+        process.wait()
+        counts.append(_images(tmp_path / "broken"))
+    assert counts == sorted(counts)
+    subprocess.run(command("broken"), check=True, capture_output=True, timeout=300)
+    assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
