@@ -44,7 +44,7 @@ def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     size = scores.shape[-1]
     places = torch.arange(size, device=scores.device)
-    if size > 4 * CHUNK * k:
+    if size > 2 * CHUNK * k:
         whole = size - size % CHUNK
         maxima = scores[..., :whole].unflatten(-1, (-1, CHUNK)).amax(-1)
         if whole < size:

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+
+from showtell.decoding import DecodingConfig, LengthPenalty, Rules
+from showtell.errors import UsageError
+from showtell.text.vocabulary import Vocabulary
+
+WORDS = Vocabulary(["a", "red", "car", "with", "green"])  # ids 4 to 8
+
+REFUSED = {
+    "num_return_sequences=3 asks for more captions than num_beams=2 finds; raise num_beams, or use search=sample": {
+        "num_beams": 2, "num_return_sequences": 3,
+    },
+    "search=greedy has one beam, not num_beams=5; use search=beam": {"num_beams": 5, "search": "greedy"},
+    "search=sample has one beam, not num_beams=5": {"num_beams": 5, "search": "sample"},
+    "min_length=9 is above max_length=5; lower one or raise the other": {"min_length": 9, "max_length": 5},
+    "length_penalty=1.0 has no effect with length_normalisation=none; use average or wu": {
+        "num_beams": 2, "length_penalty": 1.0, "length_normalisation": "none",
+    },
+    "temperature=0.5 has no effect with search=greedy; use search=sample": {"temperature": 0.5},
+    "top_k=5 has no effect with search=beam; use search=sample": {"num_beams": 2, "top_k": 5},
+    "length_penalty=1.0 has no effect with search=sample; use search=beam or search=diverse-beam": {
+        "search": "sample", "length_penalty": 1.0,
+    },
+    "num_beam_groups=2 has no effect with search=beam; use search=diverse-beam": {
+        "search": "beam", "num_beams": 4, "num_beam_groups": 2,
+    },
+    "force_words=car has no effect with search=diverse-beam; use search=beam": {
+        "num_beams": 4, "num_beam_groups": 2, "force_words": ["car"],
+    },
+    "num_beam_groups=2 does not divide num_beams=3; choose a divisor": {"num_beams": 3, "num_beam_groups": 2},
+    '"a red car" of force_words has "Red car." of bad_words in it; take it out of one of them': {
+        "force_words": ["a red car"], "bad_words": ["Red car."],
+    },
+    '"red red" of force_words repeats what no_repeat_ngram_size=1 forbids': {
+        "force_words": ["red red"], "no_repeat_ngram_size": 1,
+    },
+    "force_words need room for 3 words and max_length is 2; raise max_length": {
+        "force_words": ["red car", "green"], "max_length": 2,
+    },
+    "bad_words has a text without words; leave it out": {"bad_words": ["..."]},
+    "temperature: Input should be greater than 0": {"search": "sample", "temperature": 0},
+    "top_p: Input should be less than or equal to 1": {"search": "sample", "top_p": 1.5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_settings_that_contradict_each_other_are_refused_in_words(sentence):
+    with pytest.raises(UsageError) as error:
+        DecodingConfig.checked(REFUSED[sentence])
+    assert sentence in str(error.value)
+    assert str(error.value).count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({}, "greedy"),
+        ({"num_beams": 3}, "beam"),
+        ({"force_words": "car"}, "beam"),
+        ({"num_beams": 4, "num_beam_groups": 2}, "diverse-beam"),
+        ({"search": "sample", "num_return_sequences": 9}, "sample"),
+    ],
+)
+def test_the_settings_name_the_search(settings, kind):
+    assert DecodingConfig.checked(settings).kind == kind
+
+
+def test_a_diverse_beam_has_a_group_for_each_beam_if_nothing_else_is_said():
+    assert DecodingConfig(search="diverse-beam", num_beams=6).groups == 6
+    assert DecodingConfig(num_beams=6, num_beam_groups=3).groups == 3
+    assert DecodingConfig(num_beams=6).groups == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "form", "exponent"),
+    [
+        ({}, "none", 0.0),
+        ({"length_penalty": 0.8}, "average", 0.8),  # as Hugging Face means it
+        ({"length_normalisation": "average"}, "average", 1.0),
+        ({"length_normalisation": "wu"}, "wu", 0.65),
+        ({"length_normalisation": "wu", "length_penalty": 0.2}, "wu", 0.2),
+    ],
+)
+def test_length_penalties(settings, form, exponent):
+    assert DecodingConfig(num_beams=2, **settings).ranking == LengthPenalty(form, exponent)
+
+
+def test_rules_in_ids():
+    config = DecodingConfig(
+        num_beams=2, bad_words=("green", "green car", "purple", "purple car"), force_words=("A red car",),
+        no_bad_endings=True, no_unknown=True, min_length=2,
+    )  # fmt: skip
+    assert config.rules(WORDS) == Rules(
+        min_length=2,
+        forbidden=((8,), (8, 6), (Vocabulary.unknown,)),  # what the vocabulary lacks is never said anyway
+        bad_endings=(4, 7),
+        required=((4, 5, 6),),
+    )
+    assert DecodingConfig().rules(WORDS) == Rules()
+
+
+def test_a_required_word_that_the_model_does_not_know_is_named():
+    with pytest.raises(
+        UsageError, match='force_words asks for "a rad car", but "rad" is none of the 9 words that the '
+    ):
+        DecodingConfig(force_words=("a rad car",)).rules(WORDS)
+    with pytest.raises(UsageError, match='the nearest is "red"'):
+        DecodingConfig(force_words=("rad",)).rules(WORDS)
+
+
+def test_another_search_leaves_behind_what_only_the_old_one_looks_at():
+    beams = DecodingConfig(num_beams=5, num_return_sequences=3, length_penalty=0.7, max_length=9, bad_words=("car",))
+    sampled = beams.changed(search="sample", top_p=0.9)
+    assert sampled == DecodingConfig(search="sample", top_p=0.9, max_length=9, bad_words=("car",))
+    assert sampled.changed(search="beam") == DecodingConfig(search="beam", max_length=9, bad_words=("car",))
+    assert beams.changed(search="diverse-beam").num_beams == 5
+    assert beams.changed(search="beam").num_return_sequences == 3
+    with pytest.raises(UsageError, match='There is no decode setting "num_beam"; did you mean "num_beams"'):
+        beams.changed(num_beam=3)
+
+
+def test_settings_of_older_checkpoints_still_load():
+    old = {"num_beams": 3, "max_length": 20, "num_return_sequences": 1, "search": None}
+    assert DecodingConfig.model_validate(old).kind == "beam"
+    assert DecodingConfig.model_validate_json(DecodingConfig(bad_words=("car",)).model_dump_json()).bad_words == (
+        "car",
+    )
