@@ -14,14 +14,18 @@ from torchvision.models import get_model_weights
 from torchvision.models.detection.image_list import ImageList
 
 from showtell.captioner import Captioner
+from showtell.datasets import open_dataset
 from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, RecipeError, UsageError, WeightsError
+from showtell.evaluation import caption_records
 from showtell.features import build_encoder, encoder_config
 from showtell.features.regions import boxes_on_image, boxes_on_photo, choose_regions
+from showtell.features.store import FeatureStore
 from showtell.images.loading import prepare_photo
 from showtell.images.preprocessing import Preprocessing
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.text.vocabulary import Vocabulary
+from showtell.training import train
 from showtell.types import Features
 
 TINY = {
@@ -596,8 +600,6 @@ def test_a_checkpoint_with_regions_captions_real_photos(shared_data, tmp_path):
 
 @pytest.mark.shared
 def test_real_boxes_are_the_regions(shared_data):
-    from showtell.datasets import open_dataset
-
     records = [record for record in open_dataset(shared_data / "coco-mini").split("val") if record.boxes][:4]
     own = [torch.tensor([[b.x, b.y, b.x + b.width, b.y + b.height] for b in record.boxes]) for record in records]
     encoder = detector(boxes="dataset")
@@ -605,6 +607,25 @@ def test_real_boxes_are_the_regions(shared_data):
     features = encoder([p.pixels for p in photos], torch.tensor([p.window for p in photos]), own)
     for place, boxes in enumerate(own):
         torch.testing.assert_close(regions_of(features, place)[1], boxes, atol=0.02, rtol=1e-4)
+
+
+def test_a_decoder_learns_from_the_boxes_of_scenes(tiny_recipe, tiny_scenes, tmp_path):
+    backbone = {**tiny_recipe["encoder"], "trained": False, "seed": 1}
+    recipe = {**tiny_recipe, "encoder": {"name": "roi_grid", "backbone": backbone, "whole_photo": True}}
+    with pytest.raises(RecipeError, match=r"looks at the boxes of the dataset, .* set data\.features to a folder"):
+        train(recipe, tmp_path / "refused", quiet=True)
+    recipe["data"] = {**recipe["data"], "features": str(tmp_path / "store")}
+    recipe["training"] = {**recipe["training"], "epochs": 1}
+    run = train(recipe, tmp_path / "run", quiet=True).folder
+    records = open_dataset(tiny_scenes).split("val")
+    store = FeatureStore(tmp_path / "store")
+    for record in records:
+        boxes = [(box.x, box.y, box.x + box.width, box.y + box.height) for box in record.boxes]
+        np.testing.assert_allclose(store[record.image_id].boxes, [*boxes, (0, 0, 48, 48)], atol=1e-3)
+    opened = Captioner.from_pretrained(run / "last", device="cpu")
+    assert len(caption_records(opened, records, store=store)) == len(records)
+    with pytest.raises(UsageError, match="a photo on its own has none"):
+        opened.caption(records[0].path)
 
 
 def test_foreign_features_say_why_they_cannot_look_at_a_photo(tmp_path):

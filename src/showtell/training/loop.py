@@ -225,6 +225,11 @@ class Trainer:
     def _open_store(self, records: Sequence[Record]) -> FeatureStore | None:
         """The store of the recipe, with what it does not have yet extracted into it, or None."""
         name, encoder = self.recipe.data.features, self.captioner.encoder
+        if name is None and encoder.takes_boxes:
+            raise RecipeError(
+                "This encoder looks at the boxes of the dataset, which training has in a store alone: set "
+                "data.features to a folder for it, and let the encoder be frozen."
+            )
         if name is None:
             return None
         if encoder.config.trained:
