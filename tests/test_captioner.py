@@ -3,11 +3,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from showtell import Captioner
+from showtell.captioner import Caption, Word
 from showtell.errors import ImageError, UsageError
 
 
@@ -48,7 +50,87 @@ def test_a_file_that_is_no_image_does_not_cost_the_batch(captioner, photos, tmp_
 
 
 def test_an_image_in_memory_is_as_good_as_a_file(captioner, photos):
-    assert captioner.caption(Image.open(photos[0])) == captioner.caption(photos[0])
+    expected = captioner.caption(photos[0])
+    image = Image.open(photos[0])
+    for form in (str(photos[0]), photos[0].read_bytes(), image, np.asarray(image), np.asarray(image)[::-1][::-1]):
+        assert captioner.caption(form) == expected
+
+
+def test_an_image_of_pillow_is_treated_as_its_file_would_be(captioner, tmp_path):
+    """Turned as its EXIF orientation says, and transparency on white."""
+    image = Image.new("RGBA", (64, 32), (255, 0, 0, 255))
+    image.paste((0, 0, 255, 90), (0, 0, 20, 32))
+    exif = Image.Exif()
+    exif[274] = 6
+    image.save(tmp_path / "a.png", exif=exif)
+    assert captioner.caption(Image.open(tmp_path / "a.png")) == captioner.caption(tmp_path / "a.png")
+
+
+def test_many_of_any_form_are_captioned_in_batches(captioner, photos):
+    mixed = [
+        photos[0],
+        Image.open(photos[1]),
+        photos[2].read_bytes(),
+        np.asarray(Image.open(photos[3])),
+        str(photos[4]),
+    ]
+    expected = [captioner.caption(photo)[0].text for photo in photos[:5]]
+    assert [found[0].text for found in captioner.caption(mixed, batch_size=2)] == expected
+    assert [found[0].text for found in captioner.caption(iter(mixed))] == expected
+    assert captioner.caption([]) == []
+
+
+def test_the_first_bad_one_of_many_is_raised_and_caption_photos_goes_on(captioner, photos):
+    mixed = [photos[0], b"no image", photos[1]]
+    with pytest.raises(ImageError, match="The image in memory is not an image: it holds text"):
+        captioner.caption(mixed)
+    found = [one for _, one in captioner.caption_photos(mixed)]
+    assert isinstance(found[1], ImageError)
+    assert [one[0].text for one in (found[0], found[2])] == [captioner.caption(p)[0].text for p in photos[:2]]
+
+
+@pytest.mark.parametrize(
+    ("photo", "sentence"),
+    [
+        (3, "A int is no photo; give a path, the bytes of an image file, an image of Pillow, or an array"),
+        (
+            np.zeros((4, 4), np.uint8),
+            r"An array \(4, 4\) of uint8 is no photo; give \(height, width, 3\) of uint8, in RGB",
+        ),
+        (np.zeros((4, 4, 3), np.float32), r"An array \(4, 4, 3\) of float32 is no photo"),
+        (np.zeros((0, 4, 3), np.uint8), r"An array \(0, 4, 3\) of uint8 is no photo"),
+        (b"", "The image in memory is empty; it should hold an image"),
+    ],
+)
+def test_what_is_no_photo_is_said(captioner, photo, sentence):
+    with pytest.raises(ImageError, match=sentence):
+        captioner.caption(photo)
+
+
+def test_many_files_are_read_no_further_than_a_batch_ahead(captioner, photos):
+    asked = []
+
+    def listed():
+        for photo in photos:
+            asked.append(photo)
+            yield photo
+
+    found = captioner.caption_files(listed(), batch_size=4)
+    assert asked == []
+    next(found)
+    assert len(asked) == 5  # the first alone, and the batch behind it
+    next(found)
+    assert len(asked) == 9
+    found.close()
+
+
+def test_confidence_is_the_geometric_mean_of_the_words_probabilities():
+    words = (Word("a", math.log(0.5)), Word("dog", math.log(0.25)))
+    assert Caption("a dog", math.log(0.5 * 0.25 * 0.125), True, words).confidence == pytest.approx(0.25)
+    assert Caption("a dog", math.log(0.5 * 0.25), False, words).confidence == pytest.approx(math.sqrt(0.125))
+    assert Caption("", math.log(0.5), True, ()).confidence == pytest.approx(0.5)
+    caption = Caption("a dog", -1.5, False, words)
+    assert Caption.from_json(caption.to_json()) == caption
 
 
 def test_captioning_leaves_train_mode_as_it_was(captioner, photos):
