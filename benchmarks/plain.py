@@ -69,8 +69,9 @@ class PlainSat:
 PLAIN = {"sat": PlainSat}
 
 
-def _without_special(logprobs: Tensor) -> Tensor:
-    logprobs[:, [Vocabulary.pad, Vocabulary.begin]] = float("-inf")
+def _forced(logprobs: Tensor) -> Tensor:
+    """No caption ends before its length."""
+    logprobs[:, [Vocabulary.pad, Vocabulary.begin, Vocabulary.end]] = float("-inf")
     return logprobs
 
 
@@ -83,7 +84,7 @@ def greedy(plain: PlainSat, features: Features, length: int) -> Tensor:
     is_living = torch.ones(len(words), dtype=torch.bool)
     for _ in range(length):
         inner, state = plain.step(words, seen, state)
-        _, words = _without_special(plain.logprobs(inner)).max(1)
+        _, words = _forced(plain.logprobs(inner)).max(1)
         is_living = is_living & (words != Vocabulary.end)
         said.append(words * is_living)
         if is_living.sum() == 0:
@@ -97,7 +98,7 @@ def beam(plain: PlainSat, features: Features, length: int, beams: int) -> Tensor
     images = len(features.vectors)
     seen, state = plain.start(features, beams)
     inner, state = plain.step(torch.full((images * beams,), Vocabulary.begin), seen, state)
-    logprobs = _without_special(plain.logprobs(inner))
+    logprobs = _forced(plain.logprobs(inner))
     size = logprobs.shape[-1]
     totals = torch.zeros(images, beams)
     totals[:, 1:] = float("-inf")
@@ -123,7 +124,7 @@ def beam(plain: PlainSat, features: Features, length: int, beams: int) -> Tensor
                     done[image].append((totals[image, row].item(), words[image, row].clone()))
             totals[image, is_end] -= 1000
         inner, state = plain.step(last.view(-1), seen, state)
-        logprobs = _without_special(plain.logprobs(inner))
+        logprobs = _forced(plain.logprobs(inner))
     return torch.stack([max(found, key=lambda one: one[0])[1] for found in done])
 
 

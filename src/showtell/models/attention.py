@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from showtell.models.packed import Linear
 
 # Numbers in a tile of rows x regions x attention units. A tile should stay in the cache of the cores while it is
-# summed, squashed and multiplied; a smaller one costs more calls than it saves (docs/lab_notes.md has the times).
+# summed, squashed and multiplied; a smaller one costs more calls than it saves.
 TILE = 2**20
 
 
@@ -127,7 +127,7 @@ _kept = threading.local()
 
 
 def _room(images: int, rows: int, size: int, dtype: torch.dtype) -> Tensor:
-    """Room for the largest tile, kept from call to call: fresh pages of memory take as long as what is done in them."""
+    """Room for the largest tile, kept from call to call: otherwise the system hands out fresh pages at every word."""
     numbers = max(size, min(TILE, images * rows * size))
     room: Tensor | None = getattr(_kept, "room", None)
     if room is None or room.dtype != dtype or len(room) < numbers:
