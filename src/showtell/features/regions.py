@@ -53,7 +53,7 @@ Detector = Literal[
 _STRIDE = 32  # pixels of a prepared photo to a cell of a detector's coarsest map that regions are pooled from
 _LEAST_SIDE = 0.01  # pixels of a prepared photo; boxes that are thinner hold nothing
 _SAMPLES = 8  # bilinear samples along each side of a box over a grid encoder's map
-_PIXELS_AT_ONCE = 8 * 800 * 1344  # of one pass on a GPU: about 4 GB of activations in ResNet-50
+_PIXELS_AT_ONCE = 8 * 800 * 1344  # of one pass on a GPU, whatever the batch: it bounds the memory
 
 
 class FasterRcnnConfig(EncoderConfig):

@@ -160,7 +160,7 @@ def _checked(section: str, given: Any, problems: list[str]) -> Config | None:
     try:
         return _section(section, given)
     except ValidationError as error:
-        problems += [_sentence(section, problem, _section_type(section, given)) for problem in error.errors()]
+        problems += [_sentence(section, problem, given) for problem in error.errors()]
     except RecipeError as error:
         problems.append(f"{section}.name: {error}")
     return None
@@ -203,13 +203,15 @@ def _section_type(section: str, given: dict[str, Any]) -> type[Config]:
     return known[name][0]
 
 
-def _sentence(section: str, problem: Any, kind: type[Config]) -> str:
+def _sentence(section: str, problem: Any, given: dict[str, Any]) -> str:
     """One pydantic problem in words: where, what was given, what is allowed."""
     path = ".".join([section, *[str(part) for part in problem["loc"]]])
     if problem["type"] == "extra_forbidden":
-        inner: Any = kind
+        inner: Any = _section_type(section, given)
         for part in problem["loc"][:-1]:
-            inner = inner.model_fields[part].annotation
+            inner, given = inner.model_fields[part].annotation, given[part]
+            if inner is EncoderConfig:  # an encoder within an encoder
+                inner = _section_type("encoder", given)
         return f"{path}: no such key; {nearest(str(problem['loc'][-1]), inner.model_fields)}"
     if problem["type"] == "missing":
         return f"{path}: this key is needed and missing"
