@@ -9,6 +9,7 @@ import pytest
 import timm
 import torch
 import torchvision
+import yaml
 from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -474,6 +475,14 @@ def test_sizes_that_do_not_fit_are_refused():
         encoder = build_encoder(encoder_config({"name": name, "weights": "random", "image_size": size}))
         with pytest.raises(RecipeError, match=rf"{name} cannot take pictures of {size} pixels \({why}"):
             encoder(torch.zeros(1, 3, size, size, dtype=torch.uint8))
+
+
+def test_the_recipes_of_the_docs_are_valid():
+    text = (Path(__file__).parents[2] / "docs" / "encoders.md").read_text(encoding="utf-8")
+    recipes = re.findall(r"\{name: .*?\}", text)
+    assert len(recipes) >= 9
+    for recipe in recipes:
+        encoder_config(yaml.safe_load(recipe))
 
 
 def test_unknown_encoders_and_settings_are_refused():
