@@ -470,6 +470,13 @@ def test_settings_that_do_not_go_together_are_refused(changes, message):
         encoder_config({**TINY, **changes})
 
 
+def test_a_longer_side_below_the_shorter_is_refused():
+    with pytest.raises(
+        RecipeError, match=r"encoder\.longest=200 is less than the shorter side .* here 320\): raise it"
+    ):
+        build_encoder(encoder_config({**TINY, "image_size": None, "longest": 200}))
+
+
 # --- a grid at boxes ---
 
 GRID = {"name": "roi_grid", "backbone": {"name": "small_cnn", "image_size": 64, "widths": [8, 8]}}

@@ -162,6 +162,11 @@ class FasterRcnn(RegionEncoder):
         self.detector.backbone.to(memory_format=torch.channels_last)  # on a CPU a third faster than rows of pixels
         transform = self.detector.transform
         shorter = config.image_size or transform.min_size[0]
+        if config.longest is not None and config.longest < shorter:
+            raise RecipeError(
+                f"encoder.longest={config.longest} is less than the shorter side of a photo (encoder.image_size, here "
+                f"{shorter}): raise it, or lower image_size."
+            )
         self.preprocessing = Preprocessing(
             image_size=shorter,
             resize="fit",
