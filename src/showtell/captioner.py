@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,10 @@ import torch
 from torch import Tensor
 
 from showtell import checkpoint
-from showtell.decoding import Captions, DecodingConfig, search
-from showtell.errors import ImageError
+from showtell.decoding import Captions, DecodingConfig, Ensemble, search
+from showtell.errors import CheckpointError, ImageError, UsageError
 from showtell.features import Encoder
+from showtell.features.ensemble import EnsembleEncoder
 from showtell.images.loading import PreparedPhoto, prepare_photo, read_ahead, stack_images
 from showtell.images.photo import PhotoSource
 from showtell.models import Decoder
@@ -99,8 +101,56 @@ class Captioner:
         captioner = cls(**checkpoint.load_checkpoint(checkpoint.find_checkpoint(path_or_hub_id)))
         return captioner.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
+    @classmethod
+    def ensemble(cls, paths_or_hub_ids: Sequence[str | Path], device: str | torch.device | None = None) -> Captioner:
+        """Open several checkpoints as one captioner that averages the probabilities of their next words.
+
+        Each member looks with its own encoder; members whose encoders are the same share its work. The decode settings
+        are those of the first.
+
+        Args:
+            paths_or_hub_ids: the members, as `from_pretrained` takes them.
+            device: where to compute; None is a GPU if there is one.
+
+        Raises:
+            CheckpointError: a member has another vocabulary than the first, or prepares photos differently.
+            UsageError: there are no members.
+        """
+        if not paths_or_hub_ids:
+            raise UsageError("An ensemble needs at least one checkpoint.")
+        members = [cls.from_pretrained(one, device) for one in paths_or_hub_ids]
+        first, name = members[0], paths_or_hub_ids[0]
+        for other, member in zip(paths_or_hub_ids, members, strict=True):
+            if member.vocabulary.fingerprint != first.vocabulary.fingerprint:
+                raise CheckpointError(
+                    f"{other} and {name} cannot be averaged: their vocabularies differ ({len(member.vocabulary)} "
+                    f"words, fingerprint {member.vocabulary.fingerprint}, and {len(first.vocabulary)} words, "
+                    f"fingerprint {first.vocabulary.fingerprint}); train the members with one vocabulary."
+                )
+            if member.encoder.preprocessing != first.encoder.preprocessing:
+                raise CheckpointError(
+                    f"{other} and {name} cannot be averaged: their encoders prepare photos differently "
+                    f"({member.encoder.preprocessing} and {first.encoder.preprocessing})."
+                )
+        captioner = cls(
+            encoder=EnsembleEncoder([member.encoder for member in members]),
+            decoder=Ensemble([member.decoder for member in members]),
+            vocabulary=first.vocabulary,
+            decoding=first.decoding,
+            about={"members": [member.about for member in members]},
+        )
+        captioner.encoder.eval()
+        captioner.decoder.eval()
+        return captioner
+
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write a checkpoint that `from_pretrained` opens."""
+        """Write a checkpoint that `from_pretrained` opens.
+
+        Raises:
+            UsageError: it is an ensemble, which is opened from the checkpoints of its members.
+        """
+        if isinstance(self.decoder, Ensemble):
+            raise UsageError("An ensemble is not saved; keep the checkpoints of its members.")
         checkpoint.save_checkpoint(
             Path(folder),
             encoder=self.encoder,
@@ -205,7 +255,14 @@ class Captioner:
             settings: None is the checkpoint's own.
             windows: (B, 4), from `encoder.preprocessing.window`.
         """
-        return self.caption_features(self.encode(images, windows), settings)
+        settings = settings or self.decoding
+        # Samples depend on what is in the picture and nothing else: neither on its file's name nor on its batch.
+        ids = (
+            [hashlib.sha256(image.cpu().numpy().tobytes()).hexdigest() for image in images]
+            if settings.kind == "sample"
+            else None
+        )
+        return self.caption_features(self.encode(images, windows), settings, image_ids=ids)
 
     def encode_files(self, paths: Iterable[Path], batch_size: int = 64) -> Iterator[Features]:
         """The features of photos, batch by batch.
@@ -233,12 +290,20 @@ class Captioner:
         return features
 
     @torch.no_grad()
-    def caption_features(self, features: Features, settings: DecodingConfig | None = None) -> list[list[Caption]]:
-        """Captions of encoded images, in eval mode."""
+    def caption_features(
+        self, features: Features, settings: DecodingConfig | None = None, *, image_ids: Sequence[str] | None = None
+    ) -> list[list[Caption]]:
+        """Captions of encoded images, in eval mode.
+
+        Args:
+            features: from `encode`.
+            settings: None is the checkpoint's own.
+            image_ids: names that samples depend on; None counts the images.
+        """
         settings = settings or self.decoding
         was_training = self.decoder.training
         self.decoder.eval()
-        found = search(self.decoder, features, settings, self.vocabulary)
+        found = search(self.decoder, features, settings, self.vocabulary, image_ids=image_ids)
         self.decoder.train(was_training)
         return self._read(found, settings.num_return_sequences)
 

@@ -67,7 +67,8 @@ def caption_records(
         store.require(captioner.encoder)
         seen = stored_features(store, [record.image_id for record in records], batch_size, captioner.device)
     for features in seen:
-        found = captioner.caption_features(features, settings)
+        names = [record.image_id for record in records[len(captions) : len(captions) + len(features.vectors)]]
+        found = captioner.caption_features(features, settings, image_ids=names)
         captions |= {next(remaining).image_id: best for best, *_ in found}
         if progress:
             progress(len(found))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -64,6 +64,19 @@ class Features:
     vectors: Tensor  # (B, R, D) one vector per region or grid cell
     is_region: Tensor  # (B, R) bool, True where there is a vector; the rest is padding
     regions: Regions | None = None  # None for a grid
+
+
+@dataclass(frozen=True)
+class EnsembleFeatures(Features):
+    """What each member's encoder saw in B images; `vectors` and `is_region` are those of the first."""
+
+    others: tuple[Features, ...] = ()
+
+    @classmethod
+    def of(cls, members: Sequence[Features]) -> Self:
+        """The features of the members, in their order."""
+        first, *others = members
+        return cls(first.vectors, first.is_region, first.regions, tuple(others))
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from showtell.decoding import Ensemble, EnsembleFeatures, beam, greedy, sample
+from showtell.decoding import Ensemble, beam, greedy, sample
 from showtell.errors import UsageError
 from showtell.models.sat import SatConfig, SatDecoder
-from showtell.types import Features
+from showtell.types import EnsembleFeatures, Features
 from tests.toys import table_decoder
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from showtell.decoding.beam import beam
 from showtell.decoding.config import DecodingConfig
-from showtell.decoding.ensemble import Ensemble, EnsembleFeatures
+from showtell.decoding.ensemble import Ensemble
 from showtell.decoding.ranking import LengthPenalty
 from showtell.decoding.rollout import Captions, Forced, different, teacher_forced
 from showtell.decoding.rules import Rules
@@ -16,7 +16,7 @@ from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
 __all__ = [
-    "Captions", "DecodingConfig", "Ensemble", "EnsembleFeatures", "Forced", "LengthPenalty", "Rules", "beam", "greedy",
+    "Captions", "DecodingConfig", "Ensemble", "Forced", "LengthPenalty", "Rules", "beam", "greedy",
     "sample", "search", "teacher_forced",
 ]  # fmt: skip
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,20 +18,7 @@ from torch import Tensor, nn
 from showtell.config import Config
 from showtell.errors import UsageError
 from showtell.models.contract import Decoder, Output, State
-from showtell.types import Features
-
-
-@dataclass(frozen=True)
-class EnsembleFeatures(Features):
-    """What each member's encoder saw in B images; `vectors` and `is_region` are those of the first."""
-
-    others: tuple[Features, ...] = ()
-
-    @classmethod
-    def of(cls, members: Sequence[Features]) -> Self:
-        """The features of the members, in their order."""
-        first, *others = members
-        return cls(first.vectors, first.is_region, first.regions, tuple(others))
+from showtell.types import EnsembleFeatures, Features
 
 
 @dataclass(frozen=True, kw_only=True)
