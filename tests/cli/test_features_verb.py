@@ -1,0 +1,126 @@
+"""`showtell features` as people call it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from showtell.cli import main
+from showtell.features.store import FeatureStore
+from showtell.training import train
+
+SMALL = ["--encoder", "small_cnn", "--weights", "random"]
+
+
+def run(capsys, *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    code = ended.value.code
+    printed = capsys.readouterr()
+    return (code if isinstance(code, int) else 0), printed.out, printed.err
+
+
+def test_a_dataset_becomes_a_store(tiny_scenes, tmp_path, capsys):
+    arguments = ["features", tiny_scenes, "image_size=48", "widths=[8,8]", *SMALL, "--out", tmp_path / "s", "--json"]
+    code, out, _ = run(capsys, *arguments)
+    facts = json.loads(out)
+    assert code == 0
+    assert (facts["images"], facts["feature_size"], facts["dtype"], facts["unreadable"]) == (60, 8, "fp16", [])
+    assert facts["bytes"] == (tmp_path / "s" / "data.mdb").stat().st_size
+    assert json.loads(run(capsys, *arguments)[1]) == facts  # again: nothing to do
+    code, _, message = run(capsys, *arguments, "--seed", 1)
+    assert code == 2
+    assert "the settings are the same and the weights are not" in message
+
+
+def test_splits_are_chosen(tiny_scenes, tmp_path, capsys):
+    code, out, _ = run(
+        capsys, "features", tiny_scenes, "image_size=48", *SMALL, "--split", "val", "--out", tmp_path / "s"
+    )
+    assert code == 0
+    images = len(FeatureStore(tmp_path / "s"))
+    assert 0 < images < 60
+    assert f"{images} images, 256 numbers to a vector in fp16" in out
+
+
+def test_a_recipe_finds_the_store_that_was_extracted_for_it(tiny_recipe, tmp_path, capsys):
+    tiny_recipe["encoder"]["trained"] = False
+    tiny_recipe["data"]["features"] = str(tmp_path / "store")
+    tiny_recipe["training"]["epochs"] = 1
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(tiny_recipe))
+    assert run(capsys, "features", "--recipe", recipe)[0] == 0
+    changed = (tmp_path / "store" / "data.mdb").stat().st_mtime_ns
+    result = train(recipe, tmp_path / "run", quiet=True)
+    assert (tmp_path / "store" / "data.mdb").stat().st_mtime_ns == changed  # training had nothing to add
+    best = result.folder / "best"
+    data = tiny_recipe["data"]["path"]
+    settings = ["--split", "val", "--metrics", "bleu", "--json"]
+    _, stored, _ = run(capsys, "evaluate", best, data, "--features", tmp_path / "store", *settings)
+    _, photos, _ = run(capsys, "evaluate", best, data, *settings)
+    assert json.loads(stored)["scores"] == pytest.approx(json.loads(photos)["scores"], abs=0.05)
+    assert run(capsys, "features", data, "image_size=48", *SMALL, "--out", tmp_path / "other")[0] == 0
+    code, _, message = run(capsys, "evaluate", best, data, "--features", tmp_path / "other", *settings)
+    assert code == 2
+    assert "are of small_cnn (fingerprint" in message
+
+
+def test_a_broken_photo_is_named_at_the_end(tiny_scenes, tmp_path, capsys):
+    data = tmp_path / "data"
+    (data / "images").mkdir(parents=True)
+    (data / "annotations").symlink_to(tiny_scenes / "annotations")
+    for file in (tiny_scenes / "images").iterdir():
+        (data / "images" / file.name).write_bytes(file.read_bytes())
+    broken = next((data / "images").iterdir())
+    broken.write_bytes(b"nonsense")
+    code, out, message = run(capsys, "features", data, "image_size=48", *SMALL, "--out", tmp_path / "s")
+    assert code == 2
+    assert "59 images" in out
+    assert "1 photo could not be read, all others are done:" in message
+    assert f"{broken.name} is not an image" in message
+
+
+def test_foreign_features_are_converted(tmp_path, capsys):
+    (tmp_path / "x_fc").mkdir()
+    np.save(tmp_path / "x_fc" / "7.npy", np.ones(4, "f4"))
+    code, out, _ = run(capsys, "features", "--from", tmp_path / "x_fc", "--out", tmp_path / "s", "--json")
+    assert code == 0
+    facts = json.loads(out)
+    assert facts["encoder"] == {"name": "precomputed", "feature_size": 4, "source": "x_fc"}
+    assert facts["images"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["d", "--out", "s"], "Name the encoder with --encoder NAME, or a recipe that has one with --recipe R.yaml."),
+        (
+            ["--encoder", "small_cnn", "--out", "s"],
+            "DATASET is missing: showtell features DATASET --encoder NAME --out",
+        ),
+        (["d", "--encoder", "small_cnn"], "--out STORE is missing"),
+        (["--from", "x"], "--out STORE is missing"),
+        (
+            ["d", "--from", "x", "--out", "s"],
+            "--from converts what is on disk: it goes with --out, --source and --dtype",
+        ),
+        (["d", "--encoder", "small_cnn", "--out", "s", "--dtype", "int8"], 'no precision "int8"; known are fp16, fp32'),
+        (["d", "--encoder", "small_cnn", "--out", "s"], "There is no file or folder d."),
+    ],
+)
+def test_wrong_use_is_a_sentence(arguments, sentence, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, message = run(capsys, "features", *arguments)
+    assert code == 2
+    assert sentence in message
+
+
+def test_a_wrong_setting_is_named_with_the_nearest(tiny_scenes, tmp_path, capsys):
+    code, _, message = run(capsys, "features", tiny_scenes, "image_siz=48", *SMALL, "--out", tmp_path / "s")
+    assert code == 2
+    assert 'encoder.image_siz: no such key; did you mean "image_size"?' in message
+    assert not Path(tmp_path / "s").exists()
