@@ -178,7 +178,7 @@ class Captioner:
         self, photo: Iterable[PhotoSource], *, batch_size: int = ..., **decoding: Any
     ) -> list[list[Caption]]: ...
     def caption(
-        self, photo: PhotoSource | Iterable[PhotoSource], *, batch_size: int = 16, **decoding: Any
+        self, photo: PhotoSource | Iterable[PhotoSource], *, batch_size: int = 32, **decoding: Any
     ) -> list[Caption] | list[list[Caption]]:
         """Captions of one photo, the likeliest first; or of many, a list for each.
 
@@ -202,7 +202,7 @@ class Captioner:
         self,
         paths: Iterable[Path],
         settings: DecodingConfig | None = None,
-        batch_size: int = 16,
+        batch_size: int = 32,
         *,
         first_alone: bool = True,
     ) -> Iterator[tuple[Path, list[Caption] | ImageError]]:
@@ -213,7 +213,7 @@ class Captioner:
         self,
         photos: Iterable[SourceT],
         settings: DecodingConfig | None = None,
-        batch_size: int = 16,
+        batch_size: int = 32,
         *,
         first_alone: bool = True,
     ) -> Iterator[tuple[SourceT, list[Caption] | ImageError]]:

@@ -73,7 +73,7 @@ def caption(
     least_sure_first: Annotated[
         bool, typer.Option("--least-sure-first", help="Sort the table of --correct by confidence.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(help="Photos at a time.", min=1)] = 16,
+    batch_size: Annotated[int, typer.Option(help="Photos at a time.", min=1)] = 32,
 ) -> None:
     """Caption photos. A file that is no image is named at the end, the others are captioned all the same."""
     import sys
