@@ -85,6 +85,12 @@ def use(noise: Noise) -> Iterator[None]:
         _current.reset(token)
 
 
+def uniform(shape: Sequence[int], device: torch.device) -> Tensor:
+    """Numbers in [0, 1) for a model that samples: those of the `use` block, or torch's own outside of one."""
+    noise = _current.get()
+    return torch.rand(tuple(shape), device=device) if noise is None else noise.uniform(shape, device)
+
+
 class Dropout(nn.Module):
     """Dropout over (B, ...) whose mask depends on (seed, step, image) alone.
 

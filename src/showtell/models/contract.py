@@ -34,6 +34,7 @@ class Output:
     """What a step says, (B, N, ...); `decoding` stacks it over time to (B, N, T, ...). Models add their own fields."""
 
     attention: Tensor | None = None  # (B, N, R) weights that sum to one; None for models without attention
+    places: Tensor | None = None  # (B, N) int64, which one was sampled, -1 for none; None where that is never done
 
 
 class Decoder(nn.Module, abc.ABC):

@@ -1,15 +1,18 @@
-"""Show, Attend and Tell, soft attention: Xu et al., ICML 2015 (papers/003).
+"""Show, Attend and Tell, soft and hard attention: Xu et al., ICML 2015 (papers/003).
 
     a = {a_1 .. a_L}                                   the annotation vectors, from the encoder           (§3.1.1)
     c_0, h_0 = f_init,c(mean_i a_i), f_init,h(mean_i a_i)                                                 (§3.1.2)
     e_ti = f_att(a_i, h_{t-1}),  alpha_ti = exp(e_ti) / sum_k exp(e_tk)                                   (§3.1.2)
     beta_t = sigmoid(w_beta . h_{t-1} + b_beta)        the gate: how much picture this word needs         (§4.2.1)
-    z_t = beta_t sum_i alpha_ti a_i                    the expected context                               (§4.2)
+    z_t = beta_t sum_i alpha_ti a_i                    soft: the expected context                         (§4.2)
+    z_t = beta_t a_s,  s ~ alpha_t                     hard: one sampled place                            (§4.1)
     i, f, o = sigmoid(T(E y_{t-1}, h_{t-1}, z_t)),  g = tanh(T(E y_{t-1}, h_{t-1}, z_t))
     c_t = f * c_{t-1} + i * g,  h_t = o * tanh(c_t)                                                       (§3.1.2)
     p(y_t | a, y_<t) ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t))                                            (§3.1.2)
 
-The doubly stochastic penalty lambda sum_i (1 - sum_t alpha_ti)^2 (§4.2.1) is `objectives/cross_entropy.py`.
+The doubly stochastic penalty lambda sum_i (1 - sum_t alpha_ti)^2 (§4.2.1) is `objectives/cross_entropy.py`, the
+gradient of hard attention (§4.1) is `objectives/hard_attention.py`. papers/004 §2.2 is this model with
+`gate: false, readout: hidden`.
 
 Where this differs from the paper, or the paper is silent:
  1. The output layer has a tanh in front of L_o, as in the authors' release; `readout_tanh: false` is the formula of
@@ -21,7 +24,12 @@ Where this differs from the paper, or the paper is silent:
  5. Dropout acts on h_t and before L_o (the release), not inside the recurrence; its masks come from `noise.py`.
  6. Features wider than `feature_size` may first go through a linear layer with ReLU (`project_features`), as later
     work does; off by default.
- 7. The word before the first is a learned embedding of `begin`; the release feeds zeros.
+ 7. Hard attention replaces the sample by the expectation with probability 0.5 while it learns (§4.1): a coin for each
+    image, as in the paper, or for the minibatch (`coin: batch`), as in the release.
+ 8. When it does not learn, hard attention looks at the likeliest place; `look: sample` draws it, as the paper's figures
+    do, and `look: expectation` is soft. The release has all three.
+ 9. papers/004 reads out with one linear layer on h_t alone (`readout: hidden`).
+10. The word before the first is a learned embedding of `begin`; the release feeds zeros.
 """
 
 from __future__ import annotations
@@ -33,9 +41,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from showtell import noise
 from showtell.config import Config
 from showtell.models.attention import AdditiveAttention, masked_mean
-from showtell.models.contract import Decoder, Output, State
+from showtell.models.contract import Decoder, Output, State, gather_rows
 from showtell.models.packed import Linear, LSTMCell
 from showtell.noise import Dropout
 from showtell.types import Features
@@ -50,7 +59,12 @@ class SatConfig(Config):
     attention_size: int = Field(512, ge=1)  # hidden layer of f_att
     project_features: int | None = Field(None, ge=1)  # size after a linear layer with ReLU; None: as they come
     init_layers: Literal[1, 2] = 1  # layers of f_init
-    gate: bool = True  # beta_t; false: z_t is the plain expectation
+    gate: bool = True  # beta_t; false: z_t is the plain context
+    attention: Literal["soft", "hard"] = "soft"
+    expectation_share: float = Field(0.5, ge=0, le=1)  # hard, learning: how often the expectation replaces the sample
+    coin: Literal["image", "batch"] = "image"  # hard, learning: what each such choice is for
+    look: Literal["likeliest", "sample", "expectation"] = "likeliest"  # hard, not learning
+    readout: Literal["deep", "hidden"] = "deep"  # L_o over word, h_t and z_t, or one layer over h_t
     readout_tanh: bool = True  # tanh in front of L_o
     dropout: float = Field(0.5, ge=0, lt=1)  # on h_t and before L_o
 
@@ -70,6 +84,7 @@ class SatRows:
 
     hidden: Tensor  # (B, N, H) h
     cell: Tensor  # (B, N, H) c
+    is_expected: Tensor | None = None  # (B, N) bool, hard and learning: this caption sees expectations, not samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +98,7 @@ class SatOutput(Output):
 
 
 class SatDecoder(Decoder):
-    """The decoder of Show, Attend and Tell with soft attention."""
+    """The decoder of Show, Attend and Tell."""
 
     config: SatConfig
 
@@ -93,9 +108,7 @@ class SatDecoder(Decoder):
         context_size = config.project_features or feature_size
         embedding, hidden = config.embedding_size, config.hidden_size
         self.feature_projection = (
-            nn.Sequential(Linear(feature_size, context_size), nn.ReLU())
-            if config.project_features
-            else nn.Identity()
+            nn.Sequential(Linear(feature_size, context_size), nn.ReLU()) if config.project_features else nn.Identity()
         )
         self.embedding = nn.Embedding(vocabulary_size, embedding)  # E
         self.attention = AdditiveAttention(
@@ -106,9 +119,10 @@ class SatDecoder(Decoder):
         self.beta = nn.Linear(hidden, 1) if config.gate else None
         self.lstm = LSTMCell(embedding + context_size, hidden)
         self.dropout = Dropout(config.dropout)
-        self.hidden_to_output = Linear(hidden, embedding)  # L_h
-        self.context_to_output = Linear(context_size, embedding)  # L_z
-        self.output = Linear(embedding, vocabulary_size)  # L_o
+        if config.readout == "deep":
+            self.hidden_to_output = Linear(hidden, embedding)  # L_h
+            self.context_to_output = Linear(context_size, embedding)  # L_z
+        self.output = Linear(embedding if config.readout == "deep" else hidden, vocabulary_size)  # L_o
         self.initialise()
 
     def _init_mlp(self, context_size: int) -> nn.Sequential:
@@ -144,7 +158,15 @@ class SatDecoder(Decoder):
         vectors = self.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
         image = SatImage(vectors, self.attention.project(vectors), features.is_region)
-        return State(image, SatRows(self.init_hidden(mean), self.init_cell(mean)))
+        return State(image, SatRows(self.init_hidden(mean), self.init_cell(mean), self._coin(vectors)))
+
+    def _coin(self, vectors: Tensor) -> Tensor | None:
+        """(B, 1) bool, whether an image's captions see expectations; None where nothing is tossed for."""
+        if self.config.attention == "soft" or not self.training:
+            return None
+        if self.config.coin == "batch":  # torch's generator: the same in every process that shares the batch
+            return (torch.rand((), device=vectors.device) < self.config.expectation_share).expand(len(vectors), 1)
+        return noise.uniform((len(vectors), 1), vectors.device) < self.config.expectation_share
 
     def step(self, words: Tensor, state: State) -> tuple[SatOutput, State]:
         """Attend with h_{t-1}, then one step of the LSTM over (E y_{t-1}, z_t)."""
@@ -152,26 +174,47 @@ class SatDecoder(Decoder):
         rows: SatRows = state.rows
         word = self.embedding(words)
         alpha = self.attention(rows.hidden, image.projected, image.is_region)
-        context = alpha @ image.vectors  # (B, N, R) x (B, R, D)
+        context, places = self._look(alpha, image.vectors, rows.is_expected)
         gate = None
         if self.beta is not None:
             gate = torch.sigmoid(self.beta(rows.hidden))
             context = gate * context
         inputs = torch.cat([word, context], -1)
         hidden, cell = self.lstm(inputs.flatten(0, 1), (rows.hidden.flatten(0, 1), rows.cell.flatten(0, 1)))
-        new = SatRows(hidden.view_as(rows.hidden), cell.view_as(rows.cell))
+        new = SatRows(hidden.view_as(rows.hidden), cell.view_as(rows.cell), rows.is_expected)
         output = SatOutput(
             word=word,
             hidden=new.hidden,
             context=context,
             gate=None if gate is None else gate.squeeze(-1),
             attention=alpha,
+            places=places,
         )
         return output, State(image, new)
 
+    def _look(self, alpha: Tensor, vectors: Tensor, is_expected: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """z_t before the gate, (B, N, D), and the places (B, N) that were chosen for it.
+
+        A place is drawn as the greatest of log alpha plus Gumbel noise.
+        """
+        config = self.config
+        if config.attention == "soft" or (not self.training and config.look == "expectation"):
+            return alpha @ vectors, None  # (B, N, R) x (B, R, D)
+        scores = alpha.detach()
+        if self.training or config.look == "sample":
+            scores = scores.log() - noise.uniform(alpha.shape, alpha.device).clamp(min=1e-30).log().neg().log()
+        places = scores.argmax(-1)
+        seen = gather_rows(vectors, places)
+        if is_expected is not None:
+            seen = torch.where(is_expected.unsqueeze(-1), alpha @ vectors, seen)
+            places = places.masked_fill(is_expected, -1)
+        return seen, places
+
     def readout(self, output: Output) -> Tensor:
-        """L_o(E y_{t-1} + L_h h_t + L_z z_t), with dropout and the release's tanh."""
+        """L_o(E y_{t-1} + L_h h_t + L_z z_t), with dropout and the release's tanh; or one layer over h_t."""
         assert isinstance(output, SatOutput)
+        if self.config.readout == "hidden":
+            return self.output(self.dropout(output.hidden))
         total = (
             output.word + self.hidden_to_output(self.dropout(output.hidden)) + self.context_to_output(output.context)
         )

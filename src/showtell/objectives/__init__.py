@@ -5,11 +5,13 @@ from __future__ import annotations
 from showtell.config import Config
 from showtell.objectives.contract import Objective
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
+from showtell.objectives.hard_attention import HardAttention, HardAttentionConfig
 
 # name: (settings, objective). Made as Objective(config, feature_size=, vocabulary_size=), called as
 # objective(batch, features, decoder) -> Terms. Its own parameters train with the model.
 OBJECTIVES: dict[str, tuple[type[Config], type[Objective]]] = {
     "cross_entropy": (CrossEntropyConfig, CrossEntropy),
+    "hard_attention": (HardAttentionConfig, HardAttention),
 }
 
 __all__ = ["OBJECTIVES", "Objective", "build_objective"]

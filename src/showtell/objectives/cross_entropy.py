@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.config import Config
-from showtell.decoding import teacher_forced
+from showtell.decoding import Forced, teacher_forced
 from showtell.models.contract import Decoder
 from showtell.objectives.contract import Objective
 from showtell.text.vocabulary import SPECIAL, Vocabulary
@@ -64,7 +64,11 @@ class CrossEntropy(Objective):
 
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """The loss of one batch, with its parts named."""
-        forced = teacher_forced(decoder, features, batch.inputs)
+        total, parts = self._terms(batch, features, teacher_forced(decoder, features, batch.inputs))
+        return Terms(total, {name: value.detach() for name, value in parts.items()})
+
+    def _terms(self, batch: Batch, features: Features, forced: Forced) -> tuple[Tensor, dict[str, Tensor]]:
+        """The sum and its parts, for a decoder that was fed the captions."""
         is_word = batch.targets != Vocabulary.pad  # (B, N, T)
         words = F.cross_entropy(
             forced.logits.flatten(0, 2).float(),
@@ -82,7 +86,7 @@ class CrossEntropy(Objective):
             presence = word_presence(scores, features.is_region, batch.targets, self.agreement.square())
             total = total + self.config.word_presence * presence
             parts["word_presence"] = presence
-        return Terms(total, {name: value.detach() for name, value in parts.items()})
+        return total, parts
 
 
 def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_caption: Tensor) -> Tensor:

@@ -1,0 +1,96 @@
+"""Stochastic "hard" attention: REINFORCE over the places looked at (papers/003 §4.1).
+
+    dL/dW ~ d log p(y | s, a) / dW  +  lambda_r (log p(y | s, a) - b) d log p(s | a) / dW  +  lambda_e dH[s] / dW
+    b_k = 0.9 b_{k-1} + 0.1 log p(y | s_k, a)
+
+where s is one sampled place per word, p(s | a) = prod_t alpha_{t, s_t} and H[s] the entropy of alpha. What is minimised
+here has that gradient with the sign turned: the bracket is a constant for it.
+
+    loss = - (1/words) sum [ log p(y | s, a) + lambda_r (log p(y | s, a) - b) log p(s | a) + lambda_e H[s] ]
+
+The sampling itself, and the coin that replaces samples by the expectation, are the model's (`models/sat.py`).
+
+Where this differs from the paper, or the paper is silent:
+ 1. The sum is divided by the words of the batch, as the likelihood of `cross_entropy.py` is. That scales the three
+    terms alike.
+ 2. In the bracket log p(y | s, a) is the caption's mean over its words, as in the authors' release, whose lambdas
+    (0.1 and 0.002) belong to it; `per_word: false` is the sum, the formula of the paper.
+ 3. b follows the mean of the batch's captions, as in the release. It is used as it was before the batch, so that it
+    does not depend on the samples that it is held against, and the first batch begins with its own mean.
+ 4. Rows in which the coin chose the expectation have no sampled place: they give the first term alone, and b does not
+    see them.
+ 5. The other terms of `cross_entropy.py` (label smoothing, doubly stochastic penalty, word presence) may be added.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from showtell.decoding import Forced
+from showtell.errors import TrainingError
+from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Batch, Features
+
+
+class HardAttentionConfig(CrossEntropyConfig):
+    """Weights of the terms, beside those of cross-entropy."""
+
+    name: Literal["hard_attention"] = "hard_attention"  # type: ignore[assignment]
+    reinforce: float = Field(0.1, ge=0)  # lambda_r
+    entropy: float = Field(0.002, ge=0)  # lambda_e
+    baseline_decay: float = Field(0.9, ge=0, lt=1)  # of the moving average b
+    per_word: bool = True  # log p(y | s, a) of the bracket: the mean over a caption's words, or their sum
+
+
+class HardAttention(CrossEntropy):
+    """Likelihood of the reference captions under sampled places, and REINFORCE for the places."""
+
+    config: HardAttentionConfig
+    baseline: Tensor  # () b
+    is_first: Tensor  # () bool, True until b has seen a batch
+
+    def __init__(self, config: HardAttentionConfig, *, feature_size: int, vocabulary_size: int) -> None:
+        super().__init__(config, feature_size=feature_size, vocabulary_size=vocabulary_size)
+        self.register_buffer("baseline", torch.zeros(()))
+        self.register_buffer("is_first", torch.ones((), dtype=torch.bool))
+
+    def _terms(self, batch: Batch, features: Features, forced: Forced) -> tuple[Tensor, dict[str, Tensor]]:
+        total, parts = super()._terms(batch, features, forced)
+        if not self.training:  # there is nothing to sample for
+            return total, parts
+        places, alpha = forced.outputs.places, forced.outputs.attention
+        if places is None or alpha is None:
+            raise TrainingError(
+                "objective.name=hard_attention needs a model that samples the places it looks at: "
+                "model.name=sat with model.attention=hard."
+            )
+        is_word = batch.targets != Vocabulary.pad  # (B, N, T)
+        words = is_word.sum()
+        is_sampled = is_word & (places >= 0)
+        is_caption = is_sampled.any(-1)  # (B, N)
+        logprob = forced.logits.float().log_softmax(-1).gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)
+        reward = (logprob.detach() * is_word).sum(-1)  # (B, N)
+        if self.config.per_word:
+            reward = reward / is_word.sum(-1).clamp(min=1)
+        advantage = reward - self._baseline(reward, is_caption)
+        log_alpha = alpha.float().clamp(min=torch.finfo(torch.float32).tiny).log()
+        place = log_alpha.gather(-1, places.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        reinforce = -(advantage.unsqueeze(-1) * place * is_sampled).sum() / words
+        entropy = -((alpha * log_alpha).sum(-1) * is_sampled).sum() / words
+        parts |= {"reinforce": reinforce, "entropy": entropy, "baseline": self.baseline}
+        return total + self.config.reinforce * reinforce - self.config.entropy * entropy, parts
+
+    @torch.no_grad()
+    def _baseline(self, reward: Tensor, is_caption: Tensor) -> Tensor:
+        """b as it stands before this batch; then it moves towards the batch's mean."""
+        count = is_caption.sum()
+        mean = torch.where(count > 0, (reward * is_caption).sum() / count.clamp(min=1), self.baseline)
+        before = torch.where(self.is_first, mean, self.baseline)
+        self.baseline.copy_(torch.lerp(mean, before, self.config.baseline_decay))
+        self.is_first &= count == 0
+        return before

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from showtell import noise
+from showtell.decoding import teacher_forced
+from showtell.errors import TrainingError
+from showtell.models import spread
+from showtell.models.sat import SatConfig, SatDecoder
+from showtell.objectives.hard_attention import HardAttention, HardAttentionConfig
+from showtell.types import Batch, Features
+
+REGIONS, STEPS = 3, 3
+WORDS = torch.tensor([[[1, 4, 5, 2]]])  # (B, N, T + 1)
+
+
+def model(**settings: object) -> SatDecoder:
+    torch.manual_seed(1)
+    config = SatConfig.model_validate(
+        {
+            "attention": "hard", "expectation_share": 0.0, "embedding_size": 3, "hidden_size": 4, "attention_size": 3,
+            "dropout": 0.0, **settings,
+        }
+    )  # fmt: skip
+    decoder = SatDecoder(config, feature_size=2, vocabulary_size=6).double()
+    for parameter in decoder.parameters():  # far from where gradients are small
+        torch.nn.init.normal_(parameter, std=0.8)
+    return decoder.train()
+
+
+def features(images: int = 1) -> Features:
+    vectors = torch.randn(images, REGIONS, 2, generator=torch.Generator().manual_seed(2)).double()
+    return Features(vectors, torch.ones(images, REGIONS, dtype=torch.bool))
+
+
+def batch(rows: int = 1, images: int = 1) -> Batch:
+    words = WORDS.expand(images, rows, -1).contiguous()
+    return Batch(
+        tuple(str(image) for image in range(images)), torch.zeros(images, 3, 1, 1, dtype=torch.uint8), words,
+        torch.ones(images, rows, dtype=torch.bool),
+    )  # fmt: skip
+
+
+def objective(**settings: object) -> HardAttention:
+    config = HardAttentionConfig.model_validate({"reinforce": 1.0, "entropy": 0.0, "per_word": False, **settings})
+    return HardAttention(config, feature_size=2, vocabulary_size=6).double()
+
+
+def along(decoder: SatDecoder, places: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """log p(y | s, a), log p(s | a) and H[s] when the places are chosen by hand, by the model's own step."""
+    state = decoder.start(features())
+    said, chosen, entropy = [], [], []
+    for time, place in enumerate(places):
+        alpha = decoder.attention(state.rows.hidden, state.image.projected, state.image.is_region)[0, 0]
+        one = torch.nn.functional.one_hot(torch.tensor(place), REGIONS).double()
+        decoder._look = lambda *_, one=one: ((one @ features().vectors)[None], None)  # type: ignore[method-assign]
+        output, state = decoder.step(WORDS[..., time], state)
+        del decoder._look
+        said.append(decoder.readout(output)[0, 0].log_softmax(-1)[WORDS[0, 0, time + 1]])
+        chosen.append(alpha[place].log())
+        entropy.append(-(alpha * alpha.log()).sum())
+    return torch.stack(said).sum(), torch.stack(chosen).sum(), torch.stack(entropy).sum()
+
+
+def gradient(decoder: SatDecoder, value: torch.Tensor) -> torch.Tensor:
+    found = torch.autograd.grad(value, list(decoder.parameters()), allow_unused=True)
+    return torch.cat(
+        [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(decoder.parameters(), found, strict=True)]
+    )
+
+
+EVERY = list(itertools.product(range(REGIONS), repeat=STEPS))
+
+
+def test_the_estimator_has_the_exact_gradient_as_its_mean():
+    """All 27 sequences of places, each weighted with its probability, against the gradient of their expectation."""
+    decoder = model()
+    exact = torch.zeros(())
+    for places in EVERY:
+        said, chosen, _ = along(decoder, places)
+        exact = exact + chosen.exp() * said  # L_s = sum_s p(s | a) log p(y | s, a)
+    wanted = gradient(decoder, -exact / STEPS)
+
+    seen: dict[tuple[int, ...], torch.Tensor] = {}
+    torch.manual_seed(0)
+    baseline = torch.tensor(-2.5)  # any constant leaves the mean where it is
+    while len(seen) < len(EVERY):
+        loss = objective()
+        loss.baseline.fill_(baseline)
+        loss.is_first.fill_(False)
+        forced = teacher_forced(decoder, features(), batch().inputs)
+        places = tuple(forced.outputs.places[0, 0].tolist())
+        if places not in seen:
+            total, _ = loss._terms(batch(), features(), forced)
+            seen[places] = gradient(decoder, total)
+    mean = sum(along(decoder, places)[1].detach().exp() * seen[places] for places in EVERY)
+    torch.testing.assert_close(mean, wanted, atol=1e-6, rtol=1e-5)
+    assert float(wanted.abs().max()) > 0.01
+
+
+def test_places_are_drawn_as_often_as_alpha_says():
+    decoder, count = model(), 4000
+    torch.manual_seed(0)
+    state = spread(decoder.start(features()), count)
+    output, _ = decoder.step(torch.full((1, count), 1), state)
+    found = torch.bincount(output.places[0], minlength=REGIONS).double()
+    expected = output.attention[0, 0].detach() * count
+    chi_square = float(((found - expected).square() / expected).sum())
+    assert chi_square < 13.8  # 2 degrees of freedom, p = 0.001
+
+
+def test_the_terms_by_hand():
+    decoder = model()
+    loss = objective(reinforce=0.3, entropy=0.2)
+    torch.manual_seed(0)
+    forced = teacher_forced(decoder, features(), batch().inputs)
+    said, chosen, entropy = along(decoder, tuple(forced.outputs.places[0, 0].tolist()))
+    loss.baseline.fill_(-4.0)
+    loss.is_first.fill_(False)
+    total, parts = loss._terms(batch(), features(), forced)
+    expected = -(said + 0.3 * (said - -4.0) * chosen + 0.2 * entropy) / STEPS
+    assert float(total.detach()) == pytest.approx(float(expected.detach()))
+    assert float(loss.baseline) == pytest.approx(0.9 * -4.0 + 0.1 * float(said.detach()))
+    assert float(parts["words"].detach()) == pytest.approx(-float(said.detach()) / STEPS)
+
+
+def test_the_baseline_begins_with_the_first_batch():
+    decoder, loss = model(), objective()
+    torch.manual_seed(0)
+    _, parts = loss._terms(batch(), features(), teacher_forced(decoder, features(), batch().inputs))
+    assert float(parts["reinforce"].detach()) == 0  # one caption: its reward is the mean
+    assert not bool(loss.is_first)
+    assert float(loss.baseline) < -1
+
+
+def test_the_coin_falls_for_whole_captions_of_an_image():
+    decoder = model(expectation_share=0.5)
+    with noise.use(noise.Noise(0, 0, [str(image) for image in range(400)])):
+        forced = teacher_forced(decoder, features(400), batch(2, 400).inputs)
+    is_expected = forced.outputs.places < 0  # (B, N, T)
+    assert bool((is_expected == is_expected[:, :1, :1]).all())
+    share = float(is_expected[:, 0, 0].double().mean())
+    assert abs(share - 0.5) < 3.3 * math.sqrt(0.25 / 400)
+
+
+def test_the_coin_may_fall_for_the_batch():
+    decoder = model(expectation_share=0.5, coin="batch")
+    seen = set()
+    for seed in range(20):
+        torch.manual_seed(seed)
+        is_expected = teacher_forced(decoder, features(5), batch(2, 5).inputs).outputs.places < 0
+        assert bool((is_expected == is_expected[0, 0, 0]).all())
+        seen.add(bool(is_expected[0, 0, 0]))
+    assert seen == {True, False}
+
+
+def test_the_expectation_gives_the_likelihood_alone():
+    decoder, loss = model(expectation_share=1.0), objective()
+    total, parts = loss._terms(batch(), features(), teacher_forced(decoder, features(), batch().inputs))
+    assert float(parts["reinforce"].detach()) == 0
+    assert float(parts["entropy"].detach()) == 0
+    assert bool(loss.is_first)
+    soft = SatDecoder(decoder.config.model_copy(update={"attention": "soft"}), feature_size=2, vocabulary_size=6)
+    soft.double().load_state_dict(decoder.state_dict())
+    logits = teacher_forced(soft.eval(), features(), batch().inputs).logits
+    words = torch.nn.functional.cross_entropy(logits.flatten(0, 2), batch().targets.flatten())
+    assert float(total.detach()) == pytest.approx(float(words.detach()))
+
+
+@pytest.mark.parametrize("look", ["likeliest", "sample", "expectation"])
+def test_where_it_looks_when_it_does_not_learn(look):
+    decoder = model(look=look).eval()
+    output, _ = decoder.step(torch.tensor([[1]]), decoder.start(features()))
+    if look == "expectation":
+        assert output.places is None
+        expected = output.attention @ features().vectors
+    else:
+        place = int(output.places)
+        assert look == "sample" or place == int(output.attention.argmax())
+        expected = features().vectors[:, [place]]
+    torch.testing.assert_close(output.context, output.gate.unsqueeze(-1) * expected)
+
+
+def test_expected_context_approximates_the_expected_softmax():
+    """The normalised weighted geometric mean of §4.2: soft attention is near the mean over all places of one step."""
+    decoder = model(readout_tanh=False, gate=False)
+    for parameter in decoder.parameters():
+        parameter.data.mul_(0.3)
+    mean = torch.zeros(6).double()
+    state = decoder.start(features())
+    alpha = decoder.attention(state.rows.hidden, state.image.projected, state.image.is_region)[0, 0]
+    for place in range(REGIONS):
+        decoder._look = lambda *_, place=place: (features().vectors[:, [place]], None)  # type: ignore[method-assign]
+        output, _ = decoder.step(WORDS[..., 0], state)
+        mean += (alpha[place] * decoder.readout(output)[0, 0].softmax(-1)).detach()
+    del decoder._look
+    decoder.config = decoder.config.model_copy(update={"attention": "soft"})
+    output, _ = decoder.step(WORDS[..., 0], state)
+    soft = decoder.readout(output)[0, 0].softmax(-1).detach()
+    assert float((soft - mean).abs().max()) < 2e-3  # the places differ by more than ten times that
+
+
+def test_a_model_without_places_is_refused():
+    decoder = model(attention="soft")
+    with pytest.raises(TrainingError, match=r"needs a model that samples the places it looks at: .*attention=hard"):
+        objective()(batch(), features(), decoder)
