@@ -7,7 +7,7 @@ from torch import Tensor
 
 from showtell.types import RecordT, map_tensors
 
-STAY = 0.75  # the others leave once no more than this share is at work: copying what stays costs about a step of it
+STAY = 0.75  # the others leave once no more than this share is at work; 0.5 to 0.99 cost the same, 0 twice as much
 ASK_EVERY = 4  # steps; asking a GPU waits for it, asking a CPU costs nothing
 
 

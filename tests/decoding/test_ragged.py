@@ -1,0 +1,88 @@
+"""Images that are done leave, and an image's features are held once for all its beams."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from showtell.decoding import beam, greedy
+from showtell.decoding.ragged import Ragged
+from showtell.models.sat import SatConfig, SatDecoder
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Features
+from tests.toys import TableDecoder, table_decoder
+
+
+class Widths(TableDecoder):
+    """Notes how many images each step is for."""
+
+    def step(self, words, state):
+        self.widths.append(len(words))
+        return super().step(words, state)
+
+
+def ends_after(lengths: list[int], steps: int) -> tuple[Widths, Features]:
+    """Image number n says word 4 so many times and ends."""
+    _, features = table_decoder(images=len(lengths), steps=steps, size=6, seed=0)
+    table = torch.zeros(len(lengths), steps, 6, 6)
+    for image, length in enumerate(lengths):
+        table[image, :, :, 4] = 9.0
+        table[image, length, :, Vocabulary.end] = 30.0
+    decoder = Widths(table)
+    decoder.widths = []
+    return decoder, features
+
+
+def test_images_that_are_done_leave_the_batch():
+    lengths = [1, 1, 2, 3, 5, 5, 7, 7]
+    for walk in (lambda *given: greedy(*given, 8), lambda *given: beam(*given, 8, 3, num_return=1)):
+        decoder, features = ends_after(lengths, 9)
+        captions = walk(decoder, features)
+        assert captions.is_word.sum(-1)[:, 0].tolist() == [length + 1 for length in lengths]
+        # They go when a quarter is done: two of eight after step 2, two of six after step 4, two of four after step 6.
+        assert decoder.widths == [8, 8, 6, 6, 4, 4, 2, 2]
+
+
+def test_where_asking_means_waiting_it_is_asked_every_fourth_step():
+    ragged = Ragged(4, torch.device("cpu"))
+    ragged.asks_freely = False  # as on a GPU
+    done = torch.tensor([True, True, True, False])
+    assert [ragged.leave(done, step, last=False) is None for step in range(4)] == [True, True, True, False]
+    assert ragged.leave(done, 3, last=False).tolist() == [3]
+    assert ragged.leave(~done, 3, last=False).tolist() == [0, 1, 2]  # a quarter is enough to go
+    assert Ragged(8, torch.device("cpu")).leave(torch.arange(8) < 1, 3, last=False) is None  # an eighth is not
+    assert ragged.leave(done, 0, last=True).tolist() == []
+
+
+class Largest(TorchDispatchMode):
+    """Notes the largest number of elements that any operation makes anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        given = {x.untyped_storage()._cdata for x in args if isinstance(x, torch.Tensor)}
+        for x in found if isinstance(found, tuple | list) else (found,):
+            if isinstance(x, torch.Tensor) and x.untyped_storage()._cdata not in given:
+                self.elements = max(self.elements, x.untyped_storage().nbytes() // x.element_size())
+        return found
+
+
+def test_no_tensor_is_as_large_as_features_times_beams():
+    torch.manual_seed(0)
+    images, regions, size = 3, 50, 64
+    decoder = SatDecoder(
+        SatConfig(embedding_size=8, hidden_size=8, attention_size=4), feature_size=size, vocabulary_size=20
+    ).eval()
+    features = Features(torch.randn(images, regions, size), torch.ones(images, regions, dtype=torch.bool))
+    with Largest() as copied:  # what must not happen is noticed
+        features.vectors.unsqueeze(1).expand(-1, 16, -1, -1).contiguous()
+    assert copied.elements == 16 * images * regions * size
+    largest = {}
+    for num_beams in (1, 4, 16):
+        with Largest() as seen:
+            beam(decoder, features, 6, num_beams)
+        largest[num_beams] = seen.elements
+    assert largest[16] <= max(largest[1], images * regions * size)
