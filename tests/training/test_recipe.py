@@ -42,7 +42,7 @@ def refused(change: dict[str, object]) -> str:
             "training.schedule: input should be 'constant', 'linear' or 'cosine', got 'step'",
         ),
         ({"training.optimizer": {"nam": "adam"}}, 'training.optimizer.nam: no such key; did you mean "name"?'),
-        ({"model.name": "sad"}, 'model.name: there is no model "sad"; did you mean "sat"? Known: sat'),
+        ({"model.name": "sad"}, 'model.name: there is no model "sad"; did you mean "sat"? Known: nic, sat, updown'),
         ({"model.hidden": 4}, 'model.hidden: no such key; did you mean "hidden_size"?'),
         ({"objective.name": "xe"}, 'objective.name: there is no objective "xe"; Known: cross_entropy'),
         ({"encoder.name": "vgg19x"}, 'encoder.name: There is no encoder "vgg19x"; did you mean "vgg19"?'),
