@@ -427,3 +427,25 @@ def test_scenes_are_read_as_any_dataset_with_their_groundings(tiny_scenes: Path)
     written = json.loads((tiny_scenes / "annotations/captions_test.json").read_text())["annotations"]
     read = [span for record in dataset.split("test") for spans in record.groundings or () for span in spans]
     assert read == [Grounding(g["first"], g["end"], tuple(g["boxes"])) for a in written for g in a["grounding"]]
+
+
+@pytest.mark.parametrize(
+    ("box", "warning"),
+    [
+        (
+            '{"id": [1], "image_id": 1, "category_id": 3, "bbox": [1, 2, 3, 4]}',
+            'annotations/instances_train.json has 1 entry of "annotations" without an "id", an "image_id", a "bbox" of '
+            "four numbers or a listed category, left out: number 1.",
+        ),
+        (
+            "[" * 100_000,
+            "No boxes were read: …/annotations/instances_train.json cannot be read as JSON: its lists and objects are "
+            "nested too deeply.",
+        ),
+    ],
+)
+def test_boxes_that_the_fuzzer_broke(tmp_path: Path, box: str, warning: str) -> None:
+    write_coco(tmp_path / "annotations/captions_train.json", listed(1), captioned(1))
+    content = f'{{"categories": [{{"id": 3, "name": "dog"}}], "annotations": [{box}]}}'
+    (tmp_path / "annotations/instances_train.json").write_text(content)
+    assert sentences(tmp_path) == ([], [warning])

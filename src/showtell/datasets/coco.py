@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -298,7 +299,7 @@ def read_boxes(file: Path, findings: Findings) -> dict[str, list[Box]] | None:
         image_id = _id_of(entry, "image_id")
         try:
             x, y, width, height = map(float, entry["bbox"])
-            box = Box(entry["id"], x, y, width, height, categories[entry["category_id"]])
+            box = Box(operator.index(entry["id"]), x, y, width, height, categories[entry["category_id"]])
         except (KeyError, OverflowError, TypeError, ValueError):
             image_id = None
         if image_id is None:
@@ -317,7 +318,7 @@ def read_boxes(file: Path, findings: Findings) -> dict[str, list[Box]] | None:
 def _without_outlines(file: Path) -> Any:
     try:
         return json.loads(_OUTLINE.sub(b'"segmentation":null', file.read_bytes()))
-    except (OSError, ValueError):
+    except (OSError, RecursionError, ValueError):
         return read_json(file)  # says what is wrong, and where in the whole file
 
 
