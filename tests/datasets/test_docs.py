@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from showtell.datasets import Box, read_dataset
+from showtell.datasets import READERS, Box, read_dataset
 from tests.datasets.makers import write_photo
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "datasets.md"
@@ -42,3 +42,57 @@ def test_coco(tmp_path: Path) -> None:
     (record,) = dataset.records
     assert (record.split, record.captions) == ("train", ("A brown dog runs over the grass.",))
     assert record.boxes == (Box(7, 12.0, 30.5, 200.0, 110.0, "dog"),)
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    (example,) = examples('{"image": "dog.jpg", "captions"')
+    for photo in ("dog.jpg", "cat.jpg"):
+        write_photo(tmp_path / photo)
+    (tmp_path / "captions.jsonl").write_text(example)
+    dataset = read_dataset(tmp_path)
+    assert (dataset.format, dataset.problems, dataset.warnings) == ("jsonl", (), ())
+    assert [(r.image_id, r.split, r.captions) for r in dataset.records] == [
+        ("dog.jpg", "train", ("A brown dog runs over the grass.", "A dog, running")),
+        ("cat.jpg", "val", ("A cat asleep on a sofa.",)),
+    ]
+
+
+def test_a_text_file_for_each_image_and_a_list(tmp_path: Path) -> None:
+    (layout,) = [example for example in examples("mydata/") if "dog.txt" in example]
+    for name in re.findall(r"\w+\.(?:jpg|txt)", layout):
+        if name.endswith("jpg"):
+            write_photo(tmp_path / name)
+        else:
+            (tmp_path / name).write_text("One.\nTwo.\n")
+    (names,) = examples("dog.jpg\ncat\n")
+    (tmp_path / "test.txt").write_text(names)
+    dataset = read_dataset(tmp_path)
+    assert (dataset.format, dataset.problems, dataset.warnings) == ("text_files", (), ())
+    assert [(r.image_id, r.split, r.captions) for r in dataset.records] == [
+        ("cat.jpg", "test", ("One.", "Two.")),
+        ("dog.jpg", "test", ("One.", "Two.")),
+    ]
+
+
+def test_karpathy(tmp_path: Path) -> None:
+    (example,) = examples('{"dataset"')
+    write_photo(tmp_path / "images" / "dog.jpg")
+    (tmp_path / "dataset_mine.json").write_text(example)
+    dataset = read_dataset(tmp_path)
+    assert (dataset.format, dataset.name, dataset.problems, dataset.warnings) == ("karpathy", "mine", (), ())
+    (record,) = dataset.records
+    assert (record.image_id, record.captions) == ("images/dog.jpg", ("A brown dog runs over the grass.",))
+
+
+def test_flickr(tmp_path: Path) -> None:
+    (example,) = examples("dog.jpg#0")
+    write_photo(tmp_path / "Flicker8k_Dataset" / "dog.jpg")
+    (tmp_path / "Flickr8k.token.txt").write_text(example.replace("<TAB>", "\t"))
+    dataset = read_dataset(tmp_path)
+    assert (dataset.format, dataset.problems) == ("flickr", ())
+    assert dataset.records[0].captions == ("A brown dog runs over the grass .", "A dog , running .")
+
+
+def test_the_table_of_formats_names_every_reader_in_order() -> None:
+    table = DOCS.read_text(encoding="utf-8").partition("| format | is recognised by |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(READERS)

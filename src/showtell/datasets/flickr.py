@@ -92,7 +92,7 @@ def _read_file(file: Path, findings: Findings) -> list[Record]:
         name = match["name"].strip() if match else ""
         if match is None:
             unusable.append(number)
-        elif not is_photo_name(name.rpartition("/")[2]):
+        elif not is_photo_name(name.replace("\\", "/").rpartition("/")[2]):
             nameless[name] = None  # Flickr8k.token.txt has 2258277193_586949ec62.jpg.1, which is no image
         else:
             listing.add(number, name, [_caption(match["caption"], form)])
