@@ -198,14 +198,7 @@ class Trainer:
                     f"{self.folder} already holds a run; add --resume to go on with it, or choose another --out."
                 )
         elif kept.exists() and last.exists():
-            before = _flat(load_recipe(kept).model_dump(mode="json"))
-            now = _flat(self.recipe.model_dump(mode="json"))
-            changed = [
-                f"{key} (was {before.get(key)!r}, now {now.get(key)!r})"
-                for key in sorted(before.keys() | now.keys())
-                if before.get(key) != now.get(key) and key not in MAY_CHANGE
-            ]
-            if changed:
+            if changed := changes(load_recipe(kept), self.recipe):
                 raise RecipeError(
                     f"The run in {self.folder} began with another recipe: {summarise(changed)}; resume with the old "
                     "values, or choose another --out."
@@ -520,6 +513,16 @@ def _groups(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
             group = []
     if group:
         yield group
+
+
+def changes(before: Recipe, now: Recipe) -> list[str]:
+    """The keys in which two recipes of one run differ, with both values; those that a run may change are left out."""
+    was, is_now = (_flat(recipe.model_dump(mode="json")) for recipe in (before, now))
+    return [
+        f"{key} (was {was.get(key)!r}, now {is_now.get(key)!r})"
+        for key in sorted(was.keys() | is_now.keys())
+        if was.get(key) != is_now.get(key) and key not in MAY_CHANGE
+    ]
 
 
 def _flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
