@@ -197,12 +197,11 @@ class Trainer:
                 raise UsageError(
                     f"{self.folder} already holds a run; add --resume to go on with it, or choose another --out."
                 )
-        elif kept.exists() and last.exists():
-            if changed := changes(load_recipe(kept), self.recipe):
-                raise RecipeError(
-                    f"The run in {self.folder} began with another recipe: {summarise(changed)}; resume with the old "
-                    "values, or choose another --out."
-                )
+        elif kept.exists() and last.exists() and (changed := changes(load_recipe(kept), self.recipe)):
+            raise RecipeError(
+                f"The run in {self.folder} began with another recipe: {summarise(changed)}; resume with the old "
+                "values, or choose another --out."
+            )
         self.resuming = resume and last.exists()
 
     def _split(self, dataset: CaptionDataset, name: str) -> tuple[Record, ...]:
