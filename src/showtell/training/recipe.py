@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, SerializeAsAny, ValidationError
+from pydantic import Field, SerializeAsAny, ValidationError, model_validator
 
 from showtell.config import Config
 from showtell.decoding import DecodingConfig
@@ -43,13 +43,22 @@ class VocabularyConfig(Config):
 
 
 class OptimizerConfig(Config):
-    """An optimiser of torch by its name. A field that the optimiser does not have is ignored."""
+    """An optimiser by its name. A field that the optimiser does not have is ignored."""
 
-    name: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
-    betas: tuple[float, float] = (0.9, 0.999)  # adam, adamw
-    momentum: float = Field(0.9, ge=0)  # sgd, rmsprop
-    epsilon: float = Field(1e-8, gt=0)  # adam, adamw, rmsprop
+    name: Literal["adam", "adamw", "adamax", "sgd", "rmsprop", "graves_rmsprop"] = "adam"
+    betas: tuple[float, float] = (0.9, 0.999)  # adam, adamw, adamax
+    momentum: float = Field(0.9, ge=0)  # sgd, rmsprop, graves_rmsprop
+    decay: float = Field(0.99, ge=0, lt=1)  # of the averages of rmsprop; by default 0.95 for graves_rmsprop
+    epsilon: float = Field(1e-8, gt=0)  # all but sgd; by default 0.0001 for graves_rmsprop
     weight_decay: float = Field(0.0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_graves(cls, given: Any) -> Any:
+        """Graves' own values where none are given."""
+        if isinstance(given, dict) and given.get("name") == "graves_rmsprop":
+            return {"decay": 0.95, "epsilon": 1e-4, **given}
+        return given
 
 
 class TrainingConfig(Config):
