@@ -178,6 +178,22 @@ def test_a_truncated_arrow_file(tmp_path: Path) -> None:
     assert f"hf:{tmp_path / 'saved'}" in refusal(f"hf:{tmp_path / 'saved'}")
 
 
+def test_offsets_that_lead_out_of_the_file(tmp_path: Path) -> None:
+    """Arrow does not check them when it opens a file: reading such a row ended the process with a bus error."""
+    import pyarrow as pa
+
+    rows({"image": [1, 2], "caption": ["One.", "Two."]}, caption=TEXT).save_to_disk(tmp_path / "saved")
+    file = next((tmp_path / "saved").glob("*.arrow"))
+    with pa.ipc.open_stream(file) as stream:
+        table = stream.read_all()
+    beyond = pa.array([0, 2**30, 8], pa.int32()).buffers()[1]
+    captions = pa.Array.from_buffers(pa.string(), 2, [None, beyond, pa.py_buffer(b"One.Two.")])
+    changed = table.set_column(table.schema.get_field_index("caption"), table.schema.field("caption"), captions)
+    with pa.ipc.new_stream(file, changed.schema) as stream:
+        stream.write_table(changed)
+    assert "cannot load hf:" in refusal(f"hf:{tmp_path / 'saved'}").lower()
+
+
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingDependencyError) as caught:

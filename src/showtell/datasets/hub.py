@@ -106,7 +106,10 @@ def _saved(folder: Path, datasets: Any) -> dict[str, Any]:
     """The splits of a folder that `save_to_disk` wrote, or of the parquet files in it."""
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         found = datasets.load_from_disk(str(folder))
-        return dict(found) if isinstance(found, Mapping) else {"train": found}
+        splits = dict(found) if isinstance(found, Mapping) else {"train": found}
+        for rows in splits.values():
+            rows.data.table.validate(full=True)  # else a damaged offset leads out of the file, and ends the process
+        return splits
     files = sorted(folder.rglob("*.parquet"))
     if not files:
         raise DataError(
