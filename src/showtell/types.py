@@ -48,6 +48,19 @@ def stack_over_time(records: Sequence[RecordT]) -> RecordT:
     return map_tensors(records[0], lambda *tensors: torch.stack(tensors, dim=2), *records[1:])
 
 
+def unstack(record: RecordT) -> list[RecordT]:
+    """The records of T steps, each (...), of one whose tensors are (T, ...)."""
+    columns: list[tuple[Tensor, ...]] = []  # of each tensor, in the order of map_tensors
+
+    def split(x: Tensor) -> Tensor:
+        columns.append(x.unbind())
+        return x
+
+    map_tensors(record, split)
+    steps = [iter(step) for step in zip(*columns, strict=True)]
+    return [map_tensors(record, lambda _, step=step: next(step)) for step in steps]
+
+
 @dataclass(frozen=True)
 class Regions:
     """What a detector knows of its regions."""
@@ -80,6 +93,15 @@ class EnsembleFeatures(Features):
 
 
 @dataclass(frozen=True)
+class Counts:
+    """What there is of each in all batches of one step of the optimiser: what the terms of an objective divide by."""
+
+    words: int  # targets that are not padding
+    captions: int
+    images: int
+
+
+@dataclass(frozen=True)
 class Batch:
     """B images with N captions each."""
 
@@ -89,6 +111,7 @@ class Batch:
     words: Tensor  # (B, N, T + 1) int64: begin, the words, end, then pad
     is_caption: Tensor  # (B, N) bool, True where the image has this caption; the rest is padding
     features: Features | None = None  # in the precision of the store until they are moved
+    counts: Counts | None = None  # of all batches of its step; None: it is the only one
 
     @property
     def inputs(self) -> Tensor:

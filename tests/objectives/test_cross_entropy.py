@@ -5,16 +5,19 @@ import math
 import pytest
 import torch
 
-from showtell.decoding import teacher_forced
+from showtell import noise
+from showtell.decoding import scheduled, teacher_forced
 from showtell.models.sat import SatConfig, SatDecoder
+from showtell.objectives.contract import counts_of, of_one_step
 from showtell.objectives.cross_entropy import (
     CrossEntropy,
     CrossEntropyConfig,
+    ScheduledSamplingConfig,
     agreement,
     doubly_stochastic,
     word_presence,
 )
-from showtell.types import Batch, Features
+from showtell.types import Batch, Counts, Features
 
 TRUE = torch.ones(1, dtype=torch.bool)
 
@@ -110,3 +113,58 @@ def test_the_total_is_the_weighted_sum_of_the_parts():
     assert set(parts) == {"words", "doubly_stochastic", "word_presence"}
     expected = parts["words"] + 0.7 * parts["doubly_stochastic"] + 0.3 * parts["word_presence"]
     assert float(terms.total.detach()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_terms_of_parts_of_a_batch_add_up_to_those_of_the_whole():
+    """Images of two captions and of one, with five and four words: means of means would weigh them wrongly."""
+    batch, features, decoder = example()
+    config = CrossEntropyConfig(doubly_stochastic=0.7, word_presence=0.3, label_smoothing=0.1)
+    objective = CrossEntropy(config, feature_size=6, vocabulary_size=8)
+    whole = objective(batch, features, decoder)
+    assert counts_of(batch) == Counts(words=9, captions=3, images=2)
+    halves = [
+        (
+            Batch(batch.image_ids[at : at + 1], None, batch.words[at : at + 1], batch.is_caption[at : at + 1]),
+            Features(features.vectors[at : at + 1], features.is_region[at : at + 1]),
+        )
+        for at in (0, 1)
+    ]
+    shared = of_one_step([half for half, _ in halves])
+    assert [counts_of(half) for half in shared] == [Counts(9, 3, 2)] * 2
+    found = [objective(half, seen, decoder) for half, (_, seen) in zip(shared, halves, strict=True)]
+    assert sum(float(terms.total.detach()) for terms in found) == pytest.approx(float(whole.total.detach()), rel=1e-5)
+    for name, value in whole.parts.items():
+        assert sum(float(terms.parts[name]) for terms in found) == pytest.approx(float(value), rel=1e-5)
+
+
+def test_the_schedule_of_the_papers():
+    paper = ScheduledSamplingConfig(highest=0.25)  # 0.05 more every 5 epochs
+    assert [paper.probability(epoch) for epoch in (0, 4, 5, 9, 10, 24, 25, 99)] == pytest.approx(
+        [0, 0, 0.05, 0.05, 0.1, 0.2, 0.25, 0.25]
+    )
+    assert [ScheduledSamplingConfig().probability(epoch) for epoch in (0, 50)] == [0, 0]
+    constant = ScheduledSamplingConfig(highest=0.4, first=0.4, increase=0)
+    assert [constant.probability(epoch) for epoch in (0, 50)] == [0.4, 0.4]
+
+
+def test_scheduled_sampling_begins_with_its_epoch_and_is_off_where_nothing_learns():
+    batch, features, decoder = example()
+    config = CrossEntropyConfig(scheduled_sampling=ScheduledSamplingConfig(highest=0.9, increase=0.9, every=1))
+    objective = CrossEntropy(config, feature_size=6, vocabulary_size=8)
+
+    def loss() -> float:
+        with noise.use(noise.Noise(0, 0, batch.image_ids)):
+            return float(objective(batch, features, decoder).parts["words"])
+
+    def plainly(logits: torch.Tensor) -> float:
+        flat = logits.detach().flatten(0, 2)
+        return float(torch.nn.functional.cross_entropy(flat, batch.targets.flatten(), ignore_index=0))
+
+    forced = plainly(teacher_forced(decoder, features, batch.inputs).logits)
+    assert loss() == pytest.approx(forced, rel=1e-5)
+    objective.begin_epoch(1)
+    with noise.use(noise.Noise(0, 0, batch.image_ids)):
+        own = plainly(scheduled(decoder, features, batch.inputs, 0.9).logits)
+    assert own != pytest.approx(forced, rel=1e-3)
+    assert loss() == pytest.approx(own, rel=1e-5)
+    assert objective.eval() and loss() == pytest.approx(forced, rel=1e-5)

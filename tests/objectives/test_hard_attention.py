@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from showtell import noise
-from showtell.decoding import teacher_forced
+from showtell.decoding import scheduled, teacher_forced
 from showtell.errors import TrainingError
 from showtell.models import spread
 from showtell.models.sat import SatConfig, SatDecoder
@@ -208,3 +208,20 @@ def test_a_model_without_places_is_refused():
     decoder = model(attention="soft")
     with pytest.raises(TrainingError, match=r"needs a model that samples the places it looks at: .*attention=hard"):
         objective()(batch(), features(), decoder)
+
+
+def test_scheduled_sampling_goes_with_sampled_places():
+    """The terms are those of the words that were fed: log p, log alpha and entropy along the walk."""
+    decoder, loss = model(), objective(scheduled_sampling={"highest": 1.0, "first": 1.0})
+    with noise.use(noise.Noise(0, 0, ["a"])):
+        terms = loss(batch(), features(), decoder)
+    with noise.use(noise.Noise(0, 0, ["a"])):
+        forced = scheduled(decoder, features(), batch().inputs, 1.0)
+    again = objective()
+    total, parts = again._terms(batch(), features(), forced)
+    assert float(terms.total.detach()) == pytest.approx(float(total.detach()))
+    assert float(again.baseline) == pytest.approx(float(loss.baseline))
+    assert forced.outputs.places.shape == batch().inputs.shape
+    assert {name: float(value) for name, value in terms.parts.items()} == pytest.approx(
+        {name: float(value.detach()) for name, value in parts.items()}
+    )

@@ -11,13 +11,14 @@ from showtell.decoding.ranking import LengthPenalty
 from showtell.decoding.rollout import Captions, Forced, different, teacher_forced
 from showtell.decoding.rules import Rules
 from showtell.decoding.sampling import greedy, sample
+from showtell.decoding.scheduled import scheduled
 from showtell.models.contract import Decoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
 __all__ = [
     "Captions", "DecodingConfig", "Ensemble", "Forced", "LengthPenalty", "Rules", "beam", "greedy",
-    "sample", "search", "teacher_forced",
+    "sample", "scheduled", "search", "teacher_forced",
 ]  # fmt: skip
 
 

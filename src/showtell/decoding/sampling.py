@@ -91,8 +91,8 @@ def sample(
                 likeliest, words = probabilities.sort(dim=-1, descending=True, stable=True)
             nucleus = _nucleus(likeliest, top_p)
         else:
-            return _inverse(scores.softmax(-1), numbers)
-        return words.gather(-1, _inverse(nucleus, numbers).unsqueeze(-1)).squeeze(-1)
+            return inverse(scores.softmax(-1), numbers)
+        return words.gather(-1, inverse(nucleus, numbers).unsqueeze(-1)).squeeze(-1)
 
     return _walk(decoder, features, max_length, samples, draw, rules, keep_outputs)
 
@@ -105,7 +105,7 @@ def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     return probabilities.masked_fill(before >= top_p, 0.0)
 
 
-def _inverse(weights: Tensor, numbers: Tensor) -> Tensor:
+def inverse(weights: Tensor, numbers: Tensor) -> Tensor:
     """The places that numbers in [0, 1) fall on: weights (..., n) need not sum to one; numbers (...)."""
     total = weights.cumsum(-1)
     at = numbers.unsqueeze(-1) * total[..., -1:]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Sequence
 
 from torch import nn
 
 from showtell.models.contract import Decoder
-from showtell.types import Batch, Features, Terms
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Batch, Counts, Features, Terms
 
 
 class Objective(nn.Module, abc.ABC):
@@ -21,6 +23,26 @@ class Objective(nn.Module, abc.ABC):
             captions: for each image, for each of its captions, the ids of its words, `begin` and `end` included.
         """
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Whatever depends on the epoch, counted from 0, and so needs no state; nothing by default."""
+
     @abc.abstractmethod
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
-        """The terms of one batch."""
+        """The terms of one batch, divided by `counts_of(batch)`, so that those of all batches of a step add up."""
+
+
+def counts_of(*batches: Batch) -> Counts:
+    """The words, captions and images of batches; of a batch that belongs to a larger step, those of the step."""
+    if len(batches) == 1 and batches[0].counts is not None:
+        return batches[0].counts
+    return Counts(
+        words=sum(int((batch.targets != Vocabulary.pad).sum()) for batch in batches),
+        captions=sum(int(batch.is_caption.sum()) for batch in batches),
+        images=sum(len(batch.image_ids) for batch in batches),
+    )
+
+
+def of_one_step(batches: Sequence[Batch]) -> list[Batch]:
+    """The same batches with their common counts: their terms then add up to those of one batch with all the images."""
+    counts = counts_of(*batches)
+    return [dataclasses.replace(batch, counts=counts) for batch in batches]

@@ -4,6 +4,9 @@
         + lambda (1/captions) sum_i (1 - sum_t alpha_ti)^2                      doubly stochastic    (papers/003 §4.2.1)
         + mu (1/images) sum_w kappa_w^2 H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
 
+Scheduled sampling (Bengio et al., 2015) feeds some words as the model itself would say them (`decoding/scheduled.py`);
+how many grows with the epochs, by default as papers/001 cites it: 0.05 more every 5 epochs, up to `highest`.
+
 Label smoothing epsilon mixes the target with the uniform distribution over the vocabulary (Szegedy et al., 2016).
 
 Word presence asks the encoder alone which words occur in any of the image's captions: each grid cell scores each
@@ -20,19 +23,39 @@ nothing, so without any image with two the weights are 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.config import Config
-from showtell.decoding import Forced, teacher_forced
+from showtell.decoding import Forced, scheduled, teacher_forced
 from showtell.models.contract import Decoder
-from showtell.objectives.contract import Objective
+from showtell.objectives.contract import Objective, counts_of
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch, Features, Terms
+
+
+class ScheduledSamplingConfig(Config):
+    """How often the model is fed a word of its own instead of the caption's."""
+
+    highest: float = Field(0.0, ge=0, le=1)  # probability that is not exceeded; 0: always the caption's words
+    first: float = Field(0.0, ge=0, le=1)  # probability in the first epoch
+    increase: float = Field(0.05, ge=0, le=1)  # of the probability, each time
+    every: int = Field(5, ge=1)  # epochs
+    choose: Literal["sample", "likeliest"] = "sample"  # drawn by its probability, or the likeliest
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if self.first > self.highest:
+            raise ValueError(f"first={self.first} is above highest={self.highest}")
+        return self
+
+    def probability(self, epoch: int) -> float:
+        """In an epoch, counted from 0."""
+        return min(self.highest, self.first + self.increase * (epoch // self.every))
 
 
 class CrossEntropyConfig(Config):
@@ -42,6 +65,7 @@ class CrossEntropyConfig(Config):
     label_smoothing: float = Field(0.0, ge=0, lt=1)  # epsilon
     doubly_stochastic: float = Field(0.0, ge=0)  # lambda
     word_presence: float = Field(0.0, ge=0)  # mu
+    scheduled_sampling: ScheduledSamplingConfig = ScheduledSamplingConfig()
 
 
 class CrossEntropy(Objective):
@@ -52,6 +76,7 @@ class CrossEntropy(Objective):
     def __init__(self, config: CrossEntropyConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
         self.config = config
+        self.own_words = config.scheduled_sampling.probability(0)  # how often the model is fed words of its own
         self.presence = nn.Linear(feature_size, vocabulary_size) if config.word_presence else None
         if self.presence is not None:
             nn.init.constant_(self.presence.bias, -6.0)  # few words occur: with 36 cells that is 8% each to begin with
@@ -62,35 +87,49 @@ class CrossEntropy(Objective):
         if self.presence is not None:
             self.agreement.copy_(agreement(captions, len(self.agreement)))
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Set the probability of scheduled sampling."""
+        self.own_words = self.config.scheduled_sampling.probability(epoch)
+
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """The loss of one batch, with its parts named."""
-        total, parts = self._terms(batch, features, teacher_forced(decoder, features, batch.inputs))
+        if self.training and self.own_words:
+            choose = self.config.scheduled_sampling.choose
+            forced = scheduled(decoder, features, batch.inputs, self.own_words, choose)
+        else:
+            forced = teacher_forced(decoder, features, batch.inputs)
+        total, parts = self._terms(batch, features, forced)
         return Terms(total, {name: value.detach() for name, value in parts.items()})
 
     def _terms(self, batch: Batch, features: Features, forced: Forced) -> tuple[Tensor, dict[str, Tensor]]:
         """The sum and its parts, for a decoder that was fed the captions."""
+        counts = counts_of(batch)
         is_word = batch.targets != Vocabulary.pad  # (B, N, T)
-        words = F.cross_entropy(
+        summed = F.cross_entropy(
             forced.logits.flatten(0, 2).float(),
             batch.targets.flatten(),
             ignore_index=Vocabulary.pad,
             label_smoothing=self.config.label_smoothing,
+            reduction="sum",
         )
+        words = summed / counts.words
         total, parts = words, {"words": words}
         if self.config.doubly_stochastic and forced.outputs.attention is not None:
             penalty = doubly_stochastic(forced.outputs.attention, is_word, features.is_region, batch.is_caption)
+            penalty = penalty / counts.captions
             total = total + self.config.doubly_stochastic * penalty
             parts["doubly_stochastic"] = penalty
         if self.presence is not None:
             scores = self.presence(features.vectors)
             presence = word_presence(scores, features.is_region, batch.targets, self.agreement.square())
+            presence = presence / counts.images
             total = total + self.config.word_presence * presence
             parts["word_presence"] = presence
         return total, parts
 
 
 def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_caption: Tensor) -> Tensor:
-    """sum_i (1 - sum_t alpha_ti)^2, mean over captions (papers/003 §4.2.1).
+    """sum_i (1 - sum_t alpha_ti)^2, summed over captions (papers/003 §4.2.1).
 
     Args:
         attention: alpha, (B, N, T, R).
@@ -100,7 +139,7 @@ def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_
     """
     looked = (attention * is_word.unsqueeze(-1)).sum(2)  # (B, N, R)
     missing = ((1 - looked) * is_region.unsqueeze(1)).square().sum(-1)  # (B, N)
-    return (missing * is_caption).sum() / is_caption.sum()
+    return (missing * is_caption).sum()
 
 
 def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int) -> Tensor:
@@ -136,7 +175,7 @@ def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int)
 
 
 def word_presence(scores: Tensor, is_region: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Binary cross-entropy of "this word occurs in a caption of the image", summed over words, mean over images.
+    """Binary cross-entropy of "this word occurs in a caption of the image", summed over words and images.
 
     Args:
         scores: (B, R, V), of each word at each place.
@@ -148,4 +187,4 @@ def word_presence(scores: Tensor, is_region: Tensor, targets: Tensor, weights: T
     present = torch.zeros_like(anywhere).scatter_(1, targets.flatten(1), 1.0)
     ordinary = slice(len(SPECIAL), None)
     loss = F.binary_cross_entropy_with_logits(anywhere[:, ordinary], present[:, ordinary], reduction="none")
-    return (loss * weights[ordinary]).sum() / len(scores)
+    return (loss * weights[ordinary]).sum()

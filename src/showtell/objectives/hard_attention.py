@@ -19,7 +19,8 @@ Where this differs from the paper, or the paper is silent:
     does not depend on the samples that it is held against, and the first batch begins with its own mean.
  4. Rows in which the coin chose the expectation have no sampled place: they give the first term alone, and b does not
     see them.
- 5. The other terms of `cross_entropy.py` (label smoothing, doubly stochastic penalty, word presence) may be added.
+ 5. The other terms of `cross_entropy.py` (label smoothing, doubly stochastic penalty, word presence) may be added, and
+    scheduled sampling: s then depends on the words that were fed too, whose choice gets no gradient, there as here.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from torch import Tensor
 
 from showtell.decoding import Forced
 from showtell.errors import TrainingError
+from showtell.objectives.contract import counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features
@@ -70,19 +72,22 @@ class HardAttention(CrossEntropy):
                 "model.name=sat with model.attention=hard."
             )
         is_word = batch.targets != Vocabulary.pad  # (B, N, T)
-        words = is_word.sum()
+        counts = counts_of(batch)
         is_sampled = is_word & (places >= 0)
         is_caption = is_sampled.any(-1)  # (B, N)
         logprob = forced.logits.float().log_softmax(-1).gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)
         reward = (logprob.detach() * is_word).sum(-1)  # (B, N)
         if self.config.per_word:
             reward = reward / is_word.sum(-1).clamp(min=1)
-        advantage = reward - self._baseline(reward, is_caption)
+        baseline = self._baseline(reward, is_caption)
+        advantage = reward - baseline
         log_alpha = alpha.float().clamp(min=torch.finfo(torch.float32).tiny).log()
         place = log_alpha.gather(-1, places.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-        reinforce = -(advantage.unsqueeze(-1) * place * is_sampled).sum() / words
-        entropy = -((alpha * log_alpha).sum(-1) * is_sampled).sum() / words
-        parts |= {"reinforce": reinforce, "entropy": entropy, "baseline": self.baseline}
+        reinforce = -(advantage.unsqueeze(-1) * place * is_sampled).sum() / counts.words
+        entropy = -((alpha * log_alpha).sum(-1) * is_sampled).sum() / counts.words
+        parts |= {"reinforce": reinforce, "entropy": entropy}
+        # Parts add up over the batches of a step: this one to the mean b that captions were held against.
+        parts["baseline"] = baseline * batch.is_caption.sum() / counts.captions
         return total + self.config.reinforce * reinforce - self.config.entropy * entropy, parts
 
     @torch.no_grad()

@@ -1,0 +1,63 @@
+"""Scheduled sampling: the walk along given words in which some are replaced by what the model itself would say.
+
+Bengio et al., 2015: under teacher forcing a model never sees its own mistakes. Here each word behind the first is, by a
+coin of its own, replaced by one that the model says at that place, drawn by its probability or the likeliest. The
+targets stay, and no gradient flows through the choice.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from showtell import noise
+from showtell.decoding.ranking import best
+from showtell.decoding.rollout import Forced
+from showtell.decoding.sampling import inverse
+from showtell.models.contract import Decoder, Output, spread
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Features, stack_over_time
+
+NEVER_FED = (Vocabulary.pad, Vocabulary.begin, Vocabulary.end)  # the caption goes on here, so it has not ended
+
+
+def scheduled(
+    decoder: Decoder,
+    features: Features,
+    words: Tensor,
+    probability: float,
+    choose: Literal["sample", "likeliest"] = "sample",
+) -> Forced:
+    """Feed given words, some of them replaced by the model's own; read out step by step, because that is what chooses.
+
+    Coins and draws come from `noise`, so in a `noise.use` block they are functions of (seed, step, image, row, place).
+
+    Args:
+        decoder: any decoder.
+        features: of B images.
+        words: (B, N, T) int64, begin first. Begin and padding are never replaced.
+        probability: of replacing a word, 0 to 1; at 0 this is `teacher_forced`, at more cost.
+        choose: draw the word by its probability, or take the likeliest.
+    """
+    device = words.device
+    is_replaced = (noise.uniform(words.shape, device) < probability) & (words != Vocabulary.pad)  # (B, N, T)
+    numbers = noise.uniform(words.shape, device)
+    never = torch.tensor(NEVER_FED, device=device)
+    state = spread(decoder.start(features), words.shape[1])
+    last = words[..., 0]
+    outputs: list[Output] = []
+    logits: list[Tensor] = []
+    for step in range(words.shape[-1]):
+        if step:
+            scores = logits[-1].detach().float().index_fill(-1, never, float("-inf"))
+            if choose == "sample":
+                own = inverse(scores.softmax(-1), numbers[..., step])
+            else:
+                own = best(scores, 1)[1].squeeze(-1)
+            last = torch.where(is_replaced[..., step], own, words[..., step])
+        output, state = decoder.step(last, state)
+        outputs.append(output)
+        logits.append(decoder.readout(output))
+    return Forced(torch.stack(logits, 2), stack_over_time(outputs))

@@ -1,0 +1,140 @@
+"""Scheduled sampling: which words are fed, how often, drawn from what, and where no gradient flows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from showtell import noise
+from showtell.decoding import scheduled, teacher_forced
+from showtell.models.contract import Decoder, State
+from showtell.models.sat import SatConfig, SatDecoder
+from showtell.types import Features
+from tests.toys import table_decoder
+
+BEGIN, END, PAD = 1, 2, 0
+
+
+def fed(decoder: Decoder) -> list[Tensor]:
+    """From now on, the words (B, N) that each step of this decoder reads."""
+    seen: list[Tensor] = []
+    step = decoder.step
+
+    def watched(words: Tensor, state: State):
+        seen.append(words)
+        return step(words, state)
+
+    decoder.step = watched  # type: ignore[method-assign]
+    return seen
+
+
+def sat(dropout: float = 0.0) -> SatDecoder:
+    torch.manual_seed(0)
+    config = SatConfig(embedding_size=6, hidden_size=7, attention_size=5, dropout=dropout)
+    return SatDecoder(config, feature_size=4, vocabulary_size=9)
+
+
+def sight(images: int) -> Features:
+    vectors = torch.randn(images, 3, 4, generator=torch.Generator().manual_seed(1))
+    return Features(vectors, torch.ones(images, 3, dtype=torch.bool))
+
+
+WORDS = torch.tensor([[[1, 4, 5, 6, 7], [1, 8, 4, 2, 0]], [[1, 3, 3, 4, 2], [0, 0, 0, 0, 0]]])
+
+
+def test_with_probability_0_it_is_teacher_forcing():
+    decoder = sat()
+    plain, ours = teacher_forced(decoder, sight(2), WORDS), scheduled(decoder, sight(2), WORDS, 0.0)
+    torch.testing.assert_close(ours.logits, plain.logits)
+    assert torch.equal(ours.outputs.attention, plain.outputs.attention)
+
+
+def test_with_probability_1_each_word_is_the_likeliest_after_the_one_before():
+    decoder, features = table_decoder(images=3, steps=6, size=9, seed=2)
+    words = torch.full((3, 1, 6), 4)
+    words[..., 0] = BEGIN
+    seen = fed(decoder)
+    logits = scheduled(decoder, features, words, 1.0, "likeliest").logits
+    table = decoder.table.clone()
+    table[..., [PAD, BEGIN, END]] = float("-inf")
+    for image in range(3):
+        last = BEGIN
+        for step in range(6):
+            assert int(seen[step][image, 0]) == last
+            assert torch.equal(logits[image, 0, step], decoder.table[image, step, last])
+            last = int(table[image, step, last].argmax())
+
+
+def test_coins_and_draws_have_their_probabilities():
+    """Of 20,000 rows about 0.3 replace the second word, and those are spread as the model says; coins are their own."""
+    decoder, features = table_decoder(images=1, steps=3, size=8, seed=3)
+    rows, p = 20_000, 0.3
+    words = torch.full((1, rows, 3), 3)
+    words[..., 0] = BEGIN
+    table = decoder.table[0, 0, BEGIN].clone()
+    table[3] = float("-inf")  # never said by the model, so that a replaced word is not the caption's
+    decoder.table[0, 0, BEGIN] = table
+    seen = fed(decoder)
+    with noise.use(noise.Noise(0, 0, ["a"])):
+        scheduled(decoder, features, words, p)
+    second = seen[1][0]
+    replaced = second[second != 3]
+    assert abs(len(replaced) / rows - p) < 4 * math.sqrt(p * (1 - p) / rows)
+    table[[PAD, BEGIN, END]] = float("-inf")
+    expected = table.softmax(-1).double() * len(replaced)
+    found = torch.bincount(replaced, minlength=8).double()
+    assert not found[expected == 0].any()
+    chi_square = float(((found - expected).square() / expected)[expected > 0].sum())
+    assert chi_square < 16.3  # 3 degrees of freedom, p = 0.001
+    both = float(((seen[1] != 3) & (seen[2] != 3)).double().mean())
+    third = float((seen[2] != 3).double().mean())
+    assert abs(both - p * third) < 4 * math.sqrt(p * third / rows)
+
+
+def test_begin_and_padding_stay():
+    decoder, features = table_decoder(images=2, steps=5, size=9, seed=4)
+    seen = fed(decoder)
+    scheduled(decoder, features, WORDS, 1.0)
+    read = torch.stack(seen, -1)
+    assert torch.equal(read[..., 0], WORDS[..., 0])
+    assert torch.equal(read == PAD, WORDS == PAD)
+    assert not torch.isin(read[..., 1:], torch.tensor([BEGIN, END])).any()
+
+
+def test_what_is_fed_does_not_depend_on_the_rest_of_the_batch():
+    decoder, features = table_decoder(images=2, steps=8, size=9, seed=5)
+    words = torch.full((2, 2, 8), 4)
+    words[..., 0] = BEGIN
+    seen = fed(decoder)
+    with noise.use(noise.Noise(7, 3, ["a", "b"])):
+        scheduled(decoder, features, words, 0.5)
+    together = torch.stack(seen, -1)
+    seen.clear()
+    alone = Features(features.vectors[1:], features.is_region[1:])
+    with noise.use(noise.Noise(7, 3, ["b"])):
+        scheduled(decoder, alone, words[1:, :, :5], 0.5)  # and shorter captions in the batch
+    assert torch.equal(torch.stack(seen, -1), together[1:, :, :5])
+    assert (together[..., 1:] != 4).any()
+
+
+@pytest.mark.parametrize("choose", ["sample", "likeliest"])
+def test_the_choice_has_no_gradient(choose):
+    """The gradients are those of teacher forcing with the words that were fed."""
+    decoder = sat()
+    targets = torch.randint(3, 9, WORDS.shape, generator=torch.Generator().manual_seed(2))
+
+    def gradients(logits: Tensor) -> list[Tensor]:
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 2), targets.flatten())
+        return list(torch.autograd.grad(loss, list(decoder.parameters())))
+
+    seen = fed(decoder)
+    with noise.use(noise.Noise(1, 1, ["a", "b"])):
+        ours = gradients(scheduled(decoder, sight(2), WORDS, 0.7, choose).logits)
+    read = torch.stack(seen, -1)
+    assert (read != WORDS).any()
+    plain = gradients(teacher_forced(decoder, sight(2), read).logits)
+    for one, other in zip(ours, plain, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
