@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from showtell.checkpoint import load_checkpoint
 from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
 from showtell.features.grid import _trained_modules
@@ -33,6 +34,45 @@ def test_small_cnn_has_a_vector_for_each_cell(norm):
     assert bool(features.is_region.all())
     features.vectors.sum().backward()
     assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+def test_small_cnn_of_a_run_can_be_looked_into_at_an_earlier_stage(tiny_checkpoint):
+    """The map of a stage is what the whole encoder computes on its way, checked against its own layers."""
+    whole = load_checkpoint(tiny_checkpoint)["encoder"]
+    settings = {
+        "name": "small_cnn", "image_size": 48, "widths": [8, 16], "trained": False,
+        "weights": str(tiny_checkpoint / "model.safetensors"),
+    }  # fmt: skip
+    images = IMAGES[..., :48, :48]
+    assert torch.equal(build_encoder(encoder_config(settings))(images).vectors, whole(images).vectors)
+
+    pixels = whole.preprocessing.normalise(images)
+    with torch.no_grad():
+        first = whole.layers[:3](pixels).flatten(2).transpose(1, 2)  # convolution, norm, ReLU
+        last = whole.layers(pixels).flatten(2).transpose(1, 2)
+    before = build_encoder(encoder_config(settings | {"stage": -2, "places": False}))
+    assert (before.feature_size, before.stride) == (8, 2)
+    torch.testing.assert_close(before(images).vectors, first)
+    bare = build_encoder(encoder_config(settings | {"places": False}))
+    torch.testing.assert_close(bare(images).vectors, last)
+    assert len({encoder.fingerprint() for encoder in (whole, before, bare)}) == 3
+
+
+def test_weights_of_another_small_cnn_are_refused(tiny_checkpoint):
+    file = tiny_checkpoint / "model.safetensors"
+    settings = {"name": "small_cnn", "image_size": 48, "widths": [8, 16], "weights": str(file)}
+    for change, what in (
+        ({"stage": 0}, r"places is \(16, 12, 12\) and should be \(8, 24, 24\)"),  # those of the last stage
+        ({"widths": [8, 12]}, r"layers\.3\.weight is \(16, 8, 3, 3\) and should be \(12, 8, 3, 3\)"),
+        ({"widths": [8, 16, 24]}, r"are missing: layers\.9\."),
+    ):
+        with pytest.raises(WeightsError, match=rf"{re.escape(str(file))} are not those of small_cnn.*{what}"):
+            build_encoder(encoder_config(settings | change))
+
+
+def test_small_cnn_says_which_stages_it_has():
+    with pytest.raises(ValidationError, match=r"stage=2: widths make 2 maps, numbered 0 to 1 or, from the last, -1 to"):
+        encoder_config({"name": "small_cnn", "widths": [8, 16], "stage": 2})
 
 
 def test_cells_are_numbered_row_by_row():
@@ -489,6 +529,6 @@ def test_unknown_encoders_and_settings_are_refused():
     with pytest.raises(RecipeError, match='There is no encoder "resnet"'):
         encoder_config({"name": "resnet"})
     with pytest.raises(ValidationError, match="extra"):
-        encoder_config({"name": "small_cnn", "weights": "random"})
+        encoder_config({"name": "small_cnn", "precision": "bf16"})
     with pytest.raises(RecipeError, match=r"encoder\.stage=9: resnet18 has 5 feature maps, numbered 0 to 4 "):
         build_encoder(encoder_config({"name": "resnet18", "weights": "random", "stage": 9}))

@@ -24,7 +24,7 @@ __all__ = ["ENCODERS", "Encoder", "EncoderConfig", "build_encoder", "encoder_con
 
 # name: (settings, what makes the encoder, told whether to load weights); any other name is one of timm's.
 ENCODERS: dict[str, tuple[type[EncoderConfig], Callable[[Any, bool], Encoder]]] = {
-    "small_cnn": (SmallCnnConfig, lambda config, _: SmallCnn(config)),
+    "small_cnn": (SmallCnnConfig, SmallCnn),
     "faster_rcnn": (FasterRcnnConfig, FasterRcnn),
     "roi_grid": (RoiGridConfig, RoiGrid),
     "precomputed": (PrecomputedConfig, lambda config, _: Precomputed(config)),

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import timm
 import timm.data
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -37,6 +37,19 @@ class SmallCnnConfig(EncoderConfig):
     image_size: int = Field(96, ge=16)  # pixels of each side
     widths: tuple[int, ...] = Field((32, 64, 128, 256), min_length=1)  # channels after each halving of the map
     norm: Literal["batch", "none"] = "batch"  # what follows each convolution; none: a bias
+    stage: int = -1  # which map: 0 after the first halving; the last, -1, has one more convolution
+    places: bool = True  # a learned vector for each place of the grid is added
+    weights: str = Field("random", min_length=1)  # random, or a file: of a run's encoder RUN/best/model.safetensors
+
+    @model_validator(mode="after")
+    def _has_the_stage(self) -> Self:
+        stages = len(self.widths)
+        if not -stages <= self.stage < stages:
+            raise ValueError(
+                f"stage={self.stage}: widths make {stages} maps, numbered 0 to {stages - 1} or, from the last, -1 to "
+                f"-{stages}"
+            )
+        return self
 
 
 Stage = int | str  # the number of a feature map, or the name of a module
@@ -145,10 +158,15 @@ class SmallCnn(GridEncoder):
     places ("left of") and attention alone does not see them.
     """
 
-    def __init__(self, config: SmallCnnConfig) -> None:
+    config: SmallCnnConfig
+
+    def __init__(self, config: SmallCnnConfig, load_weights: bool = True) -> None:
         super().__init__()
         self.config = config
-        self.feature_size = config.widths[-1]
+        last = len(config.widths) - 1
+        stage = range(len(config.widths))[config.stage]
+        widths = config.widths[: stage + 1]
+        self.feature_size = widths[-1]
         self.preprocessing = Preprocessing(
             image_size=config.image_size,
             resize="squash",
@@ -158,23 +176,42 @@ class SmallCnn(GridEncoder):
         )
         layers: list[nn.Module] = []
         before = 3
-        for width, stride in [*((width, 2) for width in config.widths), (config.widths[-1], 1)]:
+        for width, stride in [*((width, 2) for width in widths), *([(widths[-1], 1)] if stage == last else [])]:
             convolution = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=config.norm == "none")
             nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
             norm = [nn.BatchNorm2d(width)] if config.norm == "batch" else []
             layers += [convolution, *norm, nn.ReLU(inplace=True)]
             before = width
         self.layers = nn.Sequential(*layers)
-        self.stride = 2 ** len(config.widths)
+        self.stride = 2 ** len(widths)
         side = config.image_size
-        for _ in config.widths:
+        for _ in widths:
             side = (side + 1) // 2
-        self.places = nn.Parameter(0.02 * torch.randn(before, side, side))
+        self.places = nn.Parameter(0.02 * torch.randn(before, side, side)) if config.places else None
+        if load_weights and config.weights != "random":
+            self._load(Path(config.weights).expanduser())
         self.to(memory_format=torch.channels_last)
 
+    def _load(self, file: Path) -> None:
+        """Take the weights of an encoder of these widths, which may have later stages and places that this one lacks.
+
+        Raises:
+            WeightsError: the file cannot be read, or its weights are not of this encoder.
+        """
+        tensors = read_weights(file)
+        of_a_checkpoint = {
+            name.removeprefix("encoder."): tensor for name, tensor in tensors.items() if name.startswith("encoder.")
+        }
+        later = [f"layers.{layer}." for layer in range(len(self.layers), 3 * len(self.config.widths) + 3)]
+        fit_weights(
+            self, of_a_checkpoint or tensors, source=str(file), name="small_cnn with these settings",
+            unused=[*later, *([] if self.config.places else ["places"])],
+        )  # fmt: skip
+
     def maps(self, images: Tensor) -> Tensor:
-        """(B, 3, S, S) to (B, D, S / 2**stages, S / 2**stages), rounded up."""
-        return self.layers(images) + self.places
+        """(B, 3, S, S) to (B, D, S / 2**stages, S / 2**stages), rounded up; stages are those up to the chosen one."""
+        maps = self.layers(images)
+        return maps if self.places is None else maps + self.places
 
 
 class TimmGrid(GridEncoder):
