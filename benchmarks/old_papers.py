@@ -1,0 +1,459 @@
+"""The decoders of papers/001 to 004 on scenes, on the features of one encoder: what docs/results.md reports.
+
+    python benchmarks/old_papers.py --out runs/old-papers [--jobs 2] [--docs docs/results.md] [--json] [KEY=VALUE ...]
+
+ 1. Scenes are drawn, and Show, Attend and Tell with soft attention is trained on them together with its encoder: the
+    row `sat_soft_joint`, seed 0. That encoder is then frozen.
+ 2. What it sees in every picture is put into stores: the map of its last stage; the same without the vectors of
+    places; the map of the stage before; and the last map pooled at the boxes that the dataset has of its objects.
+ 3. Every model tries the learning rates of `RATES` on the last stage for a few epochs, with a seed of its own; the best
+    by CIDEr-D on validation is that of all its rows with a frozen encoder. Where the encoder learns too, the learning
+    rate and the epochs are the recipe's.
+ 4. Every row is trained with each seed, and captions the two test splits by beam. Rows with a frozen encoder have the
+    same epochs, captions and batch size.
+ 5. The captions are scored, and the tables written between the markers of the document.
+
+Each run is a folder with `result.json`. The same command, run again, skips what is done and goes on with what was
+interrupted. KEY=VALUE changes every recipe, such as training.epochs=3.
+
+A row is held against `sat_soft` by a paired bootstrap over images: an image's statistics are averaged over the seeds
+first, so an interval says what other images would bring; the spread beside a score says what other seeds would bring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from showtell.captioner import Captioner
+from showtell.datasets import open_dataset
+from showtell.errors import DataError, ShowtellError, UsageError
+from showtell.evaluation import caption_records, score_records
+from showtell.features import build_encoder
+from showtell.features.extraction import extract
+from showtell.features.store import FeatureStore
+from showtell.files import read_json, write_json, write_text
+from showtell.progress import counting
+from showtell.scenes import read_scenes, write_scenes
+from showtell.scores import ScoreReport
+from showtell.scores.bootstrap import compare
+from showtell.training import make_recipe, train
+from showtell.training.recipe import apply_overrides
+
+RECIPES = Path(__file__).resolve().parents[1] / "recipes" / "scenes"
+SPLITS = ("test", "test_compositional")
+METRICS = ("bleu", "meteor", "rouge_l", "cider", "truth")
+RATES = (0.001, 0.003, 0.009)
+TRIAL_SEED = 100  # none of those that are reported
+REFERENCE = "sat_soft"  # what every row is held against
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+# How a row looks at a picture through the frozen encoder: what is changed of the recipe's encoder.
+VIEWS: dict[str, dict[str, Any]] = {
+    "last": {},
+    "last_without_places": {"places": False},
+    "before": {"stage": -2, "places": False},  # places were learned for the last stage alone
+    "boxes": {},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the tables."""
+
+    name: str
+    says: str
+    recipe: str  # in recipes/scenes
+    view: str | None = "last"  # of `VIEWS`; None: the encoder starts from nothing and learns too
+
+
+ROWS = (
+    Row("nic_gru", "nic, GRU, image as first state (papers/004)", "nic_ensae"),
+    Row("nic_lstm", "nic, LSTM, image as first input", "nic_lstm"),
+    Row("nic_lstm3", "nic, LSTM of 3 layers", "nic_lstm3"),
+    Row("sat_soft", "sat, soft attention", "sat_soft"),
+    Row("sat_hard", "sat, hard attention", "sat_hard"),
+    Row("updown", "updown, grid", "updown"),
+    Row("updown_boxes", "updown, perfect boxes", "updown", "boxes"),
+    Row("sat_soft_boxes", "sat soft, perfect boxes", "sat_soft", "boxes"),
+    Row("sat_soft_before", "sat soft, the stage before (12 x 12, no places)", "sat_soft", "before"),
+    Row("sat_soft_no_places", "sat soft, last stage without places", "sat_soft", "last_without_places"),
+    Row("sat_soft_joint", "sat soft, encoder learns too", "sat_soft", None),
+    Row("updown_joint", "updown, encoder learns too", "updown", None),
+)
+ENCODER = ("sat_soft_joint", 0)  # the row and the seed whose encoder all frozen rows have
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where everything is, and what holds for all rows."""
+
+    out: Path
+    overrides: tuple[str, ...] = ()
+    frozen_epochs: int = 6  # of rows with a frozen encoder
+    trial_epochs: int = 2  # of runs that try a learning rate
+
+    def folder(self, row: Row, seed: int) -> Path:
+        """Of a run."""
+        return self.out / "runs" / row.name / str(seed)
+
+    def trial_folder(self, recipe: str, rate: float) -> Path:
+        """Of a short run that tries a learning rate."""
+        return self.out / "trials" / recipe / str(rate)
+
+    def recipe(self, row: Row, seed: int, rate: float | None = None) -> dict[str, Any]:
+        """The recipe of a run; without a rate, the recipe's own."""
+        content = yaml.safe_load((RECIPES / f"{row.recipe}.yaml").read_text(encoding="utf-8"))
+        fixed = [f"data.path={self.out / 'scenes'}", f"training.seed={seed}", "training.trackers=[]"]
+        if rate is not None:
+            fixed.append(f"training.learning_rate={rate}")
+        apply_overrides(content, [*self.overrides, *fixed])
+        if row.view is not None:
+            name, number = ENCODER
+            weights = self.out / "runs" / name / str(number) / "best" / "model.safetensors"
+            frozen = content["encoder"] | VIEWS[row.view] | {"trained": False, "weights": str(weights)}
+            boxes = {"name": "roi_grid", "backbone": frozen, "whole_photo": True}
+            content["encoder"] = boxes if row.view == "boxes" else frozen
+            content["training"]["epochs"] = self.frozen_epochs
+            content["data"]["features"] = str(self.out / "stores" / row.view)
+            content["objective"]["word_presence"] = 0  # it teaches the encoder
+        return content
+
+    def trial(self, recipe: str, rate: float) -> dict[str, Any]:
+        """The recipe of a short run that tries a learning rate."""
+        content = self.recipe(Row(name="trial", says="", recipe=recipe), TRIAL_SEED, rate)
+        content["training"] |= {"epochs": self.trial_epochs, "validate_every": self.trial_epochs}
+        return content
+
+
+# --- one run, in a process of its own ---
+
+
+def run(content: dict[str, Any], folder: Path, *, with_captions: bool) -> bool:
+    """Train by a recipe, caption the test splits, and write down what came out, unless that is done.
+
+    Returns:
+        Whether it is done; false: it was interrupted, and goes on another time.
+    """
+    if (folder / "result.json").exists():
+        return True
+    torch.set_num_threads(1)
+    resumed = (folder / "last").exists()
+    began, computed = time.perf_counter(), time.process_time()
+    trained = train(content, folder, resume=True, quiet=True)
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - computed
+    if trained.interrupted:
+        return False
+    captioner = Captioner.from_pretrained(folder / "best", device="cpu")
+    if with_captions:
+        dataset = open_dataset(content["data"]["path"])
+        store = FeatureStore(content["data"]["features"]) if "features" in content["data"] else None
+        for split in SPLITS:
+            found = caption_records(captioner, dataset.split(split), store=store)
+            write_json(folder / f"{split}.json", {image: caption.text for image, caption in found.items()})
+    learned = [captioner.decoder, *([captioner.encoder] if captioner.encoder.config.trained else [])]
+    result = {
+        "validation": trained.best,
+        "best_epoch": trained.best_epoch,
+        "learning_rate": content["training"]["learning_rate"],
+        "weights": sum(weight.numel() for module in learned for weight in module.parameters()),
+        # of a run that was interrupted only the end is known
+        "seconds": None if resumed else seconds,
+        "cpu_seconds": None if resumed else cpu_seconds,
+    }
+    write_json(folder / "result.json", result, indent=1)
+    return True
+
+
+# --- all runs ---
+
+
+def run_all(bench: Bench, rows: Sequence[Row], *, images: int, seeds: int, jobs: int) -> None:
+    """Whatever is not done yet of the plan at the head of this file."""
+    settings = {
+        "images": images, "frozen_epochs": bench.frozen_epochs, "trial_epochs": bench.trial_epochs,
+        "overrides": list(bench.overrides),
+    }  # fmt: skip
+    kept = bench.out / "settings.json"
+    if kept.exists() and (before := read_json(kept)) != settings:
+        raise UsageError(f"{bench.out} was begun with {before}, not with {settings}; take these, or another --out.")
+    write_json(kept, settings)
+    with counting("drawing scenes", images) as progress:
+        write_scenes(bench.out / "scenes", images=images, progress=progress)
+    frozen = [row for row in rows if row.view is not None]
+    joint = [row for row in rows if row.view is None]
+    first = next(row for row in ROWS if row.name == ENCODER[0])
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+
+        def submit(row: Row, seed: int, rate: float | None) -> Future[bool]:
+            content, folder = bench.recipe(row, seed, rate), bench.folder(row, seed)
+            return pool.submit(run, content, folder, with_captions=True)
+
+        try:
+            others = [(row, seed) for seed in range(seeds) for row in joint if (row.name, seed) != ENCODER]
+            encoder = {submit(first, ENCODER[1], None): bench.folder(first, ENCODER[1])}
+            # the other processes need no encoder for these
+            begun = {submit(row, seed, None): bench.folder(row, seed) for row, seed in others[: jobs - 1]}
+            _wait(encoder)
+            _fill_stores(bench, frozen)
+            trials = {}
+            for recipe in dict.fromkeys(row.recipe for row in frozen):
+                for rate in RATES:
+                    folder = bench.trial_folder(recipe, rate)
+                    trials[pool.submit(run, bench.trial(recipe, rate), folder, with_captions=False)] = folder
+            _wait(trials)
+            rest = {
+                submit(row, seed, best_rate(bench, row.recipe)): bench.folder(row, seed)
+                for seed in range(seeds)
+                for row in frozen
+            }
+            rest |= {submit(row, seed, None): bench.folder(row, seed) for row, seed in others[jobs - 1 :]}
+            _wait(begun | rest)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _wait(runs: dict[Future[bool], Path]) -> None:
+    """Until all are done, saying so of each."""
+    for number, future in enumerate(as_completed(runs), 1):
+        folder = runs[future]
+        if not future.result():
+            raise KeyboardInterrupt
+        result = read_json(folder / "result.json")
+        taken = "" if result["cpu_seconds"] is None else f", {result['cpu_seconds']:.0f} s of CPU time"
+        name = "/".join(folder.parts[-3:])
+        print(
+            f"{time.strftime('%H:%M:%S')} {number} of {len(runs)}: {name}, CIDEr-D {result['validation']:.3f} on "
+            f"validation{taken}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _fill_stores(bench: Bench, rows: Iterable[Row]) -> None:
+    """What the frozen encoder sees, once for each view."""
+    records = open_dataset(bench.out / "scenes").records
+    views = {row.view: row for row in [*rows, Row("trial", "", "sat_soft")]}
+    for row in views.values():
+        recipe = make_recipe(bench.recipe(row, 0))
+        assert recipe.data.features is not None
+        with counting(f"extracting {row.view}", len(records)) as progress:
+            extract(build_encoder(recipe.encoder).eval(), records, recipe.data.features, progress=progress)
+
+
+def best_rate(bench: Bench, recipe: str) -> float:
+    """The learning rate with the best CIDEr-D on validation; of equals the smallest."""
+    found = {rate: read_json(bench.trial_folder(recipe, rate) / "result.json")["validation"] for rate in RATES}
+    return max(RATES, key=lambda rate: (found[rate], -rate))
+
+
+# --- scores ---
+
+
+def summarise_runs(bench: Bench, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """What is done, as JSON: for each row its scores over seeds and how they differ from the reference.
+
+    Raises:
+        DataError: no run of the reference is done.
+    """
+    dataset, scenes = open_dataset(bench.out / "scenes"), read_scenes(bench.out / "scenes")
+    pooled: dict[str, dict[str, ScoreReport]] = {}
+    found = []
+    for row in rows:
+        folders = sorted(path.parent for path in (bench.out / "runs" / row.name).glob("*/result.json"))
+        if not folders:
+            continue
+        results = [read_json(folder / "result.json") for folder in folders]
+        scores: dict[str, Any] = {}
+        pooled[row.name] = {}
+        for split in SPLITS:
+            records = dataset.split(split)
+            reports = [
+                score_records(read_json(folder / f"{split}.json"), records, metrics=METRICS, scenes=scenes)
+                for folder in folders
+            ]
+            pooled[row.name][split] = pool_reports(reports)
+            scores[split] = {name: mean_and_spread([one.scores[name] for one in reports]) for name in reports[0].scores}
+        found.append(
+            {
+                "name": row.name,
+                "says": row.says,
+                "seeds": [int(folder.name) for folder in folders],
+                "learning_rate": results[0]["learning_rate"],
+                "weights": results[0]["weights"],
+                "cpu_seconds": mean_and_spread([result["cpu_seconds"] for result in results]),
+                "scores": scores,
+            }
+        )
+    if REFERENCE not in pooled:
+        raise DataError(f"{bench.out} has no finished run of {REFERENCE}, which all rows are held against.")
+    for line in found:
+        line["against"] = {
+            split: {
+                name: dataclasses.asdict(difference)
+                for name, difference in compare(pooled[line["name"]][split], pooled[REFERENCE][split]).items()
+            }
+            for split in SPLITS
+            if line["name"] != REFERENCE
+        }
+    return found
+
+
+def pool_reports(reports: Sequence[ScoreReport]) -> ScoreReport:
+    """One report of several runs on the same images: each image's statistics are the mean over the runs.
+
+    A score that is a mean over images is then the mean of the runs' scores; BLEU is that of all captions together.
+    """
+    first = reports[0]
+    measured = {
+        name: dataclasses.replace(
+            kept, statistics=np.mean([report.measured[name].statistics for report in reports], axis=0)
+        )
+        for name, kept in first.measured.items()
+    }
+    return dataclasses.replace(first, measured=measured)
+
+
+def mean_and_spread(values: Sequence[float | None]) -> dict[str, float | None]:
+    """The mean of what is known, and the sample deviation where there are two values or more."""
+    known = [value for value in values if value is not None]
+    return {
+        "mean": statistics.mean(known) if known else None,
+        "spread": statistics.stdev(known) if len(known) > 1 else None,
+    }
+
+
+# --- the document ---
+
+COLUMNS = {
+    "bleu_1": "BLEU-1", "bleu_2": "BLEU-2", "bleu_3": "BLEU-3", "bleu_4": "BLEU-4", "meteor": "METEOR",
+    "rouge_l": "ROUGE-L", "cider": "CIDEr-D", "truth": "truth", "truth_statements": "statements",
+    "truth_whole": "whole", "truth_relations": "relations",
+}  # fmt: skip
+COMPARED = {"cider": "CIDEr-D", "truth": "truth"}
+
+
+def tables(lines: Sequence[dict[str, Any]]) -> str:
+    """The tables of a summary, in Markdown."""
+    parts = []
+    for split in SPLITS:
+        rows = [[line["says"], *[_number(line["scores"][split].get(name)) for name in COLUMNS]] for line in lines]
+        parts.append(f"On `{split}`:\n\n" + _table(["model", *COLUMNS.values()], rows))
+    rows = [
+        [line["says"], *[_difference(line["against"][split][name]) for split in SPLITS for name in COMPARED]]
+        for line in lines
+        if line["against"]
+    ]
+    heads = [f"{shown}, `{split}`" for split in SPLITS for shown in COMPARED.values()]
+    parts.append("Less sat soft, with the 95 % interval and p:\n\n" + _table(["model", *heads], rows))
+    rows = [
+        [
+            line["says"],
+            str(len(line["seeds"])),
+            f"{line['learning_rate']:g}",
+            f"{line['weights'] / 1000:.0f}",
+            _number(line["cpu_seconds"], 0),
+        ]
+        for line in lines
+    ]
+    heads = ["model", "seeds", "learning rate", "thousand weights that learn", "CPU seconds of a run"]
+    parts.append("What a run took:\n\n" + _table(heads, rows))
+    return "\n\n".join(parts)
+
+
+def _number(value: dict[str, float | None] | None, digits: int = 3) -> str:
+    if value is None or value["mean"] is None:
+        return "–"
+    spread = "" if value["spread"] is None else f" ± {value['spread']:.{digits}f}"
+    return f"{value['mean']:.{digits}f}{spread}"
+
+
+def _difference(found: dict[str, float]) -> str:
+    return f"{found['value']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}], p {found['p']:.3f}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def write_between(document: Path, text: str) -> None:
+    """Put text between the markers of a document.
+
+    Raises:
+        DataError: it does not have both of them.
+    """
+    content = document.read_text(encoding="utf-8")
+    head, begin, rest = content.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise DataError(f"{document} needs the lines {BEGIN} and {END}; the tables go between them.")
+    write_text(document, f"{head}{begin}\n\n{text}\n\n{end}{tail}")
+
+
+def ratios(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `--json` prints: each row's CIDEr-D and truth on the test splits, against the reference."""
+    reference = next(line for line in lines if line["name"] == REFERENCE)
+    return [
+        {
+            "name": f"{line['name']}_{metric}_{split}",
+            "value": (value := line["scores"][split][metric]["mean"]),
+            "unit": shown,
+            "against": REFERENCE,
+            "ratio": value / base if (base := reference["scores"][split][metric]["mean"]) else None,
+        }
+        for line in lines
+        for split in SPLITS
+        for metric, shown in COMPARED.items()
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for every recipe, such as training.epochs=3")
+    parser.add_argument("--out", type=Path, default=Path("runs/old-papers"), help="where everything goes")
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--seeds", type=int, default=3, help="how many, from 0")
+    parser.add_argument("--frozen-epochs", type=int, default=6, help="of rows with a frozen encoder")
+    parser.add_argument("--trial-epochs", type=int, default=2, help="of runs that try a learning rate")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, each on one core")
+    parser.add_argument("--rows", default=",".join(row.name for row in ROWS), help="which, with commas")
+    parser.add_argument("--docs", type=Path, help="a document with markers, such as docs/results.md")
+    parser.add_argument("--summary-only", action="store_true", help="train nothing; score what is done")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    known = {row.name: row for row in ROWS}
+    wanted = given.rows.split(",")
+    try:
+        if unknown := [name for name in wanted if name not in known]:
+            raise UsageError(f"--rows: there is no {', '.join(unknown)}; known are {', '.join(known)}.")
+        rows = [known[name] for name in wanted]
+        bench = Bench(given.out, tuple(given.overrides), given.frozen_epochs, given.trial_epochs)
+        if not given.summary_only:
+            run_all(bench, rows, images=given.images, seeds=given.seeds, jobs=given.jobs)
+        lines = summarise_runs(bench, rows)
+        write_json(bench.out / "results.json", lines, indent=1)
+        if given.docs:
+            write_between(given.docs, tables(lines))
+    except ShowtellError as error:
+        raise SystemExit(f"old_papers.py: {error}") from error
+    print(json.dumps(ratios(lines)) if given.json else tables(lines))
+
+
+if __name__ == "__main__":
+    main()

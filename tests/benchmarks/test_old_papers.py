@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.old_papers import (
+    BEGIN,
+    END,
+    RATES,
+    RECIPES,
+    ROWS,
+    Bench,
+    best_rate,
+    main,
+    mean_and_spread,
+    pool_reports,
+    ratios,
+    tables,
+    write_between,
+)
+
+from showtell.errors import DataError
+from showtell.files import write_json
+from showtell.scores import score
+from showtell.training import load_recipe, make_recipe
+
+BY_NAME = {row.name: row for row in ROWS}
+
+
+def line(name: str, cider: float, truth: float | None, **more: Any) -> dict[str, Any]:
+    scores = {"cider": {"mean": cider, "spread": 0.25}, "truth": {"mean": truth, "spread": None}}
+    difference = {"value": cider - 1, "low": -0.75, "high": -0.25, "p": 0.01}
+    return {
+        "name": name, "says": f"the {name}", "seeds": [0, 1], "learning_rate": 0.003, "weights": 123_456,
+        "cpu_seconds": {"mean": 61.4, "spread": 2.6}, "scores": {"test": scores, "test_compositional": scores},
+        "against": {split: {"cider": difference, "truth": difference} for split in ("test", "test_compositional")},
+    } | more  # fmt: skip
+
+
+LINES = [line("sat_soft", 1.0, 0.5, against={}), line("nic_gru", 0.5, None)]
+
+
+def test_tables_say_what_the_summary_says():
+    written = tables(LINES)
+    rows = [text for text in written.splitlines() if text.startswith("| the ")]
+    missing = "| – | – | – | – | – | – |"  # bleu, meteor and rouge_l
+    assert rows == [
+        f"| the sat_soft {missing} 1.000 ± 0.250 | 0.500 | – | – | – |",
+        f"| the nic_gru {missing} 0.500 ± 0.250 | – | – | – | – |",
+        f"| the sat_soft {missing} 1.000 ± 0.250 | 0.500 | – | – | – |",
+        f"| the nic_gru {missing} 0.500 ± 0.250 | – | – | – | – |",
+        "| the nic_gru" + " | -0.500 [-0.750, -0.250], p 0.010" * 4 + " |",  # no line of sat_soft against itself
+        "| the sat_soft | 2 | 0.003 | 123 | 61 ± 3 |",
+        "| the nic_gru | 2 | 0.003 | 123 | 61 ± 3 |",
+    ]
+    columns = {text.count("|") for text in written.split("On `test_compositional`")[0].splitlines() if "|" in text}
+    assert columns == {13}  # heads, rule and rows of the first table
+
+
+def test_tables_go_between_the_markers_and_nowhere_else(tmp_path):
+    document = tmp_path / "results.md"
+    document.write_text(f"# Results\n\nBefore.\n\n{BEGIN}\n\nold\n\n{END}\n\nAfter.\n")
+    for _ in range(2):
+        write_between(document, "new | table")
+        assert document.read_text() == f"# Results\n\nBefore.\n\n{BEGIN}\n\nnew | table\n\n{END}\n\nAfter.\n"
+    document.write_text(f"{END} {BEGIN}")
+    with pytest.raises(DataError, match=r"results\.md needs the lines <!-- measured: begin --> and <!-- measured: end"):
+        write_between(document, "new")
+
+
+def test_spread_is_that_of_a_sample():
+    assert mean_and_spread([1.0, 2.0, 3.0]) == {"mean": 2.0, "spread": 1.0}
+    assert mean_and_spread([1.0, None]) == {"mean": 1.0, "spread": None}
+    assert mean_and_spread([None]) == {"mean": None, "spread": None}
+
+
+def test_json_rows_are_ratios_to_soft_attention():
+    lines = [line("sat_soft", 1.0, 0.5), line("nic_gru", 0.5, 0.25)]
+    rows = {row["name"]: row for row in ratios(lines)}
+    assert rows["nic_gru_cider_test"] == {
+        "name": "nic_gru_cider_test", "value": 0.5, "unit": "CIDEr-D", "against": "sat_soft", "ratio": 0.5,
+    }  # fmt: skip
+    assert rows["sat_soft_truth_test_compositional"]["ratio"] == 1.0
+
+
+def test_runs_are_pooled_image_by_image():
+    """CIDEr-D becomes the mean over runs, BLEU that of the captions of all runs together."""
+    references = {"1": ["a red circle", "one red disc"], "2": ["two blue squares", "blue squares , two"]}
+    runs = [
+        {"1": "a red circle", "2": "two red squares"},
+        {"1": "one red circle there", "2": "two blue squares"},
+    ]
+    reports = [score(captions, references, metrics=["bleu", "cider"]) for captions in runs]
+    pooled = pool_reports(reports)
+
+    kept = pooled.measured["cider"]
+    cider = dict(zip(kept.score.names, kept.score.from_sums(kept.statistics.sum(axis=0), 2).tolist(), strict=True))
+    values = [report.scores["cider"] or math.nan for report in reports]
+    assert cider["cider"] == pytest.approx(sum(values) / 2)
+
+    kept = pooled.measured["bleu"]
+    together = {f"{image}/{number}": text for number, run in enumerate(runs) for image, text in run.items()}
+    doubled = {f"{image}/{number}": texts for number in (0, 1) for image, texts in references.items()}
+    expected = score(together, doubled, metrics=["bleu"])
+    bleu = dict(zip(kept.score.names, kept.score.from_sums(kept.statistics.sum(axis=0), 2).tolist(), strict=True))
+    for name in ("bleu_1", "bleu_2"):  # of longer n-grams there are none, and what stands for 0 depends on the length
+        assert bleu[name] == pytest.approx(expected.scores[name])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_row_is_a_valid_recipe(row, tmp_path):
+    recipe = make_recipe(Bench(tmp_path, frozen_epochs=4).recipe(row, seed=2, rate=0.009))
+    assert (recipe.training.seed, recipe.training.learning_rate) == (2, 0.009)
+    assert recipe.encoder.trained == (row.view is None) == (recipe.data.features is None)
+    assert recipe.training.epochs == (10 if row.view is None else 4)
+    assert (recipe.objective.word_presence > 0) == (row.view is None)
+    # of equal effort: what may differ between rows is the model, its rate, and what it looks at
+    assert recipe.training.batch_size == 32 and recipe.data.captions_per_image == 2
+
+
+def test_the_recipe_for_boxes_is_the_row_for_boxes():
+    """recipes/scenes/updown_boxes.yaml stands alone, so it repeats what the row is made of."""
+    alone = load_recipe(RECIPES / "updown_boxes.yaml")
+    row = make_recipe(Bench(Path("runs")).recipe(BY_NAME["updown_boxes"], seed=0))
+    assert alone.model == row.model
+    assert alone.objective == row.objective
+    assert alone.encoder.what_is_seen() == row.encoder.what_is_seen()
+
+
+def test_the_best_rate_on_validation_is_taken(tmp_path):
+    bench = Bench(tmp_path)
+    for rate, validation in zip(RATES, (0.5, 0.75, 0.75), strict=True):
+        write_json(bench.trial_folder("updown", rate) / "result.json", {"validation": validation})
+    assert best_rate(bench, "updown") == RATES[1]
+
+
+TOY = [
+    "--images", "40", "--seeds", "1", "--jobs", "1", "--frozen-epochs", "1", "--trial-epochs", "1",
+    "--rows", "sat_soft,updown_boxes",
+    "training.epochs=1", "training.warmup_steps=1", "encoder.image_size=48", "encoder.widths=[8,8]",
+    "model.embedding_size=8", "model.hidden_size=8", "model.attention_size=8", "decoding.num_beams=1",
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_one_command_makes_the_tables_and_again_does_only_what_is_missing(tmp_path, capsys):
+    document, out = tmp_path / "results.md", tmp_path / "out"
+    document.write_text(f"{BEGIN}\n{END}\n")
+    command = [*TOY, "--out", str(out), "--docs", str(document), "--json"]
+    main(command)
+    printed = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in printed[:4]] == [
+        "sat_soft_cider_test", "sat_soft_truth_test",
+        "sat_soft_cider_test_compositional", "sat_soft_truth_test_compositional",
+    ]  # fmt: skip
+    assert "| updown, perfect boxes |" in document.read_text()
+    results = sorted(out.rglob("result.json"))
+    assert [str(path.parent.relative_to(out)) for path in results] == [
+        "runs/sat_soft/0", "runs/sat_soft_joint/0", "runs/updown_boxes/0",
+        *[f"trials/{recipe}/{rate}" for recipe in ("sat_soft", "updown") for rate in RATES],
+    ]  # fmt: skip
+    kept = json.loads(results[2].read_text())
+    chosen = [json.loads((out / f"trials/updown/{rate}/result.json").read_text())["validation"] for rate in RATES]
+    assert kept["learning_rate"] == RATES[chosen.index(max(chosen))]
+    assert kept["weights"] > 0 and kept["cpu_seconds"] > 0
+
+    written = {path: path.stat().st_mtime_ns for path in results}
+    results[0].unlink()  # as if this run had been interrupted after its last epoch
+    main(command)
+    assert json.loads(capsys.readouterr().out) == printed
+    assert {path for path in results if path.stat().st_mtime_ns != written[path]} == {results[0]}
+
+    with pytest.raises(SystemExit, match=r"was begun with .*'images': 40.*, not with .*'images': 60"):
+        main([*command, "--images", "60"])
+
+
+def test_unknown_rows_are_answered_with_the_known_ones(tmp_path):
+    with pytest.raises(SystemExit, match=r"--rows: there is no sat_sotf; known are nic_gru, nic_lstm, "):
+        main(["--out", str(tmp_path), "--rows", "sat_sotf"])
