@@ -28,7 +28,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -48,7 +49,8 @@ from showtell.features.extraction import extract
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, write_json, write_text
 from showtell.progress import counting
-from showtell.scenes import read_scenes, write_scenes
+from showtell.scenes import Scene, read_scenes, write_scenes
+from showtell.scenes.truth import judge
 from showtell.scores import ScoreReport
 from showtell.scores.bootstrap import compare
 from showtell.training import make_recipe, train
@@ -272,6 +274,7 @@ def summarise_runs(bench: Bench, rows: Sequence[Row]) -> list[dict[str, Any]]:
         DataError: no run of the reference is done.
     """
     dataset, scenes = open_dataset(bench.out / "scenes"), read_scenes(bench.out / "scenes")
+    assert scenes is not None
     pooled: dict[str, dict[str, ScoreReport]] = {}
     found = []
     for row in rows:
@@ -281,12 +284,12 @@ def summarise_runs(bench: Bench, rows: Sequence[Row]) -> list[dict[str, Any]]:
         results = [read_json(folder / "result.json") for folder in folders]
         scores: dict[str, Any] = {}
         pooled[row.name] = {}
+        kinds: dict[str, Any] = {}
         for split in SPLITS:
             records = dataset.split(split)
-            reports = [
-                score_records(read_json(folder / f"{split}.json"), records, metrics=METRICS, scenes=scenes)
-                for folder in folders
-            ]
+            captions = [read_json(folder / f"{split}.json") for folder in folders]
+            kinds[split] = truth_by_kind(captions, scenes)
+            reports = [score_records(texts, records, metrics=METRICS, scenes=scenes) for texts in captions]
             pooled[row.name][split] = pool_reports(reports)
             scores[split] = {name: mean_and_spread([one.scores[name] for one in reports]) for name in reports[0].scores}
         found.append(
@@ -298,6 +301,7 @@ def summarise_runs(bench: Bench, rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "weights": results[0]["weights"],
                 "cpu_seconds": mean_and_spread([result["cpu_seconds"] for result in results]),
                 "scores": scores,
+                "kinds": kinds,
             }
         )
     if REFERENCE not in pooled:
@@ -329,6 +333,24 @@ def pool_reports(reports: Sequence[ScoreReport]) -> ScoreReport:
     return dataclasses.replace(first, measured=measured)
 
 
+def truth_by_kind(runs: Sequence[Mapping[str, str]], scenes: Mapping[str, Scene]) -> dict[str, dict[str, float]]:
+    """For each kind of statement how many a caption makes, and the share of them that hold.
+
+    Args:
+        runs: for each an image id to its caption.
+        scenes: image id to what was drawn.
+    """
+    said: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    for captions in runs:
+        for image, text in captions.items():
+            for statement in judge(text, scenes[image]).statements:
+                said[statement.kind] += 1
+                held[statement.kind] += statement.holds
+    made = sum(map(len, runs))
+    return {kind: {"said": count / made, "held": held[kind] / count} for kind, count in said.items()}
+
+
 def mean_and_spread(values: Sequence[float | None]) -> dict[str, float | None]:
     """The mean of what is known, and the sample deviation where there are two values or more."""
     known = [value for value in values if value is not None]
@@ -346,6 +368,7 @@ COLUMNS = {
     "truth_whole": "whole", "truth_relations": "relations",
 }  # fmt: skip
 COMPARED = {"cider": "CIDEr-D", "truth": "truth"}
+KINDS = ("shape", "colour", "size", "pattern", "count", "relation", "background")
 
 
 def tables(lines: Sequence[dict[str, Any]]) -> str:
@@ -361,6 +384,10 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
     ]
     heads = [f"{shown}, `{split}`" for split in SPLITS for shown in COMPARED.values()]
     parts.append("Less sat soft, with the 95 % interval and p:\n\n" + _table(["model", *heads], rows))
+    for split in SPLITS:
+        rows = [[line["says"], *[_share(line["kinds"][split].get(kind)) for kind in KINDS]] for line in lines]
+        head = f"Of the statements on `{split}` the share that holds, and in brackets how many a caption makes:\n\n"
+        parts.append(head + _table(["model", *KINDS], rows))
     rows = [
         [
             line["says"],
@@ -381,6 +408,10 @@ def _number(value: dict[str, float | None] | None, digits: int = 3) -> str:
         return "–"
     spread = "" if value["spread"] is None else f" ± {value['spread']:.{digits}f}"
     return f"{value['mean']:.{digits}f}{spread}"
+
+
+def _share(found: dict[str, float] | None) -> str:
+    return "–" if found is None else f"{found['held']:.3f} ({found['said']:.2f})"
 
 
 def _difference(found: dict[str, float]) -> str:

@@ -19,11 +19,13 @@ from benchmarks.old_papers import (
     pool_reports,
     ratios,
     tables,
+    truth_by_kind,
     write_between,
 )
 
 from showtell.errors import DataError
 from showtell.files import write_json
+from showtell.scenes import Item, Scene
 from showtell.scores import score
 from showtell.training import load_recipe, make_recipe
 
@@ -33,10 +35,12 @@ BY_NAME = {row.name: row for row in ROWS}
 def line(name: str, cider: float, truth: float | None, **more: Any) -> dict[str, Any]:
     scores = {"cider": {"mean": cider, "spread": 0.25}, "truth": {"mean": truth, "spread": None}}
     difference = {"value": cider - 1, "low": -0.75, "high": -0.25, "p": 0.01}
+    kinds = {"shape": {"said": 1.5, "held": 0.75}}
     return {
         "name": name, "says": f"the {name}", "seeds": [0, 1], "learning_rate": 0.003, "weights": 123_456,
         "cpu_seconds": {"mean": 61.4, "spread": 2.6}, "scores": {"test": scores, "test_compositional": scores},
         "against": {split: {"cider": difference, "truth": difference} for split in ("test", "test_compositional")},
+        "kinds": {"test": kinds, "test_compositional": kinds},
     } | more  # fmt: skip
 
 
@@ -53,6 +57,7 @@ def test_tables_say_what_the_summary_says():
         f"| the sat_soft {missing} 1.000 ± 0.250 | 0.500 | – | – | – |",
         f"| the nic_gru {missing} 0.500 ± 0.250 | – | – | – | – |",
         "| the nic_gru" + " | -0.500 [-0.750, -0.250], p 0.010" * 4 + " |",  # no line of sat_soft against itself
+        *[f"| the {name} | 0.750 (1.50)" + " | –" * 6 + " |" for name in ("sat_soft", "nic_gru")] * 2,
         "| the sat_soft | 2 | 0.003 | 123 | 61 ± 3 |",
         "| the nic_gru | 2 | 0.003 | 123 | 61 ± 3 |",
     ]
@@ -108,6 +113,21 @@ def test_runs_are_pooled_image_by_image():
     bleu = dict(zip(kept.score.names, kept.score.from_sums(kept.statistics.sum(axis=0), 2).tolist(), strict=True))
     for name in ("bleu_1", "bleu_2"):  # of longer n-grams there are none, and what stands for 0 depends on the length
         assert bleu[name] == pytest.approx(expected.scores[name])
+
+
+def test_truth_is_counted_by_kind_of_statement():
+    circle = Item("circle", "red", "small", "solid", x=20, y=20, extent=21)
+    square = Item("square", "blue", "big", "solid", x=70, y=20, extent=46)
+    scenes = {"1": Scene("white", (circle, square))}
+    runs = [
+        {"1": "a red circle left of a blue square"},  # 2 shapes, 2 colours, 1 relation: all hold
+        {"1": "a green circle right of a square"},  # 2 shapes hold, the colour and the relation do not
+    ]
+    assert truth_by_kind(runs, scenes) == {
+        "shape": {"said": 2.0, "held": 1.0},
+        "colour": {"said": 1.5, "held": 2 / 3},
+        "relation": {"said": 1.0, "held": 0.5},
+    }
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
