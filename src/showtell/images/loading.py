@@ -1,6 +1,4 @@
-"""Many photos, prepared for an encoder: kept in memory where they fit, else read when they are asked for; or read once,
-in batches, ahead of whoever consumes them.
-"""
+"""Many photos, prepared for an encoder: kept in memory where they fit, read when asked for, or ahead in batches."""
 
 from __future__ import annotations
 
