@@ -1,6 +1,7 @@
 """hf: datasets, saved by `datasets` itself in its real formats. Nothing reaches for the network."""
 
 import io
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -192,6 +193,17 @@ def test_offsets_that_lead_out_of_the_file(tmp_path: Path) -> None:
     with pa.ipc.new_stream(file, changed.schema) as stream:
         stream.write_table(changed)
     assert "cannot load hf:" in refusal(f"hf:{tmp_path / 'saved'}").lower()
+
+
+def test_features_nested_too_deeply(tmp_path: Path) -> None:
+    """datasets copies them by recursion."""
+    rows({"image": [1], "caption": ["One."]}, caption=TEXT).save_to_disk(tmp_path / "saved")
+    file = tmp_path / "saved" / "dataset_info.json"
+    info = json.loads(file.read_text())
+    depth = sys.getrecursionlimit()
+    text = json.dumps(info).replace('"caption": {', '"caption": ' + "[" * depth + "]" * depth + ', "other": {', 1)
+    file.write_text(text)
+    assert f"hf:{tmp_path / 'saved'}" in refusal(f"hf:{tmp_path / 'saved'}")
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,8 +133,6 @@ def _length(split: Any) -> int | None:
 
 def _copy(name: str, splits: Mapping[str, Any], folder: Path, done: Any) -> None:
     """Write the images of all splits and the JSON lines that name them."""
-    import datasets
-
     if not splits:
         raise DataError(f"{PREFIX}{name} has no split.")
     (folder / "images").mkdir()
@@ -142,9 +140,7 @@ def _copy(name: str, splits: Mapping[str, Any], folder: Path, done: Any) -> None
     with (folder / _LINES).open("w", encoding="utf-8") as stream:
         for split, rows in splits.items():
             columns = _columns(name, rows.features or {})
-            undecoded = rows.cast_column(columns.image, datasets.Image(decode=False))
-            undecoded = undecoded.select_columns([columns.image, columns.caption, *filter(None, [columns.id])])
-            for number, row in enumerate(_rows(name, undecoded), start=1):
+            for number, row in enumerate(_rows(name, rows, columns), start=1):
                 where = f"{PREFIX}{name}, row {number} of split {split},"
                 content = _content(row[columns.image], where, name)
                 file = f"images/{hashlib.blake2b(content, digest_size=16).hexdigest()}{_suffix(content)}"
@@ -159,18 +155,6 @@ def _copy(name: str, splits: Mapping[str, Any], folder: Path, done: Any) -> None
                 done(1)
 
 
-def _rows(name: str, rows: Iterable[Any]) -> Iterator[Any]:
-    iterator = iter(rows)
-    while True:
-        try:
-            row = next(iterator)
-        except StopIteration:
-            return
-        except Exception as error:  # as when loading
-            raise DataError(f"{PREFIX}{name} is damaged: its rows cannot be read ({type(error).__name__}).") from error
-        yield row
-
-
 @dataclass(frozen=True)
 class _Columns:
     """Which columns of a dataset hold what."""
@@ -178,6 +162,23 @@ class _Columns:
     image: str
     caption: str
     id: str | None
+
+
+def _rows(name: str, rows: Any, columns: _Columns) -> Iterator[dict[str, Any]]:
+    """The wanted columns of each row, images undecoded.
+
+    Raises:
+        DataError: pyarrow or datasets cannot read them.
+    """
+    import datasets
+
+    wanted = [columns.image, columns.caption, *filter(None, [columns.id])]
+    try:  # as when loading, whatever went wrong inside
+        undecoded = rows.cast_column(columns.image, datasets.Image(decode=False)).select_columns(wanted)
+        for row in undecoded:
+            yield {column: row[column] for column in wanted}
+    except Exception as error:
+        raise DataError(f"{PREFIX}{name} is damaged: its rows cannot be read ({type(error).__name__}).") from error
 
 
 def _columns(name: str, features: Mapping[str, Any]) -> _Columns:
