@@ -14,6 +14,7 @@ from showtell.cli.evaluate import evaluate
 from showtell.cli.features import features
 from showtell.cli.quickstart import quickstart
 from showtell.cli.score import score
+from showtell.cli.sweep import sweep
 from showtell.cli.train import train
 
 app = typer.Typer(
@@ -34,6 +35,7 @@ data.command("get")(get)
 app.command("quickstart")(quickstart)
 app.command("features")(features)
 app.command("train")(train)
+app.command("sweep")(sweep)
 app.command("evaluate")(evaluate)
 app.command("caption")(caption)
 app.command("score")(score)

@@ -1,0 +1,79 @@
+"""`showtell sweep`: a recipe trained with many values of chosen keys, and one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from showtell.training.sweep import Sweep
+
+
+def sweep(
+    recipe: Annotated[Path, typer.Argument(help="A YAML recipe.", metavar="RECIPE.yaml", show_default=False)],
+    axes: Annotated[
+        list[str],
+        typer.Argument(
+            help='Keys with values, such as model.hidden_size=256,512 or "training.learning_rate=log(1e-4..1e-2)".',
+            metavar="KEY=VALUES...",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder; runs/ and the recipe's name with -sweep if not given.", show_default=False),
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            "--random", metavar="N", min=1, help="So many random combinations; all if not given.", show_default=False
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random combinations.")] = 0,
+    metric: Annotated[
+        str, typer.Option(metavar="cider|bleu_4|loss", help="The validation score that orders the table.")
+    ] = "cider",
+    retry: Annotated[bool, typer.Option("--retry", help="Train again what failed.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Train a recipe with each combination of values. Run again, it goes on where it stopped."""
+    import json
+
+    from showtell.training.sweep import sweep as run
+
+    result = run(recipe, axes, out, draws=draws, seed=seed, metric=metric, retry=retry)
+    if as_json:
+        typer.echo(json.dumps({"sweep": str(result.folder), **result.to_json()}, ensure_ascii=False))
+    else:
+        typer.echo(table(result))
+    if result.interrupted:
+        raise typer.Exit(130)
+    if all(row.status == "failed" for row in result.rows):
+        raise typer.Exit(2)
+
+
+def table(result: Sweep) -> str:
+    """A line for each trial: its values, its validation scores at its best epoch, and its folder or why it failed."""
+    from showtell.training.sweep import in_yaml
+
+    keys = list(result.rows[0].values)
+    scores = [result.metric, *(name for name in _scores(result) if name != result.metric)]
+    lines = [[*keys, *scores, "epoch", "run"]]
+    for row in result.rows:
+        found = row.scores or {}
+        lines.append(
+            [
+                *[in_yaml(row.values[key]) for key in keys],
+                *[f"{found[name]:.4f}" if name in found else "-" for name in scores],
+                "-" if row.epoch is None else str(row.epoch),
+                f"failed: {row.error}" if row.error else row.run if row.status == "finished" else "waiting",
+            ]
+        )
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]) - 1)]
+    return "\n".join("  ".join([*map(str.ljust, line, widths), line[-1]]) for line in lines)
+
+
+def _scores(result: Sweep) -> list[str]:
+    return next((list(row.scores) for row in result.rows if row.scores), [])
