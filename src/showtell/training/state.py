@@ -49,13 +49,20 @@ def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, torch.Tens
     Raises:
         CheckpointError: a file is missing or damaged.
     """
-    numbers = read_json(folder / NUMBERS)
+    try:
+        numbers = read_json(folder / NUMBERS)
+        groups = numbers.pop("optimizer")
+        entries: dict[int, dict[str, Any]] = {int(key): dict(value) for key, value in groups["plain"].items()}
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CheckpointError(
+            f"The training state is damaged: {folder / NUMBERS} does not hold what was saved; begin anew with another "
+            "--out, or with training.start_from."
+        ) from error
     try:
         tensors = load_file(folder / TENSORS)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"The training state is damaged: {folder / TENSORS} cannot be read ({error}).") from error
-    groups = numbers.pop("optimizer")
-    entries: dict[int, dict[str, Any]] = {int(key): dict(value) for key, value in groups["plain"].items()}
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     extra = {}
     for name, tensor in tensors.items():
         kind, rest = name.split(".", 1)
@@ -63,6 +70,13 @@ def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, torch.Tens
             extra[rest] = tensor
         else:
             parameter, entry = rest.split(".", 1)
-            entries.setdefault(int(parameter), {})[entry] = tensor
+            entries.setdefault(int(parameter), {})[entry] = _laid_out_as(weights[int(parameter)], tensor)
     optimizer.load_state_dict({"state": entries, "param_groups": groups["param_groups"]})
     return extra, numbers
+
+
+def _laid_out_as(weight: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers in memory in the order of a weight's: a fused step goes through both without asking for it."""
+    if tensor.shape != weight.shape:
+        return tensor
+    return torch.empty_like(weight, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
