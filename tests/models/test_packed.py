@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from showtell.models import packed
-from showtell.models.packed import Linear, LSTMCell, linear
+from showtell.models.linear import Linear, linear
+from showtell.models.recurrent import LstmCell
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,7 @@ def calls(monkeypatch):
     """The columns of every packed copy that is asked for."""
     asked = []
     original = packed._packed
-    monkeypatch.setattr(packed, "_packed", lambda weight, *columns: asked.append(columns) or original(weight, *columns))
+    monkeypatch.setattr(packed, "_packed", lambda weight, *part: asked.append(part) or original(weight, *part))
     return asked
 
 
@@ -40,7 +41,7 @@ def test_a_packed_layer_is_torchs_layer(calls, shape, bias):
     expected = nn.functional.linear(x, layer.weight, layer.bias)
     with torch.no_grad():
         close(layer(x), expected)
-    assert calls == [(0, 6)]
+    assert calls == [(0, 6, False)]
 
 
 def test_some_columns(calls):
@@ -49,21 +50,20 @@ def test_some_columns(calls):
     with torch.no_grad():
         for first in (0, 3, 4, 3):
             close(linear(x, weight, bias, first=first), x @ weight[:, first : first + 2].T + bias)
-    assert calls == [(0, 2), (3, 5), (4, 6), (3, 5)]
+    assert [part[:2] for part in calls] == [(0, 2), (3, 5), (4, 6), (3, 5)]
 
 
 def test_a_packed_cell_is_torchs_cell(calls):
     torch.manual_seed(0)
-    cell = LSTMCell(5, 7)
-    x, state = torch.randn(4, 5), (torch.randn(4, 7), torch.randn(4, 7))
-    expected = nn.LSTMCell.forward(cell, x, state)
-    kept = [part.clone() for part in state]
+    cell = LstmCell(5, 7)
+    x, hidden, memory = torch.randn(2, 3, 5), torch.randn(2, 3, 7), torch.randn(2, 3, 7)
+    kept = [part.clone() for part in (x, hidden, memory)]
+    expected = nn.LSTMCell.forward(cell, x.flatten(0, 1), (hidden.flatten(0, 1), memory.flatten(0, 1)))
     with torch.no_grad():
-        close(cell(x, state), expected)
-    assert calls == [(0, 5), (0, 7)]
-    assert all(torch.equal(one, other) for one, other in zip(state, kept, strict=True))  # not written into
-    with torch.no_grad():
-        close(cell(x), nn.LSTMCell.forward(cell, x))
+        found = cell(cell.gates_of(x), hidden, memory)
+        close([part.flatten(0, 1) for part in found], list(expected))
+    assert calls == [(0, 5, False), (0, 7, False)]
+    assert all(torch.equal(one, other) for one, other in zip((x, hidden, memory), kept, strict=True))
 
 
 def optimise(layer):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from showtell.models.recurrent import GruCell, LstmCell
+from showtell.models.recurrent import GruCell, LstmCell, _Gates, plain_gates
 
 
 def rows(*shape: int, seed: int) -> torch.Tensor:
@@ -30,6 +30,20 @@ def test_the_input_of_an_lstm_may_come_in_parts():
     inputs = rows(2, 3, 6, seed=1)
     parts = cell.gates_of(inputs[..., :1]) + cell.gates_of(inputs[..., 1:4], first=1)
     torch.testing.assert_close(parts + cell.gates_of(inputs[..., 4:], first=4), cell.gates_of(inputs))
+
+
+def test_the_gates_are_as_they_are_written():
+    values = [rows(2, 3, size, seed=size).double().requires_grad_() for size in (16, 16, 4)]
+    values[1] = rows(2, 3, 16, seed=5).double().requires_grad_()
+    assert torch.autograd.gradcheck(_Gates.apply, values)
+    torch.testing.assert_close(_Gates.apply(*values), plain_gates(*values))
+
+
+def test_an_lstm_keeps_no_more_than_its_gates_and_three_vectors():
+    gates, more, memory, kept = rows(2, 3, 16, seed=1), rows(2, 3, 16, seed=2), rows(2, 3, 4, seed=3), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        _Gates.apply(gates.requires_grad_(), more, memory)
+    assert sum(x.numel() for x in kept) == 2 * 3 * (16 + 3 * 4)
 
 
 def test_a_forget_gate_begins_open():
@@ -60,7 +74,7 @@ def test_the_reset_gate_acts_in_front_of_the_product():
     guarded = [gate * value for gate, value in zip(reset, a, strict=True)]
     candidate = [math.tanh(line(6 + row, guarded)) for row in range(3)]
     expected = [z * n + (1 - z) * old for z, n, old in zip(update, candidate, a, strict=True)]
-    found = cell(torch.tensor([[x]]), torch.tensor([[a]]))
+    found = cell(cell.gates_of(torch.tensor([[x]])), torch.tensor([[a]]))
     assert found[0, 0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
@@ -71,5 +85,5 @@ def test_the_fast_gru_is_that_of_torch_and_another_function():
     paper.load_state_dict(fast.state_dict())
     inputs, hidden = rows(2, 3, 5, seed=1), rows(2, 3, 4, seed=2)
     expected = reference(inputs.flatten(0, 1), hidden.flatten(0, 1)).view(2, 3, 4)
-    torch.testing.assert_close(fast(inputs, hidden), expected)
-    assert float((paper(inputs, hidden) - expected).detach().abs().max()) > 0.01
+    torch.testing.assert_close(fast(fast.gates_of(inputs), hidden), expected)
+    assert float((paper(paper.gates_of(inputs), hidden) - expected).detach().abs().max()) > 0.01

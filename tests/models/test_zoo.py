@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 from showtell.decoding import beam, greedy, teacher_forced
 from showtell.models import MODELS, Decoder, build_decoder, spread, take_rows
 from showtell.objectives import OBJECTIVES, build_objective
-from showtell.types import Batch, Features, map_tensors
+from showtell.types import Batch, Features, map_tensors, unstack
 
 VOCABULARY, FEATURES = 11, 6
 
@@ -136,6 +136,36 @@ def test_readout_of_a_step_is_that_of_the_stack(name):
     for time in range(words.shape[-1]):
         output, state = decoder.step(words[..., time], state)
         torch.testing.assert_close(decoder.readout(output), forced.logits[:, :, time], atol=1e-5, rtol=1e-5)
+
+
+@everyone
+def test_words_read_in_advance_are_words_read_at_their_step(name):
+    decoder, words = make(name).eval(), captions()
+    said = unstack(decoder.read(words.movedim(-1, 0)))
+    ours = theirs = spread(decoder.start(features()), 2)
+    for time in range(words.shape[-1]):
+        one, ours = decoder.step(said[time], ours)
+        other, theirs = decoder.step(words[..., time], theirs)
+        torch.testing.assert_close(decoder.readout(one), decoder.readout(other))
+
+
+@everyone
+def test_gradients_of_the_walk_are_those_of_single_steps(name):
+    """Teacher forcing gathers gradients over time; a plain loop over steps leaves them to autograd."""
+    decoder, seen, words = make(name).eval().double(), features(), captions()
+    vectors = seen.vectors.double().requires_grad_()
+    values = [vectors, *decoder.parameters()]
+    forced = teacher_forced(decoder, Features(vectors, seen.is_region), words).logits
+    state, said = spread(decoder.start(Features(vectors, seen.is_region)), 2), []
+    for time in range(words.shape[-1]):
+        output, state = decoder.step(words[..., time], state)
+        said.append(decoder.readout(output))
+    found, expected = (
+        torch.autograd.grad(logits.log_softmax(-1).square().sum(), values, allow_unused=True)
+        for logits in (forced, torch.stack(said, 2))
+    )
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @everyone

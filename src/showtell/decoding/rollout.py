@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from showtell.models.contract import Decoder, Output, gather_rows, spread
+from showtell.models.linear import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import Features, map_tensors, stack_over_time
+from showtell.types import Features, map_tensors, stack_over_time, unstack
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,12 @@ def teacher_forced(decoder: Decoder, features: Features, words: Tensor) -> Force
         features: of B images.
         words: (B, N, T) int64, begin first.
     """
-    state = spread(decoder.start(features), words.shape[1])
     outputs = []
-    for last in words.unbind(-1):
-        output, state = decoder.step(last, state)
-        outputs.append(output)
+    with gathered_gradients():
+        state = spread(decoder.start(features), words.shape[1])
+        for last in unstack(decoder.read(words.movedim(-1, 0))):
+            output, state = decoder.step(last, state)
+            outputs.append(output)
     stacked = stack_over_time(outputs)
     return Forced(decoder.readout(stacked), stacked)
 

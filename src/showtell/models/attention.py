@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from showtell.models.packed import Linear
+from showtell.models.linear import Linear, Note, shared
 
 # Numbers in a tile of rows x regions x attention units. A tile should stay in the cache of the cores while it is
 # summed, squashed and multiplied; a smaller one costs more calls than it saves.
@@ -32,8 +32,8 @@ def masked_softmax(scores: Tensor, is_region: Tensor) -> Tensor:
 
 def masked_mean(vectors: Tensor, is_region: Tensor) -> Tensor:
     """The mean of the vectors that exist: (B, R, D) and (B, R) to (B, D)."""
-    present = is_region.unsqueeze(-1).to(vectors.dtype)
-    return (vectors * present).sum(1) / present.sum(1)
+    present = is_region.unsqueeze(1).to(vectors.dtype)  # (B, 1, R)
+    return (present @ vectors).squeeze(1) / present.sum(-1)
 
 
 def plain_scores(projected: Tensor, query: Tensor, weight: Tensor) -> Tensor:
@@ -42,12 +42,12 @@ def plain_scores(projected: Tensor, query: Tensor, weight: Tensor) -> Tensor:
     Args:
         projected: p, (B, R, A).
         query: q, (B, N, A).
-        weight: w, (A).
+        weight: w, (A) or (1, A).
 
     Returns:
         (B, N, R).
     """
-    return torch.tanh(projected.unsqueeze(1) + query.unsqueeze(2)) @ weight
+    return torch.tanh(projected.unsqueeze(1) + query.unsqueeze(2)) @ weight.view(-1)
 
 
 def _tiles(images: int, rows: int, size: int) -> Iterator[tuple[slice, slice]]:
@@ -71,6 +71,28 @@ def _squash(projected: Tensor, query: Tensor, room: Tensor) -> Tensor:
     return tile.sigmoid_()
 
 
+class _Sums(Note):
+    """What the steps of a walk add to the gradients of p and w, in one place for all of them."""
+
+    def clear(self) -> None:
+        self.of_p: Tensor | None = None
+        self.of_w: Tensor | None = None
+
+    def add(self) -> tuple[Tensor, Tensor]:
+        """The sums so far, to be added to: dp / 4w, (B, R, A), and dw / 2, (A)."""
+        if self.of_p is None or self.of_w is None:
+            projected, weight = self.shared
+            self.of_p, self.of_w = torch.zeros_like(_wide(projected)), torch.zeros_like(_wide(weight).view(-1))
+        return self.of_p, self.of_w
+
+    def collect(self) -> tuple[Tensor | None, ...]:
+        """dp and dw."""
+        projected, weight = self.shared
+        of_p, of_w = self.add()
+        of_p *= 4 * _wide(weight).view(-1)
+        return of_p.to(projected.dtype), of_w.mul_(2).to(weight.dtype).view_as(weight)
+
+
 class TiledScores(torch.autograd.Function):
     """`plain_scores` tile by tile, in the cache. The backward pass squashes again instead of keeping (B, N, R, A).
 
@@ -78,15 +100,16 @@ class TiledScores(torch.autograd.Function):
 
         dw = sum_nr g (2s - 1),   dp_r = w * sum_n 4 g s (1 - s),   dq_n = w * sum_r 4 g s (1 - s)
 
-    Numbers of 16 bits are computed with in float32.
+    In a walk dp and dw are summed over its steps in place. Numbers of 16 bits are computed with in float32.
     """
 
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, query: Tensor, weight: Tensor) -> Tensor:
-        """(B, R, A), (B, N, A) and (A) to (B, N, R)."""
+    def forward(ctx: Any, projected: Tensor, query: Tensor, weight: Tensor, note: _Sums | None = None) -> Tensor:
+        """(B, R, A), (B, N, A) and A numbers to (B, N, R)."""
         ctx.save_for_backward(projected, query, weight)
+        ctx.note = note
         (images, rows, _), (regions, size) = query.shape, projected.shape[1:]
-        p, q, w = _wide(projected), _wide(query), _wide(weight)
+        p, q, w = _wide(projected), _wide(query), _wide(weight).view(-1)
         scores = p.new_empty(images, rows, regions)
         room = _room(images, rows, regions * size, p.dtype)
         for image, row in _tiles(images, rows, regions * size):
@@ -96,12 +119,17 @@ class TiledScores(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of projected, query and weight."""
         projected, query, weight = ctx.saved_tensors
         (images, rows, _), (regions, size) = query.shape, projected.shape[1:]
-        p, q, w, g = _wide(projected), _wide(query), _wide(weight), _wide(gradient).contiguous()
-        of_p, of_q, of_w = torch.zeros_like(p), torch.empty_like(q), -g.sum() / 2 * torch.ones_like(w)
+        p, q, w = _wide(projected), _wide(query), _wide(weight).view(-1)
+        g = _wide(gradient).contiguous()
+        note = _Sums(projected, weight) if ctx.note is None else ctx.note
+        note.open()
+        of_p, of_w = note.add()
+        of_w -= g.sum() / 2
+        of_q = torch.empty_like(q)
         room = _room(images, rows, regions * size, p.dtype)
         for image, row in _tiles(images, rows, regions * size):
             tile = _squash(p[image], q[image, row], room)
@@ -111,12 +139,20 @@ class TiledScores(torch.autograd.Function):
             of_q[image, row] = torch.matmul(here.unsqueeze(2), tile).squeeze(2)
             for n in range(tile.shape[1]):
                 of_p[image].addcmul_(tile[:, n], here[:, n].unsqueeze(-1))
-        w = 4 * w
-        return (
-            of_p.mul_(w).to(projected.dtype),
-            of_q.mul_(w).to(query.dtype),
-            of_w.mul_(2).to(weight.dtype),
-        )
+        of_q = of_q.mul_(4 * w).to(query.dtype)
+        if ctx.note is not None:
+            return None, of_q, None, None
+        gradient_of_p, gradient_of_w = note.collect()
+        return gradient_of_p, of_q, gradient_of_w, None
+
+
+def tiled_scores(projected: Tensor, query: Tensor, weight: Tensor) -> Tensor:
+    """`plain_scores` in tiles; in a walk the gradients of p and w are gathered."""
+    gathered = shared(_Sums, projected, weight)
+    if gathered is None:
+        return TiledScores.apply(projected, query, weight)
+    note, (p, w) = gathered
+    return TiledScores.apply(p, query, w, note)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -163,5 +199,5 @@ class AdditiveAttention(nn.Module):
         Returns:
             (B, N, R).
         """
-        scores = TiledScores.apply if projected.device.type == "cpu" else plain_scores
-        return masked_softmax(scores(projected, self.of_query(query), self.score.weight[0]), is_region)
+        scores = tiled_scores if projected.device.type == "cpu" else plain_scores
+        return masked_softmax(scores(projected, self.of_query(query), self.score.weight), is_region)

@@ -3,6 +3,7 @@
     state = decoder.start(features)              # everything that does not depend on the last word, once
     output, state = decoder.step(words, state)   # words (B, N): one step for all rows of all images
     logits = decoder.readout(output)             # (..., V); over stacked outputs it is one matrix product
+    read = decoder.read(words)                   # words known in advance: their part of all steps at once
 
 State has two halves: what belongs to an image, (B, ...), which is never copied, and what belongs to a row (a caption,
 sample or beam of it), (B, N, ...). A search that reorders beams touches the rows alone.
@@ -46,9 +47,22 @@ class Decoder(nn.Module, abc.ABC):
     def start(self, features: Features) -> State:
         """The state before the first word, with one row per image, (B, 1, ...)."""
 
+    def read(self, words: Tensor) -> Any:
+        """What words give to a step whatever the state, which `step` takes in their place.
+
+        Where words are known in advance it is computed for all of them at once. By default the words themselves.
+
+        Args:
+            words: (...) int64.
+
+        Returns:
+            A record of tensors (..., ...).
+        """
+        return words
+
     @abc.abstractmethod
-    def step(self, words: Tensor, state: State) -> tuple[Output, State]:
-        """Read the last words, (B, N) int64, and go one step on."""
+    def step(self, words: Any, state: State) -> tuple[Output, State]:
+        """Read the last words, (B, N) int64 or what `read` made of them, and go one step on."""
 
     @abc.abstractmethod
     def readout(self, output: Output) -> Tensor:

@@ -23,7 +23,7 @@ Where this differs from the papers, or the papers are silent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from showtell.config import Config
 from showtell.models.attention import masked_mean
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.packed import Linear
+from showtell.models.linear import Linear
 from showtell.models.recurrent import GruCell, LstmCell
 from showtell.noise import Dropout
 from showtell.types import Features
@@ -55,6 +55,13 @@ class NicRows:
 
     hidden: tuple[Tensor, ...]  # each (B, N, H)
     cell: tuple[Tensor, ...]  # each (B, N, H); none for a GRU
+
+
+@dataclass(frozen=True)
+class NicWords:
+    """What the last words give."""
+
+    gates: Tensor  # (..., 4 H) for an LSTM, (..., 3 H) for a GRU: x_t's part of the gates of the lowest layer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +95,10 @@ class NicDecoder(Decoder):
         """Vectors that a row remembers."""
         return self.config.layers * (2 if self.config.cell == "lstm" else 1)
 
+    @property
+    def _layers(self) -> tuple[LstmCell | GruCell, ...]:
+        return tuple(cast(LstmCell | GruCell, cell) for cell in self.cells)
+
     def _cell(self, inputs: int) -> LstmCell | GruCell:
         if self.config.cell == "lstm":
             return LstmCell(inputs, self.config.hidden_size)
@@ -110,8 +121,8 @@ class NicDecoder(Decoder):
                 nn.init.xavier_uniform_(parameter)
             else:
                 nn.init.zeros_(parameter)
-        for cell in self.cells:
-            cell.initialise()  # type: ignore[operator]
+        for cell in self._layers:
+            cell.initialise()
 
     def start(self, features: Features) -> State:
         """The image enters, as state or as first input; nothing of it is looked at again."""
@@ -121,27 +132,32 @@ class NicDecoder(Decoder):
             return State(None, NicRows(states[: self.config.layers], states[self.config.layers :]))
         zeros = image.new_zeros(len(image), 1, self.config.hidden_size)
         empty = NicRows((zeros,) * self.config.layers, (zeros,) * (self._states - self.config.layers))
-        return State(None, self._run(self.image_to_input(image), empty)[1])
+        return State(None, self._run(self._layers[0].gates_of(self.image_to_input(image)), empty))
 
-    def step(self, words: Tensor, state: State) -> tuple[NicOutput, State]:
+    def read(self, words: Tensor) -> NicWords:
+        """x_t and its part of the gates of the lowest layer."""
+        return NicWords(self._layers[0].gates_of(self.embedding(words)))
+
+    def step(self, words: Tensor | NicWords, state: State) -> tuple[NicOutput, State]:
         """Read the last word."""
-        top, rows = self._run(self.embedding(words), state.rows)
-        return NicOutput(hidden=top), State(None, rows)
+        said = words if isinstance(words, NicWords) else self.read(words)
+        rows = self._run(said.gates, state.rows)
+        return NicOutput(hidden=rows.hidden[-1]), State(None, rows)
 
-    def _run(self, inputs: Tensor, rows: NicRows) -> tuple[Tensor, NicRows]:
-        """All layers, one step: (B, N, E) to the top layer's hidden vector, (B, N, H)."""
+    def _run(self, gates: Tensor, rows: NicRows) -> NicRows:
+        """All layers, one step, from the input's part of the gates of the lowest."""
         hiddens: list[Tensor] = []
         cells: list[Tensor] = []
-        for layer, module in enumerate(self.cells):
+        for layer, module in enumerate(self._layers):
             if layer:
-                inputs = self.dropout(inputs)
+                gates = module.gates_of(self.dropout(hiddens[-1]))
             if isinstance(module, LstmCell):
-                inputs, cell = module(module.gates_of(inputs), rows.hidden[layer], rows.cell[layer])
+                hidden, cell = module(gates, rows.hidden[layer], rows.cell[layer])
                 cells.append(cell)
             else:
-                inputs = module(inputs, rows.hidden[layer])
-            hiddens.append(inputs)
-        return inputs, NicRows(tuple(hiddens), tuple(cells))
+                hidden = module(gates, rows.hidden[layer])
+            hiddens.append(hidden)
+        return NicRows(tuple(hiddens), tuple(cells))
 
     def readout(self, output: Output) -> Tensor:
         """W_o a_t + b_o, with dropout."""

@@ -2,15 +2,61 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from showtell.models.packed import linear
+from showtell.models.linear import linear
+
+
+class _Gates(torch.autograd.Function):
+    """What an LSTM does with its gates, (M, 4 H), and its cell, (M, H), in few passes over them.
+
+    With s' = s (1 - s) for a sigmoid and t' = 1 - t^2 for a tanh, and gradients h of the hidden and c of the new cell:
+
+        c += h o tanh(c')',   do = h tanh(c') o',   df = c c_old f',   di = c g i',   dg = c i g',   dc_old = c f
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor, more: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """gates + more are the gates before their squashing."""
+        squashed = gates + more
+        i, f, g, o = squashed.chunk(4, -1)
+        g = g.tanh()
+        squashed.sigmoid_()
+        new = (f * cell).addcmul_(i, g)
+        flat = new.tanh()
+        ctx.save_for_backward(squashed, g, cell, flat)
+        return o * flat, new
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_hidden: Tensor, of_new: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of gates, more and cell."""
+        squashed, g, cell, flat = ctx.saved_tensors
+        i, f, _, o = squashed.chunk(4, -1)
+        of_new = torch.addcmul(of_new, of_hidden * o, 1 - flat * flat)
+        gradient = (1 - squashed).mul_(squashed)
+        of_i, of_f, of_g, of_o = gradient.chunk(4, -1)
+        of_i.mul_(g).mul_(of_new)
+        of_f.mul_(cell).mul_(of_new)
+        torch.mul(i, of_new, out=of_g).mul_(1 - g * g)
+        of_o.mul_(flat).mul_(of_hidden)
+        return gradient, gradient, of_new.mul_(f)
+
+
+def plain_gates(gates: Tensor, more: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """The same as it is written: c' = f * c + i * g and h' = o * tanh(c')."""
+    i, f, g, o = (gates + more).chunk(4, -1)  # torch's order
+    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(cell), cell
 
 
 class LstmCell(nn.LSTMCell):
-    """torch's LSTM cell, whose input may come in parts: what an image gives to the gates is computed once for all.
+    """torch's LSTM cell, whose input may come in parts: what an image or known words give is computed once for all.
 
     i, f, o = sigmoid(W x + U h + b),  g = tanh(W x + U h + b),  c' = f * c + i * g,  h' = o * tanh(c')
     """
@@ -20,12 +66,12 @@ class LstmCell(nn.LSTMCell):
 
         Args:
             part: (..., P), the places first to first + P of the input.
-            first: where in the input the part begins.
+            first: where in the input the part begins. The part that begins at 0 brings the bias of the input.
 
         Returns:
-            (..., 4 H), in torch's order i, f, g, o; biases are added in `forward`.
+            (..., 4 H), in torch's order i, f, g, o.
         """
-        return linear(part, self.weight_ih, first=first)
+        return linear(part, self.weight_ih, None if first else self.bias_ih, first=first)
 
     def forward(self, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         """One step.
@@ -38,10 +84,9 @@ class LstmCell(nn.LSTMCell):
         Returns:
             The new hidden and cell.
         """
-        gates = gates + linear(hidden, self.weight_hh, self.bias_ih + self.bias_hh)
-        i, f, g, o = gates.chunk(4, -1)
-        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-        return torch.sigmoid(o) * torch.tanh(cell), cell
+        more = linear(hidden, self.weight_hh, self.bias_hh)
+        is_one_kind = gates.dtype == more.dtype == cell.dtype and not torch.compiler.is_compiling()
+        return _Gates.apply(gates, more, cell) if is_one_kind else plain_gates(gates, more, cell)
 
     def initialise(self) -> None:
         """Xavier uniform; the recurrent matrix orthogonal, gate by gate; biases 0, of the forget gate 1."""
@@ -68,15 +113,21 @@ class GruCell(nn.GRUCell):
         super().__init__(input_size, hidden_size)
         self.reset_after = reset_after
 
-    def forward(self, inputs: Tensor, hidden: Tensor) -> Tensor:  # type: ignore[override]
-        """One step: (B, N, I) and (B, N, H) to the new hidden, (B, N, H)."""
-        if self.reset_after:
-            return super().forward(inputs.flatten(0, -2), hidden.flatten(0, -2)).view_as(hidden)
+    def gates_of(self, inputs: Tensor) -> Tensor:
+        """What the input gives to the gates and to the candidate: (..., I) to (..., 3 H), in the order r, u, n."""
+        return linear(inputs, self.weight_ih, self.bias_ih if self.reset_after else self.bias_ih + self.bias_hh)
+
+    def forward(self, gates: Tensor, hidden: Tensor) -> Tensor:  # type: ignore[override]
+        """One step: `gates_of` the input, (B, N, 3 H), and (B, N, H) to the new hidden, (B, N, H)."""
         size = self.hidden_size
-        of_input = linear(inputs, self.weight_ih, self.bias_ih + self.bias_hh)
-        both = of_input[..., : 2 * size] + F.linear(hidden, self.weight_hh[: 2 * size])
+        if self.reset_after:
+            of_hidden = linear(hidden, self.weight_hh, self.bias_hh)
+            reset, keep = torch.sigmoid(gates[..., : 2 * size] + of_hidden[..., : 2 * size]).chunk(2, -1)
+            candidate = torch.tanh(gates[..., 2 * size :] + reset * of_hidden[..., 2 * size :])
+            return keep * hidden + (1 - keep) * candidate
+        both = gates[..., : 2 * size] + F.linear(hidden, self.weight_hh[: 2 * size])
         reset, update = torch.sigmoid(both).chunk(2, -1)
-        candidate = torch.tanh(of_input[..., 2 * size :] + F.linear(reset * hidden, self.weight_hh[2 * size :]))
+        candidate = torch.tanh(gates[..., 2 * size :] + F.linear(reset * hidden, self.weight_hh[2 * size :]))
         return update * candidate + (1 - update) * hidden
 
     def initialise(self) -> None:

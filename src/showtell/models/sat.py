@@ -45,7 +45,8 @@ from showtell import noise
 from showtell.config import Config
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Decoder, Output, State, gather_rows
-from showtell.models.packed import Linear, LSTMCell
+from showtell.models.linear import Linear, weighted_sum
+from showtell.models.recurrent import LstmCell
 from showtell.noise import Dropout
 from showtell.types import Features
 
@@ -87,6 +88,14 @@ class SatRows:
     is_expected: Tensor | None = None  # (B, N) bool, hard and learning: this caption sees expectations, not samples
 
 
+@dataclass(frozen=True)
+class SatWords:
+    """What the last words give."""
+
+    word: Tensor  # (..., E) E y_{t-1}
+    gates: Tensor  # (..., 4 H) its part of T(E y_{t-1}, h_{t-1}, z_t)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SatOutput(Output):
     """What the output layer reads."""
@@ -117,7 +126,7 @@ class SatDecoder(Decoder):
         self.init_hidden = self._init_mlp(context_size)  # f_init,h
         self.init_cell = self._init_mlp(context_size)  # f_init,c
         self.beta = nn.Linear(hidden, 1) if config.gate else None
-        self.lstm = LSTMCell(embedding + context_size, hidden)
+        self.lstm = LstmCell(embedding + context_size, hidden)
         self.dropout = Dropout(config.dropout)
         if config.readout == "deep":
             self.hidden_to_output = Linear(hidden, embedding)  # L_h
@@ -168,29 +177,33 @@ class SatDecoder(Decoder):
             return (torch.rand((), device=vectors.device) < self.config.expectation_share).expand(len(vectors), 1)
         return noise.uniform((len(vectors), 1), vectors.device) < self.config.expectation_share
 
-    def step(self, words: Tensor, state: State) -> tuple[SatOutput, State]:
+    def read(self, words: Tensor) -> SatWords:
+        """E y_{t-1} and its part of the LSTM's gates."""
+        word = self.embedding(words)
+        return SatWords(word, self.lstm.gates_of(word))
+
+    def step(self, words: Tensor | SatWords, state: State) -> tuple[SatOutput, State]:
         """Attend with h_{t-1}, then one step of the LSTM over (E y_{t-1}, z_t)."""
         image: SatImage = state.image
         rows: SatRows = state.rows
-        word = self.embedding(words)
+        said = words if isinstance(words, SatWords) else self.read(words)
         alpha = self.attention(rows.hidden, image.projected, image.is_region)
         context, places = self._look(alpha, image.vectors, rows.is_expected)
         gate = None
         if self.beta is not None:
             gate = torch.sigmoid(self.beta(rows.hidden))
             context = gate * context
-        inputs = torch.cat([word, context], -1)
-        hidden, cell = self.lstm(inputs.flatten(0, 1), (rows.hidden.flatten(0, 1), rows.cell.flatten(0, 1)))
-        new = SatRows(hidden.view_as(rows.hidden), cell.view_as(rows.cell), rows.is_expected)
+        gates = said.gates + self.lstm.gates_of(context, first=self.config.embedding_size)
+        hidden, cell = self.lstm(gates, rows.hidden, rows.cell)
         output = SatOutput(
-            word=word,
-            hidden=new.hidden,
+            word=said.word,
+            hidden=hidden,
             context=context,
             gate=None if gate is None else gate.squeeze(-1),
             attention=alpha,
             places=places,
         )
-        return output, State(image, new)
+        return output, State(image, SatRows(hidden, cell, rows.is_expected))
 
     def _look(self, alpha: Tensor, vectors: Tensor, is_expected: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """z_t before the gate, (B, N, D), and the places (B, N) that were chosen for it.
@@ -199,14 +212,14 @@ class SatDecoder(Decoder):
         """
         config = self.config
         if config.attention == "soft" or (not self.training and config.look == "expectation"):
-            return alpha @ vectors, None  # (B, N, R) x (B, R, D)
+            return weighted_sum(alpha, vectors), None
         scores = alpha.detach()
         if self.training or config.look == "sample":
             scores = scores.log() - noise.uniform(alpha.shape, alpha.device).clamp(min=1e-30).log().neg().log()
         places = scores.argmax(-1)
         seen = gather_rows(vectors, places)
         if is_expected is not None:
-            seen = torch.where(is_expected.unsqueeze(-1), alpha @ vectors, seen)
+            seen = torch.where(is_expected.unsqueeze(-1), weighted_sum(alpha, vectors), seen)
             places = places.masked_fill(is_expected, -1)
         return seen, places
 

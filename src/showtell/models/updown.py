@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from showtell.config import Config
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.packed import Linear
+from showtell.models.linear import Linear, weighted_sum
 from showtell.models.recurrent import LstmCell
 from showtell.noise import Dropout
 from showtell.types import Features
@@ -69,6 +69,13 @@ class UpDownRows:
     attention_cell: Tensor  # (B, N, H)
     language_hidden: Tensor  # (B, N, H) h2
     language_cell: Tensor  # (B, N, H)
+
+
+@dataclass(frozen=True)
+class UpDownWords:
+    """What the last words give."""
+
+    gates: Tensor  # (..., 4 H) W_e Pi_t's part of the gates of the attention LSTM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,20 +137,20 @@ class UpDownDecoder(Decoder):
         zeros = vectors.new_zeros(len(vectors), 1, self.config.hidden_size)
         return State(image, UpDownRows(zeros, zeros, zeros, zeros))
 
-    def step(self, words: Tensor, state: State) -> tuple[UpDownOutput, State]:
+    def read(self, words: Tensor) -> UpDownWords:
+        """W_e Pi_t, and with it the attention LSTM's gates; its place in x1_t is the last."""
+        lstm, word = self.attention_lstm, self.embedding(words)
+        return UpDownWords(lstm.gates_of(word, first=lstm.input_size - word.shape[-1]))
+
+    def step(self, words: Tensor | UpDownWords, state: State) -> tuple[UpDownOutput, State]:
         """The attention LSTM reads, the attention looks, the language LSTM speaks."""
         image: UpDownImage = state.image
         rows: UpDownRows = state.rows
-        size = image.vectors.shape[-1]
-        first = self.attention_lstm
-        gates = (
-            first.gates_of(rows.language_hidden)
-            + image.mean_gates
-            + first.gates_of(self.embedding(words), first=self.config.hidden_size + size)
-        )
-        attention_hidden, attention_cell = first(gates, rows.attention_hidden, rows.attention_cell)
+        said = words if isinstance(words, UpDownWords) else self.read(words)
+        gates = self.attention_lstm.gates_of(rows.language_hidden) + image.mean_gates + said.gates
+        attention_hidden, attention_cell = self.attention_lstm(gates, rows.attention_hidden, rows.attention_cell)
         alpha = self.attention(attention_hidden, image.projected, image.is_region)
-        attended = alpha @ image.vectors  # (B, N, R) x (B, R, D) vhat
+        attended = weighted_sum(alpha, image.vectors)  # vhat
         inputs = torch.cat([attended, attention_hidden], -1)
         hidden, cell = self.language_lstm(self.language_lstm.gates_of(inputs), rows.language_hidden, rows.language_cell)
         new = UpDownRows(attention_hidden, attention_cell, hidden, cell)

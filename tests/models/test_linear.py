@@ -1,0 +1,152 @@
+"""Gathered gradients are those of autograd, in every kind of backward pass."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from showtell.models import packed
+from showtell.models.attention import plain_scores, tiled_scores
+from showtell.models.linear import Linear, gathered_gradients, linear, weighted_sum
+
+STEPS = 4
+
+
+@pytest.fixture(autouse=True, params=[1, 10**9], ids=["oneDNN", "torch"])
+def worth_packing(request, monkeypatch):
+    monkeypatch.setattr(packed, "_WORTH_PACKING", request.param)
+
+
+def random(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def inputs(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    """Of a small recurrent walk: words, first hidden, weight of [word, hidden], bias, vectors, projected, w."""
+    shapes = ((STEPS, 2, 3, 2), (2, 3, 5), (5, 7), (5,), (2, 6, 5), (2, 6, 5), (1, 5))
+    return [random(*shape, seed=seed, dtype=dtype).div(2).requires_grad_() for seed, shape in enumerate(shapes)]
+
+
+def walk(words, hidden, weight, bias, vectors, projected, score):
+    """A decoder in small: columns of one weight at different times, attention with the last hidden vector."""
+    said = []
+    with gathered_gradients():
+        for of_word in linear(words, weight, bias).unbind():
+            alpha = tiled_scores(projected, hidden, score).softmax(-1)
+            hidden = torch.tanh(of_word + linear(hidden, weight, first=2) + weighted_sum(alpha, vectors))
+            said.append(hidden)
+    return torch.stack(said)
+
+
+def plain_walk(words, hidden, weight, bias, vectors, projected, score):
+    said = []
+    for word in words.unbind():
+        alpha = plain_scores(projected, hidden, score).softmax(-1)
+        hidden = torch.tanh(F.linear(torch.cat([word, hidden], -1), weight, bias) + alpha @ vectors)
+        said.append(hidden)
+    return torch.stack(said)
+
+
+def close(one, other):
+    torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_gradients_are_those_of_finite_differences():
+    assert torch.autograd.gradcheck(walk, inputs(torch.float64))
+
+
+def test_gradients_are_those_of_the_plain_walk():
+    values = inputs()
+    ours, theirs = (form(*values) for form in (walk, plain_walk))
+    close(ours, theirs)
+    weights = random(*ours.shape, seed=9)
+    for one, other in zip(
+        torch.autograd.grad((ours * weights).sum(), values),
+        torch.autograd.grad((theirs * weights).sum(), values),
+        strict=True,
+    ):
+        close(one, other)
+
+
+def test_a_second_backward_pass_begins_anew():
+    values = inputs()
+    ours, theirs = (form(*values) for form in (walk, plain_walk))
+    torch.autograd.grad(ours.sum(), values[:1], retain_graph=True)  # the weight is not asked for
+    expected = torch.autograd.grad(theirs[:2].sum(), values)  # a part of the steps
+    for _ in range(2):
+        found = torch.autograd.grad(ours[:2].sum(), values, retain_graph=True)
+        for one, other in zip(found, expected, strict=True):
+            close(one, other)
+
+
+def test_gradients_add_up_over_backward_passes_and_two_walks_do_not_mix():
+    values = inputs()
+    expected = torch.autograd.grad(3 * plain_walk(*values).sum(), values)
+    walk(*values).sum().backward()
+    one, other = walk(*values), walk(*values)
+    (one + other).sum().backward()
+    for value, gradient in zip(values, expected, strict=True):
+        close(value.grad, gradient)
+
+
+def test_what_needs_no_gradient_gets_none():
+    for number in range(7):
+        values = inputs()
+        values[number].requires_grad_(False)
+        others = [value for value in values if value.requires_grad]
+        expected = torch.autograd.grad(plain_walk(*values).sum(), others)
+        walk(*values).sum().backward()
+        assert values[number].grad is None
+        for value, gradient in zip(others, expected, strict=True):
+            close(value.grad, gradient)
+
+
+def test_the_gradient_of_a_weight_arrives_once():
+    values, arrived = inputs(), []
+    for value in values[2:]:
+        value.register_hook(lambda gradient: arrived.append(tuple(gradient.shape)))
+    walk(*values).sum().backward()
+    assert sorted(arrived) == sorted(tuple(value.shape) for value in values[2:])
+
+
+def test_a_weight_changed_between_the_passes_is_an_error():
+    values = inputs()
+    loss = walk(*values).sum()
+    with torch.no_grad():
+        values[2].mul_(2)
+    with pytest.raises(RuntimeError, match=r"modified inplace|modified by an inplace"):
+        loss.backward()
+
+
+def test_outside_of_a_walk_a_layer_has_the_gradients_of_torchs():
+    torch.manual_seed(0)
+    layer, reference = Linear(6, 9), nn.Linear(6, 9)
+    reference.load_state_dict(layer.state_dict())
+    for scale in (random(2, 3, 9, seed=1), torch.ones(1, 1, 1).expand(2, 3, 9)):  # also a gradient of one number
+        x = random(2, 3, 6, seed=2).requires_grad_()
+        found = torch.autograd.grad(layer(x), [x, *layer.parameters()], scale)
+        expected = torch.autograd.grad(reference(x), [x, *reference.parameters()], scale)
+        for one, other in zip(found, expected, strict=True):
+            close(one, other)
+
+
+def test_under_autocast_nothing_is_gathered_and_gradients_are_float32():
+    layer, x = Linear(6, 9), random(4, 6, seed=1)
+    with torch.autocast("cpu", dtype=torch.bfloat16), gathered_gradients():
+        said = layer(x)
+    assert said.dtype == torch.bfloat16
+    said.float().sum().backward()
+    torch.testing.assert_close(layer.weight.grad, x.sum(0).expand(9, 6), atol=0.05, rtol=0.02)
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this processor has no bf16")
+def test_16_bits():
+    values = [value.detach().bfloat16().requires_grad_() for value in inputs()]
+    wide = [value.detach().float().requires_grad_() for value in values]
+    walk(*values).sum().backward()
+    expected = torch.autograd.grad(plain_walk(*wide).sum(), wide)
+    for value, gradient in zip(values, expected, strict=True):
+        assert value.grad.dtype == torch.bfloat16
+        torch.testing.assert_close(value.grad.float(), gradient, atol=0.1, rtol=0.1)
