@@ -3,10 +3,12 @@ from __future__ import annotations
 import pytest
 
 from showtell import Captioner
-from showtell.confidence import calibrate, load_calibration, save_calibration
+from showtell.captioner import Caption, Word
+from showtell.confidence import calibrate, draw_reliability, load_calibration, save_calibration
 from showtell.datasets import open_dataset
-from showtell.decoding.calibration import Calibration
-from showtell.errors import CheckpointError, DataError
+from showtell.decoding import DecodingConfig
+from showtell.decoding.calibration import Calibration, Reliability
+from showtell.errors import CheckpointError, DataError, UsageError
 from showtell.evaluation import caption_records
 
 
@@ -25,9 +27,52 @@ def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp
     chances = fitted.confidences(list(caption_records(captioner, records, settings).values()))
     good = sum(score >= middle for score in scores)
     assert sum(chances) == pytest.approx(good, abs=0.01)  # as many as there are
-    save_calibration(tmp_path, fitted)
-    assert load_calibration(tmp_path) == fitted
+    captioner.save_pretrained(tmp_path)
+    save_calibration(tmp_path, fitted, settings)
+    assert load_calibration(tmp_path, settings) == fitted
     assert isinstance(fitted, Calibration)
+    assert load_calibration(tmp_path, settings.changed(seed=3, num_return_sequences=5)) == fitted
+    with pytest.raises(
+        CheckpointError, match=r"another search \(search=sample, not beam; max_length=6, not 7\); search"
+    ):
+        load_calibration(tmp_path, settings.changed(search="beam", max_length=7))
+    captioner.decoder.embedding.weight.data += 1
+    captioner.save_pretrained(tmp_path)
+    with pytest.raises(
+        CheckpointError, match="was made for other weights than those beside it; make it again: showtell"
+    ):
+        load_calibration(tmp_path, settings)
+
+
+def test_a_captioner_with_a_calibration_says_the_chance(tiny_checkpoint, tiny_scenes):
+    captioner = Captioner.from_pretrained(tiny_checkpoint, "cpu")
+    records = open_dataset(tiny_scenes).records[:30]
+    plain = captioner.caption([record.path for record in records], num_return_sequences=2)
+    bests = [best for best, _ in plain]
+    captioner.calibration = Calibration.fit(bests, [number % 3 == 0 for number in range(30)], "drawn")
+    before = Reliability.of([best.confidence for best in bests], [number % 3 == 0 for number in range(30)])
+    assert captioner.calibration.before.brier == pytest.approx(before.brier)
+    assert captioner.calibration.before.expected_calibration_error == pytest.approx(before.expected_calibration_error)
+    judged = captioner.caption([record.path for record in records], num_return_sequences=2)
+    for was, now in zip(plain, judged, strict=True):
+        assert [caption.chance for caption in now] == pytest.approx(captioner.calibration.confidences(was))
+        assert [caption.confidence for caption in now] == [caption.chance for caption in now]
+        assert was[0].chance is None
+        assert now[0] == Caption.from_json(now[0].to_json())
+
+
+def test_the_figure_is_written_whole_or_not_at_all(tmp_path):
+    captions = [Caption("a", -0.1 * n, True, (Word("a", -0.1 * n),)) for n in range(40)]
+    fitted = Calibration.fit(captions, [n % 7 < 3 for n in range(40)], "drawn")
+    for suffix, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
+        draw_reliability(fitted, tmp_path / f"figure.{suffix}")
+        assert (tmp_path / f"figure.{suffix}").read_bytes().startswith(start)
+    drawn = (tmp_path / "figure.svg").read_text()
+    assert f"calibrated: error {fitted.reliability.expected_calibration_error:.3f}" in drawn  # svg comments have texts
+    with pytest.raises(UsageError, match=r'cannot be written as "figure\.jpg"; .*Known: pdf, png, svg'):
+        draw_reliability(fitted, tmp_path / "figure.jpg")
+    with pytest.raises(DataError, match="Cannot write"):
+        draw_reliability(fitted, tmp_path / "figure.png" / "figure.png")
 
 
 def calibrated_scores(captioner, records, settings):
@@ -44,5 +89,7 @@ def test_a_model_that_is_never_right_cannot_be_calibrated(tiny_checkpoint, tiny_
 
 
 def test_a_checkpoint_without_one_says_so(tmp_path):
-    with pytest.raises(CheckpointError, match=r"has no calibration\.json; calibrate the checkpoint on a validation"):
-        load_calibration(tmp_path)
+    with pytest.raises(
+        CheckpointError, match=r"has no calibration\.json; make one on a validation split: showtell cal"
+    ):
+        load_calibration(tmp_path, DecodingConfig())

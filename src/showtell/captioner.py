@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from showtell import checkpoint
 from showtell.decoding import Captions, DecodingConfig, Ensemble, search
+from showtell.decoding.calibration import Calibration
 from showtell.errors import CheckpointError, ImageError, UsageError
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder
@@ -35,6 +36,23 @@ class Word:
 
 
 @dataclass(frozen=True)
+class Attention:
+    """Where the words of a caption looked."""
+
+    weights: Tensor  # (T, R) of each word on each place; every row sums to one
+    boxes: Tensor | None  # (R, 4) left, top, right, bottom in pixels of the upright photo; None for features alone
+
+    def to_json(self) -> dict[str, Any]:
+        """As `showtell caption --attention` writes it: weights to 4 decimals, pixels to one."""
+        boxes = None if self.boxes is None else [[round(edge, 1) for edge in box] for box in self.boxes.tolist()]
+        return {
+            "shape": list(self.weights.shape),
+            "weights": [[round(weight, 4) for weight in word] for word in self.weights.tolist()],
+            "boxes": boxes,
+        }
+
+
+@dataclass(frozen=True)
 class Caption:
     """One caption of one image."""
 
@@ -42,25 +60,35 @@ class Caption:
     logprob: float  # of the whole caption, its end included
     finished: bool  # false where the limit on the length cut it off
     words: tuple[Word, ...]
+    score: float | None = None  # what a search ranked it by: logprob over the length penalty's divisor
+    chance: float | None = None  # that it is good, 0 to 1, where the captioner has a calibration
+    attention: Attention | None = field(default=None, compare=False, repr=False)  # where it was asked for
 
     @property
     def confidence(self) -> float:
-        """How sure the model was of its words on average: their geometric mean probability, end included, 0 to 1."""
+        """Its chance to be good where that is calibrated; otherwise how sure the model was of its words on average:
+        their geometric mean probability, end included. 0 to 1."""
+        if self.chance is not None:
+            return self.chance
         return math.exp(self.logprob / max(1, len(self.words) + self.finished))
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Caption:
-        """The caption that `to_json` wrote."""
+        """The caption that `to_json` wrote, without its attention."""
         words = tuple(Word(word["word"], word["logprob"]) for word in content["words"])
-        return cls(content["text"], content["logprob"], content["finished"], words)
+        score, chance = content.get("score"), content.get("confidence")
+        return cls(content["text"], content["logprob"], content["finished"], words, score, chance)
 
     def to_json(self) -> dict[str, Any]:
         """As `showtell caption --format json` writes it."""
         return {
             "text": self.text,
             "logprob": self.logprob,
+            "score": self.score,
+            **({} if self.chance is None else {"confidence": self.chance}),
             "finished": self.finished,
             "words": [{"word": word.word, "logprob": word.logprob} for word in self.words],
+            **({} if self.attention is None else {"attention": self.attention.to_json()}),
         }
 
 
@@ -86,6 +114,7 @@ class Captioner:
         self.vocabulary = vocabulary
         self.decoding = decoding
         self.about = about or {}
+        self.calibration: Calibration | None = None  # gives captions their chance; `confidence.load_calibration`
 
     @classmethod
     def from_pretrained(cls, path_or_hub_id: str | Path, device: str | torch.device | None = None) -> Captioner:
@@ -172,13 +201,20 @@ class Captioner:
         return next(self.decoder.parameters()).device
 
     @overload
-    def caption(self, photo: PhotoSource, *, batch_size: int = ..., **decoding: Any) -> list[Caption]: ...
+    def caption(
+        self, photo: PhotoSource, *, batch_size: int = ..., attention: bool = ..., **decoding: Any
+    ) -> list[Caption]: ...
     @overload
     def caption(
-        self, photo: Iterable[PhotoSource], *, batch_size: int = ..., **decoding: Any
+        self, photo: Iterable[PhotoSource], *, batch_size: int = ..., attention: bool = ..., **decoding: Any
     ) -> list[list[Caption]]: ...
     def caption(
-        self, photo: PhotoSource | Iterable[PhotoSource], *, batch_size: int = 32, **decoding: Any
+        self,
+        photo: PhotoSource | Iterable[PhotoSource],
+        *,
+        batch_size: int = 32,
+        attention: bool = False,
+        **decoding: Any,
     ) -> list[Caption] | list[list[Caption]]:
         """Captions of one photo, the likeliest first; or of many, a list for each.
 
@@ -186,17 +222,19 @@ class Captioner:
             photo: a path, the bytes of an image file, an image of Pillow, or an array (height, width, 3) uint8 in RGB;
                 or many of them.
             batch_size: of many, how many are encoded at a time.
+            attention: whether to keep where the words looked.
             decoding: fields of `DecodingConfig` in place of the checkpoint's, such as num_beams=5.
 
         Raises:
             ImageError: one of them is no image; `caption_photos` goes on without it.
-            UsageError: an unknown decode setting or a value out of range.
+            UsageError: an unknown decode setting, a value out of range, or no attention where it is asked for.
         """
         settings = self.settings(**decoding)
         if isinstance(photo, PhotoSource) or not isinstance(photo, Iterable):
             prepared = prepare_photo(photo, self.encoder.preprocessing)
-            return self._caption_prepared([prepared], settings)[0]
-        return [_or_raise(found) for _, found in self.caption_photos(photo, settings, batch_size, first_alone=False)]
+            return self._caption_prepared([prepared], settings, attention)[0]
+        many = self.caption_photos(photo, settings, batch_size, first_alone=False, attention=attention)
+        return [_or_raise(found) for _, found in many]
 
     def caption_files(
         self,
@@ -205,9 +243,10 @@ class Captioner:
         batch_size: int = 32,
         *,
         first_alone: bool = True,
+        attention: bool = False,
     ) -> Iterator[tuple[Path, list[Caption] | ImageError]]:
         """Captions of many files: `caption_photos` of paths."""
-        return self.caption_photos(paths, settings, batch_size, first_alone=first_alone)
+        return self.caption_photos(paths, settings, batch_size, first_alone=first_alone, attention=attention)
 
     def caption_photos(
         self,
@@ -216,6 +255,7 @@ class Captioner:
         batch_size: int = 32,
         *,
         first_alone: bool = True,
+        attention: bool = False,
     ) -> Iterator[tuple[SourceT, list[Caption] | ImageError]]:
         """Captions of many photos, batch by batch, in their order. What is no image gives its error.
 
@@ -226,20 +266,22 @@ class Captioner:
             settings: None is the checkpoint's own.
             batch_size: how many are encoded at a time.
             first_alone: the first photo is a batch of its own, so that the first result comes soon.
+            attention: whether to keep where the words looked.
         """
         for chunk in read_ahead(photos, self.encoder.preprocessing, batch_size, first_alone=first_alone):
             prepared = [photo for _, photo in chunk if not isinstance(photo, ImageError)]
-            captions = iter(self._caption_prepared(prepared, settings))
+            captions = iter(self._caption_prepared(prepared, settings, attention))
             for source, photo in chunk:
                 yield source, photo if isinstance(photo, ImageError) else next(captions)
 
     def _caption_prepared(
-        self, photos: Sequence[PreparedPhoto], settings: DecodingConfig | None
+        self, photos: Sequence[PreparedPhoto], settings: DecodingConfig | None, attention: bool
     ) -> list[list[Caption]]:
         if not photos:
             return []
         windows = torch.tensor([photo.window for photo in photos])
-        return self.caption_images(stack_images([photo.pixels for photo in photos]), settings, windows=windows)
+        images = stack_images([photo.pixels for photo in photos])
+        return self.caption_images(images, settings, windows=windows, attention=attention)
 
     def caption_images(
         self,
@@ -247,22 +289,25 @@ class Captioner:
         settings: DecodingConfig | None = None,
         *,
         windows: Tensor | None = None,
+        attention: bool = False,
     ) -> list[list[Caption]]:
         """Captions of prepared photos.
 
         Args:
             images: (B, 3, height, width) uint8, or B of (3, height, width), from `encoder.preprocessing.prepare`.
             settings: None is the checkpoint's own.
-            windows: (B, 4), from `encoder.preprocessing.window`.
+            windows: (B, 4), from `encoder.preprocessing.window`; None: the images are the photos.
+            attention: whether to keep where the words looked.
         """
         settings = settings or self.decoding
-        # Samples depend on what is in the picture and nothing else: neither on its file's name nor on its batch.
-        ids = (
-            [hashlib.sha256(image.cpu().numpy().tobytes()).hexdigest() for image in images]
-            if settings.kind == "sample"
-            else None
-        )
-        return self.caption_features(self.encode(images, windows), settings, image_ids=ids)
+        ids = [name_of(image) for image in images] if settings.kind == "sample" else None
+        features = self.encode(images, windows)
+        boxes = None
+        if attention:
+            if windows is None:
+                windows = torch.tensor([(0, 0, image.shape[2], image.shape[1]) for image in images])
+            boxes = self.encoder.rectangles(features, windows.to(self.device))
+        return self.caption_features(features, settings, image_ids=ids, attention=attention, boxes=boxes)
 
     def encode_files(self, paths: Iterable[Path], batch_size: int = 64) -> Iterator[Features]:
         """The features of photos, batch by batch.
@@ -291,7 +336,13 @@ class Captioner:
 
     @torch.no_grad()
     def caption_features(
-        self, features: Features, settings: DecodingConfig | None = None, *, image_ids: Sequence[str] | None = None
+        self,
+        features: Features,
+        settings: DecodingConfig | None = None,
+        *,
+        image_ids: Sequence[str] | None = None,
+        attention: bool = False,
+        boxes: Tensor | None = None,
     ) -> list[list[Caption]]:
         """Captions of encoded images, in eval mode.
 
@@ -299,13 +350,23 @@ class Captioner:
             features: from `encode`.
             settings: None is the checkpoint's own.
             image_ids: names that samples depend on; None counts the images.
+            attention: whether to keep where the words looked.
+            boxes: (B, R, 4) where each vector is in its photo, from `encoder.rectangles`; kept with the attention.
+
+        Raises:
+            UsageError: the model has no attention and is asked for it, or does not know a required word.
         """
         settings = settings or self.decoding
         was_training = self.decoder.training
         self.decoder.eval()
-        found = search(self.decoder, features, settings, self.vocabulary, image_ids=image_ids)
+        found = search(self.decoder, features, settings, self.vocabulary, image_ids=image_ids, keep_outputs=attention)
         self.decoder.train(was_training)
-        return self._read(found, settings.num_return_sequences)
+        captions = self._read(found, settings.num_return_sequences)
+        if attention:
+            captions = _with_attention(captions, found.attention, features.is_region, boxes)
+        if self.calibration is not None:
+            captions = [_with_chances(of_image, self.calibration) for of_image in captions]
+        return captions
 
     def settings(self, **changes: Any) -> DecodingConfig:
         """The checkpoint's decode settings with some of them changed.
@@ -321,12 +382,12 @@ class Captioner:
         lengths = found.is_word.sum(-1).tolist()
         rows = zip(
             found.words.tolist(), lengths, found.word_logprobs.tolist(), found.logprob.tolist(),
-            found.is_finished.tolist(), strict=True,
+            found.score.tolist(), found.is_finished.tolist(), strict=True,
         )  # fmt: skip
         for image in rows:
             captions = []
-            for ids, length, logprobs, logprob, finished in zip(*image, strict=True):
-                if logprob == float("-inf"):  # a vocabulary with fewer captions than beams
+            for ids, length, logprobs, logprob, score, finished in zip(*image, strict=True):
+                if logprob == float("-inf"):  # the last rows, where there are fewer captions than were asked for
                     continue
                 said = length - 1 if finished else length
                 words = [self.vocabulary.words[index] for index in ids[:said]]
@@ -336,10 +397,45 @@ class Captioner:
                         logprob,
                         finished,
                         tuple(Word(*pair) for pair in zip(words, logprobs[:said], strict=True)),
+                        score,
                     )
                 )
             read.append(captions[:wanted])
         return read
+
+
+def name_of(image: Tensor) -> str:
+    """What the samples of a prepared photo (3, height, width) depend on: what is in the picture and nothing else,
+    neither its file's name nor its batch."""
+    return hashlib.sha256(image.cpu().numpy().tobytes()).hexdigest()
+
+
+def _with_attention(
+    captions: list[list[Caption]], attention: Tensor | None, is_region: Tensor, boxes: Tensor | None
+) -> list[list[Caption]]:
+    """Captions with where their words looked: attention (B, K, T, R), is_region (B, R), boxes (B, R, 4)."""
+    if attention is None:
+        raise UsageError(
+            "This captioner has no attention to show: its model sees the whole photo at once, or it is an ensemble "
+            "whose members look at different places; leave attention out."
+        )
+    found = []
+    for image, of_image in enumerate(captions):
+        there = is_region[image]
+        own = None if boxes is None else boxes[image, there].cpu()
+        weights = attention[image, ..., there].cpu()  # (K, T, R of this image)
+        found.append(
+            [
+                replace(caption, attention=Attention(weights[row, : len(caption.words)], own))
+                for row, caption in enumerate(of_image)
+            ]
+        )
+    return found
+
+
+def _with_chances(captions: list[Caption], calibration: Calibration) -> list[Caption]:
+    chances = calibration.confidences(captions)
+    return [replace(caption, chance=chance) for caption, chance in zip(captions, chances, strict=True)]
 
 
 def _or_raise(found: list[Caption] | ImageError) -> list[Caption]:

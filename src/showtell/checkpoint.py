@@ -27,6 +27,7 @@ from showtell.text.vocabulary import Vocabulary
 
 FORMAT = 1  # raised when an older showtell could not read what a newer one writes
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
+CALIBRATION = "calibration.json"  # of the confidence, where it was calibrated
 
 
 def save_checkpoint(
@@ -193,7 +194,7 @@ def find_checkpoint(path_or_id: str | Path) -> Path:
 
     wanted = [WEIGHTS, SETTINGS]
     try:
-        cached = Path(snapshot_download(name, allow_patterns=wanted, local_files_only=True))
+        cached = Path(snapshot_download(name, allow_patterns=[*wanted, CALIBRATION], local_files_only=True))
         if all((cached / file).is_file() for file in wanted):
             return cached
     except LocalEntryNotFoundError:
@@ -201,7 +202,7 @@ def find_checkpoint(path_or_id: str | Path) -> Path:
     except HFValidationError as error:
         raise CheckpointError(f"There is no folder {name}, and it is no name of a hub repository: {error}") from error
     try:
-        return Path(snapshot_download(name, allow_patterns=wanted))
+        return Path(snapshot_download(name, allow_patterns=[*wanted, CALIBRATION]))
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise CheckpointError(
             f"There is no folder {name}, and the Hugging Face hub gave no repository of that name "

@@ -41,7 +41,7 @@ def test_json_is_what_programs_rely_on(capsys, tiny_checkpoint, photos):
     for row in rows:
         assert len(row["captions"]) == 2
         for caption in row["captions"]:
-            assert set(caption) == {"text", "logprob", "finished", "words"}
+            assert set(caption) == {"text", "logprob", "score", "finished", "words"}
             assert caption["text"] == " ".join(word["word"] for word in caption["words"])
         assert row["captions"][0]["logprob"] >= row["captions"][1]["logprob"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from showtell.cli.calibrate import calibrate
 from showtell.cli.caption import caption
 from showtell.cli.data_check import check
 from showtell.cli.data_get import get
@@ -12,6 +13,7 @@ from showtell.cli.data_split import split
 from showtell.cli.doctor import doctor
 from showtell.cli.evaluate import evaluate
 from showtell.cli.features import features
+from showtell.cli.lab import lab
 from showtell.cli.quickstart import quickstart
 from showtell.cli.score import score
 from showtell.cli.sweep import sweep
@@ -38,5 +40,7 @@ app.command("train")(train)
 app.command("sweep")(sweep)
 app.command("evaluate")(evaluate)
 app.command("caption")(caption)
+app.command("lab")(lab)
+app.command("calibrate")(calibrate)
 app.command("score")(score)
 app.command("doctor")(doctor)

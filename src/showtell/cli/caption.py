@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from showtell.cli.decoding_options import ALL, Ensemble, open_captioner, settings_of, with_decoding_options
+
 if TYPE_CHECKING:
-    from showtell.captioner import Captioner
+    from showtell.captioner import Caption, Captioner
     from showtell.cli.caption_formats import Record
     from showtell.decoding import DecodingConfig
-
-
-class Search(StrEnum):
-    """How captions are searched for."""
-
-    greedy = "greedy"
-    beam = "beam"
+    from showtell.errors import ImageError
 
 
 class Format(StrEnum):
@@ -31,6 +27,7 @@ class Format(StrEnum):
     csv = "csv"
 
 
+@with_decoding_options(*ALL)
 def caption(
     checkpoint: Annotated[
         str,
@@ -44,15 +41,11 @@ def caption(
             show_default=False,
         ),
     ],
-    search: Annotated[
-        Search | None,
-        typer.Option(help="How to search; the checkpoint's own way if not given.", show_default=False),
-    ] = None,
-    num_beams: Annotated[int | None, typer.Option(help="Width of the beam.", show_default=False)] = None,
-    num_return_sequences: Annotated[
-        int | None, typer.Option(help="Captions per photo, at most num_beams.", show_default=False)
-    ] = None,
-    max_length: Annotated[int | None, typer.Option(help="At most so many words.", show_default=False)] = None,
+    ensemble: Ensemble = None,
+    calibrated: Annotated[
+        bool, typer.Option("--calibrated", help="Write the chance that a caption is good; see showtell calibrate.")
+    ] = False,
+    attention: Annotated[bool, typer.Option("--attention", help="Write where each word looked, into JSON.")] = False,
     format: Annotated[Format, typer.Option(help="How to write them.")] = Format.text,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     out: Annotated[
@@ -74,12 +67,14 @@ def caption(
         bool, typer.Option("--least-sure-first", help="Sort the table of --correct by confidence.")
     ] = False,
     batch_size: Annotated[int, typer.Option(help="Photos at a time.", min=1)] = 32,
+    *,
+    decoding: dict[str, Any],
 ) -> None:
     """Caption photos. A file that is no image is named at the end, the others are captioned all the same."""
     import sys
+    from functools import partial
 
-    from showtell import checkpoint as checkpoints
-    from showtell.captioner import Captioner
+    from showtell.checkpoint import find_checkpoint, fingerprints
     from showtell.cli.caption_formats import FORMATS, as_corrections, refuse_outside
     from showtell.errors import DataError, UsageError, summarise
     from showtell.images.photo import find_photos
@@ -88,28 +83,32 @@ def caption(
         raise UsageError("--correct names the file to write, so it takes no --out beside it.")
     if least_sure_first and correct is None:
         raise UsageError("--least-sure-first sorts the table of --correct; give that too.")
+    written = Format.json if as_json else format
+    if attention and (correct is not None or written not in (Format.json, Format.jsonl)):
+        raise UsageError("--attention is written into JSON; give --format json or jsonl with it.")
     paths = find_photos(photos, sys.stdin.buffer if "-" in photos else None)
-    style = FORMATS[Format.json if as_json else format]
+    style: Style = partial(FORMATS[written], calibrated=calibrated)
     if correct is not None:
         refuse_outside(paths, correct)
-        style = lambda records: as_corrections(records, correct, least_sure_first)  # noqa: E731
-    folder = checkpoints.find_checkpoint(checkpoint)
-    captioner = Captioner.from_pretrained(folder)
-    wanted: dict[str, Any] = {
-        "search": search.value if search else None,
-        "num_beams": num_beams,
-        "num_return_sequences": num_return_sequences,
-        "max_length": max_length,
-    }
-    if search is Search.greedy and num_beams is None:
-        wanted |= {"num_beams": 1, "num_return_sequences": num_return_sequences or 1}
-    settings = captioner.settings(**{name: value for name, value in wanted.items() if value is not None})
+        style = partial(as_corrections, table=correct, least_sure_first=least_sure_first)
+    folders = [find_checkpoint(name) for name in (checkpoint, *(ensemble or ()))]
+    captioner = open_captioner(folders[0], folders[1:])
+    settings = settings_of(captioner, decoding)
+    if calibrated:
+        _calibrate(captioner, folders, settings)
+    work = partial(captioner.caption_files, settings=settings, batch_size=batch_size, attention=attention)
     file = correct or out
     if file is None:
-        failures = _print(captioner, paths, settings, batch_size, style)
+        failures = _print(work, paths, style)
     else:
-        made_with = {"checkpoint": checkpoints.fingerprints(folder), "decoding": settings.model_dump(mode="json")}
-        failures = _write(captioner, paths, settings, batch_size, style, file, made_with)
+        made_with: dict[str, Any] = {
+            "checkpoint": fingerprints(folders[0]),
+            "decoding": settings.model_dump(mode="json"),
+        }
+        made_with |= {"ensemble": [fingerprints(folder) for folder in folders[1:]]} if ensemble else {}
+        made_with |= {"attention": True} if attention else {}
+        made_with |= {"calibration": captioner.calibration.to_json()} if captioner.calibration else {}
+        failures = _write(work, paths, style, file, made_with, batch_size)
     if failures:
         raise DataError(
             f"{len(failures)} of {len(paths)} files could not be captioned: "
@@ -119,12 +118,21 @@ def caption(
 
 
 Style = Callable[[Iterable["Record"]], Iterator[str]]
+Work = Callable[..., Iterator[tuple[Path, "list[Caption] | ImageError"]]]  # paths to what is found of each
 MOST_NAMED = 20  # files that could not be captioned; JSON has them all
 
 
-def _print(
-    captioner: Captioner, paths: Sequence[Path], settings: DecodingConfig, batch_size: int, style: Style
-) -> list[str]:
+def _calibrate(captioner: Captioner, folders: Sequence[Path], settings: DecodingConfig) -> None:
+    """Give a captioner the calibration of its checkpoint."""
+    from showtell.confidence import load_calibration
+    from showtell.errors import UsageError
+
+    if len(folders) > 1:
+        raise UsageError("--calibrated is about one checkpoint and --ensemble asks for several; leave one of them out.")
+    captioner.calibration = load_calibration(folders[0], settings)
+
+
+def _print(work: Work, paths: Sequence[Path], style: Style) -> list[str]:
     """Print captions as they are found; the sentences about those that are not."""
     import sys
     from io import TextIOWrapper
@@ -141,7 +149,7 @@ def _print(
 
             def records() -> Iterator[Record]:
                 nonlocal done
-                for path, found in captioner.caption_files(paths, settings, batch_size):
+                for path, found in work(paths):
                     record = record_of(path, found)
                     if "error" in record:
                         failures.append(record["error"])
@@ -161,13 +169,7 @@ def _print(
 
 
 def _write(
-    captioner: Captioner,
-    paths: Sequence[Path],
-    settings: DecodingConfig,
-    batch_size: int,
-    style: Style,
-    file: Path,
-    made_with: dict[str, Any],
+    work: Work, paths: Sequence[Path], style: Style, file: Path, made_with: dict[str, Any], batch_size: int
 ) -> list[str]:
     """Caption what is not captioned yet, then write the file; the sentences about photos that could not be."""
     import sys
@@ -191,7 +193,7 @@ def _write(
             sys.stderr.write(f"showtell: going on in {journal.part}: {len(paths) - len(left)} photos are done.\n")
         try:
             with counting("captioning", len(left)) as progress:
-                found = captioner.caption_files(left, settings, batch_size, first_alone=False)
+                found = work(left, first_alone=False)
                 while batch := [record_of(*one) for one in islice(found, batch_size)]:
                     journal.append(batch)
                     progress(len(batch))

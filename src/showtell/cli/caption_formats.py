@@ -31,12 +31,15 @@ def record_of(path: Path, found: list[Caption] | ImageError) -> Record:
     return {"image": str(path), "captions": [caption.to_json() for caption in found]}
 
 
-def _as_text(records: Iterable[Record]) -> Iterator[str]:
+def _as_text(records: Iterable[Record], calibrated: bool = False) -> Iterator[str]:
     for record in records:
-        yield "".join(f"{record['image']}\t{caption['text']}\n" for caption in record.get("captions", ()))
+        yield "".join(
+            "\t".join([record["image"], caption["text"], *_chance(caption, calibrated)]) + "\n"
+            for caption in record.get("captions", ())
+        )
 
 
-def _as_json(records: Iterable[Record]) -> Iterator[str]:
+def _as_json(records: Iterable[Record], calibrated: bool = False) -> Iterator[str]:
     opening = "[\n"
     for record in records:
         yield opening + _dumped(record)
@@ -44,19 +47,24 @@ def _as_json(records: Iterable[Record]) -> Iterator[str]:
     yield "\n]\n"
 
 
-def _as_json_lines(records: Iterable[Record]) -> Iterator[str]:
+def _as_json_lines(records: Iterable[Record], calibrated: bool = False) -> Iterator[str]:
     for record in records:
         yield _dumped(record) + "\n"
 
 
-def _as_csv(records: Iterable[Record]) -> Iterator[str]:
-    yield _row("image", "caption", "logprob")
+def _as_csv(records: Iterable[Record], calibrated: bool = False) -> Iterator[str]:
+    yield _row("image", "caption", "logprob", *(["confidence"] if calibrated else []))
     for record in records:
         for caption in record.get("captions", ()):
-            yield _row(record["image"], caption["text"], f"{caption['logprob']:.4f}")
+            yield _row(record["image"], caption["text"], f"{caption['logprob']:.4f}", *_chance(caption, calibrated))
 
 
-FORMATS: dict[str, Callable[[Iterable[Record]], Iterator[str]]] = {
+def _chance(caption: dict[str, Any], calibrated: bool) -> list[str]:
+    return [f"{caption['confidence']:.3f}"] if calibrated else []
+
+
+# With `calibrated` the tables have a last column for the confidence; JSON has it anyway.
+FORMATS: dict[str, Callable[..., Iterator[str]]] = {
     "text": _as_text,
     "json": _as_json,
     "jsonl": _as_json_lines,
@@ -67,8 +75,8 @@ FORMATS: dict[str, Callable[[Iterable[Record]], Iterator[str]]] = {
 def as_corrections(records: Iterable[Record], table: Path, least_sure_first: bool) -> Iterator[str]:
     """A table that a person corrects and `showtell train` takes as a dataset.
 
-    It has the columns image (from the table's folder), caption, confidence (the geometric mean of the probabilities of
-    the words) and split. The split says "unchecked" until a person writes "train" there.
+    It has the columns image (from the table's folder), caption, confidence (calibrated, or else the geometric mean
+    of the probabilities of the words) and split. The split says "unchecked" until a person writes "train" there.
 
     Args:
         records: of photos that `refuse_outside` let pass.

@@ -40,6 +40,7 @@ class Journal:
         self._head = {"kind": _KIND, "batch_size": batch_size, **json.loads(json.dumps(made_with))}
         self._batch_size = batch_size
         self._places: dict[str, int] = {}  # image: where its line begins
+        self._is_ours = False
         self._lock = FileLock(out.with_name(f".{out.name}.lock"))
 
     def __enter__(self) -> Self:
@@ -49,10 +50,12 @@ class Journal:
             try:
                 self._out.parent.mkdir(parents=True, exist_ok=True)
                 opened.enter_context(self._lock.acquire(timeout=0))
+                opened.callback(self._leave_nothing_empty)
                 # Not buffered, so that a write that failed is not tried again on closing.
                 self._writer = opened.enter_context(self.part.open("ab", buffering=0))
                 self._reader = opened.enter_context(self.part.open("rb"))
                 self._read()
+                self._is_ours = True
             except Timeout as error:
                 raise DataError(
                     f"Another program is writing {self._out}; wait for it, or choose another --out."
@@ -66,6 +69,11 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._opened.close()
+
+    def _leave_nothing_empty(self) -> None:
+        """Take a journal without captions away: the next try has nothing to agree with."""
+        if self._is_ours and not self._places:
+            self.part.unlink(missing_ok=True)
 
     def __contains__(self, photo: Path) -> bool:
         return str(photo) in self._places

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from showtell.cli.decoding_options import Ensemble, open_captioner, settings_of, with_decoding_options, without
 
+
+@with_decoding_options(*without("num_return_sequences"))
 def evaluate(
     checkpoint: Annotated[
         str, typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False)
     ],
     dataset: Annotated[Path, typer.Argument(help="A dataset with references.", metavar="DATASET", show_default=False)],
     split: Annotated[str, typer.Option(help="Which images.")] = "test",
-    num_beams: Annotated[
-        int | None, typer.Option(help="Width of the beam; the checkpoint's own if not given.", show_default=False)
-    ] = None,
+    ensemble: Ensemble = None,
     limit: Annotated[
         int | None, typer.Option(help="At most so many images, the same each time.", min=1, show_default=False)
     ] = None,
@@ -37,24 +38,31 @@ def evaluate(
         typer.Option(metavar="STORE", help="Read features from a store instead of photos.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    *,
+    decoding: dict[str, Any],
 ) -> None:
-    """Caption a split, write COCO results and score them."""
+    """Caption a split, one caption for each image, write COCO results and score them."""
     import json
+    import re
 
-    from showtell.captioner import Captioner
     from showtell.cli.score import in_words, metric_names
     from showtell.datasets import open_dataset
+    from showtell.errors import UsageError
     from showtell.evaluation import evaluate as run
     from showtell.features.store import FeatureStore
-    from showtell.files import write_json
+    from showtell.files import refuse_overwriting, write_json
     from showtell.progress import counting
     from showtell.scenes import read_scenes
     from showtell.scores import diagnose, intervals
 
+    if server is not None and not re.fullmatch(r"[\w.-]+", server):
+        raise UsageError(f'--server "{server}" is to be part of a file\'s name: give letters, digits, ., - and _ alone.')
+    if out is not None:
+        refuse_overwriting(out, "--out", [Path(checkpoint), dataset])
     found_dataset = open_dataset(dataset)
     records = found_dataset.limited(limit).split(split)
-    captioner = Captioner.from_pretrained(checkpoint)
-    settings = captioner.settings() if num_beams is None else captioner.settings(num_beams=num_beams, search=None)
+    captioner = open_captioner(checkpoint, ensemble)
+    settings = settings_of(captioner, {**decoding, "num_return_sequences": 1})
     chosen = metric_names(metrics)
     scenes = read_scenes(dataset) if dataset.is_dir() else None
     with counting("captioning", len(records)) as progress:
@@ -69,7 +77,7 @@ def evaluate(
     texts = [caption.text for caption in found.captions.values()]
     known = [text for record in found_dataset.records if record.split == "train" for text in record.captions]
     rates = diagnose(texts, training=known or None)
-    facts = {"split": split, "search": settings.kind, "num_beams": settings.num_beams}
+    facts = {"split": split, "search": settings.kind, "num_beams": settings.num_beams, **decoding}
     if as_json:
         typer.echo(json.dumps({**found.report.to_json(), **facts, "rates": rates}, ensure_ascii=False))
         return

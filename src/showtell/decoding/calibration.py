@@ -80,6 +80,11 @@ class Reliability:
             bins=found,
         )
 
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        """Read what `dataclasses.asdict` made of it."""
+        return cls(**{**content, "bins": tuple(Bin(**one) for one in content["bins"])})
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -92,6 +97,7 @@ class Calibration:
     deviations: tuple[float, ...]
     captions: int  # how many those were
     reliability: Reliability  # on captions that were not fitted on
+    before: Reliability  # of the geometric mean probability of a caption's words, on the same captions
 
     @classmethod
     def fit(cls, captions: Sequence[Said], is_good: Sequence[bool], meaning: str) -> Self:
@@ -129,6 +135,7 @@ class Calibration:
             deviations=tuple(deviations.tolist()),
             captions=len(good),
             reliability=Reliability.of(chances.tolist(), is_good),
+            before=Reliability.of(np.exp(facts[:, 0]).tolist(), is_good),
         )
 
     def confidences(self, captions: Sequence[Said]) -> list[float]:
@@ -144,17 +151,16 @@ class Calibration:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: dict[str, Any], source: object) -> Self:
+    def from_json(cls, content: Any, source: object) -> Self:
         """Read what `to_json` wrote.
 
         Raises:
             DataError: it is something else.
         """
         try:
-            reliability = dict(content["reliability"])
-            reliability["bins"] = tuple(Bin(**one) for one in reliability["bins"])
+            measured = {name: Reliability.from_json(content[name]) for name in ("reliability", "before")}
             numbers = {name: tuple(map(float, content[name])) for name in ("weights", "means", "deviations")}
-            return cls(**{**content, **numbers, "reliability": Reliability(**reliability)})
+            return cls(**{**content, **numbers, **measured})
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"{source} is no calibration ({type(error).__name__}: {error}); calibrate the checkpoint again."

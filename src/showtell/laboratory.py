@@ -1,0 +1,134 @@
+"""All searches for one photo side by side: captions, scores, diversity and time."""
+
+from __future__ import annotations
+
+import base64
+import io
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import torch
+
+from showtell.captioner import Caption, Captioner, name_of
+from showtell.decoding import DecodingConfig
+from showtell.files import write_text
+from showtell.images.loading import prepare_photo, stack_images
+from showtell.images.photo import PhotoSource, to_photo
+from showtell.scores.diagnostics import diversity
+
+MEASURES = ("mbleu_4", "distinct_1", "distinct_2")  # of `scores.diagnostics.diversity`, those that one photo has
+TIMES = 3  # each search runs so often; the median counts
+# name: the settings of the search; those that all searches share are the checkpoint's or the caller's
+SEARCHES: dict[str, dict[str, Any]] = {
+    "greedy": {"search": "greedy"},
+    "beam 3": {"search": "beam", "num_beams": 3, "num_return_sequences": 3},
+    "beam 5": {"search": "beam", "num_beams": 5, "num_return_sequences": 5},
+    "beam 5, average": {
+        "search": "beam", "num_beams": 5, "num_return_sequences": 5, "length_normalisation": "average",
+    },
+    "beam 5, wu": {"search": "beam", "num_beams": 5, "num_return_sequences": 5, "length_normalisation": "wu"},
+    "beam 10": {"search": "beam", "num_beams": 10, "num_return_sequences": 5},
+    "diverse beam 10 in 5": {
+        "search": "diverse-beam", "num_beams": 10, "num_beam_groups": 5, "num_return_sequences": 5,
+    },
+    "sample at 0.5": {"search": "sample", "temperature": 0.5, "num_return_sequences": 5},
+    "sample at 1": {"search": "sample", "num_return_sequences": 5},
+    "sample of 10 words": {"search": "sample", "top_k": 10, "num_return_sequences": 5},
+    "sample of 90%": {"search": "sample", "top_p": 0.9, "num_return_sequences": 5},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one search found."""
+
+    name: str
+    settings: DecodingConfig
+    captions: tuple[Caption, ...]  # different ones, the best first
+    milliseconds: float  # of the search alone, the photo being encoded
+    words: float  # per caption, mean
+    diversity: dict[str, float] | None  # mbleu_4, distinct_1, distinct_2; None for a single caption
+
+    def to_json(self) -> dict[str, Any]:
+        """As `showtell lab --json` writes it."""
+        return {
+            **asdict(self),
+            "settings": self.settings.model_dump(mode="json"),
+            "captions": [caption.to_json() for caption in self.captions],
+        }
+
+
+def try_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) -> Iterator[Trial]:
+    """Search for captions of one photo in all ways, one trial after the other. The photo is encoded once.
+
+    Args:
+        captioner: the model. Of its own settings, those that all searches share hold in each trial.
+        photo: in any form that `Captioner.caption` takes.
+        decoding: changes to those: lengths and rules for all trials, `seed` for the samples; with `force_words` there
+            is one more trial, a beam that has to say them.
+
+    Raises:
+        ImageError: it is no image.
+        UsageError: an unknown setting, a value out of range or of no effect, or a required word that is not known.
+    """
+    forced = decoding.pop("force_words", ())
+    ways = {name: {**way, **decoding} for name, way in SEARCHES.items()}
+    if forced:
+        said = ", ".join((forced,) if isinstance(forced, str) else forced)
+        ways[f"beam 5 with {said}"] = {**ways["beam 5"], "force_words": forced}
+    plain = captioner.settings(search="greedy")  # only what all searches share
+    chosen = {name: plain.changed(**way) for name, way in ways.items()}
+    for settings in chosen.values():
+        settings.rules(captioner.vocabulary)  # a required word that is not known, before anything is searched
+    prepared = prepare_photo(photo, captioner.encoder.preprocessing)
+    name_of_photo = [name_of(prepared.pixels)]  # the samples are those of `Captioner.caption`
+    features = captioner.encode(stack_images([prepared.pixels]), torch.tensor([prepared.window]))
+    captioner.caption_features(features, chosen["greedy"])  # once, to warm up
+    for name, settings in chosen.items():
+        seconds = []
+        for _ in range(TIMES):
+            began = time.perf_counter()
+            (captions,) = captioner.caption_features(features, settings, image_ids=name_of_photo)
+            seconds.append(time.perf_counter() - began)
+        yield Trial(
+            name,
+            settings,
+            tuple(captions),
+            1000 * statistics.median(seconds),
+            statistics.mean(len(caption.words) for caption in captions),
+            _diversity([caption.text for caption in captions]),
+        )
+
+
+def _diversity(texts: list[str]) -> dict[str, float] | None:
+    if len(texts) < 2:
+        return None
+    found = diversity({"photo": texts})
+    return {name: found[name] for name in MEASURES}
+
+
+def write_page(file: Path, photo: PhotoSource, trials: Sequence[Trial]) -> None:
+    """Write one page of HTML with the photo and the trials, whole or not at all.
+
+    Args:
+        file: the page.
+        photo: the one that was captioned.
+        trials: what `try_searches` found.
+
+    Raises:
+        DataError: it cannot be written.
+    """
+    seen = to_photo(photo).image.convert("RGB")
+    seen.thumbnail((640, 640))
+    content = io.BytesIO()
+    seen.save(content, "JPEG")
+    template = resources.files(__package__).joinpath("laboratory.html.j2").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    picture = base64.b64encode(content.getvalue()).decode("ascii")
+    write_text(file, environment.from_string(template).render(picture=picture, trials=trials))

@@ -1,0 +1,139 @@
+"""`showtell calibrate`, and what `showtell caption --calibrated` makes of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from showtell.captioner import Captioner
+from showtell.confidence import load_calibration
+from showtell.datasets import open_dataset
+from showtell.evaluation import caption_records
+from tests.cli.test_caption import run
+
+
+def write_table(folder: Path, texts: list[str]) -> None:
+    photos = sorted(folder.glob("*.png"))
+    with (folder / "captions.csv").open("w", newline="") as stream:
+        rows = csv.writer(stream)
+        rows.writerow(["image", "caption", "split"])
+        for number, (photo, text) in enumerate(zip(photos, texts, strict=True)):
+            rows.writerow([photo.name, text, "val" if number < 50 else "train"])
+
+
+@pytest.fixture
+def checkpoint(tiny_checkpoint: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(tiny_checkpoint, folder)
+    return folder
+
+
+@pytest.fixture
+def dataset(tiny_scenes: Path, checkpoint: Path, tmp_path: Path) -> Path:
+    """The tiny pictures as a table whose captions are, for every other one, what the untrained model says itself: half
+    of its captions are good. It draws samples, since all its likeliest captions are alike."""
+    folder = tmp_path / "data"
+    shutil.copytree(tiny_scenes / "images", folder)
+    other = "a red circle above a blue square"
+    write_table(folder, [other] * 60)
+    captioner = Captioner.from_pretrained(checkpoint)
+    said = caption_records(
+        captioner, open_dataset(folder).records, captioner.settings(search="sample", min_length=5)
+    ).values()
+    write_table(folder, [caption.text if number % 2 else other for number, caption in enumerate(said)])
+    return folder
+
+
+SEARCH = ["--search", "sample", "--min-length", 5]
+
+
+def test_it_is_fitted_kept_shown_and_used(capsys, checkpoint, dataset, tmp_path):
+    figure = tmp_path / "reliability.svg"
+    status, out, err = run(capsys, "calibrate", checkpoint, dataset, *SEARCH, "--figure", figure)
+    assert (status, err) == (0, "")
+    settings = Captioner.from_pretrained(checkpoint).settings(search="sample", min_length=5)
+    fitted = load_calibration(checkpoint, settings)
+    assert fitted.captions == 50
+    lines = out.splitlines()
+    assert lines[0] == "50 captions; a good one: CIDEr-D of 1 or more"
+    before, after = (one.expected_calibration_error for one in (fitted.before, fitted.reliability))
+    assert lines[3].split() == ["expected", "calibration", "error", f"{before:.3f}", f"{after:.3f}"]
+    assert after < before  # word probabilities of a fresh model are near 1/V, and half of its captions are good
+    assert sum(int(line.split()[0]) for line in lines[8:18]) == 50
+    assert lines[-1] == str(checkpoint / "calibration.json")
+    assert "calibrated: error" in figure.read_text()
+    photos = sorted(dataset.glob("*.png"))[:4]
+    status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH, "--calibrated", "--json")
+    assert status == 0
+    found = [row["captions"][0] for row in json.loads(out)]
+    captioner = Captioner.from_pretrained(checkpoint)
+    plain = [best for (best,) in captioner.caption(photos, search="sample", min_length=5)]
+    assert [caption["confidence"] for caption in found] == pytest.approx(fitted.confidences(plain), abs=1e-5)
+    status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH, "--calibrated")
+    assert [line.split("\t")[2] for line in out.splitlines()] == [f"{one['confidence']:.3f}" for one in found]
+    status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH, "--calibrated", "--format", "csv")
+    rows = list(csv.DictReader(out.splitlines()))
+    assert [row["confidence"] for row in rows] == [f"{one['confidence']:.3f}" for one in found]
+
+
+def test_the_table_of_corrections_is_sorted_by_it(capsys, checkpoint, dataset):
+    assert run(capsys, "calibrate", checkpoint, dataset, *SEARCH)[0] == 0
+    table = dataset / "corrections.csv"
+    options = ["--correct", table, "--least-sure-first", "--calibrated"]
+    assert run(capsys, "caption", checkpoint, dataset, *SEARCH, *options)[0] == 0
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines()))
+    stated = {row["image"]: float(row["confidence"]) for row in rows}
+    assert list(stated.values()) == sorted(stated.values())
+    captioner = Captioner.from_pretrained(checkpoint)
+    settings = captioner.settings(search="sample", min_length=5)
+    photos = sorted(dataset.glob("*.png"))
+    captioner.calibration = load_calibration(checkpoint, settings)
+    for photo, (best,) in captioner.caption_files(photos, settings):
+        assert stated[photo.name] == pytest.approx(best.chance, abs=0.0006)
+
+
+def test_json_has_the_whole_calibration(capsys, checkpoint, dataset):
+    status, out, _ = run(capsys, "calibrate", checkpoint, dataset, *SEARCH, "--limit", 30, "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["captions"] == 30
+    assert (found["file"], found["figure"], found["split"]) == (str(checkpoint / "calibration.json"), None, "val")
+    assert found["before"]["expected_calibration_error"] > found["reliability"]["expected_calibration_error"]
+    kept = json.loads((checkpoint / "calibration.json").read_text())
+    assert kept["calibration"] == {name: found[name] for name in kept["calibration"]}
+
+
+def test_what_does_not_fit_is_a_sentence(capsys, checkpoint, dataset, tiny_scenes, tmp_path):
+    photo = min(dataset.glob("*.png"))
+    status, out, err = run(capsys, "caption", checkpoint, photo, "--calibrated")
+    assert (status, out) == (2, "")
+    assert err == (
+        f"showtell: {checkpoint} has no calibration.json; make one on a validation split: "
+        f"showtell calibrate {checkpoint} DATASET.\n"
+    )
+    status, _, err = run(capsys, "calibrate", checkpoint, tiny_scenes)
+    assert status == 2
+    assert "captions of which 0 are good (every statement is true)" in err
+    assert not (checkpoint / "calibration.json").exists()
+    status, _, err = run(capsys, "calibrate", checkpoint, tiny_scenes, "--good-cider", 2)
+    assert (status, "has scenes, where a good caption is a wholly true one; leave --good-cider out" in err) == (2, True)
+    status, _, err = run(capsys, "calibrate", checkpoint, dataset, *SEARCH, "--figure", tmp_path / "figure.gif")
+    assert (status, 'A figure cannot be written as "figure.gif"' in err) == (2, True)
+    assert not (checkpoint / "calibration.json").exists()
+    assert run(capsys, "calibrate", checkpoint, dataset, *SEARCH)[0] == 0
+    status, out, err = run(capsys, "caption", checkpoint, photo, "--calibrated")
+    assert (status, out) == (2, "")
+    assert (
+        "made for another search (search=sample, not beam; min_length=5, not 0; num_beams=1, not 2); search as" in err
+    )
+    status, out, err = run(capsys, "caption", checkpoint, photo, *SEARCH, "--calibrated", "--ensemble", checkpoint)
+    assert (status, out) == (2, "")
+    assert "--calibrated is about one checkpoint and --ensemble asks for several" in err
+    (checkpoint / "calibration.json").write_text('{"weights": 3}')
+    status, out, err = run(capsys, "caption", checkpoint, photo, *SEARCH, "--calibrated")
+    assert (status, out) == (2, "")
+    assert f"{checkpoint / 'calibration.json'} is no calibration" in err

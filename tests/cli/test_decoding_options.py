@@ -1,0 +1,269 @@
+"""Every decode setting through the command line: it changes what it should, and a wrong one is a sentence."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from showtell.captioner import Captioner
+from showtell.cli.decoding_options import ALL, Normalisation, Search, settings_of
+from showtell.cli.decoding_options import _options as options
+from showtell.decoding import DecodingConfig
+from showtell.decoding import config as decoding_config
+from showtell.features.grid import SmallCnn, SmallCnnConfig
+from showtell.models.nic import NicConfig, NicDecoder
+from showtell.text.endings import BAD_ENDINGS
+from showtell.text.vocabulary import SPECIAL, Vocabulary
+from tests.cli.test_caption import run
+
+
+@pytest.fixture
+def photo(tiny_scenes: Path) -> Path:
+    return min((tiny_scenes / "images").iterdir())
+
+
+@pytest.fixture
+def caption(capsys, tiny_checkpoint, photo):
+    """What is found of one photo with some options, as JSON."""
+
+    def found(*arguments: object) -> list[dict[str, Any]]:
+        status, out, err = run(capsys, "caption", tiny_checkpoint, photo, "--json", *arguments)
+        assert (status, err) == (0, "")
+        return json.loads(out)[0]["captions"]
+
+    return found
+
+
+def texts(captions: list[dict[str, Any]]) -> list[str]:
+    return [caption["text"] for caption in captions]
+
+
+def test_every_setting_is_an_option_and_every_choice_is_there():
+    assert set(ALL) == set(DecodingConfig.model_fields)
+    assert all(parameter.default is None for parameter in inspect.signature(options).parameters.values())
+    assert {search.value for search in Search} == set(get_args(decoding_config.Search))
+    normalisation = DecodingConfig.model_fields["length_normalisation"].annotation
+    assert {form.value for form in Normalisation} == set(get_args(get_args(normalisation)[0]))
+
+
+@pytest.mark.parametrize("verb", ["caption", "evaluate", "calibrate", "lab"])
+def test_help_names_the_options(capsys, monkeypatch, verb):
+    monkeypatch.setenv("COLUMNS", "200")
+    status, out, _ = run(capsys, verb, "--help")
+    assert status == 0
+    assert "--max-length" in out
+    assert "--force-word" in out
+    assert ("--num-beams" in out) == (verb != "lab")
+    assert ("--num-return-sequences" in out) == (verb == "caption")
+
+
+def test_lengths_are_kept(caption):
+    longest = caption("--min-length", 7, "--max-length", 9, "--num-beams", 5, "--num-return-sequences", 5)
+    assert all(7 <= len(one["words"]) <= 9 for one in longest)
+    assert all(len(one["words"]) == 2 for one in caption("--min-length", 2, "--max-length", 2))
+
+
+def test_a_bad_word_is_absent_and_a_forced_one_is_there(caption):
+    plain = caption("--num-beams", 4, "--num-return-sequences", 4, "--min-length", 4)
+    said = plain[0]["words"][0]["word"]
+    first = caption("--num-beams", 4, "--num-return-sequences", 4, "--min-length", 4, "--bad-word", said)
+    assert all(said not in text.split() for text in texts(first))
+    other = first[0]["words"][0]["word"]
+    second = caption("--num-beams", 4, "--min-length", 4, "--bad-word", said, "--bad-word", other)
+    assert not {said, other} & set(second[0]["text"].split())
+    for words in (["circle"], ["circle", "red square"]):
+        asked = [part for word in words for part in ("--force-word", word)]
+        (best,) = caption("--num-beams", 3, *asked)
+        assert all(f" {word} " in f" {best['text']} " for word in words)
+
+
+def test_no_repeats_no_bad_endings_no_unknown(caption):
+    options = ["--num-beams", 6, "--num-return-sequences", 6, "--min-length", 6]
+    loops = caption(*options)
+    assert any(len(set(text.split())) < len(text.split()) for text in texts(loops))  # an untrained model repeats itself
+    for text in texts(caption(*options, "--no-repeat-ngram-size", 1)):
+        assert len(set(text.split())) == len(text.split())
+    common = ["--search", "sample", "--num-return-sequences", 40, "--max-length", 5]
+    assert any(text.split()[-1] in BAD_ENDINGS for text in texts(caption(*common)) if text)
+    assert not any(text.split()[-1] in BAD_ENDINGS for text in texts(caption(*common, "--no-bad-endings")) if text)
+    mark = SPECIAL[Vocabulary.unknown]
+    assert any(mark in text.split() for text in texts(caption(*common)))
+    assert not any(mark in text.split() for text in texts(caption(*common, "--no-unknown")))
+
+
+def test_samples_are_those_of_their_seed(caption):
+    seven = caption("--search", "sample", "--num-return-sequences", 3, "--seed", 7)
+    assert caption("--search", "sample", "--num-return-sequences", 3, "--seed", 7) == seven
+    assert texts(caption("--search", "sample", "--num-return-sequences", 3, "--seed", 8)) != texts(seven)
+    assert len(set(texts(seven))) == 3
+    bold = caption("--search", "sample", "--num-return-sequences", 3, "--seed", 7, "--temperature", 3)
+    assert texts(bold) != texts(seven)
+    greedy = texts(caption("--search", "greedy"))
+    assert texts(caption("--search", "sample", "--top-k", 1, "--seed", 9)) == greedy
+    assert texts(caption("--search", "sample", "--top-p", 0.000001, "--seed", 9)) == greedy
+    assert texts(caption("--search", "sample", "--temperature", 0.0001)) == greedy
+
+
+def test_groups_differ_more_than_a_beam(caption):
+    plain = texts(caption("--num-beams", 6, "--num-return-sequences", 6, "--min-length", 3))
+    groups = ["--search", "diverse-beam", "--num-beams", 6, "--num-return-sequences", 6, "--min-length", 3]
+    diverse = texts(caption(*groups, "--diversity-penalty", 5))
+    assert len({text.split()[0] for text in diverse}) == 6 > len({text.split()[0] for text in plain})
+    one = texts(caption(*groups, "--num-beam-groups", 1))
+    assert one == plain
+
+
+def test_a_score_is_the_logprob_over_the_length(caption):
+    for given, divisor in (
+        ([], lambda length: 1),
+        (["--length-penalty", 2], lambda length: length**2),
+        (["--length-normalisation", "average"], lambda length: length),
+        (["--length-normalisation", "wu", "--length-penalty", 0.5], lambda length: ((5 + length) / 6) ** 0.5),
+    ):
+        captions = caption("--num-beams", 4, "--num-return-sequences", 4, *given)
+        for one in captions:
+            assert one["score"] == pytest.approx(one["logprob"] / divisor(len(one["words"]) + one["finished"]))
+        assert [one["score"] for one in captions] == sorted((one["score"] for one in captions), reverse=True)
+
+
+def test_attention_is_a_row_for_each_word_and_says_where(capsys, caption, tiny_checkpoint, photo):
+    for one in caption("--attention", "--num-beams", 3, "--num-return-sequences", 2):
+        attention = one["attention"]
+        assert attention["shape"] == [len(one["words"]), 144]  # 48 pixels halved twice
+        for weights in attention["weights"]:
+            assert sum(weights) == pytest.approx(1, abs=144 * 0.00005)
+        assert attention["boxes"][:2] == [[0, 0, 4, 4], [4, 0, 8, 4]]
+        assert attention["boxes"][-1] == [44, 44, 48, 48]
+    assert "attention" not in caption()[0]
+    (own,) = Captioner.from_pretrained(tiny_checkpoint).caption(photo, attention=True)
+    assert own.attention is not None
+    assert own.attention.weights.shape == (len(own.words), 144)
+    status, out, err = run(capsys, "caption", tiny_checkpoint, photo, "--attention")
+    assert (status, out, err) == (
+        2, "", "showtell: --attention is written into JSON; give --format json or jsonl with it.\n",
+    )  # fmt: skip
+
+
+def blind(folder: Path, tiny_checkpoint: Path, words: list[str] | None = None) -> Path:
+    """A checkpoint of a model without attention."""
+    tiny = Captioner.from_pretrained(tiny_checkpoint)
+    vocabulary = tiny.vocabulary if words is None else Vocabulary(words)
+    Captioner(
+        encoder=SmallCnn(SmallCnnConfig(image_size=48, widths=(8, 16))),
+        decoder=NicDecoder(
+            NicConfig(embedding_size=8, hidden_size=8), feature_size=16, vocabulary_size=len(vocabulary)
+        ),
+        vocabulary=vocabulary,
+        decoding=DecodingConfig(max_length=6),
+    ).save_pretrained(folder)
+    return folder
+
+
+def test_a_model_without_attention_says_so_and_leaves_nothing(capsys, tiny_checkpoint, photo, tmp_path):
+    folder = blind(tmp_path / "nic", tiny_checkpoint)
+    out = tmp_path / "out.json"
+    for more in ([], ["--out", out]):
+        status, printed, err = run(capsys, "caption", folder, photo, "--json", "--attention", *more)
+        assert (status, printed) == (2, "")
+        assert err.startswith("showtell: This captioner has no attention to show")
+    assert not list(tmp_path.glob("out.json*"))
+
+
+def test_an_ensemble_is_averaged_and_shares_a_vocabulary(capsys, tiny_checkpoint, photo, tmp_path):
+    other = blind(tmp_path / "nic", tiny_checkpoint)
+    options = ["--json", "--search", "greedy", "--min-length", 4]
+    alone, both, same = (
+        json.loads(run(capsys, "caption", first, photo, *options, *more)[1])[0]["captions"][0]
+        for first, more in (
+            (tiny_checkpoint, []),
+            (tiny_checkpoint, ["--ensemble", other]),
+            (other, ["--ensemble", other]),
+        )
+    )
+    own = json.loads(run(capsys, "caption", other, photo, *options, "--max-length", 8)[1])[0]["captions"][0]
+    assert same["text"] == " ".join(own["text"].split()[:6])  # the settings are those of the first
+    assert both["logprob"] != alone["logprob"]
+    expected = Captioner.ensemble([tiny_checkpoint, other]).caption(photo, search="greedy", min_length=4)[0]
+    assert (both["text"], both["logprob"]) == (expected.text, pytest.approx(expected.logprob))
+    stranger = blind(tmp_path / "stranger", tiny_checkpoint, ["red", "circle"])
+    status, out, err = run(capsys, "caption", tiny_checkpoint, photo, "--ensemble", other, "--ensemble", stranger)
+    assert (status, out) == (2, "")
+    assert err.startswith(
+        f"showtell: {stranger} and {tiny_checkpoint} cannot be averaged: their vocabularies differ (6 words,"
+    )
+
+
+WRONG = {
+    "min_length=9 is above max_length=3; lower one or raise the other": ["--min-length", 9, "--max-length", 3],
+    "temperature=0.5 has no effect with search=beam; use search=sample": ["--temperature", 0.5],
+    "temperature: Input should be greater than 0": ["--search", "sample", "--temperature", 0],
+    "top_p: Input should be less than or equal to 1": ["--search", "sample", "--top-p", 1.5],
+    "top_k: Input should be greater than or equal to 1": ["--search", "sample", "--top-k", 0],
+    "num_beams: Input should be greater than or equal to 1": ["--num-beams", 0],
+    "num_beam_groups=4 does not divide num_beams=6; choose a divisor": ["--num-beams", 6, "--num-beam-groups", 4],
+    "num_return_sequences=3 asks for more captions than num_beams=2 finds": ["--num-return-sequences", 3],
+    "length_penalty=1.0 has no effect with length_normalisation=none": [
+        "--length-penalty", 1, "--length-normalisation", "none",
+    ],
+    'force_words asks for "zebra", but "zebra" is none of the': ["--force-word", "zebra"],
+    '"red circle" of force_words has "circle" of bad_words in it': [
+        "--force-word", "red circle", "--bad-word", "circle",
+    ],
+    "search=greedy has one beam, not num_beams=4; use search=beam": ["--search", "greedy", "--num-beams", 4],
+    "force_words=red has no effect with search=sample; use search=beam": ["--search", "sample", "--force-word", "red"],
+    "bad_words has a text without words; leave it out": ["--bad-word", "..."],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+def test_a_wrong_value_is_one_sentence(capsys, tiny_checkpoint, photo, tmp_path, sentence):
+    for more in ([], ["--out", tmp_path / "captions.txt"]):
+        status, out, err = run(capsys, "caption", tiny_checkpoint, photo, *WRONG[sentence], *more)
+        assert (status, out) == (2, "")
+        assert err.startswith(f"showtell: {sentence}")
+        assert err.count("\n") == 1
+    assert not list(tmp_path.glob("captions*"))
+
+
+def test_a_beam_for_a_checkpoint_that_draws_samples(tiny_checkpoint):
+    captioner = Captioner.from_pretrained(tiny_checkpoint)
+    captioner.decoding = DecodingConfig(search="sample", temperature=0.5, num_return_sequences=7, max_length=9)
+    assert settings_of(captioner, {"num_beams": 5}) == DecodingConfig(search="beam", num_beams=5, max_length=9)
+    assert settings_of(captioner, {"num_beams": 4, "num_beam_groups": 2}).kind == "diverse-beam"
+    assert settings_of(captioner, {"top_k": 3}).kind == "sample"
+    assert settings_of(captioner, {}) == captioner.decoding
+
+
+def test_evaluate_takes_every_search_but_one_caption(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
+    given = ["evaluate", tiny_checkpoint, tiny_scenes, "--split", "val", "--metrics", "bleu", "--json"]
+    out = tmp_path / "results.json"
+    status, printed, _ = run(
+        capsys, *given, "--search", "diverse-beam", "--num-beams", 4, "--num-beam-groups", 2, "--out", out
+    )
+    found = json.loads(printed)
+    assert status == 0
+    assert (found["search"], found["num_beams"], found["num_beam_groups"]) == ("diverse-beam", 4, 2)
+    first = [entry["caption"] for entry in json.loads(out.read_text())]
+    assert run(capsys, *given, "--num-beams", 2, "--out", out)[0] == 0
+    assert [entry["caption"] for entry in json.loads(out.read_text())] == first  # the first group is a plain beam
+    assert run(capsys, *given, "--ensemble", tiny_checkpoint, "--num-beams", 2, "--out", out)[0] == 0
+    assert [entry["caption"] for entry in json.loads(out.read_text())] == first
+    status, _, err = run(capsys, *given, "--num-return-sequences", 2)
+    assert status == 2
+    assert "No such option" in err
+
+
+def test_as_a_process_it_says_the_same(capsys, tiny_checkpoint, photo):
+    command = ["caption", str(tiny_checkpoint), str(photo), "--format", "csv"]
+    command += ["--search", "sample", "--seed", "3", "--num-return-sequences", "2", "--no-unknown"]
+    done = subprocess.run([sys.executable, "-m", "showtell", *command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0] == "image,caption,logprob"
+    assert len(done.stdout.splitlines()) == 3
+    assert run(capsys, *command)[1] == done.stdout
