@@ -1,6 +1,6 @@
 """How fast captions are decoded from stored features: every model, greedy and with 5 beams, in images per second.
 
-    python benchmarks/decode_speed.py [--models sat] [--images 10] [--repeats 5] [--threads 2] [--json]
+    python benchmarks/decode_speed.py [--models sat_soft] [--images 10] [--repeats 5] [--threads 2] [--json]
 
 196 x 2048 features, projected to 512 before attention, everything else 512, 9,488 words, float32. Weights are random,
 and captions are forced to 20 words (minimum and maximum), so that what the weights are does not matter.
@@ -39,17 +39,23 @@ from showtell.types import Features
 REGIONS, CONTEXT, SIZE, WORDS, LENGTH, BEAMS = 196, 2048, 512, 9488, 20, 5
 VOCABULARY = Vocabulary([f"word{number}" for number in range(WORDS - len(SPECIAL))])
 BATCHES = (1, 2, 5, 10, 20, 50)
-SHOWN = {"sat": "sat_soft"}  # names of rows where they are not those of the models
+
+# names of rows: what they are, where the name is not that of a model as it comes
+KINDS: dict[str, dict[str, Any]] = {
+    **{name: {"name": name} for name in MODELS if name != "sat"},
+    "nic_lstm": {"name": "nic", "cell": "lstm", "image": "input"},
+    "sat_soft": {"name": "sat"},
+}
 
 
-def make(name: str, *, project: bool = True) -> Decoder:
+def make(kind: str, *, project: bool = True) -> Decoder:
     """A decoder of the benchmark's sizes with random weights."""
     torch.manual_seed(0)
-    fields = MODELS[name][0].model_fields
-    settings: dict[str, Any] = {field: SIZE for field in fields if field.endswith("_size")}
-    if "project_features" in fields:
+    model = MODELS[KINDS[kind]["name"]][0]
+    settings: dict[str, Any] = {field: SIZE for field in model.model_fields if field.endswith("_size")}
+    if "project_features" in model.model_fields:
         settings["project_features"] = SIZE if project else None
-    config = MODELS[name][0].model_validate({"name": name, **settings})
+    config = model.model_validate({**KINDS[kind], **settings})
     return build_decoder(config, feature_size=CONTEXT, vocabulary_size=WORDS).eval()
 
 
@@ -118,13 +124,13 @@ def agreement(one: Tensor, other: Tensor) -> float:
 
 def rows_of(name: str, images: int, repeats: int) -> list[dict[str, Any]]:
     """All rows of a model."""
-    shown, features, decoder = SHOWN.get(name, name), make_features(images), make(name)
+    features, decoder = make_features(images), make(name)
     about = {"images": images, "features": f"{REGIONS}x{CONTEXT}", "size": SIZE, "words": WORDS, "length": LENGTH}
     rows: list[dict[str, Any]] = []
 
     def row(end: str, value: float, unit: str, against: str, ratio: float, **more: Any) -> None:
         settings = {**about, "dtype": "fp32", **more}
-        rows.append({"name": shown + end, "value": value, "unit": unit, "against": against, "ratio": ratio} | settings)
+        rows.append({"name": name + end, "value": value, "unit": unit, "against": against, "ratio": ratio} | settings)
 
     for kind, beams in (("_greedy", 1), (f"_beam{BEAMS}", BEAMS)):
         runs: list[Callable[[], Any]] = [
@@ -139,7 +145,7 @@ def rows_of(name: str, images: int, repeats: int) -> list[dict[str, Any]]:
                 else (lambda slow=slow: plain.beam(slow, features, LENGTH, BEAMS))
             )
             equal = agreement(runs[0](), runs[2]())
-            sys.stderr.write(f"{shown}{kind}: {equal:.1%} of the words are those of the plain way\n")
+            sys.stderr.write(f"{name}{kind}: {equal:.1%} of the words are those of the plain way\n")
         ours, limit, *theirs = seconds(repeats, *runs)
         reached = (f"its own matrix products, tanh and sigmoid alone, {images / limit:.1f} images/s", limit / ours)
         if theirs:
@@ -156,9 +162,9 @@ def rows_of(name: str, images: int, repeats: int) -> list[dict[str, Any]]:
             lambda beams=beams, d=narrow, f=narrow_features: decode(d, f, beams),
             lambda beams=beams, d=wide: decode(d, features, beams),
         )
-        against = f"{shown}{kind}, {images / ours:.1f} images/s"
+        against = f"{name}{kind}, {images / ours:.1f} images/s"
         row(f"{kind}_bf16", images / bf16, "images/s", against, ours / bf16, dtype="bf16")
-        if "project_features" in MODELS[name][0].model_fields:
+        if "project_features" in type(decoder.config).model_fields:
             row(f"{kind}_raw{CONTEXT}", images / raw, "images/s", against, ours / raw)
 
     batches = [make_features(batch) for batch in BATCHES]
@@ -173,7 +179,7 @@ def rows_of(name: str, images: int, repeats: int) -> list[dict[str, Any]]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=sorted(MODELS), default=sorted(MODELS))
+    parser.add_argument("--models", nargs="+", choices=sorted(KINDS), default=sorted(KINDS))
     parser.add_argument("--images", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())

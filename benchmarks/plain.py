@@ -2,71 +2,144 @@
 
 Written after the ideas of ImageCaptioning.pytorch (commit 2253580, captioning/models/CaptionModel.py and AttModel.py),
 none of its code: features are copied for every beam and caption, attention makes a tensor of (rows, R, A) and takes its
-tanh, the beam sorts all candidates, carries the log-probabilities of all words along, and looks for finished captions
-in Python loops. The weights are those of our decoder, so that both say the same.
+tanh, every step embeds its words, runs the cell on its whole input and reads out, and training writes what a step says
+into one tensor of all steps; the beam sorts all candidates, carries the log-probabilities of all words along, and looks
+for finished captions in Python loops. The weights are those of our decoder, so that both say the same.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from showtell.models.attention import masked_mean
+from showtell.models.attention import AdditiveAttention, masked_mean
+from showtell.models.nic import NicDecoder
 from showtell.models.sat import SatDecoder
+from showtell.models.updown import UpDownDecoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
-PlainState = tuple[Tensor, Tensor]  # h and c, each (M, H)
+Seen = tuple[Tensor, ...]  # what a step needs of the images, each (M, ...)
+PlainState = tuple[Tensor, ...]  # h and c of each cell, each (M, H)
 
 
-class PlainSat:
-    """Show, Attend and Tell, one flat batch of M rows."""
+class Plain(ABC):
+    """A decoder over one flat batch of M rows, with the weights of one of ours."""
+
+    decoder: Any
+
+    @abstractmethod
+    def start(self, features: Features, rows: int) -> tuple[Seen, PlainState]:
+        """What steps need of the images, copied for each row, and the first state."""
+
+    @abstractmethod
+    def step(self, words: Tensor, seen: Seen, state: PlainState) -> tuple[Tensor, PlainState]:
+        """Words (M,) to what the output layer reads, (M, H), and the next state."""
+
+    def logprobs(self, inner: Tensor) -> Tensor:
+        """The output layer: (M, H) to (M, V)."""
+        return F.linear(inner, self.decoder.output.weight, self.decoder.output.bias).log_softmax(-1)
+
+
+def cell(lstm: nn.Module, inputs: Tensor, state: PlainState) -> PlainState:
+    """A step of torch's LSTM cell with the weights of ours."""
+    weights: Any = (lstm.weight_ih, lstm.weight_hh, lstm.bias_ih, lstm.bias_hh)
+    return torch.lstm_cell(inputs, state, *weights)
+
+
+def attend(attention: AdditiveAttention, hidden: Tensor, projected: Tensor, vectors: Tensor) -> Tensor:
+    """(M, H), (M, R, A) and (M, R, D) to (M, D)."""
+    query = F.linear(hidden, attention.of_query.weight)
+    summed = torch.tanh(projected + query.unsqueeze(1).expand_as(projected))  # (M, R, A)
+    scores = F.linear(summed.reshape(-1, summed.shape[-1]), attention.score.weight)
+    alpha = scores.view(len(hidden), -1).softmax(-1)
+    return torch.bmm(alpha.unsqueeze(1), vectors).squeeze(1)
+
+
+def copy(rows: int, *tensors: Tensor) -> Seen:
+    """Each (B, ...) to (B rows, ...)."""
+    return tuple(x.repeat_interleave(rows, 0) for x in tensors)
+
+
+class PlainSat(Plain):
+    """Show, Attend and Tell."""
 
     def __init__(self, decoder: SatDecoder) -> None:
         self.decoder = decoder
 
-    def start(self, features: Features, rows: int) -> tuple[tuple[Tensor, Tensor], PlainState]:
-        """Features and projected features, copied to (B rows, R, ...), and the first state."""
+    def start(self, features: Features, rows: int) -> tuple[Seen, PlainState]:
+        """Features and projected features; the state from their mean."""
         decoder = self.decoder
         vectors = decoder.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region)
-        copied = [vectors, decoder.attention.project(vectors), decoder.init_hidden(mean), decoder.init_cell(mean)]
-        vectors, projected, hidden, cell = (x.repeat_interleave(rows, 0) for x in copied)
-        return (vectors, projected), (hidden, cell)
+        seen = copy(rows, vectors, decoder.attention.project(vectors))
+        return seen, copy(rows, decoder.init_hidden(mean), decoder.init_cell(mean))
 
-    def step(self, words: Tensor, seen: tuple[Tensor, Tensor], state: PlainState) -> tuple[Tensor, PlainState]:
-        """Words (M,) to what the output layer reads, (M, E), and the next state."""
-        decoder, (vectors, projected), (hidden, cell) = self.decoder, seen, state
-        query = F.linear(hidden, decoder.attention.of_query.weight)
-        summed = torch.tanh(projected + query.unsqueeze(1).expand_as(projected))  # (M, R, A)
-        scores = F.linear(summed.reshape(-1, summed.shape[-1]), decoder.attention.score.weight)
-        alpha = scores.view(len(words), -1).softmax(-1)
-        context = torch.bmm(alpha.unsqueeze(1), vectors).squeeze(1)
-        context = torch.sigmoid(decoder.beta(hidden)) * context
+    def step(self, words: Tensor, seen: Seen, state: PlainState) -> tuple[Tensor, PlainState]:
+        """Attend, gate, run the cell, add up what the output layer reads."""
+        decoder, (vectors, projected) = self.decoder, seen
+        context = attend(decoder.attention, state[0], projected, vectors)
+        context = torch.sigmoid(decoder.beta(state[0])) * context
         word = decoder.embedding(words)
-        hidden, cell = torch.lstm_cell(
-            torch.cat([word, context], 1),
-            (hidden, cell),
-            decoder.lstm.weight_ih,
-            decoder.lstm.weight_hh,
-            decoder.lstm.bias_ih,
-            decoder.lstm.bias_hh,
-        )
+        state = cell(decoder.lstm, torch.cat([word, context], 1), state)
         inner = (
             word
-            + F.linear(decoder.dropout(hidden), decoder.hidden_to_output.weight, decoder.hidden_to_output.bias)
+            + F.linear(decoder.dropout(state[0]), decoder.hidden_to_output.weight, decoder.hidden_to_output.bias)
             + F.linear(context, decoder.context_to_output.weight, decoder.context_to_output.bias)
         )
-        return decoder.dropout(torch.tanh(inner)), (hidden, cell)
-
-    def logprobs(self, inner: Tensor) -> Tensor:
-        """(M, E) to (M, V)."""
-        return F.linear(inner, self.decoder.output.weight, self.decoder.output.bias).log_softmax(-1)
+        return decoder.dropout(torch.tanh(inner)), state
 
 
-# model: its plain form
-PLAIN = {"sat": PlainSat}
+class PlainUpDown(Plain):
+    """Bottom-Up and Top-Down attention."""
+
+    def __init__(self, decoder: UpDownDecoder) -> None:
+        self.decoder = decoder
+
+    def start(self, features: Features, rows: int) -> tuple[Seen, PlainState]:
+        """Features, projected features and their mean; a state of zeros."""
+        decoder = self.decoder
+        vectors = decoder.feature_projection(features.vectors)
+        mean = masked_mean(vectors, features.is_region)
+        zeros = vectors.new_zeros(rows * len(vectors), decoder.config.hidden_size)
+        return copy(rows, vectors, decoder.attention.project(vectors), mean), (zeros,) * 4
+
+    def step(self, words: Tensor, seen: Seen, state: PlainState) -> tuple[Tensor, PlainState]:
+        """The attention LSTM, attention, the language LSTM."""
+        decoder, (vectors, projected, mean) = self.decoder, seen
+        first = cell(decoder.attention_lstm, torch.cat([state[2], mean, decoder.embedding(words)], 1), state[:2])
+        context = attend(decoder.attention, first[0], projected, vectors)
+        second = cell(decoder.language_lstm, torch.cat([context, first[0]], 1), state[2:])
+        return decoder.dropout(second[0]), (*first, *second)
+
+
+class PlainNic(Plain):
+    """One LSTM whose first input is the image."""
+
+    def __init__(self, decoder: NicDecoder) -> None:
+        self.decoder = decoder
+
+    def start(self, features: Features, rows: int) -> tuple[Seen, PlainState]:
+        """Nothing to look at; the state after the image."""
+        decoder = self.decoder
+        mean = masked_mean(features.vectors, features.is_region)
+        (image,) = copy(rows, decoder.image_to_input(mean))
+        zeros = image.new_zeros(len(image), decoder.config.hidden_size)
+        return (), cell(decoder.cells[0], image, (zeros, zeros))
+
+    def step(self, words: Tensor, seen: Seen, state: PlainState) -> tuple[Tensor, PlainState]:
+        """The LSTM."""
+        state = cell(self.decoder.cells[0], self.decoder.embedding(words), state)
+        return self.decoder.dropout(state[0]), state
+
+
+# row of the benchmarks: its plain form
+PLAIN: dict[str, Callable[[Any], Plain]] = {"nic_lstm": PlainNic, "sat_soft": PlainSat, "updown": PlainUpDown}
 
 
 def _forced(logprobs: Tensor) -> Tensor:
@@ -76,7 +149,7 @@ def _forced(logprobs: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def greedy(plain: PlainSat, features: Features, length: int) -> Tensor:
+def greedy(plain: Plain, features: Features, length: int) -> Tensor:
     """Words (B, length)."""
     seen, state = plain.start(features, 1)
     words = torch.full((len(features.vectors),), Vocabulary.begin)
@@ -93,7 +166,7 @@ def greedy(plain: PlainSat, features: Features, length: int) -> Tensor:
 
 
 @torch.no_grad()
-def beam(plain: PlainSat, features: Features, length: int, beams: int) -> Tensor:
+def beam(plain: Plain, features: Features, length: int, beams: int) -> Tensor:
     """The best caption of each image, (B, length)."""
     images = len(features.vectors)
     seen, state = plain.start(features, beams)
@@ -114,7 +187,7 @@ def beam(plain: PlainSat, features: Features, length: int, beams: int) -> Tensor
         chosen = logprobs.view(images, beams, size).gather(1, parents.unsqueeze(-1).expand(-1, -1, size))
         history = torch.cat([history, chosen.unsqueeze(2)], 2)
         flat = (parents + beams * torch.arange(images).unsqueeze(1)).view(-1)
-        state = (state[0][flat], state[1][flat])
+        state = tuple(x[flat] for x in state)
         for image in range(images):
             is_end = words[image, :, step] == Vocabulary.end
             if step == length - 1:
@@ -128,12 +201,16 @@ def beam(plain: PlainSat, features: Features, length: int, beams: int) -> Tensor
     return torch.stack([max(found, key=lambda one: one[0])[1] for found in done])
 
 
-def teacher_forced(plain: PlainSat, features: Features, words: Tensor) -> Tensor:
+def teacher_forced(plain: Plain, features: Features, words: Tensor) -> Tensor:
     """Log-probabilities (B, N, T, V) of the words that follow `words`, (B, N, T): one readout per step."""
     images, rows, length = words.shape
     seen, state = plain.start(features, rows)
-    logprobs = []
+    logprobs: Tensor | None = None
     for time in range(length):
         inner, state = plain.step(words[:, :, time].reshape(-1), seen, state)
-        logprobs.append(plain.logprobs(inner))
-    return torch.stack(logprobs, 1).view(images, rows, length, -1)
+        said = plain.logprobs(inner)
+        if logprobs is None:
+            logprobs = said.new_zeros(len(said), length, said.shape[-1])
+        logprobs[:, time] = said
+    assert logprobs is not None
+    return logprobs.view(images, rows, length, -1)

@@ -1,6 +1,6 @@
 """How fast decoders train on stored features: a cross-entropy step with Adam, in captions per second.
 
-    python benchmarks/train_speed.py [--models sat] [--repeats 5] [--threads 2] [--json]
+    python benchmarks/train_speed.py [--models sat_soft] [--repeats 5] [--threads 2] [--json]
 
 10 images x 5 captions x 17 words, 196 x 2048 features projected to 512 before attention, everything else 512, 9,488
 words, float32, dropout as the model has it. A step is the forward pass, the loss, the backward pass and Adam.
@@ -26,8 +26,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import plain
-from decode_speed import REGIONS, SHOWN, SIZE, WORDS, Recorder, make, make_features, seconds
-from showtell.models import MODELS, Decoder
+from decode_speed import KINDS, REGIONS, SIZE, WORDS, Recorder, make, make_features, seconds
+from showtell.models import Decoder
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch
@@ -115,12 +115,12 @@ def products(step: Callable[[], None]) -> Callable[[], None]:
 
 def rows_of(name: str, repeats: int) -> list[dict[str, Any]]:
     """All rows of a model."""
-    shown, decoder = SHOWN.get(name, name), make(name).train()
+    decoder = make(name).train()
     about = {"images": IMAGES, "captions": CAPTIONS, "length": LENGTH, "features": f"{REGIONS}x2048", "size": SIZE}
     rows: list[dict[str, Any]] = []
 
     def row(end: str, value: float, unit: str, against: str, ratio: float) -> None:
-        rows.append({"name": shown + end, "value": value, "unit": unit, "against": against, "ratio": ratio} | about)
+        rows.append({"name": name + end, "value": value, "unit": unit, "against": against, "ratio": ratio} | about)
         rows[-1] |= {"words": WORDS, "dtype": "fp32"}
 
     captions = IMAGES * CAPTIONS
@@ -130,7 +130,7 @@ def rows_of(name: str, repeats: int) -> list[dict[str, Any]]:
     if name in plain.PLAIN:
         theirs_loss = lambda: plain_loss(name, decoder)  # noqa: E731
         worst = difference(decoder, ours_loss, theirs_loss)
-        sys.stderr.write(f"{shown}: gradients differ from those of the plain step by {worst:.1e} at most\n")
+        sys.stderr.write(f"{name}: gradients differ from those of the plain step by {worst:.1e} at most\n")
         runs.append(step_of(decoder, theirs_loss))
     ours, limit, *theirs = seconds(repeats, *runs)
     reached = (f"its own matrix products, tanh and sigmoid alone, {captions / limit:.1f} captions/s", limit / ours)
@@ -148,7 +148,7 @@ def rows_of(name: str, repeats: int) -> list[dict[str, Any]]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=sorted(MODELS), default=sorted(MODELS))
+    parser.add_argument("--models", nargs="+", choices=sorted(KINDS), default=sorted(KINDS))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--json", action="store_true")
