@@ -494,7 +494,7 @@ def test_wrong_stages_are_refused_in_one_sentence(value, tiny_recipe):
     tiny_recipe["encoder"] = {"name": "resnet18", "weights": "random", "trained": value}
     with pytest.raises(RecipeError) as error:
         make_recipe(tiny_recipe)
-    assert "has 1 problem:\n  encoder.trained: value error, should be true, false, stages such as" in str(error.value)
+    assert "has 1 problem:\n  encoder.trained: should be true, false, stages such as" in str(error.value)
 
 
 def test_unknown_stages_are_refused_with_the_nearest():

@@ -38,8 +38,8 @@ def refused(change: dict[str, object]) -> str:
         ({"training.epochs": 0}, "training.epochs: input should be greater than or equal to 1, got 0"),
         ({"training.epochs": "many"}, "training.epochs: input should be a valid integer"),
         (
-            {"training.schedule": "step"},
-            "training.schedule: input should be 'constant', 'linear' or 'cosine', got 'step'",
+            {"training.schedule": "stairs"},
+            "training.schedule: input should be 'constant', 'linear', 'cosine' or 'step', got 'stairs'",
         ),
         ({"training.optimizer": {"nam": "adam"}}, 'training.optimizer.nam: no such key; did you mean "name"?'),
         ({"model.name": "sad"}, 'model.name: there is no model "sad"; did you mean "sat"? Known: nic, sat, updown'),
@@ -53,6 +53,67 @@ def refused(change: dict[str, object]) -> str:
 )
 def test_each_mistake_has_its_sentence(change, sentence):
     assert sentence in refused(change)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"objective.name": "hard_attention"},
+            "objective.name=hard_attention and model.attention=soft contradict each other: it needs a model that "
+            "samples the places it looks at; set model.name=sat and model.attention=hard, or ",
+        ),
+        (
+            {"objective.name": "hard_attention", "model.name": "nic"},
+            "objective.name=hard_attention and model.name=nic contradict each other",
+        ),
+        (
+            {"model.attention": "hard"},
+            "model.attention=hard and objective.name=cross_entropy contradict each other: sampled places get no "
+            "gradient from it; set objective.name=hard_attention, or model.attention=soft",
+        ),
+        (
+            {"data.features": "store"},
+            "data.features=store and encoder.trained=True contradict each other: features on disk do not change",
+        ),
+        (
+            {"encoder.trained": False, "encoder.start_epoch": 1},
+            "encoder.start_epoch=1 and encoder.trained=false contradict each other: leave out one of them",
+        ),
+        (
+            {"encoder.start_epoch": 2},
+            "encoder.start_epoch=2 is not reached in training.epochs=2, which count from 0: set it lower, or ",
+        ),
+        (
+            {"training.patience": 3, "data.validation_split": None},
+            "training.patience=3 waits for a better validation, and data.validation_split=null has none",
+        ),
+        (
+            {"objective.scheduled_sampling": {"highest": 0.2, "first": 0.5}},
+            "objective.scheduled_sampling: first=0.5 is above highest=0.2, got",
+        ),
+        (
+            {"objective.scheduled_sampling": {"higest": 0.2}},
+            'objective.scheduled_sampling.higest: no such key; did you mean "highest"?',
+        ),
+    ],
+)
+def test_sections_that_contradict_each_other_are_named_together(change, sentence):
+    message = refused(change)
+    assert message.startswith("my.yaml has 1 problem:\n")
+    assert sentence in message
+
+
+def test_hard_attention_and_its_objective_go_together():
+    content = copy.deepcopy(GOOD)
+    content["model"]["attention"] = "hard"
+    content["objective"]["name"] = "hard_attention"
+    assert make_recipe(content).objective.name == "hard_attention"  # type: ignore[attr-defined]
+
+
+def test_contradictions_come_with_the_other_problems():
+    message = refused({"training.epochs": 0, "model.attention": "hard", "data.features": "store"})
+    assert message.startswith("my.yaml has 3 problems:\n")
 
 
 def test_all_problems_come_in_one_message():

@@ -22,13 +22,14 @@ from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features
 
 # Settings that say how the weights came about or change; the fingerprint has the weights themselves.
-_NO_PART_OF_WHAT_IT_SEES = {"trained", "learning_rate", "weights", "seed"}
+_NO_PART_OF_WHAT_IT_SEES = {"trained", "start_epoch", "learning_rate", "weights", "seed"}
 
 
 class EncoderConfig(Config):
     """What every encoder has: whether it learns, and how fast."""
 
     trained: bool = True  # false: frozen, in eval mode, without gradients
+    start_epoch: int = Field(0, ge=0)  # it learns from this epoch on, counted from 0, and is frozen before
     learning_rate: float | None = Field(None, gt=0)  # its own; None: that of the decoder
     seed: int | None = Field(None, ge=0)  # of random weights, which then depend on this alone; None: on the run's seed
 

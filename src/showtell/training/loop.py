@@ -14,13 +14,14 @@ import math
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 from showtell import noise
@@ -35,10 +36,12 @@ from showtell.files import recover_folder, write_folder
 from showtell.images.loading import PreparedPhotos
 from showtell.models import Decoder
 from showtell.objectives import Objective, build_objective
+from showtell.objectives.contract import of_one_step
 from showtell.progress import counting
 from showtell.scores import score
 from showtell.text.tokenizer import tokenize
 from showtell.training import health
+from showtell.training.average import Average
 from showtell.training.batches import TrainingSet, collate, epoch_batches
 from showtell.training.console import TrainingConsole
 from showtell.training.optimizers import build_optimizer
@@ -48,7 +51,7 @@ from showtell.training.start import start
 from showtell.training.state import load_state, save_state
 from showtell.types import Batch, Terms
 
-SELECTION = "cider"  # the validation score that decides which weights are best
+_METRIC = {"cider": "cider", "bleu_4": "bleu", "meteor": "meteor"}  # what training.selection is a number of
 MAY_CHANGE = (
     "data.path",
     "data.features",
@@ -78,7 +81,7 @@ class TrainingResult:
 
     folder: Path
     epochs: int  # finished
-    best: float | None  # validation CIDEr-D of best/
+    best: float | None  # validation score of best/, the one of training.selection
     best_epoch: int | None
     interrupted: bool = False
 
@@ -91,10 +94,21 @@ class TrainingModel(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
         self.objective = objective
+        self.encoder_learns = True  # false: as if it were frozen
+
+    def train(self, mode: bool = True) -> TrainingModel:
+        """An encoder that does not learn yet stays in eval mode, batch norm included."""
+        super().train(mode)
+        self.encoder.train(mode and self.encoder_learns)
+        return self
 
     def forward(self, batch: Batch) -> Terms:
         """The terms of one batch: of its photos, or of the features that a store has of them."""
-        features = self.encoder(batch.images) if batch.features is None else batch.features
+        if batch.features is None:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and self.encoder_learns):
+                features = self.encoder(batch.images)
+        else:
+            features = batch.features
         return self.objective(batch, features, self.decoder)
 
 
@@ -144,11 +158,7 @@ class Trainer:
         training = self._split(dataset, recipe.data.train_split)
         split = recipe.data.validation_split
         validation = self._split(dataset, split) if split else ()
-        self.accelerator = Accelerator(
-            mixed_precision=recipe.training.mixed_precision,
-            log_with=list(recipe.training.trackers) or None,
-            project_dir=str(folder),
-        )
+        self.accelerator = _accelerator(recipe, folder)
         torch.manual_seed(noise.key_of(recipe.training.seed, "weights"))
         words = [tokenize(caption) for record in training for caption in record.captions]
         start_from = recipe.training.start_from
@@ -166,7 +176,11 @@ class Trainer:
         )  # fmt: skip
         optimizer = build_optimizer(model, recipe)
         self.raw_model = model
+        self.average: Average | None = None
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        if recipe.training.ema_decay is not None:
+            self.average = Average({"encoder": encoder, "decoder": decoder}, recipe.training.ema_decay)
+        self._check_selection()
         self.store = self._open_store([*training, *validation])
         self.data = self._training_set(training, "reading training photos")
         model.objective.prepare([captions for _, captions in self.data.contents()])
@@ -214,6 +228,13 @@ class Trainer:
             )
         return records
 
+    def _check_selection(self) -> None:
+        """A score that cannot be computed is found before the first epoch, not behind it."""
+        selection = self.recipe.training.selection
+        why = score({"0": "a dog"}, {"0": ["a dog"]}, metrics=[_METRIC[selection]]).skipped.get(selection)
+        if why is not None:
+            raise RecipeError(f"training.selection={selection} cannot be computed here: {why}")
+
     def _open_store(self, records: Sequence[Record]) -> FeatureStore | None:
         """The store of the recipe, with what it does not have yet extracted into it, or None."""
         name, encoder = self.recipe.data.features, self.captioner.encoder
@@ -224,11 +245,6 @@ class Trainer:
             )
         if name is None:
             return None
-        if encoder.config.trained:
-            raise RecipeError(
-                f"data.features={name} and encoder.trained={encoder.config.trained} contradict each other: features on "
-                "disk do not change while the encoder learns; set encoder.trained=false, or leave out data.features."
-            )
         if self.accelerator.is_main_process:
             with counting("extracting features", len(records), self.quiet) as progress:
                 fill_store(name, encoder, records, progress=progress)
@@ -299,6 +315,8 @@ class Trainer:
             bucket=training.bucket, seed=training.seed, workers=0 if self.data.in_memory else self.recipe.data.workers,
             process=self.accelerator.process_index, processes=self.accelerator.num_processes,
         )  # fmt: skip
+        self.raw_model.encoder_learns = epoch >= self.recipe.encoder.start_epoch
+        self.raw_model.objective.begin_epoch(epoch)
         self.model.train()
         for group in _groups(batches, training.gradient_accumulation):
             began = time.perf_counter()
@@ -318,27 +336,33 @@ class Trainer:
     def _step(self, group: list[Batch]) -> dict[str, float]:
         """One step of the optimiser over one or several batches."""
         training = self.recipe.training
-        factor = learning_rate_factor(self.memory.step, self.steps, training.warmup_steps, training.schedule)
+        factor = learning_rate_factor(
+            self.memory.step, self.steps, training.warmup_steps, training.schedule,
+            decay_steps=training.decay_every * self.steps_per_epoch, decay_factor=training.decay_factor,
+        )  # fmt: skip
         for settings in self.optimizer.param_groups:
             settings["lr"] = settings["initial_lr"] * factor
         torch.manual_seed(noise.key_of(training.seed, "torch", self.memory.step))  # for dropout inside a backbone
         parts: dict[str, torch.Tensor] = {}
-        for index, batch in enumerate(group):
+        for index, batch in enumerate(of_one_step(group)):
             batch = batch.to(self.accelerator.device)
             last = index == len(group) - 1
-            key = self.memory.step * training.gradient_accumulation + index
             with (
-                noise.use(noise.Noise(training.seed, key, batch.image_ids)),
+                noise.use(noise.Noise(training.seed, self.memory.step, batch.image_ids)),
                 contextlib.nullcontext() if last else self.accelerator.no_sync(self.model),
             ):
                 terms = self.model(batch)
-                self.accelerator.backward(terms.total / len(group))
+                self.accelerator.backward(terms.total)
             for name, value in {"loss": terms.total.detach(), **terms.parts}.items():
-                parts[name] = parts.get(name, 0) + value / len(group)
+                parts[name] = parts.get(name, 0) + value
+        if training.clip_value:
+            self.accelerator.clip_grad_value_(self.model.parameters(), training.clip_value)
         if training.clip_norm:
             parts["gradient_norm"] = self.accelerator.clip_grad_norm_(self.model.parameters(), training.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
+        if self.average is not None:
+            self.average.update(self.memory.step)
         numbers = {name: float(value) for name, value in parts.items()}
         if not math.isfinite(numbers["loss"]):
             raise TrainingError(
@@ -371,10 +395,12 @@ class Trainer:
             return
         if epoch % training.validate_every and not is_last:
             return
-        numbers, captions = self._validate()
-        is_best = self.memory.best is None or numbers[SELECTION] > self.memory.best
+        with self._averaged():
+            numbers, captions = self._validate()
+        chosen = numbers[training.selection]
+        is_best = self.memory.best is None or chosen > self.memory.best
         if is_best:
-            self.memory.best, self.memory.best_epoch, self.memory.stale = numbers[SELECTION], epoch, 0
+            self.memory.best, self.memory.best_epoch, self.memory.stale = chosen, epoch, 0
         else:
             self.memory.stale += 1
             self.memory.stopped = training.patience is not None and self.memory.stale >= training.patience
@@ -387,7 +413,7 @@ class Trainer:
         for warning in warnings:
             self.console.say(f"  warning: {warning}")
         if self.memory.stopped:
-            self.console.say(f"no better {SELECTION} for {training.patience} validations: stopping")
+            self.console.say(f"no better {training.selection} for {training.patience} validations: stopping")
         if is_best:
             self._save_best()
 
@@ -409,13 +435,15 @@ class Trainer:
             found = self.captioner.caption_features(features, settings)
             captions |= {image: best for image, (best, *_) in zip(batch.image_ids, found, strict=True)}
         self.raw_model.train()
+        selection = self.recipe.training.selection
         report = score(
             {image: caption.text for image, caption in captions.items()},
             {record.image_id: list(record.captions) for record in self.validation_records},
-            metrics=["bleu", "cider"],
+            metrics=sorted({"bleu", "cider", _METRIC[selection]}),
         )
         numbers = {"loss": sum(losses) / len(self.validation_data)}
-        numbers |= {name: report.scores[name] or 0.0 for name in ("bleu_4", SELECTION)}
+        shown = dict.fromkeys(("bleu_4", "cider", selection))
+        numbers |= {name: report.scores[name] or 0.0 for name in shown}
         return numbers, captions
 
     # ---- what is kept
@@ -434,14 +462,22 @@ class Trainer:
         def fill(folder: Path) -> None:
             self.captioner.save_pretrained(folder)
             save_state(
-                folder / "training", self.optimizer, self.raw_model.objective.state_dict(),
+                folder / "training", self.optimizer, _named("objective", self.raw_model.objective.state_dict())
+                | _named("average", self.average.tensors if self.average is not None else {}),
                 {"memory": asdict(self.memory), "data": self._data_fingerprint()},
             )  # fmt: skip
 
         write_folder(self.folder / "last", fill)
 
+    def _averaged(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which the captioner has the averaged weights, where they are averaged."""
+        return contextlib.nullcontext() if self.average is None else self.average.in_place()
+
     def _save_best(self) -> None:
-        if self.accelerator.is_main_process:
+        """`best/`: the weights that captioned the validation split."""
+        if not self.accelerator.is_main_process:
+            return
+        with self._averaged():
             write_folder(self.folder / "best", self.captioner.save_pretrained)
 
     def _restore(self) -> None:
@@ -456,7 +492,9 @@ class Trainer:
             )
         self.raw_model.encoder.load_state_dict(kept.encoder.state_dict())
         self.raw_model.decoder.load_state_dict(kept.decoder.state_dict())
-        self.raw_model.objective.load_state_dict(extra)
+        self.raw_model.objective.load_state_dict(_of("objective", extra))
+        if self.average is not None:
+            self.average.load(_of("average", extra))
         self.memory = Memory(**numbers["memory"])
         if self.accelerator.scaler is not None and self.memory.scaler:
             self.accelerator.scaler.load_state_dict(self.memory.scaler)
@@ -500,6 +538,26 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _accelerator(recipe: Recipe, folder: Path) -> Accelerator:
+    """Devices, processes and precision of a run."""
+    AcceleratorState._reset_state()  # an earlier run of this program may have had another precision
+    return Accelerator(
+        mixed_precision=recipe.training.mixed_precision,
+        log_with=list(recipe.training.trackers) or None,
+        project_dir=str(folder),
+    )
+
+
+def _named(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors under the name of a part."""
+    return {f"{part}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _of(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those of a part, under their own names."""
+    return {name.removeprefix(f"{part}."): tensor for name, tensor in tensors.items() if name.startswith(f"{part}.")}
 
 
 def _groups(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:

@@ -17,6 +17,7 @@ from showtell.features.grid import TimmConfig
 from showtell.files import write_text
 from showtell.models import MODELS
 from showtell.objectives import OBJECTIVES
+from showtell.training.schedule import Schedule
 
 
 class DataConfig(Config):
@@ -71,11 +72,17 @@ class TrainingConfig(Config):
     start_from: str | None = Field(None, min_length=1)  # a checkpoint, folder or hub id, whose weights are trained on
     seed: int = Field(0, ge=0)
     optimizer: OptimizerConfig = OptimizerConfig()
-    schedule: Literal["constant", "linear", "cosine"] = "constant"  # from learning_rate to 0 over the run
+    # constant; linear and cosine: from learning_rate to 0 over the run; step: falls every few epochs
+    schedule: Schedule = "constant"
+    decay_every: int = Field(3, ge=1)  # epochs, of schedule step
+    decay_factor: float = Field(0.8, gt=0, le=1)  # what it is multiplied by each time, of schedule step
     warmup_steps: int = Field(0, ge=0)  # from 0 to learning_rate
+    clip_value: float | None = Field(None, gt=0)  # of each number of the gradient, before clip_norm
     clip_norm: float | None = Field(5.0, gt=0)  # of the gradient of all weights together
+    ema_decay: float | None = Field(None, ge=0, lt=1)  # validate and keep as best/ an average of the weights
     gradient_accumulation: int = Field(1, ge=1)  # batches per step of the optimiser
     mixed_precision: Literal["no", "fp16", "bf16"] = "no"
+    selection: Literal["cider", "bleu_4", "meteor"] = "cider"  # the validation score that decides what is best
     patience: int | None = Field(None, ge=1)  # validations without a better score before training stops
     validate_every: int = Field(1, ge=1)  # epochs
     save_every: int | None = Field(None, ge=1)  # steps between checkpoints; None: at the end of each epoch
@@ -140,8 +147,57 @@ def make_recipe(content: dict[str, Any], source: str = "the recipe") -> Recipe:
     parts: dict[str, Any] = {}
     for section in _SECTIONS:
         parts[section] = _checked(section, content.get(section, {}), problems)
+    problems += _contradictions(**parts)
     _refuse(problems, source)
     return Recipe(**parts)
+
+
+def _contradictions(
+    *,
+    data: DataConfig | None,
+    encoder: EncoderConfig | None,
+    model: Config | None,
+    objective: Config | None,
+    training: TrainingConfig | None,
+    **others: Config | None,
+) -> list[str]:
+    """What is right in each section and wrong together; a section that is wrong in itself, None, is left out."""
+    found = []
+    if model is not None and objective is not None:
+        kind, attention = objective.name, getattr(model, "attention", None)  # type: ignore[attr-defined]
+        if kind == "hard_attention" and attention != "hard":
+            shown = f"model.attention={attention}" if attention else f"model.name={model.name}"  # type: ignore[attr-defined]
+            found.append(
+                f"objective.name=hard_attention and {shown} contradict each other: it needs a model that samples the "
+                "places it looks at; set model.name=sat and model.attention=hard, or objective.name=cross_entropy"
+            )
+        if kind == "cross_entropy" and attention == "hard":
+            found.append(
+                "model.attention=hard and objective.name=cross_entropy contradict each other: sampled places get no "
+                "gradient from it; set objective.name=hard_attention, or model.attention=soft"
+            )
+    if encoder is not None:
+        if data is not None and data.features is not None and encoder.trained:
+            found.append(
+                f"data.features={data.features} and encoder.trained={encoder.trained} contradict each other: features "
+                "on disk do not change while the encoder learns; set encoder.trained=false, or leave out data.features"
+            )
+        if encoder.start_epoch and not encoder.trained:
+            found.append(
+                f"encoder.start_epoch={encoder.start_epoch} and encoder.trained=false contradict each other: leave out "
+                "one of them"
+            )
+        if training is not None and encoder.trained and 0 < training.epochs <= encoder.start_epoch:
+            found.append(
+                f"encoder.start_epoch={encoder.start_epoch} is not reached in training.epochs={training.epochs}, which "
+                "count from 0: set it lower, or encoder.trained=false"
+            )
+    if data is not None and training is not None and training.patience and data.validation_split is None:
+        found.append(
+            f"training.patience={training.patience} waits for a better validation, and data.validation_split=null has "
+            "none: name a split, or leave out training.patience"
+        )
+    return found
 
 
 def make_encoder_config(content: dict[str, Any], source: str) -> EncoderConfig:
@@ -224,6 +280,8 @@ def _sentence(section: str, problem: Any, given: dict[str, Any]) -> str:
         return f"{path}: no such key; {nearest(str(problem['loc'][-1]), inner.model_fields)}"
     if problem["type"] == "missing":
         return f"{path}: this key is needed and missing"
+    if problem["type"] == "value_error":  # our own sentence, which pydantic introduces as a "Value error"
+        return f"{path}: {problem['ctx']['error']}, got {problem['input']!r}"
     message = problem["msg"][0].lower() + problem["msg"][1:]
     return f"{path}: {message}, got {problem['input']!r}"
 

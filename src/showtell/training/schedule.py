@@ -5,19 +5,27 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+Schedule = Literal["constant", "linear", "cosine", "step"]
 
-def learning_rate_factor(step: int, steps: int, warmup: int, kind: Literal["constant", "linear", "cosine"]) -> float:
+
+def learning_rate_factor(
+    step: int, steps: int, warmup: int, kind: Schedule, *, decay_steps: int = 1, decay_factor: float = 1.0
+) -> float:
     """What the learning rate is multiplied by.
 
     Args:
         step: of the optimiser, from 0.
         steps: of the whole run.
         warmup: steps in which the factor rises from 1/warmup to 1.
-        kind: how it goes on: 1, or from 1 down to 0 along a line or half a cosine.
+        kind: how it goes on: 1; from 1 down to 0 along a line or half a cosine; or down a stair.
+        decay_steps: of the stair, from one fall to the next, counted from the beginning of the run.
+        decay_factor: of the stair, at each fall.
     """
     if step < warmup:
         return (step + 1) / warmup
     if kind == "constant":
         return 1.0
+    if kind == "step":
+        return float(decay_factor ** (step // decay_steps))
     share = (step - warmup) / max(1, steps - warmup)
     return 1 - share if kind == "linear" else 0.5 * (1 + math.cos(math.pi * share))

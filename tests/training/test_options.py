@@ -1,0 +1,256 @@
+"""The options of training: what each does to weights and numbers, and that all of them together resume exactly."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from showtell.errors import RecipeError
+from showtell.training import loop, make_recipe, train
+from showtell.training.average import Average
+
+
+def log_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def trainer(recipe: dict[str, Any], folder: Path) -> loop.Trainer:
+    return loop.Trainer(make_recipe(recipe), folder, resume=False, quiet=True)
+
+
+def weights(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+def after_each_step(monkeypatch, act) -> None:
+    """Call act(trainer) after each step of the optimiser."""
+    step = loop.Trainer._step
+
+    def watched(self, group):
+        numbers = step(self, group)
+        act(self)
+        return numbers
+
+    monkeypatch.setattr(loop.Trainer, "_step", watched)
+
+
+class KilledError(Exception):
+    """What ends a run in these tests without letting it save."""
+
+
+@pytest.fixture
+def every_option(tiny_recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe with all options on: 50 images in batches of 8, two a step, so 4 steps an epoch."""
+    recipe = tiny_recipe
+    recipe["model"]["attention"] = "hard"
+    recipe["encoder"] |= {"start_epoch": 1, "learning_rate": 0.001}
+    recipe["objective"] |= {
+        "name": "hard_attention", "label_smoothing": 0.1,
+        "scheduled_sampling": {"highest": 0.5, "first": 0.1, "increase": 0.2, "every": 1},
+    }  # fmt: skip
+    recipe["training"] |= {
+        "epochs": 2, "optimizer": {"name": "adamw", "weight_decay": 0.01},
+        "schedule": "step", "decay_every": 1, "decay_factor": 0.7, "clip_value": 0.2, "clip_norm": 1.0,
+        "gradient_accumulation": 2, "mixed_precision": "bf16", "ema_decay": 0.9, "bucket": 2,
+        "selection": "bleu_4", "patience": 3, "save_every": 3,
+    }  # fmt: skip
+    return recipe
+
+
+def test_with_every_option_a_killed_run_ends_with_the_same_bits(every_option, tmp_path, monkeypatch):
+    """Killed in the fourth step, in which the encoder is frozen, and in the eighth, in which it learns."""
+    whole = train(every_option, tmp_path / "whole", quiet=True).folder
+    for at in (3, 7):
+
+        def kill(self, at=at) -> None:
+            if self.memory.step == at:
+                raise KilledError
+
+        with monkeypatch.context() as patch:
+            after_each_step(patch, kill)
+            with pytest.raises(KilledError):
+                train(every_option, tmp_path / "broken", resume=True, quiet=True)
+    broken = train(every_option, tmp_path / "broken", resume=True, quiet=True).folder
+    names = sorted(
+        str(file.relative_to(whole))
+        for file in whole.rglob("*")
+        if file.is_file() and file.suffix in {".safetensors", ".json", ".jsonl", ".yaml"}
+    )
+    assert {"last/model.safetensors", "last/training/optimizer.safetensors", "best/model.safetensors"} <= set(names)
+    assert len(log_of(whole)) == 8 + 2
+    for name in names:
+        assert (whole / name).read_bytes() == (broken / name).read_bytes(), name
+
+
+def test_bf16_learns_nearly_what_single_precision_does(tiny_recipe, tmp_path):
+    tiny_recipe["training"]["epochs"] = 2
+    half = copy.deepcopy(tiny_recipe)
+    half["training"]["mixed_precision"] = "bf16"
+    logs = [log_of(train(r, tmp_path / str(i), quiet=True).folder) for i, r in enumerate((tiny_recipe, half))]
+    single, rounded = [[line["words"] for line in log if "words" in line] for log in logs]
+    assert single != rounded
+    assert rounded == pytest.approx(single, rel=0.02)
+    assert sum(rounded[-5:]) < 0.98 * sum(rounded[:5])
+
+
+def test_clipping_by_value_bounds_each_step_of_each_weight(tiny_recipe, tmp_path):
+    """Plain gradient descent with rate 1: seven steps of at most 1e-5 each, and somewhere all of that."""
+    tiny_recipe["training"] |= {
+        "epochs": 1, "learning_rate": 1.0, "schedule": "constant", "warmup_steps": 0, "clip_value": 1e-5,
+        "clip_norm": None, "optimizer": {"name": "sgd", "momentum": 0.0},
+    }  # fmt: skip
+    tiny_recipe["encoder"]["learning_rate"] = 1.0
+    run = trainer(tiny_recipe, tmp_path / "run")
+    before = weights(run.captioner.decoder)
+    run.run()
+    change = torch.cat(
+        [(after - before[name]).abs().flatten() for name, after in run.captioner.decoder.state_dict().items()]
+    )
+    assert float(change.max()) == pytest.approx(7e-5, rel=0.01)
+
+
+def test_values_are_clipped_before_the_norm(tiny_recipe, tmp_path, monkeypatch):
+    """The norm that is logged is that of clipped values; where it is above its limit, all are scaled to that."""
+    tiny_recipe["training"] |= {
+        "epochs": 1, "learning_rate": 1.0, "schedule": "constant", "warmup_steps": 0, "clip_value": 1e-3,
+        "clip_norm": 1e-2, "optimizer": {"name": "sgd", "momentum": 0.0},
+    }  # fmt: skip
+    tiny_recipe["encoder"]["learning_rate"] = 1.0
+    run = trainer(tiny_recipe, tmp_path / "run")
+    seen = [weights(run.raw_model)]
+    after_each_step(monkeypatch, lambda self: seen.append(weights(self.raw_model)))
+    run.run()
+    norms = [line["gradient_norm"] for line in log_of(tmp_path / "run") if "gradient_norm" in line]
+    learned = {name: weight.numel() for name, weight in run.raw_model.named_parameters()}
+    assert all(1e-2 < norm <= 1e-3 * sum(learned.values()) ** 0.5 for norm in norms)
+    step = torch.cat([(seen[1][name].double() - seen[0][name].double()).flatten() for name in learned])
+    assert float(step.norm()) == pytest.approx(1e-2, rel=1e-3)
+
+
+def test_the_average_by_hand():
+    layer = nn.Linear(1, 1, bias=False)
+    norm = nn.BatchNorm1d(1)
+    frozen = nn.Linear(1, 1).requires_grad_(False)
+    layer.weight.data.fill_(1.0)
+    average = Average({"a": layer, "b": norm, "c": frozen}, decay=0.5)
+    assert set(average.tensors) == {"a.weight", "b.weight", "b.bias", "b.running_mean", "b.running_var"}
+    expected = 1.0
+    # d = min(0.5, (1 + n) / (10 + n)): 0.1, 2/11, 0.25 and, from the eighth step on, 0.5.
+    for n, d in ((0, 0.1), (1, 2 / 11), (2, 0.25), (8, 0.5), (9, 0.5)):
+        layer.weight.data.fill_(float(n * n + 2))
+        norm.running_mean.fill_(float(n))
+        average.update(n)
+        expected = d * expected + (1 - d) * (n * n + 2)
+        assert float(average.tensors["a.weight"]) == pytest.approx(expected)
+    with average.in_place():
+        assert float(layer.weight.detach()) == pytest.approx(expected)
+    assert float(layer.weight.detach()) == 83.0
+    assert float(norm.running_mean) == 9.0
+
+
+def test_best_has_the_averaged_weights_and_last_both(tiny_recipe, tmp_path, monkeypatch):
+    tiny_recipe["training"]["ema_decay"] = 0.8
+    tiny_recipe["data"]["validation_split"] = None  # the last average is the best
+    seen: list[dict[str, torch.Tensor]] = []
+    run = trainer(tiny_recipe, tmp_path / "run")
+    expected = weights(run.captioner.decoder)
+    after_each_step(monkeypatch, lambda self: seen.append(weights(self.captioner.decoder)))
+    folder = run.run().folder
+    for n, now in enumerate(seen):
+        d = min(0.8, (1 + n) / (10 + n))
+        expected = {name: d * tensor + (1 - d) * now[name] for name, tensor in expected.items()}
+    best, last = load_file(folder / "best/model.safetensors"), load_file(folder / "last/model.safetensors")
+    kept = load_file(folder / "last/training/optimizer.safetensors")
+    for name, tensor in expected.items():
+        torch.testing.assert_close(best[f"decoder.{name}"], tensor, atol=1e-6, rtol=1e-5)
+        assert torch.equal(last[f"decoder.{name}"], seen[-1][name])
+        assert torch.equal(kept[f"extra.average.decoder.{name}"], best[f"decoder.{name}"])
+    assert not torch.equal(best["decoder.output.weight"], last["decoder.output.weight"])
+    mean = "encoder.layers.1.running_mean"
+    assert torch.equal(kept[f"extra.average.{mean}"], best[mean])
+
+
+def test_validation_is_of_the_averaged_weights(tiny_recipe, tmp_path):
+    """With an average that hardly moves, nothing is learned to be seen; without one the same run learns."""
+    slow = copy.deepcopy(tiny_recipe)
+    slow["training"]["ema_decay"] = 0.999
+    runs = [train(r, tmp_path / str(i), quiet=True).folder for i, r in enumerate((tiny_recipe, slow))]
+    losses = [[line["validation"]["loss"] for line in log_of(run) if "validation" in line] for run in runs]
+    steps = [[line["loss"] for line in log_of(run) if "loss" in line] for run in runs]
+    assert steps[0] == steps[1]  # what is learned does not depend on it
+    assert losses[1][-1] > losses[0][-1]
+
+
+def test_the_encoder_learns_from_its_epoch_on(tiny_recipe, tmp_path, monkeypatch):
+    tiny_recipe["encoder"]["start_epoch"] = 2
+    run = trainer(tiny_recipe, tmp_path / "run")
+    encoder = run.captioner.encoder
+    seen = [weights(encoder)]
+    modes: list[bool] = []
+    places = set(encoder.parameters())
+
+    def watch(self) -> None:
+        seen.append(weights(encoder))
+        modes.append(encoder.training)
+        known = {weight for weight in self.optimizer.optimizer.state if weight in places}
+        assert known == (places if self.memory.step >= 14 else set())
+
+    after_each_step(monkeypatch, watch)
+    run.run()
+    assert modes == [False] * 14 + [True] * 7  # 7 steps an epoch
+    for step in range(15):
+        assert all(torch.equal(tensor, seen[0][name]) for name, tensor in seen[step].items()), step  # batch norm too
+    changed = [name for name, tensor in seen[15].items() if not torch.equal(tensor, seen[0][name])]
+    assert sorted(changed) == sorted(seen[0])
+
+
+def test_autograd_keeps_nothing_of_an_encoder_that_does_not_learn_yet(tiny_recipe, tmp_path, monkeypatch):
+    tiny_recipe["encoder"]["start_epoch"] = 1
+    tiny_recipe["training"]["epochs"] = 2
+    run = trainer(tiny_recipe, tmp_path / "run")
+    needed: list[bool] = []
+    forward = run.raw_model.objective.forward
+
+    def watched(batch, features, decoder):
+        if torch.is_grad_enabled():
+            needed.append(features.vectors.requires_grad)
+        return forward(batch, features, decoder)
+
+    monkeypatch.setattr(run.raw_model.objective, "forward", watched)
+    run.run()
+    assert needed == [False] * 7 + [True] * 7
+
+
+def test_the_rate_falls_by_epochs(tiny_recipe, tmp_path):
+    tiny_recipe["training"] |= {"schedule": "step", "decay_every": 2, "decay_factor": 0.5, "warmup_steps": 0}
+    log = log_of(train(tiny_recipe, tmp_path / "run", quiet=True).folder)
+    rates = [line["learning_rate"] for line in log if "learning_rate" in line]
+    assert rates == pytest.approx([0.004] * 14 + [0.002] * 7)
+
+
+@pytest.mark.parametrize("selection", ["bleu_4", "meteor"])
+def test_the_best_is_chosen_by_the_score_that_is_asked_for(tiny_recipe, tmp_path, selection):
+    tiny_recipe["training"]["selection"] = selection
+    tiny_recipe["training"]["epochs"] = 2
+    try:
+        result = train(tiny_recipe, tmp_path / "run", quiet=True)
+    except RecipeError as error:
+        pytest.skip(str(error))  # METEOR's data is an extra
+    found = [line["validation"] for line in log_of(result.folder) if "validation" in line]
+    assert {"bleu_4", "cider", selection, "loss"} == set(found[0])
+    assert result.best == max(numbers[selection] for numbers in found)
+
+
+def test_a_score_that_cannot_be_computed_is_said_before_training(tiny_recipe, tmp_path, monkeypatch):
+    tiny_recipe["training"]["selection"] = "meteor"
+    monkeypatch.setattr(loop, "score", lambda *_, **__: SimpleNamespace(skipped={"meteor": "its data is missing."}))
+    with pytest.raises(RecipeError, match=r"training\.selection=meteor cannot be computed here: its data is missing\."):
+        train(tiny_recipe, tmp_path / "run", quiet=True)
