@@ -67,6 +67,15 @@ def nearest(given: str, allowed: Iterable[str]) -> str:
     return f'did you mean "{close[0]}"? {known}' if close else known
 
 
+def printable(sentence: str) -> str:
+    r"""A sentence in one line that any terminal takes, whatever stands in the names that it quotes.
+
+    >>> print(printable("There is no file a\nb."))
+    There is no file a\nb.
+    """
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in sentence)
+
+
 def summarise(items: Iterable[object], limit: int = 5) -> str:
     """The first few items as text, with the number of those left out.
 

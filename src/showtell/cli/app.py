@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
 from showtell.cli.calibrate import calibrate
 from showtell.cli.caption import caption
@@ -19,8 +23,31 @@ from showtell.cli.score import score
 from showtell.cli.sweep import sweep
 from showtell.cli.train import train
 
+# What an interrupted verb leaves; train and caption say so themselves.
+_KEPT = {
+    "quickstart": "the same command goes on where it stopped",
+    "sweep": "the same command goes on where it stopped",
+    "features": "what was extracted is kept, and the same command goes on",
+    "data": "the same command begins again, or goes on with what was fetched or drawn",
+}
+
+
+class _Verbs(TyperGroup):
+    """The verbs; an interrupted one says how to go on."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a verb; Ctrl-C ends it with a sentence and status 130."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            kept = _KEPT.get(ctx.invoked_subcommand, "nothing was written, and the same command begins again")
+            sys.stderr.write(f"showtell: interrupted; {kept}.\n")
+            raise typer.Exit(130) from error
+
+
 app = typer.Typer(
     name="showtell",
+    cls=_Verbs,
     help="Train, score, explain and serve neural image captioners.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -13,7 +13,7 @@ from typing import Protocol
 from showtell.datasets import coco, flickr, hub, jsonl, karpathy, table, text_files
 from showtell.datasets.findings import Findings, counted, examine
 from showtell.datasets.records import Box, CaptionDataset, Grounding, Record
-from showtell.errors import DataError, summarise
+from showtell.errors import DataError, printable, summarise
 from showtell.files import read_json
 from showtell.images.photo import is_photo_name
 
@@ -76,14 +76,9 @@ def _read(path: Path) -> CaptionDataset:
         examine(dataset.records, findings)
     return replace(
         dataset,
-        problems=tuple(map(_printable, findings.problems)),
-        warnings=tuple(map(_printable, findings.warnings)),
+        problems=tuple(map(printable, findings.problems)),
+        warnings=tuple(map(printable, findings.warnings)),
     )
-
-
-def _printable(sentence: str) -> str:
-    """A sentence in one line that any terminal takes, whatever stands in the names that it quotes."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in sentence)
 
 
 def open_dataset(path: Path | str) -> CaptionDataset:
