@@ -8,12 +8,12 @@ import secrets
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from showtell.errors import DataError
+from showtell.errors import DataError, UsageError
 
 
 def cache_folder() -> Path:
@@ -31,10 +31,19 @@ def cache_folder() -> Path:
 def writing(path: Path) -> Iterator[BinaryIO]:
     """A stream to write a file with, which is there whole when the block ends, and not at all if that fails.
 
+    A device or a pipe, such as /dev/stdout, is written to as it is.
+
     Raises:
         DataError: the folder cannot be written to, or the disk is full.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("wb") as stream:
+                yield stream
+            return
+    except OSError as error:
+        raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
+    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.tmp")  # a name has 255 bytes at most
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as stream:
@@ -47,6 +56,23 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):  # there is none after success, and none to be had in a folder that is none
             temporary.unlink()
+
+
+def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
+    """Make sure that a file to write is none of those that are read, nor within a folder of them.
+
+    Args:
+        out: what will be written.
+        option: what names it, for the message.
+        inputs: files and folders.
+
+    Raises:
+        UsageError: it is; nothing was written yet.
+    """
+    place = out.resolve()
+    for path in inputs:
+        if place == path.resolve() or (path.resolve() in place.parents and place.exists()):
+            raise UsageError(f"{option} {out} would replace what is read from {path}; choose another file.")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -136,8 +162,8 @@ def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
         DataError: it cannot be written, or the disk is full; what was there before is still there.
     """
     new, old = _beside(folder, "new"), _beside(folder, "old")
-    recover_folder(folder)
     try:
+        recover_folder(folder)
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
         fill(new)

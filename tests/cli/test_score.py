@@ -140,7 +140,7 @@ def test_few_images_are_warned_of_on_stderr(capsys):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ('{"1": "a", "1": "b", "2": "c"}', "twice.json has an id more than once: 1."),
+        ('{"1": "a", "1": "b", "2": "c"}', 'twice.json has the key "1" twice in one object; keep one of them.'),
         ('[{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}]', "predicted more than once: 1"),
     ],
 )

@@ -56,7 +56,7 @@ def evaluate(
     from showtell.scores import diagnose, intervals
 
     if server is not None and not re.fullmatch(r"[\w.-]+", server):
-        raise UsageError(f'--server "{server}" is to be part of a file\'s name: give letters, digits, ., - and _ alone.')
+        raise UsageError(f'--server "{server}" goes into a file name: give letters, digits, dots, - and _ alone.')
     if out is not None:
         refuse_overwriting(out, "--out", [Path(checkpoint), dataset])
     found_dataset = open_dataset(dataset)

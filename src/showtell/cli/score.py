@@ -37,7 +37,7 @@ def score(
         typer.Option(help="Predictions of another system: differences, and whether they may be chance."),
     ] = None,
     bootstrap: Annotated[
-        int, typer.Option(help="Draws for intervals and comparisons; 0 for no intervals.", min=0)
+        int, typer.Option(help="Draws for intervals and comparisons; 0 for no intervals.", min=0, max=1_000_000)
     ] = 1000,
     document_frequency: Annotated[
         Path | None,
@@ -49,7 +49,7 @@ def score(
     import json
 
     from showtell.errors import UsageError
-    from showtell.files import write_json
+    from showtell.files import read_json, refuse_overwriting, write_json
     from showtell.progress import counting
     from showtell.scores import compare as difference_of
     from showtell.scores import diagnose, intervals, read_predictions
@@ -57,10 +57,13 @@ def score(
 
     if compare is not None and bootstrap == 0:
         raise UsageError("--compare draws images to tell a difference from chance; give --bootstrap at least 1 draw.")
+    if per_image is not None:
+        inputs = (predictions, references, compare, document_frequency)
+        refuse_overwriting(per_image, "--per-image", [path for path in inputs if path is not None])
     known = _references(references, split)
     frequency = None if document_frequency is None else _document_frequency(document_frequency, split)
     chosen = metric_names(metrics)
-    given = [read_predictions(_read(path)) for path in (predictions, compare) if path is not None]
+    given = [read_predictions(read_json(path)) for path in (predictions, compare) if path is not None]
     with counting("scoring", None) as progress:
         reports = [
             measure(
@@ -93,7 +96,14 @@ def score(
 
 def metric_names(option: str | None) -> list[str] | None:
     """The names in a --metrics option, parted by commas; None, all that can run, where it was not given."""
-    return None if option is None else [name.strip() for name in option.split(",") if name.strip()]
+    from showtell.errors import UsageError
+
+    if option is None:
+        return None
+    names = [name.strip() for name in option.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--metrics names no metric; leave it out for all that can run, or give some: bleu,cider.")
+    return names
 
 
 class _Known(NamedTuple):
@@ -109,10 +119,11 @@ def _references(path: Path, split: str) -> _Known:
     """References, and with a dataset what it knows beside them."""
     from showtell.datasets import read_dataset
     from showtell.errors import DataError, summarise
+    from showtell.files import read_json
     from showtell.scenes import read_scenes
 
     if path.suffix == ".json" and path.is_file():
-        content = _read(path)
+        content = read_json(path)
         if isinstance(content, dict) and not isinstance(content.get("images"), list):
             return _Known(content)
         if isinstance(content, dict) and isinstance(content.get("annotations"), list):
@@ -133,30 +144,21 @@ def _references(path: Path, split: str) -> _Known:
 
 def _document_frequency(path: Path, split: str) -> DocumentFrequency:
     """From a file of document frequencies, or counted in references."""
+    from showtell.errors import DataError
+    from showtell.files import read_json
     from showtell.scores import DocumentFrequency, read_references
     from showtell.text.tokenizer import tokenize
 
-    if path.is_file() and (path.suffix == ".gz" or "document_frequency" in _read(path)):
+    if path.suffix == ".gz" and path.is_file():
         return DocumentFrequency.load(path)
+    if path.suffix == ".json" and path.is_file():
+        content = read_json(path)
+        if isinstance(content, dict) and "document_frequency" in content:
+            return DocumentFrequency.load(path)
     texts = read_references(_references(path, split).texts)
+    if not texts:
+        raise DataError(f"{path} has no captions to count document frequencies in.")
     return DocumentFrequency.of(([tokenize(text) for text in captions] for captions in texts.values()), path.name)
-
-
-def _read(path: Path) -> Any:
-    """A JSON file; an id that it has twice is a mistake that a dictionary would hide."""
-    import json
-    from collections import Counter
-
-    from showtell.errors import DataError, summarise
-    from showtell.files import read_json
-
-    content = read_json(path)
-    if isinstance(content, dict):
-        pairs = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=list)
-        if len(pairs) > len(content):
-            twice = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-            raise DataError(f"{path} has an id more than once: {summarise(twice)}.")
-    return content
 
 
 def _comparison(path: Path | None, other: ScoreReport, differences: Mapping[str, Difference]) -> dict[str, Any]:
