@@ -151,7 +151,7 @@ def test_a_saved_recipe_is_the_same_recipe(tmp_path: Path):
     [
         (None, "Cannot read the recipe .*: No such file or directory"),
         (b"", "is empty or no mapping; it needs the sections data, vocabulary, encoder"),
-        (b"data: [", "is not valid YAML at line 1"),
+        (b"data: [", "is not valid YAML: .*, at line 1"),
         (b"\xff\xfe\x00", "it is not UTF-8 text"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,9 @@ from showtell.files import write_text
 from showtell.models import MODELS
 from showtell.objectives import OBJECTIVES
 from showtell.training.schedule import Schedule
+
+_SHORT = reprlib.Repr()  # for values in messages: aliases can make a small file an endless one
+_SHORT.maxstring = _SHORT.maxother = 200
 
 
 class DataConfig(Config):
@@ -123,15 +127,46 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise RecipeError(f"Cannot read the recipe {path}: {reason}.") from error
     try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise RecipeError(f"The recipe {path} is not valid YAML{where}: {getattr(error, 'problem', error)}.") from error
+        content = _parse_yaml(text)
+    except ValueError as error:
+        raise RecipeError(f"The recipe {path} is not valid YAML: {error}.") from error
     if not isinstance(content, dict):
         raise RecipeError(f"The recipe {path} is empty or no mapping; it needs the sections {', '.join(_SECTIONS)}.")
     apply_overrides(content, overrides)
     return make_recipe(content, str(path))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which no mapping has a key twice: the second would silently take the first one's place."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:str":
+                continue
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f'the key "{key.value}" is there twice', problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _parse_yaml(text: str) -> Any:
+    """The content of a YAML text.
+
+    Raises:
+        ValueError: it is no YAML, has a key twice in a mapping, or a value that Python cannot hold.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f", at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ValueError(f"{error.problem}{where}") from error
+    except yaml.YAMLError as error:  # of a character that no text holds
+        raise ValueError(" ".join(str(error).split())) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def make_recipe(content: dict[str, Any], source: str = "the recipe") -> Recipe:
@@ -220,7 +255,7 @@ def make_encoder_config(content: dict[str, Any], source: str) -> EncoderConfig:
 def _checked(section: str, given: Any, problems: list[str]) -> Config | None:
     """The settings of a section, or None with the problems that they have."""
     if not isinstance(given, dict):
-        problems.append(f"{section}: should be a mapping of keys to values, got {given!r}")
+        problems.append(f"{section}: should be a mapping of keys to values, got {_SHORT.repr(given)}")
         return None
     try:
         return _section(section, given)
@@ -283,7 +318,7 @@ def _sentence(section: str, problem: Any, given: dict[str, Any]) -> str:
     if problem["type"] == "value_error":  # our own sentence, which pydantic introduces as a "Value error"
         return f"{path}: {problem['ctx']['error']}, got {problem['input']!r}"
     message = problem["msg"][0].lower() + problem["msg"][1:]
-    return f"{path}: {message}, got {problem['input']!r}"
+    return f"{path}: {message}, got {_SHORT.repr(problem['input'])}"
 
 
 def apply_overrides(content: dict[str, Any], overrides: Sequence[str]) -> None:
@@ -299,9 +334,11 @@ def _apply(content: dict[str, Any], override: str) -> None:
     if not equals or not all(parts) or len(parts) < 2:
         raise RecipeError(f'"{override}" is no override; write section.key=value, for example training.epochs=3.')
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise RecipeError(f'The value in "{override}" is not valid YAML; put it in quotes.') from error
+        value = _parse_yaml(text)
+    except ValueError as error:
+        raise RecipeError(
+            f'The value in "{_SHORT.repr(override)[1:-1]}" is not valid YAML; put it in quotes.'
+        ) from error
     inner = content
     for part in parts[:-1]:
         inner = inner.setdefault(part, {})
