@@ -22,13 +22,23 @@ from typing import Any, cast
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from showtell import noise
 from showtell.captioner import Caption, Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionDataset, Record
-from showtell.errors import DataError, RecipeError, TrainingError, UsageError, summarise
+from showtell.errors import (
+    DataError,
+    MissingDependencyError,
+    RecipeError,
+    TrainingError,
+    UsageError,
+    nearest,
+    summarise,
+)
 from showtell.features import Encoder
 from showtell.features.extraction import fill_store
 from showtell.features.store import FeatureStore
@@ -139,7 +149,38 @@ def train(
     elif not isinstance(recipe, Recipe):
         out = out or Path("runs") / _run_name(Path(recipe))
         recipe = load_recipe(Path(recipe), overrides)
-    return Trainer(recipe, Path(out or "runs/run"), resume=resume, quiet=quiet).run()
+    folder = Path(out or "runs/run")
+    with _only_writer(folder):
+        return Trainer(recipe, folder, resume=resume, quiet=quiet).run()
+
+
+@contextlib.contextmanager
+def _only_writer(folder: Path) -> Iterator[None]:
+    """Keep other programs from writing a run folder; one that was made for a run that cannot begin goes again."""
+    if int(os.environ.get("RANK", "0")):  # the first of several processes does it for all
+        yield
+        return
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file; a run needs a folder: choose another --out.")
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    file = folder / ".writing.lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(file)
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise DataError(f"Another program is training in {folder}; wait for it, or choose another --out.") from error
+    except OSError as error:
+        raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if made and all(entry == file for entry in folder.iterdir()):
+                file.unlink()
+                for place in made:
+                    place.rmdir()
+        lock.release()
 
 
 def _run_name(path: Path) -> str:
@@ -158,6 +199,7 @@ class Trainer:
         training = self._split(dataset, recipe.data.train_split)
         split = recipe.data.validation_split
         validation = self._split(dataset, split) if split else ()
+        _find_trackers(recipe.training.trackers)
         self.accelerator = _accelerator(recipe, folder)
         torch.manual_seed(noise.key_of(recipe.training.seed, "weights"))
         words = [tokenize(caption) for record in training for caption in record.captions]
@@ -201,13 +243,11 @@ class Trainer:
     def _claim_folder(self, resume: bool) -> None:
         """Make sure that nothing is overwritten, and that what is resumed is the same run."""
         last, kept = self.folder / "last", self.folder / "recipe.yaml"
-        if self.folder.is_file():
-            raise UsageError(f"{self.folder} is a file; a run needs a folder: choose another --out.")
         for checkpoint in (last, self.folder / "best"):
             if checkpoint.parent.exists():
                 recover_folder(checkpoint)
         if not resume:
-            if kept.exists():
+            if any(place.exists() for place in (kept, last, self.folder / "best", self.folder / "log.jsonl")):
                 raise UsageError(
                     f"{self.folder} already holds a run; add --resume to go on with it, or choose another --out."
                 )
@@ -453,7 +493,6 @@ class Trainer:
         self.accelerator.wait_for_everyone()
         if not self.accelerator.is_main_process:
             return
-        self.log.flush()
         os.fsync(self.log.fileno())
         self.memory.log_bytes = self.log.tell()
         scaler = self.accelerator.scaler
@@ -510,12 +549,19 @@ class Trainer:
             path = Path(os.devnull)
         elif path.exists():
             os.truncate(path, min(self.memory.log_bytes, path.stat().st_size))
-        with path.open("ab") as stream:
+        with path.open("ab", buffering=0) as stream:  # for whoever follows it
             yield stream
 
     def _log(self, line: dict[str, Any]) -> None:
-        self.log.write(json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
-        self.log.flush()  # for whoever follows it
+        content = json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n"
+        try:
+            while content:  # nearly always once; on a full disk what fits is written first
+                content = content[self.log.write(content) :]
+        except OSError as error:
+            raise DataError(
+                f"Cannot write {self.folder / 'log.jsonl'}: {error.strerror or error}; make room, then go on with "
+                "--resume."
+            ) from error
 
     @contextlib.contextmanager
     def _interrupts(self) -> Iterator[None]:
@@ -538,6 +584,23 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _find_trackers(names: Sequence[str]) -> None:
+    """Make sure that accelerate knows each of the trackers, and that their packages are installed.
+
+    Raises:
+        RecipeError: there is no such tracker.
+        MissingDependencyError: its package is missing.
+    """
+    for name in names:
+        if name not in LOGGER_TYPE_TO_CLASS:
+            raise RecipeError(f'training.trackers: there is no "{name}"; {nearest(name, LOGGER_TYPE_TO_CLASS)}.')
+        if name not in get_available_trackers():
+            raise MissingDependencyError(
+                f"training.trackers asks for {name}, whose package is not installed: pip install "
+                f"{name.replace('_', '-')}, or leave it out."
+            )
 
 
 def _accelerator(recipe: Recipe, folder: Path) -> Accelerator:

@@ -65,6 +65,11 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
         if recipe.vocabulary.extend:
             raise RecipeError("vocabulary.extend adds words to those of a checkpoint; name it in training.start_from.")
         vocabulary = Vocabulary.build(captions, recipe.vocabulary.min_count, recipe.vocabulary.max_size)
+        if len(vocabulary) == len(SPECIAL):
+            raise RecipeError(
+                f"No word of the captions occurs {recipe.vocabulary.min_count} times, so there is nothing to learn to "
+                "say; lower vocabulary.min_count."
+            )
         encoder = build_encoder(recipe.encoder)
         return Start(vocabulary, encoder, _decoder(recipe, encoder, vocabulary))
     before = load_checkpoint(find_checkpoint(checkpoint))
