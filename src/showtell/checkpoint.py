@@ -19,7 +19,7 @@ from torch import nn
 from showtell import __version__
 from showtell.config import Config
 from showtell.decoding import DecodingConfig
-from showtell.errors import CheckpointError, DataError, nearest
+from showtell.errors import CheckpointError, DataError, RecipeError, nearest
 from showtell.features import Encoder, build_encoder, encoder_config
 from showtell.files import read_json, write_bytes, write_json
 from showtell.models import MODELS, Decoder, build_decoder
@@ -100,11 +100,16 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"The checkpoint is damaged: {error}") from error
     if not isinstance(settings, dict) or "format" not in settings:
         raise CheckpointError(f'{settings_file} is not of a showtell checkpoint: it has no key "format".')
+    if not isinstance(settings["format"], int):
+        raise CheckpointError(f'{settings_file} is not of a showtell checkpoint: its "format" is no whole number.')
     if settings["format"] > FORMAT:
         raise CheckpointError(
             f"{folder} was written by showtell {settings.get('showtell')} in format {settings['format']}; this is "
             f"showtell {__version__}, which reads formats up to {FORMAT}: install the newer one."
         )
+    for key in ("vocabulary", "encoder", "model", "decoding", "fingerprints"):
+        if not isinstance(settings.get(key, {}), dict):
+            raise CheckpointError(f'The checkpoint is damaged: "{key}" in {settings_file} should be an object.')
     try:
         vocabulary = Vocabulary.from_json(settings["vocabulary"], settings_file)
         model = _model_config(settings["model"])
@@ -114,6 +119,8 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
         recorded = settings["fingerprints"]["weights"]
     except KeyError as error:
         raise CheckpointError(f"The checkpoint is damaged: {settings_file} has no key {error}.") from error
+    except RecipeError as error:
+        raise CheckpointError(f"The checkpoint cannot be opened here: {settings_file}: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -141,7 +148,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
 
 
 def _model_config(content: dict[str, Any]) -> Config:
-    name = content.get("name")
+    name = str(content.get("name"))
     if name not in MODELS:
         raise CheckpointError(
             f'The checkpoint has a model "{name}" that is not known here: {nearest(str(name), MODELS)}.'
