@@ -41,7 +41,10 @@ def features(
         str | None, typer.Option(metavar="pretrained|random|FILE", help="The encoder's weights.", show_default=False)
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Of random weights; 0, or that of the recipe's run.", show_default=False)
+        int | None,
+        typer.Option(
+            min=0, max=2**63 - 1, help="Of random weights; 0, or that of the recipe's run.", show_default=False
+        ),
     ] = None,
     split: Annotated[
         list[str] | None, typer.Option(help="Which images; may be repeated. All if not given.", show_default=False)

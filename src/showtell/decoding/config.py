@@ -27,15 +27,15 @@ class DecodingConfig(Config):
     """How captions are searched for. The names are those of Hugging Face `generate`, where it has one."""
 
     search: Search | None = None  # None: what the other settings ask for; greedy if nothing
-    num_return_sequences: int = Field(1, ge=1)  # captions per image, each different
+    num_return_sequences: int = Field(1, ge=1, le=1000)  # captions per image, each different
     min_length: int = Field(0, ge=0)  # words, end not counted
-    max_length: int = Field(20, ge=1)  # words, end not counted
+    max_length: int = Field(20, ge=1, le=1000)  # words, end not counted
     no_repeat_ngram_size: int = Field(0, ge=0)  # no n words occur twice in a caption; 0 allows all
     bad_words: tuple[str, ...] = ()  # words and phrases that are never said
     no_bad_endings: bool = False  # no caption ends on "a", "of", "with", ... (`text/endings.py`)
     no_unknown: bool = False  # the mark of words outside the vocabulary is never said
 
-    num_beams: int = Field(1, ge=1)  # width of the beam; 1 is greedy
+    num_beams: int = Field(1, ge=1, le=1000)  # width of the beam; 1 is greedy
     length_normalisation: Literal["none", "average", "wu"] | None = None  # None: average where length_penalty is given
     length_penalty: float | None = Field(None, ge=-10, le=10)  # exponent; None: 1 for average, 0.65 for wu
     force_words: tuple[str, ...] = ()  # words and phrases that must occur

@@ -31,7 +31,7 @@ class EncoderConfig(Config):
     trained: bool = True  # false: frozen, in eval mode, without gradients
     start_epoch: int = Field(0, ge=0)  # it learns from this epoch on, counted from 0, and is frozen before
     learning_rate: float | None = Field(None, gt=0)  # its own; None: that of the decoder
-    seed: int | None = Field(None, ge=0)  # of random weights, which then depend on this alone; None: on the run's seed
+    seed: int | None = Field(None, ge=0, lt=2**63)  # of random weights, which depend on it alone; None: the run's seed
 
     def what_is_seen(self) -> dict[str, Any]:
         """The settings on which features depend, as JSON has them; those of an encoder within this one too."""

@@ -160,7 +160,9 @@ def _from_arrays(folder: Path, files: list[Path]) -> Iterator[tuple[str, ImageFe
             if boxes is None and boxes_beside != folder and beside.exists():
                 boxes = np.load(beside, allow_pickle=False)
         except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise DataError(f"{file} cannot be read as an array of numbers: {error}.") from error
+            # NumPy's own words about Python objects advise to load them all the same
+            reason = "it is damaged or holds Python objects" if "pickle" in str(error) else str(error).rstrip(".")
+            raise DataError(f"{file} cannot be read as an array of numbers: {reason}.") from error
         yield file.stem, _image(vectors, str(file), size, boxes)
 
 

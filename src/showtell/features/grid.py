@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import timm
 import timm.data
@@ -30,12 +30,15 @@ from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features
 
 
+_Width = Annotated[int, Field(ge=1)]
+
+
 class SmallCnnConfig(EncoderConfig):
     """A small convolutional encoder for small pictures."""
 
     name: Literal["small_cnn"] = "small_cnn"
     image_size: int = Field(96, ge=16)  # pixels of each side
-    widths: tuple[int, ...] = Field((32, 64, 128, 256), min_length=1)  # channels after each halving of the map
+    widths: tuple[_Width, ...] = Field((32, 64, 128, 256), min_length=1)  # channels after each halving of the map
     norm: Literal["batch", "none"] = "batch"  # what follows each convolution; none: a bias
     stage: int = -1  # which map: 0 after the first halving; the last, -1, has one more convolution
     places: bool = True  # a learned vector for each place of the grid is added

@@ -33,12 +33,13 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from showtell.config import Config
-from showtell.errors import DataError, UsageError
+from showtell.errors import DataError, UsageError, summarise
 from showtell.features.contract import Encoder
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, Regions, map_tensors, widened
 
 FORMAT = 1  # raised when an older showtell could not read what a newer one writes
+_LOCK = "writing.lock"
 METADATA = b"\0showtell"  # no file name and no number begins with a null byte
 LONGEST_KEY = 511  # bytes, LMDB's limit
 
@@ -343,11 +344,18 @@ class StoreWriter:
         self._dtype = DTYPES[info.dtype]
         if self.path.is_file():
             raise DataError(f"{self.path} is a file; a feature store is a folder: choose another place.")
+        if self.path.is_dir() and not (self.path / "data.mdb").exists():
+            others = [entry.name for entry in self.path.iterdir() if entry.name != _LOCK]
+            if others:
+                raise DataError(
+                    f"{self.path} holds other files ({summarise(sorted(others), 3)}) and no feature store; choose a "
+                    "new or an empty folder."
+                )
         if str(self.path.resolve()) in _open_mappings:
             raise DataError(f"{self.path} is open for reading in this program: let go of its FeatureStore first.")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = filelock.FileLock(self.path / "writing.lock", timeout=0)
+            self._lock = filelock.FileLock(self.path / _LOCK, timeout=0)
             self._lock.acquire()
         except filelock.Timeout as error:
             raise DataError(f"Another program is writing to {self.path}; wait for it, or end it.") from error

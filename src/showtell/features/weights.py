@@ -170,7 +170,9 @@ def _read_torch(file: Path) -> object:
             return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         if "Weights only load failed" not in str(error) or "Unsupported operand" in str(error):  # bytes of no pickle
-            raise WeightsError(f"{file} is damaged, or no file of weights ({_first_line(error)}).") from error
+            raise WeightsError(
+                f"{file} is damaged, or no file of weights; give a .safetensors, .pth, .pt or .bin file."
+            ) from error
         raise WeightsError(
             f"{file} holds Python objects besides tensors{_foreign_objects(file)}, and opening those could run code: "
             "load it where you trust it and save its state dict alone, best as .safetensors."
