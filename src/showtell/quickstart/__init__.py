@@ -46,11 +46,12 @@ def run_quickstart(
     """
     began = time.perf_counter()
     data, run, page = out / "data", out / "run", out / "report.html"
-    with counting("drawing scenes", images, quiet) as progress:
-        write_scenes(data, images=images, progress=progress)
     recipe = yaml.safe_load(resources.files(__package__).joinpath("recipe.yaml").read_text(encoding="utf-8"))
     apply_overrides(recipe, [f"data.path={data}", *overrides])
-    result = train(make_recipe(recipe), run, resume=True, quiet=quiet)
+    checked = make_recipe(recipe)
+    with counting("drawing scenes", images, quiet) as progress:
+        write_scenes(data, images=images, progress=progress)
+    result = train(checked, run, resume=True, quiet=quiet)
     if result.interrupted:
         raise KeyboardInterrupt
     checkpoint = run / "best"
