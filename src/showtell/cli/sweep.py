@@ -33,7 +33,7 @@ def sweep(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the random combinations.")] = 0,
     metric: Annotated[
-        str, typer.Option(metavar="cider|bleu_4|loss", help="The validation score that orders the table.")
+        str, typer.Option(metavar="cider|bleu_4|meteor|loss", help="The validation score that orders the table.")
     ] = "cider",
     retry: Annotated[bool, typer.Option("--retry", help="Train again what failed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -33,7 +33,7 @@ from showtell.training.loop import changes, train
 from showtell.training.recipe import Recipe, load_recipe, make_recipe
 
 # validation score: whether more of it is better
-METRICS = {"cider": True, "bleu_4": True, "loss": False}
+METRICS = {"cider": True, "bleu_4": True, "meteor": True, "loss": False}
 # What is wrong with a trial's own values. Any other error, such as a missing dataset, would stop every trial alike.
 OF_A_TRIAL = (RecipeError, TrainingError, WeightsError, torch.OutOfMemoryError)
 _RANGE = re.compile(r"(log|uniform)\((.*)\)")
@@ -146,6 +146,8 @@ def sweep(
         raise UsageError(f"{folder} holds a run; choose another --out for the sweep.")
     combinations = every_combination(parsed) if draws is None else random_combinations(parsed, draws, seed)
     trials = _checked_trials(recipe, combinations)
+    if metric == "meteor" and any(trial.recipe.training.selection != metric for trial in trials):
+        raise UsageError("METEOR is counted in validation only where it selects; add training.selection=meteor.")
     rows = [_ended(folder, trial, retry) for trial in trials]
     console = TrainingConsole(quiet)
     result = _ordered(folder, metric, rows)
