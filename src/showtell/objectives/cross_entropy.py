@@ -5,7 +5,7 @@
         + mu (1/images) sum_w kappa_w^2 H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
 
 Scheduled sampling (Bengio et al., 2015) feeds some words as the model itself would say them (`decoding/scheduled.py`);
-how many grows with the epochs, by default as papers/001 cites it: 0.05 more every 5 epochs, up to `highest`.
+how many grows with the epochs, as in the self-critical work behind papers/001: 0.05 more every 5 epochs, up to 0.25.
 
 Label smoothing epsilon mixes the target with the uniform distribution over the vocabulary (Szegedy et al., 2016).
 
