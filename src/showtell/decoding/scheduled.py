@@ -17,6 +17,7 @@ from showtell.decoding.ranking import best
 from showtell.decoding.rollout import Forced
 from showtell.decoding.sampling import inverse
 from showtell.models.contract import Decoder, Output, spread
+from showtell.models.linear import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, stack_over_time
 
@@ -45,19 +46,20 @@ def scheduled(
     is_replaced = (noise.uniform(words.shape, device) < probability) & (words != Vocabulary.pad)  # (B, N, T)
     numbers = noise.uniform(words.shape, device)
     never = torch.tensor(NEVER_FED, device=device)
-    state = spread(decoder.start(features), words.shape[1])
-    last = words[..., 0]
     outputs: list[Output] = []
     logits: list[Tensor] = []
-    for step in range(words.shape[-1]):
-        if step:
-            scores = logits[-1].detach().float().index_fill(-1, never, float("-inf"))
-            if choose == "sample":
-                own = inverse(scores.softmax(-1), numbers[..., step])
-            else:
-                own = best(scores, 1)[1].squeeze(-1)
-            last = torch.where(is_replaced[..., step], own, words[..., step])
-        output, state = decoder.step(last, state)
-        outputs.append(output)
-        logits.append(decoder.readout(output))
+    with gathered_gradients():
+        state = spread(decoder.start(features), words.shape[1])
+        last = words[..., 0]
+        for step in range(words.shape[-1]):
+            if step:
+                scores = logits[-1].detach().float().index_fill(-1, never, float("-inf"))
+                if choose == "sample":
+                    own = inverse(scores.softmax(-1), numbers[..., step])
+                else:
+                    own = best(scores, 1)[1].squeeze(-1)
+                last = torch.where(is_replaced[..., step], own, words[..., step])
+            output, state = decoder.step(last, state)
+            outputs.append(output)
+            logits.append(decoder.readout(output))
     return Forced(torch.stack(logits, 2), stack_over_time(outputs))
