@@ -24,6 +24,7 @@ from showtell.objectives import OBJECTIVES, build_objective
 from showtell.text.vocabulary import SPECIAL, Vocabulary, tokenize_all
 from showtell.training import load_recipe, train
 from showtell.types import Batch, Features
+from tests.training.test_loop import log_of
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 DOCUMENT = RECIPES.parent / "docs" / "recipes.md"
@@ -207,7 +208,7 @@ def test_recipes_of_coco_train_on_real_photos(shared_data: Path, tmp_path: Path)
             ],
         )  # fmt: skip
         assert result.epochs == 1 and result.best is not None
-        words = [line["words"] for line in map(json.loads, (result.folder / "log.jsonl").open()) if "words" in line]
+        words = [line["words"] for line in log_of(result.folder) if "words" in line]
         assert len(words) == 2 and all(0 < value < 10 for value in words)
     assert len(FeatureStore(store)) == 24  # 12 of train, 12 of val, once
     photo = next((shared_data / "coco-mini" / "images").glob("*.jpg"))
