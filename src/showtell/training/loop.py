@@ -596,7 +596,7 @@ def _find_trackers(names: Sequence[str]) -> None:
     for name in names:
         if name not in LOGGER_TYPE_TO_CLASS:
             raise RecipeError(f'training.trackers: there is no "{name}"; {nearest(name, LOGGER_TYPE_TO_CLASS)}.')
-        if name not in get_available_trackers():
+        if name not in {tracker.value for tracker in get_available_trackers()}:
             raise MissingDependencyError(
                 f"training.trackers asks for {name}, whose package is not installed: pip install "
                 f"{name.replace('_', '-')}, or leave it out."
