@@ -161,3 +161,10 @@ def test_files_that_are_no_recipe(tmp_path: Path, content: bytes | None, sentenc
         file.write_bytes(content)
     with pytest.raises(RecipeError, match=sentence):
         load_recipe(file)
+
+
+def test_a_bare_no_is_the_text_that_it_looks_like():
+    """YAML 1.1 reads it as false."""
+    content = copy.deepcopy(GOOD)
+    content["training"]["mixed_precision"] = False
+    assert make_recipe(content).training.mixed_precision == "no"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
 from showtell.config import Config
 from showtell.decoding import DecodingConfig
@@ -66,6 +66,11 @@ class OptimizerConfig(Config):
         return given
 
 
+def _yaml_no(value: object) -> object:
+    """YAML 1.1 reads a bare `no` as false."""
+    return "no" if value is False else value
+
+
 class TrainingConfig(Config):
     """How the weights are found."""
 
@@ -85,7 +90,7 @@ class TrainingConfig(Config):
     clip_norm: float | None = Field(5.0, gt=0)  # of the gradient of all weights together
     ema_decay: float | None = Field(None, ge=0, lt=1)  # validate and keep as best/ an average of the weights
     gradient_accumulation: int = Field(1, ge=1)  # batches per step of the optimiser
-    mixed_precision: Literal["no", "fp16", "bf16"] = "no"
+    mixed_precision: Annotated[Literal["no", "fp16", "bf16"], BeforeValidator(_yaml_no)] = "no"
     selection: Literal["cider", "bleu_4", "meteor"] = "cider"  # the validation score that decides what is best
     patience: int | None = Field(None, ge=1)  # validations without a better score before training stops
     validate_every: int = Field(1, ge=1)  # epochs
