@@ -86,6 +86,8 @@ def caption(
     written = Format.json if as_json else format
     if attention and (correct is not None or written not in (Format.json, Format.jsonl)):
         raise UsageError("--attention is written into JSON; give --format json or jsonl with it.")
+    if "-" in photos and sys.stdin is None:
+        raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
     paths = find_photos(photos, sys.stdin.buffer if "-" in photos else None)
     style: Style = partial(FORMATS[written], calibrated=calibrated)
     if correct is not None:

@@ -29,7 +29,6 @@ from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features
 
-
 _Width = Annotated[int, Field(ge=1)]
 
 
