@@ -69,9 +69,11 @@ def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
     Raises:
         UsageError: it is; nothing was written yet.
     """
+    if not out.exists():
+        return
     place = out.resolve()
     for path in inputs:
-        if place == path.resolve() or (path.resolve() in place.parents and place.exists()):
+        if path.resolve() in (place, *place.parents):
             raise UsageError(f"{option} {out} would replace what is read from {path}; choose another file.")
 
 

@@ -66,7 +66,7 @@ def caption(
     least_sure_first: Annotated[
         bool, typer.Option("--least-sure-first", help="Sort the table of --correct by confidence.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(help="Photos at a time.", min=1)] = 32,
+    batch_size: Annotated[int, typer.Option(help="Photos at a time.", min=1, max=100_000)] = 32,
     *,
     decoding: dict[str, Any],
 ) -> None:
@@ -77,6 +77,7 @@ def caption(
     from showtell.checkpoint import find_checkpoint, fingerprints
     from showtell.cli.caption_formats import FORMATS, as_corrections, refuse_outside
     from showtell.errors import DataError, UsageError, summarise
+    from showtell.files import refuse_overwriting
     from showtell.images.photo import find_photos
 
     if correct is not None and out is not None:
@@ -86,6 +87,8 @@ def caption(
     written = Format.json if as_json else format
     if attention and (correct is not None or written not in (Format.json, Format.jsonl)):
         raise UsageError("--attention is written into JSON; give --format json or jsonl with it.")
+    if "" in photos:
+        raise UsageError("A photo has an empty name; is a variable of the shell not set?")
     if "-" in photos and sys.stdin is None:
         raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
     paths = find_photos(photos, sys.stdin.buffer if "-" in photos else None)
@@ -94,6 +97,8 @@ def caption(
         refuse_outside(paths, correct)
         style = partial(as_corrections, table=correct, least_sure_first=least_sure_first)
     folders = [find_checkpoint(name) for name in (checkpoint, *(ensemble or ()))]
+    if out is not None:
+        refuse_overwriting(out, "--out", [*paths, *folders])
     captioner = open_captioner(folders[0], folders[1:])
     settings = settings_of(captioner, decoding)
     if calibrated:
@@ -206,4 +211,5 @@ def _write(
             )
             raise typer.Exit(130) from error
         journal.finish(paths, lambda records: style(noting(records)))
+    sys.stderr.write(f"showtell: {file} has the captions of {len(paths) - len(failures)} photos.\n")
     return failures

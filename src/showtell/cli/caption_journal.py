@@ -19,6 +19,7 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 
 from showtell.cli.caption_formats import Record
+from showtell.config import flat
 from showtell.errors import DataError, UsageError, summarise
 from showtell.files import writing
 
@@ -35,6 +36,8 @@ class Journal:
     """
 
     def __init__(self, out: Path, made_with: dict[str, Any], batch_size: int) -> None:
+        if out.is_dir():
+            raise UsageError(f"{out} is a folder; --out needs the name of a file.")
         self.part = out.with_name(out.name + ".part")
         self._out = out
         self._head = {"kind": _KIND, "batch_size": batch_size, **json.loads(json.dumps(made_with))}
@@ -44,8 +47,6 @@ class Journal:
         self._lock = FileLock(out.with_name(f".{out.name}.lock"))
 
     def __enter__(self) -> Self:
-        if self._out.is_dir():
-            raise UsageError(f"{self._out} is a folder; --out needs the name of a file.")
         with ExitStack() as opened:
             try:
                 self._out.parent.mkdir(parents=True, exist_ok=True)
@@ -139,10 +140,11 @@ class Journal:
             before = None
         if not isinstance(before, dict) or before.get("kind") != _KIND:
             raise DataError(f"{self.part} is in the way: it is not of showtell; move it, or choose another --out.")
+        old, new = flat(before), flat(self._head)
         changed = [
-            f"{key} (was {json.dumps(before.get(key))}, now {json.dumps(self._head.get(key))})"
-            for key in sorted(before.keys() | self._head.keys())
-            if before.get(key) != self._head.get(key)
+            f"{key} (was {json.dumps(old.get(key))}, now {json.dumps(new.get(key))})"
+            for key in sorted(old.keys() | new.keys())
+            if old.get(key) != new.get(key)
         ]
         if changed:
             raise DataError(
