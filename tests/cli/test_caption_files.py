@@ -70,7 +70,10 @@ def test_killed_it_goes_on_and_ends_with_the_same_bytes(capsys, tiny_checkpoint,
     status, printed, err = run(capsys, "caption", *given)
     assert (status, printed) == (0, "")
     done = (kept.count(b"\n") - 1) // 2 * 2
-    assert err == f"showtell: going on in {part}: {done} photos are done.\n"
+    assert err.splitlines() == [
+        f"showtell: going on in {part}: {done} photos are done.",
+        f"showtell: {out} has the captions of 60 photos.",
+    ]
     assert out.read_bytes() == whole
     assert {path.name for path in tmp_path.iterdir()} <= {
         "captions.jsonl",
@@ -131,9 +134,9 @@ def test_other_settings_do_not_go_on(tmp_path):
     with pytest.raises(DataError) as caught, Journal(out, {"decoding": {"num_beams": 3}, "checkpoint": "x"}, 2):
         pass
     assert str(caught.value) == (
-        f"The captions in {out}.part were made with other settings: batch_size (was 1, now 2), decoding (was "
-        '{"num_beams": 5}, now {"num_beams": 3}); go on with the old ones, choose another --out, or delete that file '
-        "to begin anew."
+        f"The captions in {out}.part were made with other settings: batch_size (was 1, now 2), "
+        "decoding.num_beams (was 5, now 3); go on with the old ones, choose another --out, or delete that file to "
+        "begin anew."
     )
 
 

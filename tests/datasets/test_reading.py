@@ -50,9 +50,12 @@ def test_a_folder_of_photos_alone(tmp_path: Path) -> None:
 
 def test_a_table_of_something_else(tmp_path: Path) -> None:
     file = write_table(tmp_path, "image;label\na.jpg;dog\n")
-    expected = "a table with the columns image, label, of which none is for images or none for captions."
-    assert refusal(file) == f"… is not a dataset: it is {expected}{UNDERSTOOD}"
-    assert refusal(tmp_path) == f"… is not a dataset: it is a folder whose captions.csv is {expected}{UNDERSTOOD}"
+    expected = (
+        "a table with the columns image, label, of which none is for images or none for captions; "
+        "call one column image and one caption."
+    )
+    assert refusal(file) == f"… is not a dataset: it is {expected}"
+    assert refusal(tmp_path) == f"… is not a dataset: it is a folder whose captions.csv is {expected}"
 
 
 @pytest.mark.parametrize(

@@ -289,3 +289,14 @@ def test_no_bytes_make_a_table_raise(content: bytes) -> None:
         file = Path(folder, "captions.csv")
         file.write_bytes(b"image,caption\n" + content)
         table.read(Path(folder))
+
+
+def test_corrections_beside_the_captions_are_left_out_unless_they_are_named(tmp_path: Path) -> None:
+    """What `showtell caption --correct` writes must not spoil the dataset that it lies in."""
+    write_table(tmp_path, "image,caption\na.jpg,One.\n")
+    (tmp_path / "corrections.csv").write_text("\ufeffimage,caption,confidence,split\na.jpg,A one.,0.5,train\n", "utf-8")
+    together = read_dataset(tmp_path)
+    assert [record.captions for record in together.records] == [("One.",)]
+    assert "corrections.csv is a table of caption --correct: name the file to train on it." in together.warnings
+    alone = read_dataset(tmp_path / "corrections.csv")
+    assert [(record.captions, record.split) for record in alone.records] == [(("A one.",), "train")]

@@ -49,3 +49,7 @@ def split(
         return
     for file in files:
         typer.echo(f"{file}: {numbers[file.stem]:,} images")
+    typer.echo(
+        "A checkpoint trained before this may have seen some of the new test images: train anew before scoring.",
+        err=True,
+    )

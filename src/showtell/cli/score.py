@@ -20,7 +20,7 @@ def score(
     references: Annotated[
         Path,
         typer.Argument(
-            help="COCO captions JSON, JSON of {id: [texts]}, or a dataset (with --split).",
+            help="COCO captions JSON, JSON of {id: \\[texts]}, or a dataset (with --split).",
             metavar="REFERENCES",
             show_default=False,
         ),

@@ -68,8 +68,11 @@ def _read(path: Path) -> CaptionDataset:
         raise DataError(f"There is no file or folder {path}.")
     reader = next((reader for reader in READERS.values() if reader.recognises(path)), None)
     if reader is None:
+        what = _what_it_is(path)
+        if "a table with the columns" in what:
+            raise DataError(f"{path} is not a dataset: it is {what}; call one column image and one caption.")
         examples = "; ".join(f"{name}: {reader.EXAMPLE}" for name, reader in READERS.items())
-        raise DataError(f"{path} is not a dataset: it is {_what_it_is(path)}. Understood are {examples.rstrip('.')}.")
+        raise DataError(f"{path} is not a dataset: it is {what}. Understood are {examples.rstrip('.')}.")
     with _without_garbage_collection():
         dataset = reader.read(path)
         findings = Findings(path, list(dataset.problems), list(dataset.warnings))

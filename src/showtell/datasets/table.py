@@ -38,6 +38,12 @@ def read(path: Path) -> CaptionDataset:
     findings = Findings(path)
     records: list[Record] = []
     tables = _tables(path)
+    corrections = [file for file in tables if len(tables) > 1 and _is_of_corrections(file)]
+    for file in corrections:
+        del tables[file]
+        findings.warnings.append(
+            f"{findings.shown(file)} is a table of caption --correct: name the file to train on it."
+        )
     unsplit = [file for file, (_, roles) in tables.items() if roles.split is None and not split_of_file(file.stem)]
     if len(tables) > 1 and unsplit:
         findings.problems.append(
@@ -51,6 +57,11 @@ def read(path: Path) -> CaptionDataset:
         except DataError as error:
             findings.problems.append(str(error))
     return findings.dataset("table", records)
+
+
+def _is_of_corrections(file: Path) -> bool:
+    """Whether `showtell caption --correct` wrote this table (`cli/caption_formats.py`)."""
+    return columns_of(file) == ["image", "caption", "confidence", "split"]
 
 
 def columns_of(file: Path) -> list[str] | None:

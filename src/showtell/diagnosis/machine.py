@@ -100,7 +100,7 @@ def _missing_extras(requirements: Iterable[Requirement]) -> dict[str, str]:
         lacking = [one.name for one in packages if not _is_met(one)]
         if lacking:
             missing[extra] = (
-                f'{purpose}: {", ".join(lacking)} missing or too old or new; pip install "showtell[{extra}]"'
+                f'{purpose}: {", ".join(lacking)} missing or of another version; pip install "showtell[{extra}]"'
             )
     return missing
 

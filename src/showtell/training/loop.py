@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from showtell import noise
 from showtell.captioner import Caption, Captioner
+from showtell.config import flat
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionDataset, Record
 from showtell.errors import (
@@ -453,7 +454,10 @@ class Trainer:
         for warning in warnings:
             self.console.say(f"  warning: {warning}")
         if self.memory.stopped:
-            self.console.say(f"no better {training.selection} for {training.patience} validations: stopping")
+            self.console.say(
+                f"no better {training.selection} for {training.patience} validations: stopping "
+                "(training.patience; null never stops)"
+            )
         if is_best:
             self._save_best()
 
@@ -637,20 +641,9 @@ def _groups(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
 
 def changes(before: Recipe, now: Recipe) -> list[str]:
     """The keys in which two recipes of one run differ, with both values; those that a run may change are left out."""
-    was, is_now = (_flat(recipe.model_dump(mode="json")) for recipe in (before, now))
+    was, is_now = (flat(recipe.model_dump(mode="json")) for recipe in (before, now))
     return [
         f"{key} (was {was.get(key)!r}, now {is_now.get(key)!r})"
         for key in sorted(was.keys() | is_now.keys())
         if was.get(key) != is_now.get(key) and key not in MAY_CHANGE
     ]
-
-
-def _flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys as dotted ones."""
-    flat: dict[str, Any] = {}
-    for key, value in content.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
