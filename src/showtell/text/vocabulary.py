@@ -93,7 +93,9 @@ class Vocabulary:
         Raises:
             CheckpointError: its words were changed since the checkpoint was written.
         """
-        if not isinstance(content["words"], list | tuple) or not all(isinstance(word, str) for word in content["words"]):
+        if not isinstance(content["words"], list | tuple) or not all(
+            isinstance(word, str) for word in content["words"]
+        ):
             raise CheckpointError(f"The vocabulary in {source} is damaged: its words should be a list of texts.")
         vocabulary = cls(content["words"])
         if content["tokenizer"] == TOKENIZER_VERSION and content["fingerprint"] != vocabulary.fingerprint:
