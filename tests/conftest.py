@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ ROOT = Path(__file__).resolve().parents[1]
 # The models of the tests are tiny: on a busy machine threads that wait for each other cost a hundred times what they
 # bring. Set before torch is loaded, and inherited by the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # what a shell gives to its background jobs, and they to theirs
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests interrupt the processes that they start
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from showtell.datasets.check import usable_cores
 SHOWN = ("torch", "torchvision", "timm", "accelerate", "numpy", "pillow")
 EXTRAS = {  # what each is for; the packages are those of pyproject.toml
     "meteor": "METEOR, and SPICE beside Java",
+    "heic": "photos of iPhones",
     "hub": "datasets of the Hugging Face hub",
     "hdf5": "features that other tools keep in HDF5",
     "ray": "very many images on many machines",
