@@ -59,7 +59,7 @@ from showtell.training.recipe import apply_overrides
 RECIPES = Path(__file__).resolve().parents[1] / "recipes" / "scenes"
 SPLITS = ("test", "test_compositional")
 METRICS = ("bleu", "meteor", "rouge_l", "cider", "truth")
-RATES = (0.001, 0.003, 0.009)
+RATES = (0.003, 0.009, 0.027)
 TRIAL_SEED = 100  # none of those that are reported
 REFERENCE = "sat_soft"  # what every row is held against
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -106,7 +106,7 @@ class Bench:
 
     out: Path
     overrides: tuple[str, ...] = ()
-    frozen_epochs: int = 6  # of rows with a frozen encoder
+    frozen_epochs: int = 12  # of rows with a frozen encoder
     trial_epochs: int = 2  # of runs that try a learning rate
 
     def folder(self, row: Row, seed: int) -> Path:
@@ -460,7 +460,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/old-papers"), help="where everything goes")
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0")
-    parser.add_argument("--frozen-epochs", type=int, default=6, help="of rows with a frozen encoder")
+    parser.add_argument("--frozen-epochs", type=int, default=12, help="of rows with a frozen encoder")
     parser.add_argument("--trial-epochs", type=int, default=2, help="of runs that try a learning rate")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, each on one core")
     parser.add_argument("--rows", default=",".join(row.name for row in ROWS), help="which, with commas")
