@@ -14,7 +14,6 @@ Folder and encoder are measured in turn, and the medians are compared.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -26,6 +25,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from rows import show
 from showtell.captioner import Captioner
 from showtell.decoding import DecodingConfig
 from showtell.features import build_encoder, encoder_config
@@ -125,11 +125,7 @@ def main() -> None:
         rows = [
             row for size in arguments.sizes for row in measure(paths, size, arguments.batch_size, arguments.repeats)
         ]
-    if arguments.json:
-        print(json.dumps(rows))
-        return
-    for row in rows:
-        print(f"{row['name']}: {row['value']:.2f} {row['unit']}, {row['ratio']:.2f} times {row['against']}")
+    show(rows, arguments.json)
 
 
 if __name__ == "__main__":

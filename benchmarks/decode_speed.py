@@ -19,7 +19,6 @@ part of it; projecting them is.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -31,6 +30,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import plain
+from rows import show
 from showtell.decoding import DecodingConfig, search
 from showtell.models import MODELS, Decoder, build_decoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
@@ -187,11 +187,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     rows = [row for name in arguments.models for row in rows_of(name, arguments.images, arguments.repeats)]
-    if arguments.json:
-        print(json.dumps(rows))
-        return
-    for row in rows:
-        print(f"{row['name']:28} {row['value']:8.2f} {row['unit']:9} {row['ratio']:6.2f} x {row['against']}")
+    show(rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ the machine falls on neither.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -25,6 +24,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from rows import show
 from showtell.datasets.records import Record
 from showtell.features import build_encoder, encoder_config
 from showtell.features.extraction import extract
@@ -177,11 +177,7 @@ def main() -> None:
         rows += [extraction(224, arguments.photos), extraction(448, max(BATCH, arguments.photos // 4))]
     if arguments.only != "extraction":
         rows += reading(arguments.steps)
-    if arguments.json:
-        print(json.dumps(rows))
-        return
-    for row in rows:
-        print(f"{row['name']}: {row['value']:.2f} {row['unit']}; {row['ratio']:.3f} times {row['against']}")
+    show(rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from rows import show
+
 IMAGES, CAPTIONS = 123_287, 616_767
 _WORDS = [f"{'bcdfgklmnprst'[k % 13]}{'aeiou'[k % 5]}{'nrstlmdg'[k % 8]}{k}" for k in range(9_000)]
 
@@ -131,11 +133,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     found = rows(arguments.images)
-    if arguments.json:
-        print(json.dumps(found))
-        return
-    for row in found:
-        print(f"{row['name']}: {row['value']:.2f}, {row['ratio']:.2f} times {row['against']}")
+    show(found, arguments.json)
 
 
 if __name__ == "__main__":

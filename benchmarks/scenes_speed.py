@@ -10,11 +10,11 @@ five captions per image and the annotations take, together, three times as long 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
 
+from rows import show
 from showtell.scenes import write_scenes
 from showtell.scenes.dataset import make
 from showtell.scenes.pictures import draw
@@ -70,11 +70,7 @@ def main() -> None:
             "ratio": took["judging"] / (took["bare"] / arguments.images),
         },
     ]
-    if arguments.json:
-        print(json.dumps(rows))
-        return
-    for row in rows:
-        print(f"{row['name']}: {row['value']:.2f} {row['unit']}, {row['ratio']:.2f} times {row['against']}")
+    show(rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from typing import Any
 
 import torch
 
+from rows import show
 from showtell.scores import DocumentFrequency
 from showtell.scores.base import Corpus
 from showtell.scores.bleu import Bleu
@@ -255,13 +256,7 @@ def main() -> None:
         sys.stderr.write("There is no java: the rows against coco-caption are left out.\n")
     if arguments.growth:
         rows += growth(captions)
-    if arguments.json:
-        print(json.dumps(rows))
-    else:
-        for line in rows:
-            print(
-                f"{line['name']:24} {line['value']:>10} {line['unit']:3} {line['ratio']:>8}x  against {line['against']}"
-            )
+    show(rows, arguments.json)
 
 
 if __name__ == "__main__":
