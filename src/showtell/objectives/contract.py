@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import nn
 
@@ -15,6 +16,10 @@ from showtell.types import Batch, Counts, Features, Terms
 
 class Objective(nn.Module, abc.ABC):
     """What is minimised. Its own parameters train with the model; its state is kept in `last/training/` alone."""
+
+    # A reward instead of the captions' likelihood: `training/pilot.py` then watches the run, and of the parts "reward"
+    # (of what is sampled, a mean), "greedy" (of the greedy captions) and "length" (words that are sampled).
+    optimises_reward: ClassVar[bool] = False
 
     def prepare(self, captions: Sequence[Sequence[Sequence[int]]]) -> None:
         """Learn what there is to know of the training captions before the first step; nothing by default.
