@@ -1,0 +1,153 @@
+"""The Simple Recurrent Unit: Lei, Zhang and Artzi, 2017, as papers/000 §3.4 has it; step by step, or all steps at once.
+
+    x~_t = W x_t
+    f_t = sigmoid(W_f x_t + b_f),  r_t = sigmoid(W_r x_t + b_r)          forget gate and reset gate
+    c_t = f_t * c_{t-1} + (1 - f_t) * x~_t                               the memory cell
+    h_t = r_t * tanh(c_t) + (1 - r_t) * W_h x_t                          the highway
+
+No gate sees h_{t-1}, so that everything but c_t is one matrix product over all steps, and c_t is a chain of
+multiplications and additions per number. Two such steps are one of the same kind,
+
+    c_t = f_t c_{t-1} + u_t,  c_{t-1} = f_{t-1} c_{t-2} + u_{t-1}   ->   c_t = f_t f_{t-1} c_{t-2} + (f_t u_{t-1} + u_t)
+
+and so `along` needs log2(T) rounds over the whole sequence where `step` needs T (a parallel scan by doubling: Hillis
+and Steele, 1986).
+
+Where this differs from the papers, or they are silent:
+ 1. The highway has a matrix W_h of its own in all layers, as papers/000 writes it; the SRU's authors pass x_t on
+    unchanged where the sizes agree. `highway=False` leaves the second term of h_t out (papers/000 §5.4 makes it
+    responsible for attention that moves segment by segment).
+ 2. g is tanh; papers/000 leaves it open.
+ 3. Each matrix is initialised orthogonal (papers/000 §4.4), the biases with 0.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from showtell.models.linear import linear
+
+
+class SruLayer(nn.Module):
+    """One layer over rows, (B, N, ...)."""
+
+    def __init__(self, input_size: int, hidden_size: int, *, highway: bool = True) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.highway = input_size, hidden_size, highway
+        self.weight = nn.Parameter(torch.empty((4 if highway else 3) * hidden_size, input_size))  # W_f, W_r, W, W_h
+        self.bias = nn.Parameter(torch.empty(2 * hidden_size))  # b_f, b_r
+        self.initialise()
+
+    def initialise(self) -> None:
+        """Orthogonal, matrix by matrix; biases 0."""
+        for matrix in self.weight.data.split(self.hidden_size):
+            nn.init.orthogonal_(matrix)
+        nn.init.zeros_(self.bias)
+
+    def products_of(self, part: Tensor, first: int = 0) -> Tensor:
+        """What a part of the input gives to W_f x, W_r x, W x and W_h x.
+
+        Args:
+            part: (..., P), the places first to first + P of the input.
+            first: where in the input the part begins.
+
+        Returns:
+            (..., 4 H), or (..., 3 H) without highway.
+        """
+        return linear(part, self.weight, first=first)
+
+    def step(self, products: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """One step.
+
+        Args:
+            products: (B, N, 4 H), the sum of `products_of` over all parts of the input.
+            cell: (B, N, H).
+
+        Returns:
+            The new hidden and cell.
+        """
+        forget, reset, new, *straight = self._gates(products)
+        cell = forget * cell + (1 - forget) * new
+        return self._hidden(reset, cell, *straight), cell
+
+    def along(self, products: Tensor, cell: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """All steps of a known sequence.
+
+        Args:
+            products: (B, N, T, 4 H).
+            cell: (B, N, H) before the first step; None is 0.
+
+        Returns:
+            Hidden and cell after each step, (B, N, T, H) each.
+        """
+        forget, reset, new, *straight = self._gates(products)
+        cells = scan(forget, (1 - forget) * new, cell)
+        return self._hidden(reset, cells, *straight), cells
+
+    def _gates(self, products: Tensor) -> tuple[Tensor, ...]:
+        size = self.hidden_size
+        forget, reset = torch.sigmoid(products[..., : 2 * size] + self.bias).split(size, -1)
+        return forget, reset, *products[..., 2 * size :].split(size, -1)
+
+    @staticmethod
+    def _hidden(reset: Tensor, cell: Tensor, straight: Tensor | None = None) -> Tensor:
+        hidden = reset * torch.tanh(cell)
+        return hidden if straight is None else hidden + (1 - reset) * straight
+
+
+class Sru(nn.Module):
+    """Layers of which each reads the hidden vectors of the one before."""
+
+    def __init__(self, input_size: int, hidden_size: int, *, layers: int = 1, highway: bool = True) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        sizes = [input_size] + [hidden_size] * (layers - 1)
+        self.layers = nn.ModuleList(SruLayer(size, hidden_size, highway=highway) for size in sizes)
+
+    @property
+    def first(self) -> SruLayer:
+        """The layer that reads the input."""
+        return self.layers[0]  # type: ignore[return-value]
+
+    def start(self, like: Tensor) -> tuple[Tensor, ...]:
+        """The cells before the first step, 0: (B, 1, H) for each layer. `like` has B, device and kind of number."""
+        return tuple(like.new_zeros(len(like), 1, self.hidden_size) for _ in self.layers)
+
+    def step(self, products: Tensor, cells: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """One step: what the input gives to the first layer, (B, N, 4 H), to the last hidden and the new cells."""
+        after = []
+        hidden = products
+        for number, (layer, cell) in enumerate(zip(self.layers, cells, strict=True)):
+            hidden, cell = layer.step(hidden if number == 0 else layer.products_of(hidden), cell)  # type: ignore[operator]
+            after.append(cell)
+        return hidden, tuple(after)
+
+    def along(self, products: Tensor) -> Tensor:
+        """All steps of a known sequence from the start: (B, N, T, 4 H) to the last layer's hidden, (B, N, T, H)."""
+        hidden = products
+        for number, layer in enumerate(self.layers):
+            hidden, _ = layer.along(hidden if number == 0 else layer.products_of(hidden))  # type: ignore[operator]
+        return hidden
+
+
+def scan(factor: Tensor, term: Tensor, before: Tensor | None = None) -> Tensor:
+    """c_t = factor_t c_{t-1} + term_t for all t.
+
+    Args:
+        factor: (..., T, H).
+        term: (..., T, H).
+        before: c_0, (..., H); None is 0.
+
+    Returns:
+        (..., T, H).
+    """
+    if before is not None:
+        term = torch.cat([term[..., :1, :] + factor[..., :1, :] * before.unsqueeze(-2), term[..., 1:, :]], -2)
+    reach = 1
+    while reach < term.shape[-2]:
+        joined = term[..., reach:, :] + factor[..., reach:, :] * term[..., :-reach, :]
+        factor = torch.cat([factor[..., :reach, :], factor[..., reach:, :] * factor[..., :-reach, :]], -2)
+        term = torch.cat([term[..., :reach, :], joined], -2)
+        reach *= 2
+    return term

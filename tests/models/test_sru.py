@@ -1,0 +1,100 @@
+"""The Simple Recurrent Unit against its formulas, and its two forms against each other."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from showtell.models.linear import gathered_gradients
+from showtell.models.sru import Sru, SruLayer, scan
+
+
+def test_a_step_is_the_formula_of_the_paper():
+    """All sizes 1: W_f = 2, W_r = -1, W = 3, W_h = 0.5, b_f = 0.25, b_r = -0.5, x = 0.8, c = -0.4."""
+    layer = SruLayer(1, 1)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[2.0], [-1.0], [3.0], [0.5]]))
+        layer.bias.copy_(torch.tensor([0.25, -0.5]))
+    hidden, cell = layer.step(layer.products_of(torch.full((1, 1, 1), 0.8)), torch.full((1, 1, 1), -0.4))
+    forget = 1 / (1 + math.exp(-(2 * 0.8 + 0.25)))
+    reset = 1 / (1 + math.exp(-(-0.8 - 0.5)))
+    expected = forget * -0.4 + (1 - forget) * 2.4
+    assert cell.item() == pytest.approx(expected, abs=1e-6)
+    assert hidden.item() == pytest.approx(reset * math.tanh(expected) + (1 - reset) * 0.4, abs=1e-6)
+
+
+def test_without_highway_only_the_cell_speaks():
+    torch.manual_seed(0)
+    with_it, without = SruLayer(3, 4), SruLayer(3, 4, highway=False)
+    with torch.no_grad():
+        without.weight.copy_(with_it.weight[:12])
+    inputs, cell = torch.randn(2, 5, 3), torch.randn(2, 5, 4)
+    hidden, after = without.step(without.products_of(inputs), cell)
+    other, same = with_it.step(with_it.products_of(inputs), cell)
+    reset = torch.sigmoid(inputs @ with_it.weight[4:8].T)
+    torch.testing.assert_close(after, same)
+    torch.testing.assert_close(hidden, other - (1 - reset) * (inputs @ with_it.weight[12:].T))
+
+
+@given(st.integers(1, 19), st.integers(1, 3), st.booleans(), st.integers(0, 1000))
+def test_all_steps_at_once_are_the_steps_one_by_one(steps, layers, highway, seed):
+    torch.manual_seed(seed)
+    sru = Sru(3, 4, layers=layers, highway=highway).double()
+    inputs = torch.randn(2, 3, steps, 3, dtype=torch.float64)
+    products = sru.first.products_of(inputs)
+    cells = tuple(cell.expand(-1, 3, -1) for cell in sru.start(inputs))
+    singly = []
+    for step in range(steps):
+        hidden, cells = sru.step(products[:, :, step], cells)
+        singly.append(hidden)
+    torch.testing.assert_close(sru.along(products), torch.stack(singly, 2))
+
+
+def test_both_forms_have_the_same_gradients():
+    torch.manual_seed(0)
+    sru = Sru(3, 4, layers=2).double()
+    inputs = torch.randn(2, 3, 7, 3, dtype=torch.float64)
+    weight = torch.randn(2, 3, 7, 4, dtype=torch.float64)
+    (sru.along(sru.first.products_of(inputs)) * weight).sum().backward()
+    at_once = [parameter.grad.clone() for parameter in sru.parameters()]
+    sru.zero_grad()
+    with gathered_gradients():
+        cells = tuple(cell.expand(-1, 3, -1) for cell in sru.start(inputs))
+        total = torch.zeros((), dtype=torch.float64)
+        for step in range(7):
+            hidden, cells = sru.step(sru.first.products_of(inputs[:, :, step]), cells)
+            total = total + (hidden * weight[:, :, step]).sum()
+    total.backward()
+    for parameter, gradient in zip(sru.parameters(), at_once, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_parts_of_the_input_add_up():
+    torch.manual_seed(0)
+    layer = SruLayer(5, 4)
+    inputs = torch.randn(2, 3, 5)
+    parts = layer.products_of(inputs[..., :2]) + layer.products_of(inputs[..., 2:], first=2)
+    torch.testing.assert_close(parts, layer.products_of(inputs))
+
+
+def test_a_scan_goes_on_from_a_cell():
+    """Factors 0.5, terms 1, 2, 3, from 4: 3, 3.5, 4.75."""
+    found = scan(torch.full((3, 1), 0.5), torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([4.0]))
+    assert found.flatten().tolist() == [3.0, 3.5, 4.75]
+
+
+def test_gradients_of_a_scan_are_right():
+    torch.manual_seed(0)
+    factor, term, before = (torch.rand(size, dtype=torch.float64, requires_grad=True) for size in ((6, 2), (6, 2), (2)))
+    assert gradcheck(scan, (factor, term, before))
+
+
+def test_matrices_begin_orthogonal():
+    layer = SruLayer(6, 4)
+    for matrix in layer.weight.split(4):
+        torch.testing.assert_close(matrix @ matrix.T, torch.eye(4), atol=1e-6, rtol=0)
