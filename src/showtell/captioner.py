@@ -18,7 +18,7 @@ from showtell.decoding.calibration import Calibration
 from showtell.errors import CheckpointError, ImageError, UsageError
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder
-from showtell.images.loading import PreparedPhoto, prepare_photo, read_ahead, stack_images
+from showtell.images.loading import PreparedPhoto, prepare_photo, read_ahead, stack_photos
 from showtell.images.photo import PhotoSource
 from showtell.models import Decoder
 from showtell.text.vocabulary import Vocabulary
@@ -279,8 +279,7 @@ class Captioner:
     ) -> list[list[Caption]]:
         if not photos:
             return []
-        windows = torch.tensor([photo.window for photo in photos])
-        images = stack_images([photo.pixels for photo in photos])
+        images, windows = stack_photos(photos)
         return self.caption_images(images, settings, windows=windows, attention=attention)
 
     def caption_images(
@@ -321,8 +320,7 @@ class Captioner:
                 if isinstance(photo, ImageError):
                     raise photo
                 photos.append(photo)
-            windows = torch.tensor([photo.window for photo in photos])
-            yield self.encode(stack_images([photo.pixels for photo in photos]), windows)
+            yield self.encode(*stack_photos(photos))
 
     @torch.no_grad()
     def encode(self, images: Tensor | Sequence[Tensor], windows: Tensor | None = None) -> Features:

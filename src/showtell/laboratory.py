@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import torch
 
 from showtell.captioner import Caption, Captioner, name_of
 from showtell.decoding import DecodingConfig
 from showtell.files import write_text
-from showtell.images.loading import prepare_photo, stack_images
+from showtell.images.loading import prepare_photo, stack_photos
 from showtell.images.photo import PhotoSource, to_photo
 from showtell.scores.diagnostics import diversity
 
@@ -88,7 +87,7 @@ def try_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) -> I
         settings.rules(captioner.vocabulary)  # a required word that is not known, before anything is searched
     prepared = prepare_photo(photo, captioner.encoder.preprocessing)
     name_of_photo = [name_of(prepared.pixels)]  # the samples are those of `Captioner.caption`
-    features = captioner.encode(stack_images([prepared.pixels]), torch.tensor([prepared.window]))
+    features = captioner.encode(*stack_photos([prepared]))
     captioner.caption_features(features, chosen["greedy"])  # once, to warm up
     for name, settings in chosen.items():
         seconds = []

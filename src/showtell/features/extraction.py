@@ -20,7 +20,7 @@ from showtell.errors import DataError, ImageError, summarise
 from showtell.features.contract import Encoder
 from showtell.features.regions import Precomputed
 from showtell.features.store import FeatureStore, ImageFeatures, Precision, StoreInfo, StoreWriter
-from showtell.images.loading import PreparedPhoto, read_ahead, stack_images
+from showtell.images.loading import PreparedPhoto, read_ahead, stack_photos
 from showtell.types import Features
 
 BATCH_SIZE = 16  # photos; more are no faster on a CPU (docs/features.md)
@@ -127,11 +127,10 @@ def _encode(encoder: Encoder, photos: Sequence[tuple[Record, PreparedPhoto]]) ->
     device = next(encoder.parameters()).device
     was_training = encoder.training
     encoder.eval()
-    images = stack_images([photo.pixels for _, photo in photos])
+    images, windows = stack_photos([photo for _, photo in photos])
     moved = images.to(device) if isinstance(images, Tensor) else [image.to(device) for image in images]
-    windows = torch.tensor([photo.window for _, photo in photos], dtype=torch.float32, device=device)
     boxes = [corners(record).to(device) for record, _ in photos] if encoder.takes_boxes else None
-    found = split(encoder(moved, windows, boxes), [photo.size for _, photo in photos])
+    found = split(encoder(moved, windows.to(device), boxes), [photo.size for _, photo in photos])
     encoder.train(was_training)
     return {record.image_id: one for (record, _), one in zip(photos, found, strict=True)}
 

@@ -49,6 +49,12 @@ def stack_images(images: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     return torch.stack(list(images)) if len({image.shape for image in images}) == 1 else tuple(images)
 
 
+def stack_photos(photos: Sequence[PreparedPhoto]) -> tuple[Tensor | tuple[Tensor, ...], Tensor]:
+    """What an encoder is called with: the images of `stack_images`, and their windows (B, 4) float32."""
+    windows = torch.tensor([photo.window for photo in photos], dtype=torch.float32)
+    return stack_images([photo.pixels for photo in photos]), windows
+
+
 def read_ahead(
     sources: Iterable[SourceT], preprocessing: Preprocessing, batch_size: int, *, first_alone: bool = False
 ) -> Iterator[list[tuple[SourceT, PreparedPhoto | ImageError]]]:
