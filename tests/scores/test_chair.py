@@ -6,7 +6,7 @@ import pytest
 
 import showtell
 from showtell.errors import DataError
-from showtell.scores.chair import mentioned, phrases_of
+from showtell.scores.chair import Mention, mentioned, mentions, phrases_of
 
 
 def test_chair_by_hand() -> None:
@@ -27,6 +27,8 @@ def test_the_longest_name_counts() -> None:
     names = phrases_of({"dog", "hot dog", "person", "knife", "bus"})
     words = "a man eats hot dogs with knives in buses"
     assert mentioned(words.split(), names) == ["person", "hot dog", "knife", "bus"]
+    assert mentions(words.split(), names)[1:3] == [Mention(3, 5, "hot dog"), Mention(6, 7, "knife")]
+    assert mentions(["a", "dog"], names) == [Mention(1, 2, "dog")]
 
 
 def test_without_objects_chair_does_not_run_and_says_why() -> None:

@@ -10,6 +10,7 @@ not used; ours is `COCO_WORDS`, so numbers are comparable only where the signatu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -119,25 +120,43 @@ def phrases_of(categories: set[str]) -> Phrases:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """words[first:end] of a caption, which name a category."""
+
+    first: int
+    end: int
+    category: str
+
+
+def mentions(words: Sequence[str], names: Mapping[tuple[str, ...], str]) -> list[Mention]:
+    """Where a caption names which category.
+
+    >>> mentions("a dog eats hot dogs".split(), phrases_of({"dog", "hot dog"}))[1]
+    Mention(first=3, end=5, category='hot dog')
+    """
+    longest = max(map(len, names), default=0)
+    found = []
+    start = 0
+    while start < len(words):
+        for size in range(min(longest, len(words) - start), 0, -1):
+            category = names.get(tuple(words[start : start + size]))
+            if category is not None:
+                found.append(Mention(start, start + size, category))
+                start += size
+                break
+        else:
+            start += 1
+    return found
+
+
 def mentioned(words: Sequence[str], names: Mapping[tuple[str, ...], str]) -> list[str]:
     """The categories that a caption names, as often as it names them.
 
     >>> mentioned("a dog eats two hot dogs".split(), phrases_of({"dog", "hot dog"}))
     ['dog', 'hot dog']
     """
-    longest = max(map(len, names), default=0)
-    found = []
-    start = 0
-    while start < len(words):
-        for size in range(longest, 0, -1):
-            category = names.get(tuple(words[start : start + size]))
-            if category is not None:
-                found.append(category)
-                start += size
-                break
-        else:
-            start += 1
-    return found
+    return [mention.category for mention in mentions(words, names)]
 
 
 def _plurals(word: str) -> tuple[str, ...]:
