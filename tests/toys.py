@@ -44,7 +44,7 @@ class TableDecoder(Decoder):
         attention = torch.nn.functional.one_hot(time % 8, 8).float()
         return TableOutput(logits=logits, attention=attention), State(state.image, TableRows(time + 1))
 
-    def readout(self, output: Output) -> Tensor:
+    def readout(self, output: Output, stage: int = -1) -> Tensor:
         return output.logits
 
 

@@ -57,6 +57,12 @@ def _options(
     no_unknown: Annotated[
         bool | None, _option("--no-unknown/--unknown", help="Never say the mark of words outside the vocabulary.")
     ] = None,
+    stage: Annotated[
+        int | None,
+        _option(
+            help="Of a model with stages from coarse to fine, whose caption; 0 is the first, and the last is usual."
+        ),
+    ] = None,
     num_beams: Annotated[int | None, _option(help="Width of the beam; 1 is greedy.")] = None,
     length_penalty: Annotated[
         float | None, _option(help="Beam: exponent on the length; more is longer, and 0 is none.")

@@ -12,12 +12,13 @@ from showtell.decoding.rollout import Captions, Forced, different, teacher_force
 from showtell.decoding.rules import Rules
 from showtell.decoding.sampling import greedy, sample
 from showtell.decoding.scheduled import scheduled
+from showtell.decoding.stages import AtStage
 from showtell.models.contract import Decoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
 __all__ = [
-    "Captions", "DecodingConfig", "Ensemble", "Forced", "LengthPenalty", "Rules", "beam", "greedy",
+    "AtStage", "Captions", "DecodingConfig", "Ensemble", "Forced", "LengthPenalty", "Rules", "beam", "greedy",
     "sample", "scheduled", "search", "teacher_forced",
 ]  # fmt: skip
 
@@ -42,9 +43,11 @@ def search(
         keep_outputs: whether `Captions.outputs` is wanted.
 
     Raises:
-        UsageError: a required word is not in the vocabulary.
+        UsageError: a required word is not in the vocabulary, or the decoder has no such stage.
     """
     rules = config.rules(vocabulary)
+    if config.stage is not None:
+        decoder = AtStage(decoder, config.stage)
     if config.kind == "greedy":
         return greedy(decoder, features, config.max_length, rules=rules, keep_outputs=keep_outputs)
     if config.kind == "sample":

@@ -34,6 +34,7 @@ class DecodingConfig(Config):
     bad_words: tuple[str, ...] = ()  # words and phrases that are never said
     no_bad_endings: bool = False  # no caption ends on "a", "of", "with", ... (`text/endings.py`)
     no_unknown: bool = False  # the mark of words outside the vocabulary is never said
+    stage: int | None = Field(None, ge=0)  # of a model with several, whose caption; None: the last
 
     num_beams: int = Field(1, ge=1, le=1000)  # width of the beam; 1 is greedy
     length_normalisation: Literal["none", "average", "wu"] | None = None  # None: average where length_penalty is given

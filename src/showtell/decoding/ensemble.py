@@ -71,7 +71,7 @@ class Ensemble(Decoder):
         after = State(tuple(one.image for one in states), tuple(one.rows for one in states))
         return EnsembleOutput(members=outputs), after
 
-    def readout(self, output: Output) -> Tensor:
+    def readout(self, output: Output, stage: int = -1) -> Tensor:
         """The logarithm of the averaged probabilities, (..., V)."""
         assert isinstance(output, EnsembleOutput)
         total: Tensor | None = None

@@ -3,6 +3,7 @@
     state = decoder.start(features)              # everything that does not depend on the last word, once
     output, state = decoder.step(words, state)   # words (B, N): one step for all rows of all images
     logits = decoder.readout(output)             # (..., V); over stacked outputs it is one matrix product
+    logits = decoder.readout(output, stage)      # of an earlier stage, where a model has several
     read = decoder.read(words)                   # words known in advance: their part of all steps at once
 
 State has two halves: what belongs to an image, (B, ...), which is never copied, and what belongs to a row (a caption,
@@ -36,12 +37,18 @@ class Output:
 
     attention: Tensor | None = None  # (B, N, R) weights that sum to one; None for models without attention
     places: Tensor | None = None  # (B, N) int64, which one was sampled, -1 for none; None where that is never done
+    stages: tuple[Output, ...] = ()  # what each stage says and where it looks, the last one last; () for one stage
 
 
 class Decoder(nn.Module, abc.ABC):
     """A language model that looks at features."""
 
     config: Config  # kept in the checkpoint, enough to build it again
+
+    @property
+    def stages(self) -> int:
+        """How many distributions of the next word a step has, from coarse to fine; the last one is the model's."""
+        return 1
 
     @abc.abstractmethod
     def start(self, features: Features) -> State:
@@ -65,8 +72,13 @@ class Decoder(nn.Module, abc.ABC):
         """Read the last words, (B, N) int64 or what `read` made of them, and go one step on."""
 
     @abc.abstractmethod
-    def readout(self, output: Output) -> Tensor:
-        """The scores of the next word before the softmax, (..., V)."""
+    def readout(self, output: Output, stage: int = -1) -> Tensor:
+        """The scores of the next word before the softmax, (..., V).
+
+        Args:
+            output: of a step, or of several stacked.
+            stage: which of the `stages`; models with one look past it.
+        """
 
 
 def spread(state: State, rows: int) -> State:

@@ -159,7 +159,7 @@ class NicDecoder(Decoder):
             hiddens.append(hidden)
         return NicRows(tuple(hiddens), tuple(cells))
 
-    def readout(self, output: Output) -> Tensor:
+    def readout(self, output: Output, stage: int = -1) -> Tensor:
         """W_o a_t + b_o, with dropout."""
         assert isinstance(output, NicOutput)
         return self.output(self.dropout(output.hidden))

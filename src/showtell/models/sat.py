@@ -223,7 +223,7 @@ class SatDecoder(Decoder):
             places = places.masked_fill(is_expected, -1)
         return seen, places
 
-    def readout(self, output: Output) -> Tensor:
+    def readout(self, output: Output, stage: int = -1) -> Tensor:
         """L_o(E y_{t-1} + L_h h_t + L_z z_t), with dropout and the release's tanh; or one layer over h_t."""
         assert isinstance(output, SatOutput)
         if self.config.readout == "hidden":

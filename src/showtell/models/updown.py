@@ -156,7 +156,7 @@ class UpDownDecoder(Decoder):
         new = UpDownRows(attention_hidden, attention_cell, hidden, cell)
         return UpDownOutput(hidden=hidden, attention=alpha), State(image, new)
 
-    def readout(self, output: Output) -> Tensor:
+    def readout(self, output: Output, stage: int = -1) -> Tensor:
         """W_p h2_t + b_p, with dropout."""
         assert isinstance(output, UpDownOutput)
         return self.output(self.dropout(output.hidden))

@@ -1,0 +1,55 @@
+"""A decoder with several stages, heard at one of them: every search and every walk works on it unchanged.
+
+All stages are stepped, because the first one reads the last one's hidden vector of the step before. What differs is
+whose words are said, and so fed back, and whose attention is seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from torch import Tensor
+
+from showtell.errors import UsageError
+from showtell.models.contract import Decoder, Output, State
+from showtell.types import Features
+
+
+class AtStage(Decoder):
+    """One stage of a decoder as a decoder. It shares the weights and adds none."""
+
+    def __init__(self, decoder: Decoder, stage: int) -> None:
+        """Hear a decoder at a stage, counted from 0; -1 is the last.
+
+        Raises:
+            UsageError: the decoder has no such stage.
+        """
+        super().__init__()
+        if not -decoder.stages <= stage < decoder.stages:
+            has = "one stage, 0" if decoder.stages == 1 else f"stages 0 to {decoder.stages - 1}"
+            raise UsageError(f"There is no stage {stage}: the model has {has}.")
+        self.config = decoder.config
+        self.decoder = decoder
+        self.stage = stage
+        self.training = decoder.training
+
+    def start(self, features: Features) -> State:
+        """The state of all stages."""
+        return self.decoder.start(features)
+
+    def read(self, words: Tensor) -> Any:
+        """What words give to a step of all stages."""
+        return self.decoder.read(words)
+
+    def step(self, words: Any, state: State) -> tuple[Output, State]:
+        """One step of all stages. The output's attention and places are those of the stage."""
+        output, state = self.decoder.step(words, state)
+        if output.stages:
+            own = output.stages[self.stage]
+            output = dataclasses.replace(output, attention=own.attention, places=own.places)
+        return output, state
+
+    def readout(self, output: Output, stage: int = -1) -> Tensor:
+        """What the stage says, (..., V)."""
+        return self.decoder.readout(output, self.stage)

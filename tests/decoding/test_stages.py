@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from showtell.config import Config
+from showtell.decoding import AtStage, DecodingConfig, beam, greedy, sample, search, teacher_forced
+from showtell.errors import UsageError
+from showtell.models.contract import Decoder, Output, State
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Features
+from tests.toys import TableDecoder, TableOutput, table_decoder
+
+IMAGES, STEPS, SIZE = 3, 7, 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeveralOutput(Output):
+    """What the tables say."""
+
+
+class Several(Decoder):
+    """Several tables that read the same words: a decoder with a stage for each."""
+
+    def __init__(self, tables: list[TableDecoder]) -> None:
+        super().__init__()
+        self.config = Config()
+        self.tables = torch.nn.ModuleList(tables)
+
+    @property
+    def stages(self) -> int:
+        return len(self.tables)
+
+    def start(self, features: Features) -> State:
+        states = [table.start(features) for table in self.tables]
+        return State(tuple(one.image for one in states), tuple(one.rows for one in states))
+
+    def step(self, words: Tensor, state: State) -> tuple[SeveralOutput, State]:
+        outputs, states = zip(
+            *(
+                table.step(words, State(image, rows))
+                for table, image, rows in zip(self.tables, state.image, state.rows, strict=True)
+            ),
+            strict=True,
+        )
+        after = State(tuple(one.image for one in states), tuple(one.rows for one in states))
+        own = [  # a place that only this stage looks at
+            TableOutput(logits=output.logits, attention=torch.zeros_like(output.attention).index_fill_(-1, at, 1.0))
+            for at, output in zip(torch.arange(len(outputs)), outputs, strict=True)
+        ]
+        return SeveralOutput(attention=own[-1].attention, stages=tuple(own)), after
+
+    def readout(self, output: Output, stage: int = -1) -> Tensor:
+        own = output.stages[stage]
+        assert isinstance(own, TableOutput)
+        return own.logits
+
+
+def several() -> tuple[Several, list[TableDecoder], Features]:
+    made = [table_decoder(IMAGES, STEPS, SIZE, seed=seed) for seed in (1, 2, 3)]
+    tables = [table for table, _ in made]
+    return Several(tables), tables, made[0][1]
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, -1])
+def test_every_walk_at_a_stage_is_that_of_the_stage_alone(stage):
+    """The stages here know nothing of each other, so each must say what it would say on its own."""
+    decoder, tables, features = several()
+    at, alone = AtStage(decoder, stage), tables[stage]
+    for walk in (
+        lambda one: greedy(one, features, STEPS - 1),
+        lambda one: beam(one, features, STEPS - 1, 3, num_return=2),
+        lambda one: sample(one, features, STEPS - 1, samples=4, seed=5),
+    ):
+        found, expected = walk(at), walk(alone)
+        assert torch.equal(found.words, expected.words)
+        torch.testing.assert_close(found.word_logprobs, expected.word_logprobs)
+    words = torch.randint(4, SIZE, (IMAGES, 2, STEPS), generator=torch.Generator().manual_seed(7))
+    assert torch.equal(teacher_forced(at, features, words).logits, teacher_forced(alone, features, words).logits)
+
+
+def test_the_last_stage_is_the_model():
+    decoder, _, features = several()
+    assert torch.equal(greedy(decoder, features, 6).words, greedy(AtStage(decoder, 2), features, 6).words)
+    assert not torch.equal(greedy(decoder, features, 6).words, greedy(AtStage(decoder, 0), features, 6).words)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_attention_is_that_of_the_stage(stage):
+    decoder, _, features = several()
+    found = greedy(AtStage(decoder, stage), features, 6, keep_outputs=True)
+    looked = found.attention[found.is_word]
+    assert bool((looked.argmax(-1) == stage).all())
+    assert float(looked.sum()) == len(looked)
+
+
+def test_a_view_has_one_stage_and_the_mode_of_its_decoder():
+    decoder, _, _ = several()
+    view = AtStage(decoder.eval(), 1)
+    assert (view.stages, view.training) == (1, False)
+    assert AtStage(decoder.train(), 1).training
+    assert [id(one) for one in view.parameters()] == [id(one) for one in decoder.parameters()]
+
+
+def test_a_stage_that_is_not_there_is_said():
+    decoder, tables, _ = several()
+    with pytest.raises(UsageError, match=r"^There is no stage 3: the model has stages 0 to 2\.$"):
+        AtStage(decoder, 3)
+    with pytest.raises(UsageError, match=r"^There is no stage -4: the model has stages 0 to 2\.$"):
+        AtStage(decoder, -4)
+    with pytest.raises(UsageError, match=r"^There is no stage 1: the model has one stage, 0\.$"):
+        AtStage(tables[0], 1)
+
+
+def test_a_model_with_one_stage_has_it():
+    _, tables, features = several()
+    assert torch.equal(greedy(AtStage(tables[0], 0), features, 6).words, greedy(tables[0], features, 6).words)
+
+
+@pytest.mark.parametrize("kind", ["greedy", "beam", "sample"])
+def test_the_settings_name_a_stage(kind):
+    decoder, tables, features = several()
+    vocabulary = Vocabulary(["a", "b", "c", "d"])
+    config = DecodingConfig(search=kind, stage=1, max_length=6, **({"num_beams": 3} if kind == "beam" else {}))
+    found = search(decoder, features, config, vocabulary)
+    expected = search(tables[1], features, config.changed(stage=None), vocabulary)
+    assert torch.equal(found.words, expected.words)
