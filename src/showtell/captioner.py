@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from showtell.images.photo import PhotoSource
 from showtell.models import Decoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
+
+if TYPE_CHECKING:
+    from showtell.explanations import Explanation
 
 SourceT = TypeVar("SourceT", bound=PhotoSource)
 
@@ -236,6 +239,28 @@ class Captioner:
         many = self.caption_photos(photo, settings, batch_size, first_alone=False, attention=attention)
         return [_or_raise(found) for _, found in many]
 
+    @overload
+    def explain(self, photo: PhotoSource, *, batch_size: int = ..., **decoding: Any) -> Explanation: ...
+    @overload
+    def explain(self, photo: Iterable[PhotoSource], *, batch_size: int = ..., **decoding: Any) -> list[Explanation]: ...
+    def explain(
+        self, photo: PhotoSource | Iterable[PhotoSource], *, batch_size: int = 32, **decoding: Any
+    ) -> Explanation | list[Explanation]:
+        """Why it says what it says of a photo: each word with its probability, its runners-up and where it looked.
+
+        Args:
+            photo: in any form that `caption` takes, or many of them.
+            batch_size: of many, how many are encoded at a time.
+            decoding: fields of `DecodingConfig` in place of the checkpoint's. The best caption is explained.
+
+        Raises:
+            ImageError: one of them is no image; `explanations.explain_photos` goes on without it.
+            UsageError: an unknown decode setting, or a value out of range.
+        """
+        from showtell.explanations import explain
+
+        return explain(self, photo, batch_size=batch_size, **decoding)
+
     def caption_files(
         self,
         paths: Iterable[Path],
@@ -323,12 +348,21 @@ class Captioner:
             yield self.encode(*stack_photos(photos))
 
     @torch.no_grad()
-    def encode(self, images: Tensor | Sequence[Tensor], windows: Tensor | None = None) -> Features:
-        """The features of prepared photos, in eval mode. See `caption_images`."""
+    def encode(
+        self,
+        images: Tensor | Sequence[Tensor],
+        windows: Tensor | None = None,
+        boxes: Sequence[Tensor] | None = None,
+    ) -> Features:
+        """The features of prepared photos, in eval mode. See `caption_images`, and `Encoder.forward` for `boxes`."""
         was_training = self.encoder.training
         self.encoder.eval()
         images = images.to(self.device) if isinstance(images, Tensor) else [image.to(self.device) for image in images]
-        features = self.encoder(images, None if windows is None else windows.to(self.device))
+        features = self.encoder(
+            images,
+            None if windows is None else windows.to(self.device),
+            None if boxes is None else [own.to(self.device) for own in boxes],
+        )
         self.encoder.train(was_training)
         return features
 
@@ -359,7 +393,7 @@ class Captioner:
         self.decoder.eval()
         found = search(self.decoder, features, settings, self.vocabulary, image_ids=image_ids, keep_outputs=attention)
         self.decoder.train(was_training)
-        captions = self._read(found, settings.num_return_sequences)
+        captions = self.read_captions(found, settings.num_return_sequences)
         if attention:
             captions = _with_attention(captions, found.attention, features.is_region, boxes)
         if self.calibration is not None:
@@ -374,8 +408,8 @@ class Captioner:
         """
         return self.decoding.changed(**changes)
 
-    def _read(self, found: Captions, wanted: int) -> list[list[Caption]]:
-        """Tensors to words."""
+    def read_captions(self, found: Captions, wanted: int | None = None) -> list[list[Caption]]:
+        """What a search found, tensors, as words: the best captions of each image, all or as many as are wanted."""
         read = []
         lengths = found.is_word.sum(-1).tolist()
         rows = zip(

@@ -1,0 +1,206 @@
+"""Explanations say what the model said: exact probabilities, runners-up and attention, for every kind of captioner."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from showtell import Captioner
+from showtell.decoding import teacher_forced
+from showtell.errors import ImageError
+from showtell.explanations import explain, explain_photos
+from showtell.features.grid import SmallCnn, SmallCnnConfig
+from showtell.images.loading import prepare_photo
+from showtell.models.nic import NicConfig, NicDecoder
+from showtell.models.sat import SatConfig, SatDecoder
+from showtell.text.vocabulary import Vocabulary
+
+
+@pytest.fixture(scope="module")
+def captioner(tiny_checkpoint: Path) -> Captioner:
+    return Captioner.from_pretrained(tiny_checkpoint, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def photos(tiny_scenes: Path) -> list[Path]:
+    return sorted((tiny_scenes / "images").iterdir())
+
+
+def like(captioner: Captioner, decoder: torch.nn.Module) -> Captioner:
+    """The same captioner with another decoder."""
+    return Captioner(
+        encoder=captioner.encoder,
+        decoder=decoder.eval(),
+        vocabulary=captioner.vocabulary,
+        decoding=captioner.decoding,
+    )
+
+
+def hard(captioner: Captioner, look: str) -> Captioner:
+    torch.manual_seed(3)
+    config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4, attention="hard", look=look)
+    return like(captioner, SatDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary)))
+
+
+def test_the_caption_is_that_of_captioning(captioner, photos):
+    for settings in ({}, {"search": "greedy"}, {"num_beams": 4}, {"search": "sample", "seed": 5}):
+        expected = [found[0] for found in captioner.caption(photos[:5], **settings)]
+        found = [explanation.by[0].caption for explanation in captioner.explain(photos[:5], batch_size=2, **settings)]
+        for caption, explained in zip(expected, found, strict=True):
+            assert (explained.text, explained.finished) == (caption.text, caption.finished)
+            assert explained.logprob == pytest.approx(caption.logprob, abs=1e-4)
+            assert explained.confidence == pytest.approx(caption.confidence, abs=1e-4)
+            said = [word.word for word in explained.words]
+            assert said == [word.word for word in caption.words] + [""] * caption.finished
+
+
+def test_probabilities_and_runners_up_are_those_of_a_walk_along_the_caption(captioner, photos):
+    explained = captioner.explain(photos[0]).by[0].caption
+    vocabulary = captioner.vocabulary
+    ids = vocabulary.encode([word.word for word in explained.words if word.word])
+    photo = prepare_photo(photos[0], captioner.encoder.preprocessing)
+    features = captioner.encode(photo.pixels.unsqueeze(0))
+    with torch.no_grad():
+        forced = teacher_forced(captioner.decoder, features, torch.tensor([[ids[:-1]]]))
+    chances = forced.logits[0, 0].softmax(-1)
+    for step, word in enumerate(explained.words):
+        own = chances[step, ids[step + 1]]
+        assert word.probability == pytest.approx(float(own), rel=1e-4)
+        ranked = [index for index in chances[step].argsort(descending=True).tolist() if index != ids[step + 1]]
+        ranked = [index for index in ranked if index not in (vocabulary.begin, vocabulary.pad)][:5]
+        names = ["" if index == vocabulary.end else vocabulary.words[index] for index in ranked]
+        assert [name for name, _ in word.others] == names
+        assert [chance for _, chance in word.others] == pytest.approx(chances[step, ranked].tolist(), rel=1e-4)
+    looked = forced.outputs.attention[0, 0, : len(explained.words)]
+    torch.testing.assert_close(explained.attention, looked, atol=1e-5, rtol=1e-4)
+    product = sum(math.log(word.probability) for word in explained.words)
+    assert product == pytest.approx(explained.logprob, abs=1e-3)
+
+
+def test_attention_has_a_place_for_each_box_of_the_upright_photo(captioner, tmp_path):
+    Image.new("RGB", (90, 30), "red").save(tmp_path / "wide.png")
+    explanation = captioner.explain(tmp_path / "wide.png")
+    (by,) = explanation.by
+    assert explanation.size == (90, 30)
+    assert by.grid == (12, 12)
+    assert by.boxes.shape == (144, 4)
+    assert by.boxes[0].tolist() == [0, 0, 7.5, 2.5]
+    assert by.caption.attention.shape == (len(by.caption.words), 144)
+    torch.testing.assert_close(by.caption.attention.sum(-1), torch.ones(len(by.caption.words)))
+
+
+def test_hard_attention_tells_the_place_that_it_looked_at(captioner, photos):
+    likeliest = hard(captioner, "likeliest").explain(photos[0]).by[0].caption
+    assert [word.place for word in likeliest.words] == likeliest.attention.argmax(-1).tolist()
+    torch.manual_seed(0)
+    sampled = hard(captioner, "sample").explain(photos[:4])
+    places = [word.place for one in sampled for word in one.by[0].caption.words]
+    best = [place for one in sampled for place in one.by[0].caption.attention.argmax(-1).tolist()]
+    assert all(0 <= place < 144 for place in places)
+    assert places != best
+    expected = hard(captioner, "expectation").explain(photos[0]).by[0].caption
+    assert {word.place for word in expected.words} == {None}
+
+
+def test_a_model_without_attention_has_words_and_no_map(captioner, photos):
+    torch.manual_seed(0)
+    nic = NicDecoder(
+        NicConfig(embedding_size=8, hidden_size=8), feature_size=16, vocabulary_size=len(captioner.vocabulary)
+    )
+    explanation = like(captioner, nic).explain(photos[0])
+    caption = explanation.by[0].caption
+    assert caption.attention is None
+    assert caption.words
+    assert explanation.to_json()["models"][0]["captions"][0]["attention"] is None
+
+
+def test_several_captioners_keep_their_order_and_get_names_of_their_own(captioner, tiny_checkpoint, photos):
+    one = explain([captioner, tiny_checkpoint, hard(captioner, "likeliest")], photos[0])
+    assert [by.model for by in one.by] == ["sat 1", "sat 2", "sat 3"]
+    assert one.by[0].caption == one.by[1].caption
+    assert one.by[0].caption != one.by[2].caption
+    assert explain(captioner, photos[0]).by[0].model == "sat"
+
+
+def test_encoders_that_prepare_photos_differently_can_be_put_side_by_side(captioner, photos):
+    torch.manual_seed(0)
+    encoder = SmallCnn(SmallCnnConfig(image_size=32, widths=(8, 16, 16)))
+    config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4)
+    decoder = SatDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary))
+    other = Captioner(
+        encoder=encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
+    )  # fmt: skip
+    fine, coarse = explain([captioner, other], photos[0]).by
+    assert (fine.grid, coarse.grid) == ((12, 12), (4, 4))
+    assert coarse.boxes[0].tolist() == [0, 0, 12, 12]
+
+
+def test_what_is_no_image_costs_only_itself(captioner, photos, tmp_path):
+    bad = tmp_path / "bad.jpg"
+    bad.write_text("no picture")
+    given = [photos[0], bad, photos[1]]
+    found = dict(explain_photos({"a": captioner, "b": captioner}, given, batch_size=2))
+    assert list(found) == given
+    assert isinstance(found[bad], ImageError)
+    assert found[photos[1]].by[0].caption == captioner.explain(photos[1]).by[0].caption
+    with pytest.raises(ImageError, match=r"bad.jpg is not an image: it holds text"):
+        captioner.explain(given)
+
+
+def test_photos_in_memory_are_numbered(captioner, photos):
+    image = Image.open(photos[1])
+    found = captioner.explain([photos[0], image])
+    assert [one.image for one in found] == [str(photos[0]), "photo 2"]
+    with pytest.raises(ImageError, match="A int is no photo"):
+        captioner.explain(3)
+
+
+def test_the_kept_photo_is_small_and_upright(captioner, tmp_path):
+    photo = Image.new("RGB", (2000, 1000), "white")
+    exif = Image.Exif()
+    exif[274] = 6
+    photo.save(tmp_path / "side.jpg", exif=exif)
+    explanation = captioner.explain(tmp_path / "side.jpg")
+    assert explanation.size == (1000, 2000)
+    assert explanation.photo.size == (320, 640)
+
+
+def test_json_is_plain_and_complete(captioner, photos):
+    explanation = captioner.explain(photos[0])
+    content = json.loads(json.dumps(explanation.to_json()))
+    assert list(content) == ["image", "size", "references", "models"]
+    (model,) = content["models"]
+    assert model["model"] == "sat"
+    assert model["grid"] == [12, 12]
+    (caption,) = model["captions"]
+    words = explanation.by[0].caption.words
+    assert [word["word"] for word in caption["words"]] == [word.word for word in words]
+    assert caption["words"][0]["others"][0]["probability"] == round(words[0].others[0][1], 6)
+    assert "place" not in caption["words"][0]
+    assert [len(row) for row in caption["attention"]] == [144] * len(words)
+
+
+def test_explaining_leaves_train_mode_as_it_was(captioner, photos):
+    first = captioner.explain(photos[0])
+    captioner.decoder.train()
+    again = captioner.explain(photos[0])
+    assert captioner.decoder.training
+    captioner.decoder.eval()
+    assert first == again  # no dropout either way
+
+
+def test_a_vocabulary_smaller_than_the_runners_up_gives_what_it_has(captioner, photos):
+    vocabulary = Vocabulary.build([["dog"]])
+    torch.manual_seed(0)
+    decoder = NicDecoder(NicConfig(embedding_size=4, hidden_size=4), feature_size=16, vocabulary_size=len(vocabulary))
+    small = Captioner(
+        encoder=captioner.encoder, decoder=decoder.eval(), vocabulary=vocabulary, decoding=captioner.decoding
+    )
+    for word in small.explain(photos[0]).by[0].caption.words:
+        assert len(word.others) == len(vocabulary) - 3  # not begin, not pad, not the word itself
+        assert word.probability + sum(chance for _, chance in word.others) <= 1 + 1e-6
