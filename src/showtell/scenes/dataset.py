@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 import json
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -24,6 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from showtell.datasets.check import usable_cores
 from showtell.errors import DataError, UsageError
 from showtell.files import read_json, recover_folder, write_folder, write_json
 from showtell.scenes.language import LANGUAGE_VERSION, Caption, captions
@@ -90,12 +90,6 @@ def _draw_chunk(chunk: _Chunk) -> list[Drawn]:
         draw(scene, size).save(folder / "images" / file_name(image_id), compress_level=6)
         drawn.append(Drawn(image_id, split, scene, texts))
     return drawn
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # not everywhere; it knows what this process may use
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _chunks(folder: Path, images: int, seed: int, size: int) -> list[_Chunk]:
@@ -260,7 +254,7 @@ def write_scenes(
         (folder / "images").mkdir(exist_ok=True)
         for path in (folder / "images").glob("[0-9]*.png"):  # of an interrupted run, perhaps a longer one
             path.unlink()
-        processes = 1 if images < ALONE else _cores()
+        processes = 1 if images < ALONE else usable_cores()
         drawn = draw_all(folder, images, seed, size, processes, progress)
         write_folder(folder / "annotations", lambda new: write_annotations(new, drawn, arguments))
         (folder / UNFINISHED).unlink()
