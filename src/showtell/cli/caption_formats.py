@@ -75,8 +75,8 @@ FORMATS: dict[str, Callable[..., Iterator[str]]] = {
 def as_corrections(records: Iterable[Record], table: Path, least_sure_first: bool) -> Iterator[str]:
     """A table that a person corrects and `showtell train` takes as a dataset.
 
-    It has the columns image (from the table's folder), caption, confidence (calibrated, or else the geometric mean
-    of the probabilities of the words) and split. The split says "unchecked" until a person writes "train" there.
+    Its columns are CORRECTIONS: the image is named from the table's folder, the confidence is calibrated, or else the
+    geometric mean of the probabilities of the words, and the split says "unchecked" until a person writes "train".
 
     Args:
         records: of photos that `refuse_outside` let pass.
@@ -84,6 +84,7 @@ def as_corrections(records: Iterable[Record], table: Path, least_sure_first: boo
         least_sure_first: sort photos by the confidence of their first caption, instead of leaving them as they came.
     """
     from showtell.captioner import Caption
+    from showtell.datasets.table import CORRECTIONS
 
     photos: list[tuple[float, str]] = []
     for record in records:
@@ -94,7 +95,7 @@ def as_corrections(records: Iterable[Record], table: Path, least_sure_first: boo
             photos.append((captions[0].confidence, "".join(rows)))
     if least_sure_first:
         photos.sort(key=lambda photo: photo[0])
-    yield "\ufeff" + _row("image", "caption", "confidence", "split")  # the mark tells spreadsheets that this is UTF-8
+    yield "\ufeff" + _row(*CORRECTIONS)  # the mark tells spreadsheets that this is UTF-8
     yield from (rows for _, rows in photos)
 
 

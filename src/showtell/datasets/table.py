@@ -20,6 +20,9 @@ from showtell.errors import DataError, summarise
 
 EXAMPLE = "captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg"
 
+# The columns of a table that `showtell caption --correct` writes for a person to mend and to train on.
+CORRECTIONS = ("image", "caption", "confidence", "split")
+
 _DELIMITERS = ",;\t"
 _SUFFIXES = (".csv", ".tsv")
 
@@ -61,7 +64,7 @@ def read(path: Path) -> CaptionDataset:
 
 def _is_of_corrections(file: Path) -> bool:
     """Whether `showtell caption --correct` wrote this table (`cli/caption_formats.py`)."""
-    return columns_of(file) == ["image", "caption", "confidence", "split"]
+    return columns_of(file) == list(CORRECTIONS)
 
 
 def columns_of(file: Path) -> list[str] | None:
