@@ -68,11 +68,8 @@ def _read(path: Path) -> CaptionDataset:
         raise DataError(f"There is no file or folder {path}.")
     reader = next((reader for reader in READERS.values() if reader.recognises(path)), None)
     if reader is None:
-        what = _what_it_is(path)
-        if "a table with the columns" in what:
-            raise DataError(f"{path} is not a dataset: it is {what}; call one column image and one caption.")
-        examples = "; ".join(f"{name}: {reader.EXAMPLE}" for name, reader in READERS.items())
-        raise DataError(f"{path} is not a dataset: it is {what}. Understood are {examples.rstrip('.')}.")
+        what, remedy = _what_it_is(path)
+        raise DataError(f"{path} is not a dataset: it is {what}{remedy}.")
     with _without_garbage_collection():
         dataset = reader.read(path)
         findings = Findings(path, list(dataset.problems), list(dataset.warnings))
@@ -114,8 +111,8 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _what_it_is(path: Path) -> str:
-    """What is found at a path that no reader recognises.
+def _what_it_is(path: Path) -> tuple[str, str]:
+    """What is found at a path that no reader recognises, and what to do about it: two parts of one sentence.
 
     Raises:
         DataError: a JSON file that is broken.
@@ -124,20 +121,27 @@ def _what_it_is(path: Path) -> str:
         return _what_folder(path)
     columns = table.columns_of(path)
     if columns is not None:
-        return f"a table with the columns {', '.join(columns)}, of which none is for images or none for captions"
+        what = f"a table with the columns {', '.join(columns)}, of which none is for images or none for captions"
+        return what, "; call one column image and one caption"
     if path.suffix.lower() == ".json":
         content = read_json(path)
-        return f"JSON with the keys {summarise(content)}" if isinstance(content, dict) else "JSON without keys"
-    return "a file of another kind"
+        what = f"JSON with the keys {summarise(content)}" if isinstance(content, dict) else "JSON without keys"
+        return what, _understood()
+    return "a file of another kind", _understood()
 
 
-def _what_folder(folder: Path) -> str:
+def _what_folder(folder: Path) -> tuple[str, str]:
     with os.scandir(folder) as entries:
         names = sorted(entry.name + "/" * entry.is_dir() for entry in entries)
     others = [name for name in names if not is_photo_name(name)]
     for name in others:
-        columns = table.columns_of(folder / name)
-        if columns is not None:
-            return f"a folder whose {name} is {_what_it_is(folder / name)}"
+        if table.columns_of(folder / name) is not None:
+            what, remedy = _what_it_is(folder / name)
+            return f"a folder whose {name} is {what}", remedy
     images = counted(len(names) - len(others), "image")
-    return f"a folder with {images} and {summarise(others) or 'nothing else'}"
+    return f"a folder with {images} and {summarise(others) or 'nothing else'}", _understood()
+
+
+def _understood() -> str:
+    examples = "; ".join(f"{name}: {reader.EXAMPLE}" for name, reader in READERS.items())
+    return f". Understood are {examples.rstrip('.')}"
