@@ -60,7 +60,6 @@ def caption_records(
         DataError: the store has features of another encoder, or lacks an image.
     """
     captions: dict[str, Caption] = {}
-    remaining = iter(records)
     if store is None:
         seen = captioner.encode_files((record.path for record in records), batch_size)
     else:
@@ -69,7 +68,7 @@ def caption_records(
     for features in seen:
         names = [record.image_id for record in records[len(captions) : len(captions) + len(features.vectors)]]
         found = captioner.caption_features(features, settings, image_ids=names)
-        captions |= {next(remaining).image_id: best for best, *_ in found}
+        captions |= {name: best for name, (best, *_) in zip(names, found, strict=True)}
         if progress:
             progress(len(found))
     return captions
