@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import RawIOBase
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -75,6 +76,16 @@ def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
     for path in inputs:
         if path.resolve() in (place, *place.parents):
             raise UsageError(f"{option} {out} would replace what is read from {path}; choose another file.")
+
+
+def write_whole(stream: RawIOBase, content: bytes) -> None:
+    """Write to a stream without a buffer, which may take a part at a time, such as what still fits on a full disk.
+
+    Raises:
+        OSError: the rest cannot be written.
+    """
+    while content:
+        content = content[stream.write(content) or 0 :]
 
 
 def write_bytes(path: Path, content: bytes) -> None:

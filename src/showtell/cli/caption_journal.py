@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from showtell.cli.caption_formats import Record
 from showtell.config import flat
 from showtell.errors import DataError, UsageError, summarise
-from showtell.files import writing
+from showtell.files import write_whole, writing
 
 _KIND = "showtell captions"
 
@@ -153,8 +153,7 @@ class Journal:
             )
 
     def _write(self, content: bytes) -> None:
-        while content:
-            content = content[self._writer.write(content) or 0 :]
+        write_whole(self._writer, content)
         os.fsync(self._writer.fileno())
 
     def _cannot_write(self, error: OSError) -> DataError:

@@ -43,7 +43,7 @@ from showtell.errors import (
 from showtell.features import Encoder
 from showtell.features.extraction import fill_store
 from showtell.features.store import FeatureStore
-from showtell.files import recover_folder, write_folder
+from showtell.files import recover_folder, write_folder, write_whole
 from showtell.images.loading import PreparedPhotos
 from showtell.models import Decoder
 from showtell.objectives import Objective, build_objective
@@ -557,10 +557,8 @@ class Trainer:
             yield stream
 
     def _log(self, line: dict[str, Any]) -> None:
-        content = json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n"
         try:
-            while content:  # nearly always once; on a full disk what fits is written first
-                content = content[self.log.write(content) :]
+            write_whole(self.log, json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
         except OSError as error:
             raise DataError(
                 f"Cannot write {self.folder / 'log.jsonl'}: {error.strerror or error}; make room, then go on with "
