@@ -1,0 +1,244 @@
+"""HACap: hierarchical adversarial captioning (papers/000), with LeakGAN (Guo et al., 2018) where the paper is silent.
+
+    a = {a_1 .. a_L}                                            the annotation vectors                       (§3.3)
+    e_ti = W_e ReLU(L_img a_i + L_lang h_{t-1} + b_a),  alpha_t = softmax(e_t)                               (§3.5)
+    z_t = beta_t sum_i alpha_ti a_i,  beta_t = sigmoid(w_beta . h_{t-1} + b_beta),  z_1 = mean_i a_i  (§3.5, §4.4)
+    h_t = SRU(E y_{t-1}, z_t)                                   the worker                                   (§3.4)
+    f_t = leak of the discriminator for y_0 .. y_{t-1}          `models/discriminator.py`                    (§4.3)
+    g_t = W_g SRU(f_t)                                          the manager; the subgoal, 6 numbers          (§4.3)
+    w_t = W_psi (g_{t-c+1} + .. + g_t)                          the last c subgoals, embedded            (LeakGAN)
+    O_t = A H_t',  H_t = U h_t as a matrix, M x k               a vector of k numbers for each word      (LeakGAN)
+    p(y_t | y_<t) = softmax(O_t w_t / tau)                                                               (LeakGAN)
+
+What the parts learn from is `objectives/adversarial.py`. With cross-entropy alone the worker learns, guided by a
+manager and a discriminator as they are; `goals: false` is the worker by itself, which reads its words out as A U h_t.
+
+Where this differs from the paper, or the paper is silent:
+ 1. The paper calls three things f_t: the forget gate, the worker's features and the discriminator's leak. Attention and
+    gate at step t see the worker's features of the step before, h_{t-1}, because z_t goes into h_t.
+ 2. No gradient flows from attention and gate back into h_{t-1} (§4.2: "no gradient sent back to the language model"),
+    none from the words into the subgoals, and none from the subgoals into the leak: each part has an objective of its
+    own.
+ 3. The sum over t of alpha that §3.5 sets to 1 is the sum over places; its doubly stochastic penalty is an option of
+    the objective. At the first step alpha is the same for all places and beta 1, which makes z_1 the mean (§4.4).
+ 4. O_t has V x k numbers. LeakGAN makes them with a layer of H x V k weights, 20 million for V = 5,000; ours have rank
+    M: the same A for each of the k columns. The scores cost one product of M x V, O_t itself is never made.
+ 5. `normalise_goals`: LeakGAN divides g_t by its length, papers/000 says nothing and saw its goals collapse (§5.4).
+    Both are there; on is the default.
+ 6. One temperature tau while the model learns and another one while it captions (LeakGAN: higher in training).
+ 7. Initialised as §4.4 says: SRUs orthogonal, Xavier elsewhere; embeddings, on which it is silent, normal with
+    deviation 0.1.
+ 8. Dropout acts on h_t in front of U; the paper has none.
+ 9. `highway: false` leaves out the highway of the worker's SRU, to which §5.4 gives the credit for segments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from showtell.config import Config
+from showtell.models.attention import masked_mean, masked_softmax
+from showtell.models.contract import Decoder, Output, State
+from showtell.models.discriminator import Discriminator
+from showtell.models.linear import Linear, weighted_sum
+from showtell.models.sru import Sru
+from showtell.noise import Dropout
+from showtell.types import Features
+
+
+class HacapConfig(Config):
+    """Sizes and choices of HACap."""
+
+    name: Literal["hacap"] = "hacap"
+    embedding_size: int = Field(512, ge=1)  # of a word
+    hidden_size: int = Field(512, ge=1)  # of the worker
+    layers: int = Field(1, ge=1)  # of the worker
+    highway: bool = True  # of the worker
+    attention_size: int = Field(512, ge=1)  # hidden layer of the attention
+    output_size: int = Field(512, ge=1)  # M, rank of the vectors of words
+    dropout: float = Field(0.5, ge=0, lt=1)  # on h_t in front of U
+    goals: bool = True  # false: the worker by itself
+    goal_size: int = Field(6, ge=1)  # dimensions of a subgoal and of the leak
+    goal_embedding_size: int = Field(16, ge=1)  # k
+    horizon: int = Field(4, ge=1)  # c, steps that a subgoal looks ahead
+    normalise_goals: bool = True
+    manager_size: int = Field(256, ge=1)
+    discriminator_embedding_size: int = Field(128, ge=1)
+    discriminator_size: int = Field(128, ge=1)
+    discriminator_layers: int = Field(3, ge=1)
+    discriminator_image: Literal["none", "mean"] = "none"  # whether the discriminator sees the image
+    temperature: float = Field(1.0, gt=0)  # tau when captioning
+    training_temperature: float = Field(1.0, gt=0)  # tau when learning
+
+
+@dataclass(frozen=True)
+class HacapImage:
+    """What stays the same for all words of an image."""
+
+    vectors: Tensor  # (B, R, D) a
+    projected: Tensor  # (B, R, A) L_img a + b_a
+    is_region: Tensor  # (B, R)
+    seen: Tensor | None  # (B, 1, 4 H_d) what the discriminator sees of it
+
+
+@dataclass(frozen=True)
+class HacapRows:
+    """Where the three networks of each row stand."""
+
+    is_first: Tensor  # (B, N) bool, no word has been said yet
+    hidden: Tensor  # (B, N, H) the worker's features h_{t-1}
+    worker: tuple[Tensor, ...]  # (B, N, H) its cells
+    manager: tuple[Tensor, ...]  # (B, N, H_m) cells; empty without goals
+    discriminator: tuple[Tensor, ...]  # (B, N, H_d) cells; empty without goals
+    goals: Tensor | None  # (B, N, c - 1, G) the last subgoals, 0 where there is none
+
+
+@dataclass(frozen=True)
+class HacapWords:
+    """What the last words give."""
+
+    worker: Tensor  # (..., 4 H) to the worker's first layer
+    discriminator: Tensor | None  # (..., 4 H_d) to the discriminator's
+
+
+@dataclass(frozen=True, kw_only=True)
+class HacapOutput(Output):
+    """What the output layer reads, and the subgoals."""
+
+    hidden: Tensor  # (B, N, H) h_t
+    gate: Tensor  # (B, N) beta_t
+    leak: Tensor | None = None  # (B, N, G) f_t
+    goal: Tensor | None = None  # (B, N, G) g_t, with its gradient to the manager
+    guidance: Tensor | None = None  # (B, N, G) the sum of the last c subgoals, without
+
+
+class HacapDecoder(Decoder):
+    """Worker, manager, and the discriminator that leaks."""
+
+    config: HacapConfig
+
+    def __init__(self, config: HacapConfig, *, feature_size: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        hidden = config.hidden_size
+        self.embedding = nn.Embedding(vocabulary_size, config.embedding_size)  # E
+        self.of_features = Linear(feature_size, config.attention_size)  # L_img, b_a
+        self.of_hidden = Linear(hidden, config.attention_size, bias=False)  # L_lang
+        self.score = nn.Linear(config.attention_size, 1, bias=False)  # W_e
+        self.beta = nn.Linear(hidden, 1)
+        self.worker = Sru(config.embedding_size + feature_size, hidden, layers=config.layers, highway=config.highway)
+        self.dropout = Dropout(config.dropout)
+        columns = config.goal_embedding_size if config.goals else 1
+        self.actions = Linear(hidden, config.output_size * columns, bias=False)  # U
+        self.output = Linear(config.output_size, vocabulary_size)  # A
+        if config.goals:
+            self.discriminator = Discriminator(
+                vocabulary_size=vocabulary_size,
+                feature_size=feature_size,
+                embedding_size=config.discriminator_embedding_size,
+                hidden_size=config.discriminator_size,
+                layers=config.discriminator_layers,
+                leak_size=config.goal_size,
+                image=config.discriminator_image,
+            )
+            self.manager = Sru(config.goal_size, config.manager_size)
+            self.to_goal = Linear(config.manager_size, config.goal_size)  # W_g
+            self.goal_embedding = Linear(config.goal_size, columns, bias=False)  # W_psi
+        self.initialise()
+
+    def initialise(self) -> None:
+        """Set the weights before training (papers/000 §4.4).
+
+        | parameter          | distribution             |
+        |--------------------|--------------------------|
+        | matrices of SRUs   | orthogonal, one by one   |
+        | embeddings         | normal, deviation 0.1    |
+        | other matrices     | Xavier uniform           |
+        | biases             | 0                        |
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=0.1)
+            elif isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def start(self, features: Features) -> State:
+        """L_img a, which no word changes, and empty cells."""
+        vectors = features.vectors
+        mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
+        has_goals = self.config.goals
+        image = HacapImage(
+            vectors,
+            self.of_features(vectors),
+            features.is_region,
+            self.discriminator.look(mean) if has_goals else None,
+        )
+        rows = HacapRows(
+            is_first=torch.ones(len(vectors), 1, dtype=torch.bool, device=vectors.device),
+            hidden=vectors.new_zeros(len(vectors), 1, self.config.hidden_size),
+            worker=self.worker.start(vectors),
+            manager=self.manager.start(vectors) if has_goals else (),
+            discriminator=self.discriminator.sru.start(vectors) if has_goals else (),
+            goals=vectors.new_zeros(len(vectors), 1, self.config.horizon - 1, self.config.goal_size)
+            if has_goals
+            else None,
+        )
+        return State(image, rows)
+
+    def read(self, words: Tensor) -> HacapWords:
+        """What words give to the first layers of worker and discriminator."""
+        of_discriminator = self.discriminator.read(words) if self.config.goals else None
+        return HacapWords(self.worker.first.products_of(self.embedding(words)), of_discriminator)
+
+    def step(self, words: Tensor | HacapWords, state: State) -> tuple[HacapOutput, State]:
+        """Attend with the features of the step before, then a step of worker, discriminator and manager."""
+        image: HacapImage = state.image
+        rows: HacapRows = state.rows
+        said = words if isinstance(words, HacapWords) else self.read(words)
+        alpha, beta = self._attend(image, rows)
+        context = beta.unsqueeze(-1) * weighted_sum(alpha, image.vectors)  # z_t
+        products = said.worker + self.worker.first.products_of(context, first=self.config.embedding_size)
+        hidden, worker = self.worker.step(products, rows.worker)
+        new = HacapRows(torch.zeros_like(rows.is_first), hidden, worker, (), (), None)
+        if not self.config.goals:
+            return HacapOutput(hidden=hidden, gate=beta, attention=alpha), State(image, new)
+        assert said.discriminator is not None and rows.goals is not None
+        leak, discriminator = self.discriminator.step(said.discriminator, image.seen, rows.discriminator)
+        goal, manager = self._goal(leak.detach(), rows.manager)
+        last = torch.cat([rows.goals, goal.detach().unsqueeze(2)], 2)  # (B, N, c, G)
+        new = HacapRows(new.is_first, hidden, worker, manager, discriminator, last[:, :, 1:])
+        output = HacapOutput(hidden=hidden, gate=beta, attention=alpha, leak=leak, goal=goal, guidance=last.sum(2))
+        return output, State(image, new)
+
+    def _attend(self, image: HacapImage, rows: HacapRows) -> tuple[Tensor, Tensor]:
+        """alpha_t, (B, N, R), and beta_t, (B, N)."""
+        asked = rows.hidden.detach()
+        scores = self.score(F.relu(image.projected.unsqueeze(1) + self.of_hidden(asked).unsqueeze(2))).squeeze(-1)
+        scores = scores.masked_fill(rows.is_first.unsqueeze(-1), 0.0)
+        beta = torch.sigmoid(self.beta(asked).squeeze(-1)).masked_fill(rows.is_first, 1.0)
+        return masked_softmax(scores, image.is_region), beta
+
+    def _goal(self, leak: Tensor, cells: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """g_t from f_t, (B, N, G), and the manager's new cells."""
+        hidden, cells = self.manager.step(self.manager.first.products_of(leak), cells)
+        goal = self.to_goal(hidden)
+        return (F.normalize(goal, dim=-1) if self.config.normalise_goals else goal), cells
+
+    def readout(self, output: Output, stage: int = -1) -> Tensor:
+        """O_t w_t / tau as A (H_t w_t) / tau."""
+        assert isinstance(output, HacapOutput)
+        actions = self.actions(self.dropout(output.hidden))  # (..., M k)
+        if output.guidance is not None:
+            wanted = self.goal_embedding(output.guidance)  # (..., k)
+            columns = actions.unflatten(-1, (self.config.output_size, -1))
+            actions = (columns @ wanted.unsqueeze(-1)).squeeze(-1)
+        tau = self.config.training_temperature if self.training else self.config.temperature
+        return self.output(actions) / tau

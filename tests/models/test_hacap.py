@@ -1,0 +1,188 @@
+"""HACap against its equations written out, and which gradients flow and which must not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from showtell.decoding import teacher_forced
+from showtell.models.hacap import HacapConfig, HacapDecoder, HacapOutput
+from showtell.types import Features
+
+VOCABULARY, FEATURES, REGIONS = 9, 6, 5
+SIZES = {
+    "embedding_size": 4, "hidden_size": 5, "attention_size": 7, "output_size": 3, "goal_size": 2,
+    "goal_embedding_size": 4, "manager_size": 3, "discriminator_embedding_size": 4, "discriminator_size": 5,
+    "discriminator_layers": 2, "horizon": 3, "dropout": 0.0,
+}  # fmt: skip
+KINDS = {
+    "as it comes": {},
+    "goals as they are": {"normalise_goals": False},
+    "image": {"discriminator_image": "mean"},
+    "no highway": {"highway": False, "layers": 2},
+    "worker": {"goals": False},
+    "temperature": {"temperature": 0.5},
+}
+everyone = pytest.mark.parametrize("kind", KINDS)
+
+
+def make(kind: str = "as it comes") -> HacapDecoder:
+    torch.manual_seed(0)
+    config = HacapConfig.model_validate({**SIZES, **KINDS[kind]})
+    decoder = HacapDecoder(config, feature_size=FEATURES, vocabulary_size=VOCABULARY).double()
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)
+    return decoder
+
+
+def features(images: int = 2) -> Features:
+    torch.manual_seed(1)
+    is_region = torch.ones(images, REGIONS, dtype=torch.bool)
+    is_region[-1, -1] = False
+    return Features(torch.randn(images, REGIONS, FEATURES, dtype=torch.float64), is_region)
+
+
+WORDS = torch.tensor([[[1, 5, 6, 7, 8, 2], [1, 8, 4, 4, 2, 0]], [[1, 4, 2, 0, 0, 0], [1, 7, 7, 5, 4, 6]]])
+
+
+def sru(weight: Tensor, bias: Tensor, x: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """One layer for one row, as papers/000 §3.4 writes it."""
+    size = len(cell)
+    matrices = weight.split(size)
+    forget = torch.sigmoid(matrices[0] @ x + bias[:size])
+    reset = torch.sigmoid(matrices[1] @ x + bias[size:])
+    cell = forget * cell + (1 - forget) * (matrices[2] @ x)
+    hidden = reset * torch.tanh(cell)
+    return (hidden + (1 - reset) * (matrices[3] @ x) if len(matrices) == 4 else hidden), cell
+
+
+def layers(module: torch.nn.Module, x: Tensor, cells: list[Tensor]) -> Tensor:
+    for number, layer in enumerate(module.layers):
+        x, cells[number] = sru(layer.weight, layer.bias, x, cells[number])
+    return x
+
+
+def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Logits, alpha, leaks and goals of one caption of one image, word by word and equation by equation."""
+    config, p = decoder.config, dict(decoder.named_parameters())
+    mean = vectors.mean(0)
+    worker = [torch.zeros(config.hidden_size, dtype=vectors.dtype) for _ in range(config.layers)]
+    reader = [torch.zeros(config.discriminator_size, dtype=vectors.dtype) for _ in range(config.discriminator_layers)]
+    manager = [torch.zeros(config.manager_size, dtype=vectors.dtype)]
+    hidden, goals, leaks, alphas, logits = None, [], [], [], []
+    for word in words:
+        if hidden is None:
+            alpha, context = torch.full((len(vectors),), 1 / len(vectors), dtype=vectors.dtype), mean
+        else:
+            asked = p["of_hidden.weight"] @ hidden + p["of_features.bias"]
+            energy = [p["score.weight"][0] @ (p["of_features.weight"] @ a + asked).clamp(min=0) for a in vectors]
+            alpha = torch.stack(energy).softmax(0)
+            beta = torch.sigmoid(p["beta.weight"][0] @ hidden + p["beta.bias"][0])
+            context = beta * sum(weight * a for weight, a in zip(alpha, vectors, strict=True))
+        alphas.append(alpha)
+        hidden = layers(decoder.worker, torch.cat([p["embedding.weight"][word], context]), worker)
+        actions = p["actions.weight"] @ hidden
+        if config.goals:
+            x = p["discriminator.embedding.weight"][word]
+            if config.discriminator_image == "mean":
+                seen = p["discriminator.see.weight"] @ mean + p["discriminator.see.bias"]
+                x = torch.cat([x, seen.tanh()])
+            leak = p["discriminator.leak.weight"] @ layers(decoder.discriminator.sru, x, reader)
+            leak = leak + p["discriminator.leak.bias"]
+            goal = p["to_goal.weight"] @ layers(decoder.manager, leak, manager) + p["to_goal.bias"]
+            goals.append(goal / goal.norm() if config.normalise_goals else goal)
+            leaks.append(leak)
+            wanted = p["goal_embedding.weight"] @ sum(goals[-config.horizon :])  # w_t
+            matrix = actions.view(config.output_size, config.goal_embedding_size)  # H_t
+            scores = (p["output.weight"] @ matrix) @ wanted  # O_t w_t, O_t of V x k
+        else:
+            scores = p["output.weight"] @ actions
+        logits.append((scores + p["output.bias"]) / config.temperature)
+    empty = torch.zeros(0)
+    return (
+        torch.stack(logits), torch.stack(alphas),
+        torch.stack(leaks) if leaks else empty, torch.stack(goals) if goals else empty,
+    )  # fmt: skip
+
+
+@everyone
+def test_it_is_what_the_equations_say(kind):
+    decoder, seen = make(kind).eval(), features()
+    forced = teacher_forced(decoder, seen, WORDS)
+    outputs = forced.outputs
+    assert isinstance(outputs, HacapOutput)
+    for image in range(2):
+        vectors = seen.vectors[image][seen.is_region[image]]
+        for row in range(2):
+            logits, alpha, leaks, goals = plain(decoder, vectors, WORDS[image, row].tolist())
+            torch.testing.assert_close(forced.logits[image, row], logits)
+            torch.testing.assert_close(outputs.attention[image, row, :, : len(vectors)], alpha)
+            if decoder.config.goals:
+                torch.testing.assert_close(outputs.leak[image, row], leaks)
+                torch.testing.assert_close(outputs.goal[image, row], goals)
+
+
+@pytest.mark.parametrize("kind", ["as it comes", "image"])
+def test_the_discriminator_sees_all_prefixes_in_one_pass(kind):
+    decoder, seen = make(kind), features()
+    outputs = teacher_forced(decoder, seen, WORDS).outputs
+    leaks = decoder.discriminator.leaks(WORDS, decoder.start(seen).image.seen)
+    torch.testing.assert_close(leaks, outputs.leak)
+    logits = decoder.discriminator.logits(leaks)
+    weight, bias = decoder.discriminator.verdict.weight[0], decoder.discriminator.verdict.bias
+    torch.testing.assert_close(logits, (leaks * weight).sum(-1) + bias)
+
+
+def gradients(decoder: HacapDecoder, value: Tensor) -> set[str]:
+    """The parts that a value has a gradient to, by the first name of their parameters."""
+    decoder.zero_grad()
+    value.backward()
+    return {
+        name.split(".")[0]
+        for name, weight in decoder.named_parameters()
+        if weight.grad is not None and weight.grad.any()
+    }
+
+
+def test_gradients_flow_where_they_should_and_nowhere_else():
+    decoder, seen = make(), features()
+
+    def outputs() -> HacapOutput:
+        found = teacher_forced(decoder, seen, WORDS)
+        assert isinstance(found.outputs, HacapOutput)
+        return found.outputs
+
+    worker = {"embedding", "of_features", "of_hidden", "score", "beta", "worker", "actions", "output"}
+    words = F.cross_entropy(
+        teacher_forced(decoder, seen, WORDS[..., :-1]).logits.flatten(0, 2), WORDS[..., 1:].flatten()
+    )
+    assert gradients(decoder, words) == worker | {"goal_embedding"}  # neither manager nor discriminator
+    assert gradients(decoder, outputs().goal.square()[..., 0].sum()) == {"manager", "to_goal"}
+    assert gradients(decoder, outputs().leak.sum()) == {"discriminator"}
+    # of attention alone, no way back into the language model
+    assert gradients(decoder, outputs().attention.square().sum()) == {"of_features", "of_hidden", "score"}
+    assert gradients(decoder, outputs().gate.sum()) == {"beta"}
+
+
+def test_a_subgoal_counts_for_as_many_steps_as_the_horizon():
+    decoder = make("goals as they are")
+    outputs = teacher_forced(decoder, features(), WORDS).outputs
+    assert isinstance(outputs, HacapOutput) and outputs.goal is not None
+    goal = outputs.goal
+    expected = [sum(goal[:, :, max(0, step - 2) : step + 1].unbind(2)) for step in range(6)]  # horizon 3
+    torch.testing.assert_close(outputs.guidance, torch.stack(expected, 2))
+
+
+def test_normalised_goals_have_length_one():
+    outputs = teacher_forced(make(), features(), WORDS).outputs
+    torch.testing.assert_close(outputs.goal.norm(dim=-1), torch.ones(2, 2, 6, dtype=torch.float64))
+
+
+def test_learning_and_captioning_have_temperatures_of_their_own():
+    decoder = make()
+    decoder.config = decoder.config.model_copy(update={"temperature": 2.0, "training_temperature": 4.0})
+    learning = teacher_forced(decoder.train(), features(), WORDS).logits
+    captioning = teacher_forced(decoder.eval(), features(), WORDS).logits
+    torch.testing.assert_close(captioning, 2 * learning)
