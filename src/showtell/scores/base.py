@@ -59,10 +59,17 @@ class Corpus:
         return f"nrefs:{span}|case:lower|tok:{TOKENIZER_VERSION}"
 
 
-class Score(Protocol):
-    """One metric, which may have several numbers (BLEU-1 to 4)."""
+class Numbers(Protocol):
+    """Numbers that come from sums of statistics: all that is needed for a corpus, an image or a bootstrap."""
 
     names: ClassVar[tuple[str, ...]]
+
+    def from_sums(self, sums: Floats, images: int) -> Floats:
+        """Statistics summed over images, (..., statistics), to the numbers in `names`: (..., names)."""
+
+
+class Score(Numbers, Protocol):
+    """One metric of captions, which may have several numbers (BLEU-1 to 4)."""
 
     def statistics(self, corpus: Corpus) -> Floats:
         """Sufficient statistics: (images, statistics).
@@ -71,19 +78,16 @@ class Score(Protocol):
             ShowtellError: this metric cannot run here; the message says what is missing and how to get it.
         """
 
-    def from_sums(self, sums: Floats, images: int) -> Floats:
-        """Statistics summed over images, (..., statistics), to the numbers in `names`: (..., names)."""
-
     def signature(self, corpus: Corpus) -> str:
         """How the numbers were made: everything two numbers must share to be compared."""
 
 
-def corpus_numbers(score: Score, statistics: Floats) -> Floats:
+def corpus_numbers(score: Numbers, statistics: Floats) -> Floats:
     """The numbers of a whole corpus: (names,)."""
     # each column in one piece: numpy then sums it pairwise, as the reference's mean does
     return score.from_sums(np.ascontiguousarray(statistics.T).sum(axis=1), len(statistics))
 
 
-def image_numbers(score: Score, statistics: Floats) -> Floats:
+def image_numbers(score: Numbers, statistics: Floats) -> Floats:
     """The numbers of each image alone: (images, names)."""
     return score.from_sums(statistics, 1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from showtell.errors import DataError, summarise
-from showtell.scores.base import Floats, Score
+from showtell.scores.base import Floats, Numbers
 from showtell.scores.report import Measured, ScoreReport
 
 SAMPLES = 1000
@@ -101,7 +101,7 @@ def _counts(images: int, samples: int, seed: int) -> Iterator[Floats]:
         yield np.bincount(drawn.ravel(), minlength=draws * images).reshape(draws, images).astype(np.float64)
 
 
-def _draw(score: Score, sums: Floats, images: int) -> Floats:
+def _draw(score: Numbers, sums: Floats, images: int) -> Floats:
     return score.from_sums(sums, images)
 
 

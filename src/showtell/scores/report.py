@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from showtell.errors import ShowtellError
-from showtell.scores.base import Corpus, Floats, Score, corpus_numbers, image_numbers
+from showtell.scores.base import Corpus, Floats, Numbers, Score, corpus_numbers, image_numbers
 
 
 @dataclass(frozen=True)
 class Measured:
     """One score on one corpus: its sufficient statistics, from which every number comes."""
 
-    score: Score
+    score: Numbers
     statistics: Floats  # (images, statistics)
     signature: str
 
