@@ -44,6 +44,10 @@ class Average:
         for name, tensor in self.tensors.items():
             tensor.copy_(tensors[name])
 
+    def restart(self) -> None:
+        """Begin anew with the weights as they are."""
+        self.load(self._live)
+
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """Inside the block the modules have the averaged weights, behind it their own again."""

@@ -9,10 +9,12 @@ same bits, log and checkpoints included; the log holds no times for that reason 
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import math
 import os
 import signal
+import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -56,6 +58,7 @@ from showtell.training.average import Average
 from showtell.training.batches import TrainingSet, collate, epoch_batches
 from showtell.training.console import TrainingConsole
 from showtell.training.optimizers import build_optimizer
+from showtell.training.pilot import Pilot, Verdict, validation_record
 from showtell.training.recipe import Recipe, load_recipe, make_recipe
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
@@ -236,6 +239,7 @@ class Trainer:
         self.steps_per_epoch = math.ceil(self.batches_per_epoch / recipe.training.gradient_accumulation)
         self.steps = self.steps_per_epoch * recipe.training.epochs
         self.memory = Memory()
+        self.pilot = self._find_pilot()
         self.console = TrainingConsole(quiet or not self.accelerator.is_main_process)
         self.interrupted = False
 
@@ -310,18 +314,32 @@ class Trainer:
             max_length=data.max_length, seed=self.recipe.training.seed,
         )  # fmt: skip
 
+    def _find_pilot(self) -> Pilot | None:
+        """Who watches the run, if it is one under a reward."""
+        training = self.recipe.training
+        if training.pilot is None or not self.raw_model.objective.optimises_reward:
+            return None
+        lengths = [len(tokenize(caption)) for record in self.validation_records for caption in record.captions]
+        return Pilot(
+            training.pilot, selection=training.selection, reference_words=statistics.fmean(lengths),
+            best=str(self.folder / "best"),
+        )  # fmt: skip
+
     # ---- training
 
     def run(self) -> TrainingResult:
         """Train to the end, to the patience's end, or to the first interrupt."""
         if self.resuming:
             self._restore()
+        self._introduce()
+        start = self._validate_start()
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.accelerator.is_main_process:
             self.recipe.save(self.folder / "recipe.yaml")
         self.accelerator.init_trackers("tensorboard")
         with self.console, self._interrupts(), self._log_file() as self.log:
-            self._introduce()
+            if start is not None:
+                self._judge(0, start)
             self.console.begin(self.steps, self.memory.step)
             while self.memory.step < self.steps and not (self.memory.stopped or self.interrupted):
                 self._epoch(self.memory.step // self.steps_per_epoch)
@@ -382,7 +400,7 @@ class Trainer:
             decay_steps=training.decay_every * self.steps_per_epoch, decay_factor=training.decay_factor,
         )  # fmt: skip
         for settings in self.optimizer.param_groups:
-            settings["lr"] = settings["initial_lr"] * factor
+            settings["lr"] = settings["initial_lr"] * factor * (self.pilot.rate if self.pilot is not None else 1)
         torch.manual_seed(noise.key_of(training.seed, "torch", self.memory.step))  # for dropout inside a backbone
         parts: dict[str, torch.Tensor] = {}
         for index, batch in enumerate(of_one_step(group)):
@@ -417,12 +435,23 @@ class Trainer:
         captions = sum(int(batch.is_caption.sum()) for batch in group) * self.accelerator.num_processes
         speed = captions / seconds
         self.console.step(self.memory.step, epoch + 1, numbers["loss"], speed)
+        if self.pilot is not None:
+            self.pilot.watch(numbers)
         if self.memory.step % self.recipe.training.log_every == 0:
             rate = self.optimizer.param_groups[0]["lr"]
             self._log({"step": self.memory.step, "epoch": epoch + 1, "learning_rate": rate, **numbers})
+            if self.pilot is not None:
+                means, warnings = self.pilot.close_window()
+                self._track("pilot", means)
+                for warning in warnings:
+                    self._pilot_says(epoch + 1, "warns", warning)
             tracked = {f"train/{name}": value for name, value in numbers.items()}
             tracked |= {"train/learning_rate": rate, "speed/captions_per_second": speed}
             self.accelerator.log(tracked, step=self.memory.step)
+
+    def _track(self, section: str, numbers: Mapping[str, float]) -> None:
+        """Numbers over time, for the trackers."""
+        self.accelerator.log({f"{section}/{name}": value for name, value in numbers.items()}, step=self.memory.step)
 
     # ---- validation
 
@@ -437,32 +466,48 @@ class Trainer:
         if epoch % training.validate_every and not is_last:
             return
         with self._averaged():
-            numbers, captions = self._validate()
+            validation = self._validate()
+        self._judge(epoch, validation)
+
+    def _validate_start(self) -> health.Validation | None:
+        """What is to be said of the weights that a run under a pilot begins with; None where there is no such run."""
+        if self.pilot is None or self.memory.step:
+            return None
+        validation = self._validate()
+        self.pilot.check_start(str(self.recipe.training.start_from), validation.numbers)
+        return validation
+
+    def _judge(self, epoch: int, validation: health.Validation) -> None:
+        """Say what a validation found, keep the weights if they are the best, and see whether it is time to stop."""
+        training, memory, numbers = self.recipe.training, self.memory, validation.numbers
         chosen = numbers[training.selection]
-        is_best = self.memory.best is None or chosen > self.memory.best
+        verdict = self._ask_pilot(epoch, validation)
+        is_best = memory.best is None or (chosen > memory.best and not verdict.harm)
         if is_best:
-            self.memory.best, self.memory.best_epoch, self.memory.stale = chosen, epoch, 0
+            memory.best, memory.best_epoch, memory.stale = chosen, epoch, 0
         else:
-            self.memory.stale += 1
-            self.memory.stopped = training.patience is not None and self.memory.stale >= training.patience
-        warnings = health.warnings(captions)
-        self._log({"step": self.memory.step, "epoch": epoch, "validation": numbers, "warnings": warnings})
-        self.accelerator.log({f"validation/{name}": value for name, value in numbers.items()}, step=self.memory.step)
+            memory.stale += 1
+            patience = None if verdict.goes_back else training.patience
+            memory.stopped = patience is not None and memory.stale >= patience
+        warnings = validation.warnings
+        self._log({"step": memory.step, "epoch": epoch, "validation": numbers, "warnings": warnings})
+        self._track("validation", numbers)
         self.console.validation(epoch, training.epochs, numbers, is_best)
         for record in self.validation_records[: training.samples]:
-            self.console.say(f"  {record.path.name}: {captions[record.image_id].text}")
+            self.console.say(f"  {record.path.name}: {validation.captions[record.image_id].text}")
         for warning in warnings:
             self.console.say(f"  warning: {warning}")
-        if self.memory.stopped:
+        if memory.stopped:
             self.console.say(
                 f"no better {training.selection} for {training.patience} validations: stopping "
                 "(training.patience; null never stops)"
             )
         if is_best:
-            self._save_best()
+            self._save_best(numbers)
+        self._follow(epoch, verdict)
 
     @torch.no_grad()
-    def _validate(self) -> tuple[dict[str, float], dict[str, Caption]]:
+    def _validate(self) -> health.Validation:
         """Loss and scores on the validation split, and the captions."""
         assert self.validation_data is not None
         self.raw_model.eval()
@@ -488,7 +533,37 @@ class Trainer:
         numbers = {"loss": sum(losses) / len(self.validation_data)}
         shown = dict.fromkeys(("bleu_4", "cider", selection))
         numbers |= {name: report.scores[name] or 0.0 for name in shown}
-        return numbers, captions
+        return health.Validation(numbers, captions, tuple(health.warnings(captions)))
+
+    # ---- the pilot of a run under a reward
+
+    def _ask_pilot(self, epoch: int, validation: health.Validation) -> Verdict:
+        if self.pilot is None:
+            return Verdict()
+        if self.memory.best is None:
+            return self.pilot.begin(validation, self.start.about.get("validation"), self._validation_fingerprint())
+        return self.pilot.judge(validation, self.memory.best, is_last=epoch == self.recipe.training.epochs)
+
+    def _follow(self, epoch: int, verdict: Verdict) -> None:
+        """Say what the pilot found, and go back to the best weights if it says so."""
+        for kind, sentence in verdict.says:
+            self._pilot_says(epoch, kind, sentence)
+        self._track("pilot", verdict.numbers)
+        if verdict.goes_back:
+            self._go_back()
+            self.memory.stale, self.memory.stopped = 0, verdict.stops
+
+    def _pilot_says(self, epoch: int, kind: str, sentence: str) -> None:
+        self._log({"step": self.memory.step, "epoch": epoch, "pilot": kind, "sentence": sentence})
+        self.console.say(f"  pilot {kind}: {sentence}")
+
+    def _go_back(self) -> None:
+        """Take the weights of best/ and let the optimiser forget what it knows of others; the steps count on."""
+        self.accelerator.wait_for_everyone()
+        self._load_weights(self.folder / "best")
+        self.optimizer.state.clear()
+        if self.average is not None:
+            self.average.restart()
 
     # ---- what is kept
 
@@ -507,7 +582,8 @@ class Trainer:
             save_state(
                 folder / "training", self.optimizer, _named("objective", self.raw_model.objective.state_dict())
                 | _named("average", self.average.tensors if self.average is not None else {}),
-                {"memory": asdict(self.memory), "data": self._data_fingerprint()},
+                {"memory": asdict(self.memory), "data": self._data_fingerprint()}
+                | ({"pilot": self.pilot.state_dict()} if self.pilot is not None else {}),
             )  # fmt: skip
 
         write_folder(self.folder / "last", fill)
@@ -516,34 +592,49 @@ class Trainer:
         """A block in which the captioner has the averaged weights, where they are averaged."""
         return contextlib.nullcontext() if self.average is None else self.average.in_place()
 
-    def _save_best(self) -> None:
-        """`best/`: the weights that captioned the validation split."""
+    def _save_best(self, numbers: Mapping[str, float] | None = None) -> None:
+        """`best/`: the weights that captioned the validation split, with the numbers that they reached."""
         if not self.accelerator.is_main_process:
             return
+        best = copy.copy(self.captioner)
+        if numbers is not None:
+            split = str(self.recipe.data.validation_split)
+            record = validation_record(split, self._validation_fingerprint(), numbers)
+            best.about = {**best.about, "validation": record}
         with self._averaged():
-            write_folder(self.folder / "best", self.captioner.save_pretrained)
+            write_folder(self.folder / "best", best.save_pretrained)
 
     def _restore(self) -> None:
         """Go back to where `last/` was written."""
         last = self.folder / "last"
-        kept = Captioner.from_pretrained(last, device="cpu")
         extra, numbers = load_state(last / "training", self.optimizer)
         if numbers["data"] != self._data_fingerprint():
             raise DataError(
                 f"The images or captions of {self.recipe.data.path} have changed since the run in {self.folder} began; "
                 "restore them, or begin anew with another --out."
             )
-        self.raw_model.encoder.load_state_dict(kept.encoder.state_dict())
-        self.raw_model.decoder.load_state_dict(kept.decoder.state_dict())
+        self._load_weights(last)
         self.raw_model.objective.load_state_dict(_of("objective", extra))
         if self.average is not None:
             self.average.load(_of("average", extra))
         self.memory = Memory(**numbers["memory"])
+        if self.pilot is not None:
+            self.pilot.load_state_dict(numbers["pilot"])
         if self.accelerator.scaler is not None and self.memory.scaler:
             self.accelerator.scaler.load_state_dict(self.memory.scaler)
 
+    def _load_weights(self, checkpoint: Path) -> None:
+        """Take the weights of one of the run's own checkpoints."""
+        kept = Captioner.from_pretrained(checkpoint, device="cpu")
+        self.raw_model.encoder.load_state_dict(kept.encoder.state_dict())
+        self.raw_model.decoder.load_state_dict(kept.decoder.state_dict())
+
     def _data_fingerprint(self) -> str:
         return f"{noise.key_of(self.captioner.vocabulary.fingerprint, *self.data.contents()):016x}"
+
+    def _validation_fingerprint(self) -> str:
+        records = self.validation_records
+        return f"{noise.key_of(*((record.image_id, record.captions) for record in records)):016x}"
 
     @contextlib.contextmanager
     def _log_file(self) -> Iterator[Any]:

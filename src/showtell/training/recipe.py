@@ -5,7 +5,8 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
@@ -66,6 +67,20 @@ class OptimizerConfig(Config):
         return given
 
 
+class PilotConfig(Config):
+    """When a run under a reward is refused, warned of, sent back and stopped."""
+
+    least_cider: float = Field(0.05, ge=0)  # CIDEr-D (0 to 10) of the starting weights, less is refused
+    drift: float = Field(0.02, ge=0)  # of the start from what its checkpoint remembers, as a share of that score
+    tolerance: float = Field(0.05, ge=0, lt=1)  # share of the best score that a validation may lose
+    collapse: float = Field(0.5, gt=0, lt=1)  # share of the best score below which it goes back at once
+    rise: float = Field(0.05, ge=0, le=1)  # of the share of captions that end badly, repeat words or are cut off
+    length: float = Field(1.3, gt=1)  # times as many words as the start and the references have, or as few
+    patience: int = Field(2, ge=1)  # validations in a row with a sign of harm, before it goes back
+    returns: int = Field(3, ge=0)  # times that it goes back; the next time the run stops
+    slower: float = Field(0.5, gt=0, le=1)  # what the learning rate is multiplied by each time
+
+
 def _yaml_no(value: object) -> object:
     """YAML 1.1 reads a bare `no` as false."""
     return "no" if value is False else value
@@ -98,6 +113,7 @@ class TrainingConfig(Config):
     log_every: int = Field(10, ge=1)  # steps between lines of log.jsonl
     samples: int = Field(3, ge=0)  # validation captions that are shown each time
     trackers: tuple[str, ...] = ("tensorboard",)  # any that accelerate knows, by name
+    pilot: PilotConfig | None = PilotConfig()  # of a run under a reward; null: nobody watches it
 
 
 class Recipe(Config):
@@ -237,6 +253,20 @@ def _contradictions(
             f"training.patience={training.patience} waits for a better validation, and data.validation_split=null has "
             "none: name a split, or leave out training.patience"
         )
+    rewarded = objective is not None and OBJECTIVES[objective.name][1].optimises_reward  # type: ignore[attr-defined]
+    if rewarded and training is not None and training.pilot:
+        shown = f"objective.name={objective.name}"  # type: ignore[union-attr]
+        if training.start_from is None:
+            found.append(
+                f"{shown} needs training.start_from: a reward teaches only a model that says something already; train "
+                "with objective.name=cross_entropy first and set training.start_from to that run's best/, or set "
+                "training.pilot=null to begin with fresh weights"
+            )
+        if data is not None and data.validation_split is None:
+            found.append(
+                f"{shown} and data.validation_split=null contradict each other: the pilot of such a run goes by "
+                "validations; name a split, or set training.pilot=null"
+            )
     return found
 
 
@@ -315,6 +345,7 @@ def _sentence(section: str, problem: Any, given: dict[str, Any]) -> str:
         inner: Any = _section_type(section, given)
         for part in problem["loc"][:-1]:
             inner, given = inner.model_fields[part].annotation, given[part]
+            inner = next((kind for kind in get_args(inner) if kind is not NoneType), inner)  # of settings or null
             if inner is EncoderConfig:  # an encoder within an encoder
                 inner = _section_type("encoder", given)
         return f"{path}: no such key; {nearest(str(problem['loc'][-1]), inner.model_fields)}"

@@ -8,8 +8,8 @@ whether and how fast they learn, and dropout, may differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Start:
     decoder: Decoder
     unknown: tuple[str, ...] = ()  # words of the captions that the checkpoint's vocabulary lacks, most frequent first
     added: int = 0  # how many of them got an id of their own
+    about: Mapping[str, Any] = field(default_factory=dict)  # what the checkpoint remembers
 
     def in_words(self, checkpoint: str) -> str:
         """What a person should know of a start from this checkpoint."""
@@ -79,7 +80,8 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
     encoder.load_state_dict(before["encoder"].state_dict())
     decoder = _decoder(recipe, encoder, vocabulary)
     _take_weights(decoder, before["decoder"])
-    return Start(vocabulary, encoder, decoder, unknown, len(vocabulary) - len(before["vocabulary"]))
+    added = len(vocabulary) - len(before["vocabulary"])
+    return Start(vocabulary, encoder, decoder, unknown, added, before["about"])
 
 
 def _decoder(recipe: Recipe, encoder: Encoder, vocabulary: Vocabulary) -> Decoder:
