@@ -160,7 +160,7 @@ ROWS: list[Row] = [
     ("recipe is a folder", "train scenes --out new", "Cannot read the recipe scenes: Is a directory.", None),
     ("epochs", f"{TRAIN} training.epochs=-1", "training.epochs: input should be greater than or", None),
     ("rate", f"{TRAIN} training.learning_rate=nan", "training.learning_rate: input should be a finite number", None),
-    ("model typo", f"{TRAIN} model.name=sta", 'there is no model "sta"; did you mean "sat"?', None),
+    ("model typo", f"{TRAIN} model.name=satt", 'there is no model "satt"; did you mean "sat"?', None),
     ("model too large", f"{TRAIN} model.hidden_size=99999999999", "There is not enough memory", None),
     ("too long", f"{TRAIN} decoding.max_length=99999999999", "decoding.max_length: input should be less than", None),
     ("tracker typo", f"{TRAIN} training.trackers=[wandbb]", 'there is no "wandbb"; did you mean "wandb"?', None),
