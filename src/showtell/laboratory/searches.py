@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib import resources
-from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from showtell.captioner import Caption, Captioner, name_of
 from showtell.decoding import DecodingConfig
-from showtell.files import write_text
 from showtell.images.loading import prepare_photo, stack_photos
-from showtell.images.photo import PhotoSource, to_photo
+from showtell.images.photo import PhotoSource
 from showtell.scores.diagnostics import diversity
 
 MEASURES = ("mbleu_4", "distinct_1", "distinct_2")  # of `scores.diagnostics.diversity`, those that one photo has
@@ -110,24 +103,3 @@ def _diversity(texts: list[str]) -> dict[str, float] | None:
         return None
     found = diversity({"photo": texts})
     return {name: found[name] for name in MEASURES}
-
-
-def write_page(file: Path, photo: PhotoSource, trials: Sequence[Trial]) -> None:
-    """Write one page of HTML with the photo and the trials, whole or not at all.
-
-    Args:
-        file: the page.
-        photo: the one that was captioned.
-        trials: what `try_searches` found.
-
-    Raises:
-        DataError: it cannot be written.
-    """
-    seen = to_photo(photo).image.convert("RGB")
-    seen.thumbnail((640, 640))
-    content = io.BytesIO()
-    seen.save(content, "JPEG")
-    template = resources.files(__package__).joinpath("laboratory.html.j2").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    picture = base64.b64encode(content.getvalue()).decode("ascii")
-    write_text(file, environment.from_string(template).render(picture=picture, trials=trials))
