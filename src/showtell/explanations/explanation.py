@@ -1,6 +1,7 @@
 """Why it said that: a caption's words with their probabilities and runners-up, and where each of them looked.
 
     explanation = captioner.explain("photo.jpg")
+    explanation.figure().savefig("why.png")
     explanation.to_json()
 
 The caption is found by the search as always, and explained by what the model said on the way to it: the probabilities
@@ -11,10 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from PIL import Image
@@ -28,8 +29,10 @@ from showtell.features.ensemble import EnsembleEncoder
 from showtell.features.grid import GridEncoder
 from showtell.images.loading import PreparedPhoto, read_ahead, stack_images
 from showtell.images.photo import PhotoSource, to_photo
-from showtell.models import Decoder
 from showtell.types import Features, map_tensors
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SourceT = TypeVar("SourceT", bound=PhotoSource)
 SHOWN = 640  # pixels that the longer side of the kept photo has at most
@@ -119,6 +122,12 @@ class Explanation:
             "references": list(self.references),
             "models": [by.to_json() for by in self.by],
         }
+
+    def figure(self) -> Figure:
+        """A figure of matplotlib: the photo under the attention of each word, a row for each caption."""
+        from showtell.explanations.figure import draw
+
+        return draw(self)
 
 
 def explain_photos(
@@ -216,25 +225,33 @@ def explain_features(
         settings: how to search.
         image_ids: names that samples depend on; None counts the images.
     """
-    was_training = captioner.decoder.training
-    captioner.decoder.eval()
-    found = _explain_with(captioner, captioner.decoder, features, settings, image_ids)
-    captioner.decoder.train(was_training)
-    return [(caption,) for caption in found]
+    decoder = captioner.decoder
+    was_training = decoder.training
+    decoder.eval()
+    if decoder.stages == 1:
+        stages = [_explain_stage(captioner, features, settings, image_ids, -1)]
+    else:
+        wanted = range(decoder.stages) if settings.stage is None else [settings.stage]
+        stages = [
+            [
+                replace(caption, title=f"stage {stage + 1} of {decoder.stages}")
+                for caption in _explain_stage(captioner, features, settings.changed(stage=stage), image_ids, stage)
+            ]
+            for stage in wanted
+        ]
+    decoder.train(was_training)
+    return list(zip(*stages, strict=True))
 
 
-def _explain_with(
-    captioner: Captioner,
-    decoder: Decoder,
-    features: Features,
-    settings: DecodingConfig,
-    image_ids: Sequence[str] | None,
+def _explain_stage(
+    captioner: Captioner, features: Features, settings: DecodingConfig, image_ids: Sequence[str] | None, stage: int
 ) -> list[ExplainedCaption]:
-    """What a decoder, or a view of it, says of each image."""
+    """What one stage says of each image; -1 is the last, and with settings that name none the whole decoder."""
+    decoder = captioner.decoder
     found = search(decoder, features, settings, captioner.vocabulary, image_ids=image_ids, keep_outputs=True)
     assert found.outputs is not None
     best = map_tensors(found.outputs, lambda x: x[:, :1])
-    logprobs = decoder.readout(best).float().log_softmax(-1)[:, 0].cpu()  # (B, T, V), as the model says it
+    logprobs = decoder.readout(best, stage).float().log_softmax(-1)[:, 0].cpu()  # (B, T, V), as the model says it
     attention = None if best.attention is None else best.attention[:, 0].cpu()  # (B, T, R)
     places = None if best.places is None else best.places[:, 0].tolist()
     lengths = found.is_word[:, 0].sum(-1).tolist()

@@ -1,0 +1,113 @@
+"""An explanation as a figure for papers: the photo, and beside it once for each word, lit where the word looked.
+
+A row for each caption, as in the figures of papers/003 and papers/002; several captioners and several stages are rows
+below each other. Grids light the photo by their map, the brightest pixel of a word at full brightness; regions are
+boxes, the whiter the heavier, the heaviest with its outline and its class. A cross marks the place that hard attention
+looked at.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from PIL import Image
+from torch import Tensor
+
+from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, Explanation
+from showtell.explanations.geometry import attention_map, scaled
+
+ACROSS = 9  # panels in a line; longer captions are wrapped
+PANEL = 1.5  # inches that a panel is wide
+TITLE, HEADING = 0.2, 0.25  # inches above a panel for its word, and above a row for its caption
+PIXELS = 320  # of a panel's longer side
+DARK = 0.2  # of a photo's brightness is left where a word did not look
+RED = "#b3261e"
+
+
+def draw(explanation: Explanation) -> Figure:
+    """The figure; see the head of this file."""
+    photo = explanation.photo.copy()
+    photo.thumbnail((PIXELS, PIXELS))
+    rows = [(by, caption) for by in explanation.by for caption in by.captions]
+    panels = [1 + (len(caption.words) if caption.attention is not None else 0) for _, caption in rows]
+    across = min(ACROSS, max(panels))
+    tall = PANEL * photo.height / photo.width
+    lines = [math.ceil(count / across) for count in panels]
+    width, height = across * PANEL, sum(HEADING + count * (TITLE + tall) for count in lines)
+    figure = Figure(figsize=(width, height), facecolor="white")
+    top = height
+    for (by, caption), count in zip(rows, lines, strict=True):
+        _write(figure, by, caption, (top - HEADING / 2) / height, several=len(rows) > 1)
+        top -= HEADING
+        for panel in range(1 + (0 if caption.attention is None else len(caption.words))):
+            line, column = divmod(panel, across)
+            bottom = top - (line + 1) * (TITLE + tall)
+            axes = figure.add_axes(
+                (column / across + 0.02 / width, bottom / height, (PANEL - 0.04) / width, (tall - 0.02) / height)
+            )
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_color("0.8")
+            if panel == 0:
+                axes.imshow(np.asarray(photo), aspect="auto")
+            else:
+                _panel(axes, photo, explanation.size, by, caption, panel - 1)
+        top -= count * (TITLE + tall)
+    return figure
+
+
+def to_png(explanation: Explanation, dots: int = 150) -> bytes:
+    """The figure as the content of a PNG file, with so many dots per inch."""
+    stream = io.BytesIO()
+    draw(explanation).savefig(stream, format="png", dpi=dots)
+    return stream.getvalue()
+
+
+def _write(figure: Figure, by: ExplainedBy, caption: ExplainedCaption, height: float, several: bool) -> None:
+    """The caption above its row, after what said it where there are several."""
+    who = ", ".join(part for part in (by.model, caption.title) if part) if several else caption.title
+    text = f"{who}: {caption.text}" if who else caption.text
+    figure.text(0.01, height, text, va="center", fontsize=9, weight="bold", parse_math=False)
+
+
+def _panel(
+    axes: Axes, photo: Image.Image, size: tuple[int, int], by: ExplainedBy, caption: ExplainedCaption, word: int
+) -> None:
+    """One word: where it looked, under the word itself and its probability."""
+    assert caption.attention is not None
+    boxes = scaled(by.boxes, size, photo.size)
+    weights = caption.attention[word]
+    bright = np.asarray(photo, dtype=np.float64) / 255
+    if by.grid is None:
+        axes.imshow(bright * DARK, aspect="auto")
+        _draw_regions(axes, boxes, weights, by.labels)
+    else:
+        light = attention_map(weights, boxes, photo.size, grid=by.grid, style="smooth")
+        axes.imshow(bright * np.minimum(DARK + (1 - DARK) * light / light.max(), 1)[..., None], aspect="auto")
+    said = caption.words[word]
+    if said.place is not None:
+        left, top, right, bottom = boxes[said.place].tolist()
+        axes.plot((left + right) / 2, (top + bottom) / 2, "+", color="white", markersize=10, markeredgewidth=1.5)
+    title = f"{said.word or '(end)'} {said.probability:.0%}"
+    axes.set_title(title, fontsize=8, pad=2, color="black" if said.absent is None else RED, parse_math=False)
+
+
+def _draw_regions(axes: Axes, boxes: Tensor, weights: Tensor, labels: tuple[str, ...] | None) -> None:
+    """Boxes by their weights, the lightest first."""
+    heaviest = float(weights.max())
+    for region in weights.argsort().tolist():
+        left, top, right, bottom = boxes[region].tolist()
+        share = float(weights[region]) / heaviest
+        axes.add_patch(
+            Rectangle((left, top), right - left, bottom - top, facecolor="white", alpha=0.7 * share, linewidth=0)
+        )
+    region = int(weights.argmax())
+    left, top, right, bottom = boxes[region].tolist()
+    axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor="white", linewidth=1.2))
+    if labels is not None and labels[region]:
+        axes.text(left, top, labels[region], fontsize=6, color="black", va="top", parse_math=False,
+                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip

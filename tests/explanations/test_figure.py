@@ -1,0 +1,101 @@
+"""The figure of an explanation shows every word, lit where the word looked."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation
+from showtell.explanations.figure import ACROSS, DARK, draw, to_png
+
+QUARTERS = torch.tensor([[0.0, 0, 40, 20], [40, 0, 80, 20], [0, 20, 40, 40], [40, 20, 80, 40]])
+
+
+def word(text: str, **more: object) -> ExplainedWord:
+    return ExplainedWord(text, 0.5, (("cat", 0.25),), **more)
+
+
+def caption(*words: ExplainedWord, attention: torch.Tensor | None, title: str = "") -> ExplainedCaption:
+    text = " ".join(one.word for one in words if one.word)
+    return ExplainedCaption(text, words, -1.0, True, 0.6, title, attention)
+
+
+def explanation(*by: ExplainedBy) -> Explanation:
+    return Explanation("photo.jpg", (80, 40), Image.new("RGB", (80, 40), "white"), by)
+
+
+def brightness(axes) -> np.ndarray:
+    return np.asarray(axes.images[0].get_array())[..., 0]
+
+
+def test_each_word_has_a_panel_lit_where_it_looked():
+    attention = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 1.0], [0.25, 0.25, 0.25, 0.25]])
+    said = caption(word("a"), word("dog"), word(""), attention=attention)
+    figure = draw(explanation(ExplainedBy("sat", (said,), QUARTERS, (2, 2))))
+    photo, first, second, end = figure.axes
+    assert [axes.get_title() for axes in figure.axes] == ["", "a 50%", "dog 50%", "(end) 50%"]
+    assert brightness(photo).min() == 255
+    assert brightness(first)[0, 0] == pytest.approx(1, abs=1e-3)
+    assert brightness(second)[-1, -1] == pytest.approx(1, abs=1e-3)
+    assert brightness(first)[-1, -1] == brightness(first).min()
+    assert DARK <= brightness(first).min() < 0.7
+    assert brightness(end).min() > 0.9  # it looked everywhere
+    assert [text.get_text() for text in figure.texts] == ["a dog"]
+
+
+def test_captioners_and_stages_are_rows_with_their_names():
+    even = torch.full((1, 4), 0.25)
+    stages = tuple(caption(word("dog"), attention=even, title=f"stage {n} of 2") for n in (1, 2))
+    nic = ExplainedBy("nic", (caption(word("cat"), attention=None),), QUARTERS, (2, 2))
+    figure = draw(explanation(ExplainedBy("stack", stages, QUARTERS, (2, 2)), nic))
+    assert [text.get_text() for text in figure.texts] == [
+        "stack, stage 1 of 2: dog", "stack, stage 2 of 2: dog", "nic: cat"
+    ]  # fmt: skip
+    assert len(figure.axes) == 2 + 2 + 1
+    bottoms = [axes.get_position().y0 for axes in figure.axes]
+    assert bottoms[0] == bottoms[1] > bottoms[2] == bottoms[3] > bottoms[4] > -1e-9
+
+
+def test_long_captions_are_wrapped():
+    words = tuple(word(f"w{n}") for n in range(20))
+    figure = draw(explanation(ExplainedBy("sat", (caption(*words, attention=torch.full((20, 4), 0.25)),), QUARTERS)))
+    lines = {round(axes.get_position().y0, 4) for axes in figure.axes}
+    assert len(figure.axes) == 21
+    assert len(lines) == -(-21 // ACROSS)
+
+
+def test_regions_are_boxes_by_weight_and_the_heaviest_is_named():
+    said = caption(word("dog"), attention=torch.tensor([[0.1, 0.6, 0.3, 0.0]]))
+    by = ExplainedBy("updown", (said,), QUARTERS, labels=("sky", "dog", "", "cat"))
+    _, panel = draw(explanation(by)).axes
+    filled = [patch for patch in panel.patches if patch.get_fill()]
+    assert [round(patch.get_alpha() / 0.7, 4) for patch in filled] == [0, round(1 / 6, 4), 0.5, 1]
+    (outline,) = [patch for patch in panel.patches if not patch.get_fill()]
+    assert outline.get_bbox().bounds == (40, 0, 40, 20)
+    assert [text.get_text() for text in panel.texts] == ["dog"]
+
+
+def test_a_place_is_marked_and_a_hallucination_is_red():
+    said = caption(word("dog", place=2, absent="dog"), attention=torch.full((1, 4), 0.25))
+    _, panel = draw(explanation(ExplainedBy("sat", (said,), QUARTERS, (2, 2)))).axes
+    (mark,) = panel.lines
+    assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (20, 30)
+    assert panel.title.get_color() == "#b3261e"
+
+
+def test_the_png_is_one_whole_image_and_dollars_are_no_formula():
+    said = caption(word("$5$"), word("$"), attention=torch.full((2, 4), 0.25))
+    content = to_png(explanation(ExplainedBy("sat", (said,), QUARTERS, (2, 2))), dots=50)
+    image = Image.open(io.BytesIO(content))
+    image.load()
+    assert image.format == "PNG"
+    assert image.width == 3 * 75
+
+
+def test_explanation_has_it_as_a_method():
+    said = caption(word("dog"), attention=torch.full((1, 4), 0.25))
+    assert len(explanation(ExplainedBy("sat", (said,), QUARTERS, (2, 2))).figure().axes) == 2
