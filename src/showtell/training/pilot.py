@@ -232,9 +232,10 @@ class Pilot:
             Vitals.of(validation.captions),
             validation.numbers[self.selection],
         )
-        signs = self._length(start, vitals) + self._shares(start, vitals, len(validation.captions))
+        signs = []
         if score < (1 - config.tolerance) * best:
             signs.append(f"{self.selection} is {score:.3f} and was {best:.3f}: the steps lead away from good captions")
+        signs += self._length(start, vitals) + self._shares(start, vitals, len(validation.captions))
         has_collapsed = bool(validation.warnings) and not memory.had_collapsed
         if has_collapsed:
             signs.append("the captions have collapsed, as the warning says")
@@ -243,7 +244,7 @@ class Pilot:
         goes_back = has_collapsed or score < config.collapse * best or memory.worse >= config.patience
         if is_last or not goes_back:
             return Verdict(tuple(says), harm=bool(signs), numbers=self._numbers(vitals))
-        why = f"{memory.worse} validations in a row" if memory.worse >= config.patience else "this validation"
+        why = "this validation" if memory.worse == 1 else f"{memory.worse} validations in a row"
         stops = memory.returns == config.returns
         if stops:
             says.append(

@@ -1,0 +1,485 @@
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from showtell.captioner import Caption, Captioner
+from showtell.errors import CheckpointError, RecipeError
+from showtell.objectives import OBJECTIVES
+from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
+from showtell.training import loop, make_recipe, train
+from showtell.training.health import Validation
+from showtell.training.pilot import Pilot, validation_record
+from showtell.training.recipe import PilotConfig
+from showtell.types import Terms
+from tests.training.test_loop import fingerprints, log_of
+
+NAMES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+
+
+def captions(count: int = 10, words: int = 5, **others: int) -> dict[str, Caption]:
+    """Captions of so many words, all different; the first few of them bad in a way: endings=2, cut=3, same=4."""
+    found = {}
+    for number in range(count):
+        text = " ".join([NAMES[number], "dog", "runs", "far", "away", *NAMES[:9]][:words])
+        if number < others.get("endings", 0):
+            text += " with"
+        if number < others.get("repeats", 0):
+            text += " red red"
+        if number < others.get("same", 0):
+            text = "some dog runs far away"
+        found[str(number)] = Caption(text, 0.0, number >= others.get("cut", 0), ())
+    return found
+
+
+def validation(score: float, warnings: tuple[str, ...] = (), **shape: int) -> Validation:
+    return Validation({"cider": score, "bleu_4": score / 10}, captions(**shape), warnings)
+
+
+def pilot_of(start: Validation | None = None, **settings: float) -> Pilot:
+    pilot = Pilot(PilotConfig(**settings), selection="cider", reference_words=5.0, best="runs/x/best")  # type: ignore[arg-type]
+    pilot.begin(start or validation(0.5), None, "f")
+    return pilot
+
+
+def test_a_start_that_has_learned_nothing_is_refused():
+    with pytest.raises(CheckpointError) as caught:
+        pilot_of().check_start("runs/a/best", {"cider": 0.049})
+    assert str(caught.value) == (
+        "training.start_from=runs/a/best has CIDEr-D 0.049 on the validation split and a reward needs a start of at "
+        "least 0.05 (training.pilot.least_cider): it has learned nothing yet that a reward could tell apart; train it "
+        "longer with objective.name=cross_entropy first."
+    )
+    pilot_of().check_start("runs/a/best", {"cider": 0.05})
+
+
+@pytest.mark.parametrize(
+    ("remembered", "sentences"),
+    [
+        (validation_record("val", "f", {"cider": 0.509}), []),  # 0.009 is less than 2% of 0.509
+        (
+            validation_record("val", "f", {"cider": 0.6}),
+            [
+                "the starting weights have cider 0.500, and their checkpoint remembers 0.600 on these captions: "
+                "photos, features or weights are not those that it was validated with"
+            ],
+        ),
+        (
+            validation_record("test", "g", {"cider": 0.6}),
+            [
+                "the starting weights have cider 0.500, and their checkpoint remembers 0.600 on other images or "
+                'captions (split "test"), so that the two do not compare'
+            ],
+        ),
+        (validation_record("val", "f", {"meteor": 0.1}), []),
+        (None, []),
+        ("nonsense", []),
+        ({"scores": {"cider": "high"}}, []),
+    ],
+)
+def test_the_start_is_held_against_what_its_checkpoint_remembers(remembered, sentences):
+    pilot = Pilot(PilotConfig(), selection="cider", reference_words=5.0, best="b")
+    verdict = pilot.begin(validation(0.5), remembered, "f")
+    assert verdict.says == tuple(("warns", sentence) for sentence in sentences)
+    assert not verdict.harm and not verdict.goes_back
+
+
+@pytest.mark.parametrize(
+    ("worse", "sentence"),
+    [
+        (
+            validation(0.47),  # 0.475 is 5% below 0.5
+            "cider is 0.470 and was 0.500: the steps lead away from good captions",
+        ),
+        (
+            validation(0.9, words=8),  # 1.6 times as many
+            "the captions grew from 5.0 to 8.0 words: the reward is being gamed; reward CIDEr-D, which punishes words "
+            "too many, and let the end of a caption count",
+        ),
+        (
+            validation(0.9, words=3),  # below 5 / 1.3
+            "the captions shrank from 5.0 to 3.0 words: the reward is won by saying little; reward CIDEr-D, which asks "
+            "for as many words as people use",
+        ),
+        (
+            validation(0.9, endings=4),
+            'captions that end in a word like "a" or "with" rose from 0% to 40%: the end of a caption has to be part '
+            "of the reward and of the gradient",
+        ),
+        (
+            validation(0.9, repeats=3),
+            "captions that say words twice in a row rose from 0% to 30%: the reward counts words without their order; "
+            "reward CIDEr-D, or add bleu_4 to it",
+        ),
+        (
+            validation(0.9, cut=10),
+            "captions that are cut off before they end rose from 0% to 100%: the end of a caption has to be part of "
+            "the reward, or decoding.max_length is too small",
+        ),
+    ],
+)
+def test_each_sign_of_harm_has_its_sentence_and_two_in_a_row_send_back(worse, sentence):
+    pilot = pilot_of()
+    first = pilot.judge(worse, 0.5)
+    assert first.says == (("harm", sentence),)
+    assert first.harm and not first.goes_back and pilot.rate == 1
+    second = pilot.judge(worse, 0.5)
+    assert second.goes_back and not second.stops
+    assert second.says[-1] == (
+        "goes back",
+        "because of 2 validations in a row: back to the best weights, cider 0.500, with 0.5 times the learning rate "
+        "and a fresh optimiser (1 of 3)",
+    )
+    assert pilot.rate == second.numbers["rate"] == 0.5
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        validation(0.48),
+        validation(0.9, words=6),
+        validation(0.9, words=4),
+        validation(0.9, endings=2),  # 20% more, but of two captions
+        validation(0.9, repeats=2, cut=2),
+    ],
+)
+def test_what_lies_within_the_tolerances_is_let_pass(fine):
+    pilot = pilot_of()
+    verdicts = [pilot.judge(fine, 0.5) for _ in range(5)]
+    assert [verdict.says for verdict in verdicts] == [()] * 5
+    assert not any(verdict.harm for verdict in verdicts)
+
+
+def test_lengths_are_held_against_the_references_too():
+    """A start of 3 words may grow to the 5 of people, and on to 1.3 times as many."""
+    pilot = pilot_of(validation(0.5, words=3))
+    assert not pilot.judge(validation(0.6, words=6), 0.5).harm
+    assert pilot.judge(validation(0.6, words=7), 0.5).harm
+
+
+def test_a_good_validation_between_two_bad_ones_starts_the_count_again():
+    pilot = pilot_of()
+    assert [pilot.judge(validation(score), 0.5).goes_back for score in (0.4, 0.5, 0.4, 0.4)] == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("collapsed", [validation(0.24), validation(0.5, ("10 of 10 images have the same caption",))])
+def test_a_collapse_sends_back_at_once(collapsed):
+    verdict = pilot_of().judge(collapsed, 0.5)
+    assert verdict.harm and verdict.goes_back
+    assert "because of this validation: back to the best weights" in verdict.says[-1][1]
+
+
+def test_a_start_that_had_collapsed_is_not_blamed_on_the_steps():
+    pilot = pilot_of(validation(0.1, ("the same",)))
+    assert not pilot.judge(validation(0.1, ("the same",)), 0.1).harm
+
+
+def test_after_its_returns_it_stops_with_the_best_weights():
+    pilot = pilot_of(returns=2, patience=1, slower=0.5)
+    verdicts = [pilot.judge(validation(0.4), 0.5) for _ in range(3)]
+    assert [verdict.goes_back for verdict in verdicts] == [True, True, True]
+    assert [verdict.stops for verdict in verdicts] == [False, False, True]
+    assert verdicts[-1].says[-1] == (
+        "stops",
+        "because of this validation, after going back 2 times (training.pilot.returns): stopping; runs/x/best "
+        "has the best weights; try a lower training.learning_rate or another reward",
+    )
+    assert pilot.rate == 0.25
+
+
+def test_after_the_last_step_there_is_nothing_to_go_back_for():
+    verdict = pilot_of(patience=1).judge(validation(0.1), 0.5, is_last=True)
+    assert verdict.harm and not verdict.goes_back
+
+
+def test_captions_that_become_alike_are_a_note_and_no_harm():
+    verdict = pilot_of().judge(validation(0.6, same=4), 0.5)
+    assert verdict.says == (
+        (
+            "warns",
+            "40% of the captions are said of another image too, 0% at the start: the model falls back on safe "
+            "captions; lower training.learning_rate if they say less",
+        ),
+    )
+    assert not verdict.harm
+
+
+def test_a_window_is_the_mean_of_its_steps():
+    pilot = pilot_of()
+    for reward in (0.2, 0.4, 0.9):
+        pilot.watch({"reward": reward, "length": 6.0, "loss": -1.0})
+    means, warnings = pilot.close_window()
+    assert means == pytest.approx({"reward": 0.5, "length": 6.0})
+    assert warnings == []
+    pilot.watch({"reward": 0.7, "length": 6.0})
+    assert pilot.close_window()[0]["reward"] == 0.7
+
+
+def windows(pilot: Pilot, *parts: Mapping[str, float]) -> list[list[str]]:
+    said = []
+    for part in parts:
+        pilot.watch(part)
+        said.append(pilot.close_window()[1])
+    return said
+
+
+def test_what_lasts_for_three_windows_is_said_once_and_again_after_going_back():
+    pilot = pilot_of(patience=1)
+    good, poor = {"reward": 0.5}, {"reward": 0.39}  # 20% below 0.5 is 0.4
+    sentence = (
+        "the mean reward of the samples fell from 0.500 to 0.390: the steps are too long; lower training.learning_rate"
+    )
+    assert windows(pilot, good, poor, poor, good, poor, poor, poor, poor) == [[]] * 6 + [[sentence], []]
+    assert pilot.judge(validation(0.1), 0.5).goes_back
+    assert windows(pilot, poor, poor, poor) == [[], [], [sentence]]
+
+
+def test_samples_that_grow_are_named():
+    pilot = pilot_of()
+    said = windows(pilot, {"length": 9.8}, *[{"length": 17.2}] * 3)
+    assert said[-1][0].startswith("the samples grew from 9.8 to 17.2 words: the reward is being gamed")
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("step"), st.floats(-1, 1), st.floats(1, 30)),
+    st.tuples(st.just("window")),
+    st.tuples(st.just("validation"), st.floats(0, 1), st.integers(1, 10)),
+)
+
+
+@given(st.lists(EVENTS, max_size=30), st.integers(0, 30))
+def test_what_is_kept_of_it_is_all_it_knows(events, kept_at):
+    """A pilot that is written as JSON and read back anywhere says what an undisturbed one says."""
+
+    def follow(pilot: Pilot, event: tuple[Any, ...]) -> object:
+        if event[0] == "step":
+            return pilot.watch({"reward": event[1], "length": event[2]})
+        if event[0] == "validation":
+            return pilot.judge(validation(event[1], words=event[2]), 0.8)
+        return pilot.close_window() if pilot.state_dict()["steps"] else None
+
+    whole, broken = pilot_of(), pilot_of()
+    for number, event in enumerate(events):
+        if number == kept_at:
+            content = json.loads(json.dumps(broken.state_dict()))
+            broken = Pilot(PilotConfig(), selection="cider", reference_words=5.0, best="runs/x/best")
+            broken.load_state_dict(content)
+        assert follow(whole, event) == follow(broken, event)
+
+
+# ---- in a run
+
+
+class SpoilerConfig(CrossEntropyConfig):
+    """Cross-entropy that becomes its opposite."""
+
+    name: Literal["spoiler"] = "spoiler"  # type: ignore[assignment]
+    spoils_from: int = 0  # epoch
+
+
+class Spoiler(CrossEntropy):
+    """Says that it optimises a reward, and from an epoch on makes captions less likely instead of more."""
+
+    config: SpoilerConfig
+    optimises_reward: ClassVar[bool] = True
+    epoch = 0
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def forward(self, batch, features, decoder):
+        terms = super().forward(batch, features, decoder)
+        parts = {**terms.parts, "reward": -terms.parts["words"], "length": torch.tensor(6.0)}
+        return Terms(-terms.total if self.epoch >= self.config.spoils_from else terms.total, parts)
+
+
+@pytest.fixture(autouse=True)
+def _spoiler(monkeypatch):
+    monkeypatch.setitem(OBJECTIVES, "spoiler", (SpoilerConfig, Spoiler))
+
+
+def base_recipe(data: Path) -> dict[str, Any]:
+    return {
+        "data": {"path": str(data), "captions_per_image": 5},
+        "vocabulary": {"min_count": 1},
+        "encoder": {"name": "small_cnn", "image_size": 48, "widths": [8, 16]},
+        "model": {"name": "sat", "embedding_size": 12, "hidden_size": 24, "attention_size": 8},
+        "objective": {"name": "cross_entropy"},
+        "training": {"epochs": 12, "batch_size": 10, "learning_rate": 0.01, "trackers": [], "log_every": 2},
+        "decoding": {"num_beams": 2, "max_length": 12},
+    }
+
+
+@pytest.fixture(scope="module")
+def first_run(tiny_scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of cross-entropy."""
+    return train(base_recipe(tiny_scenes), tmp_path_factory.mktemp("first") / "run", quiet=True).folder
+
+
+@pytest.fixture
+def spoiled(tiny_scenes: Path, first_run: Path) -> dict[str, Any]:
+    """A recipe whose captions get worse from the first step on."""
+    recipe = base_recipe(tiny_scenes)
+    recipe["objective"] = {"name": "spoiler"}
+    recipe["training"] |= {"start_from": str(first_run / "best"), "epochs": 5, "batch_size": 25, "learning_rate": 0.05}
+    recipe["training"]["pilot"] = {"patience": 1, "returns": 2, "least_cider": 0}
+    return recipe
+
+
+def decisions(run: Path) -> list[tuple[int, str]]:
+    return [(line["epoch"], line["pilot"]) for line in log_of(run) if line.get("pilot") not in (None, "warns", "harm")]
+
+
+def weights(checkpoint: Path) -> bytes:
+    return (checkpoint / "model.safetensors").read_bytes()
+
+
+def test_best_remembers_its_validation(first_run):
+    lines = {line["epoch"]: line["validation"] for line in log_of(first_run) if "validation" in line}
+    best = max(lines, key=lambda epoch: lines[epoch]["cider"])
+    kept = Captioner.from_pretrained(first_run / "best").about["validation"]
+    assert (kept["split"], kept["scores"]) == ("val", lines[best])
+    assert "validation" not in Captioner.from_pretrained(first_run / "last").about
+
+
+def test_a_run_that_only_gets_worse_ends_with_what_it_began_with(spoiled, first_run, tmp_path, capsys):
+    result = train(spoiled, tmp_path / "run")
+    said = capsys.readouterr().err
+    log = log_of(result.folder)
+    remembered = Captioner.from_pretrained(first_run / "best").about["validation"]["scores"]
+    assert log[0]["validation"] == remembered and (log[0]["epoch"], log[0]["step"]) == (0, 0)
+    assert decisions(result.folder) == [(1, "goes back"), (2, "goes back"), (3, "stops")]
+    assert (result.epochs, result.best, result.best_epoch) == (3, remembered["cider"], 0)
+    for name in ("best", "last"):
+        assert weights(result.folder / name) == weights(first_run / "best")
+    state = json.loads((result.folder / "last" / "training" / "state.json").read_text())
+    assert state["optimizer"]["plain"] == {} and state["pilot"]["rate"] == 0.25
+    assert [line["learning_rate"] for line in log if "learning_rate" in line] == [0.05, 0.025, 0.0125]
+    sentences = [f"  pilot {line['pilot']}: {line['sentence']}" for line in log if "pilot" in line]
+    assert all(sentence in said.splitlines() for sentence in sentences)
+    assert [sentence.split(":")[0].strip() for sentence in sentences].count("pilot harm") >= 3
+    assert f"stopping; {tmp_path / 'run' / 'best'} has the best weights" in said
+
+
+def test_weights_that_win_a_score_with_harm_are_not_kept(spoiled, tmp_path, monkeypatch):
+    """Captions that grow by half are never the best, whatever they score."""
+    spoiled["objective"]["spoils_from"] = 9
+    real, calls = loop.Trainer._validate, 0
+
+    def longer(self):
+        nonlocal calls
+        found = real(self)
+        if (calls := calls + 1) == 1:
+            return found
+        texts = {image: kept.text + " near the very big old house" * 3 for image, kept in found.captions.items()}
+        return Validation(
+            {**found.numbers, "cider": 9.0}, {image: Caption(text, 0.0, True, ()) for image, text in texts.items()}, ()
+        )
+
+    monkeypatch.setattr(loop.Trainer, "_validate", longer)
+    result = train(spoiled, tmp_path / "run", quiet=True)
+    assert result.best_epoch == 0 and result.best < 9
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_killed_before_and_after_going_back_it_ends_with_the_same_bits(spoiled, tmp_path, monkeypatch):
+    """Killed at each save in turn, before it is written, with an average of the weights."""
+    spoiled["objective"]["spoils_from"] = 1
+    spoiled["training"] |= {"epochs": 6, "save_every": 1, "ema_decay": 0.5}
+    spoiled["training"]["pilot"] |= {"returns": 9, "tolerance": 0.0}
+    train(copy.deepcopy(spoiled), tmp_path / "whole", quiet=True)
+    assert [kind for _, kind in decisions(tmp_path / "whole")].count("goes back") >= 2
+
+    real, saved = loop.Trainer._save, -1
+
+    def save(self):
+        nonlocal saved
+        if self.memory.step > saved:  # the first time at this step
+            saved = self.memory.step
+            raise KilledError
+        real(self)
+
+    monkeypatch.setattr(loop.Trainer, "_save", save)
+    kills = 0
+    while True:
+        try:
+            train(copy.deepcopy(spoiled), tmp_path / "broken", resume=True, quiet=True)
+            break
+        except KilledError:
+            kills += 1
+    assert kills == 12
+    assert fingerprints(tmp_path / "broken") == fingerprints(tmp_path / "whole")
+
+
+def test_the_average_goes_back_too(spoiled, first_run, tmp_path):
+    spoiled["training"]["ema_decay"] = 0.9
+    spoiled["training"]["pilot"]["returns"] = 0
+    train(spoiled, tmp_path / "run", quiet=True)
+    state = load_file(tmp_path / "run" / "last" / "training" / "optimizer.safetensors")
+    kept = load_file(first_run / "best" / "model.safetensors")
+    averages = {name.removeprefix("extra.average."): value for name, value in state.items() if "average." in name}
+    assert averages and all(torch.equal(value, kept[name]) for name, value in averages.items())
+
+
+def test_a_start_that_says_nothing_leaves_no_trace(spoiled, tmp_path):
+    spoiled["training"]["pilot"]["least_cider"] = 9.9
+    with pytest.raises(CheckpointError, match="it has learned nothing yet"):
+        train(spoiled, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_start_on_other_photos_is_warned_of(spoiled, first_run, tmp_path):
+    settings = json.loads((first_run / "best" / "config.json").read_text())
+    settings["about"]["validation"]["scores"]["cider"] += 1.0
+    copied = tmp_path / "start"
+    copied.mkdir()
+    (copied / "config.json").write_text(json.dumps(settings))
+    (copied / "model.safetensors").write_bytes(weights(first_run / "best"))
+    spoiled["training"] |= {"start_from": str(copied), "epochs": 1}
+    train(spoiled, tmp_path / "run", quiet=True)
+    (first, second, *_) = log_of(tmp_path / "run")
+    assert "validation" in first and second["pilot"] == "warns"
+    assert second["sentence"].endswith("photos, features or weights are not those that it was validated with")
+
+
+def test_a_reward_needs_a_start_and_a_validation(spoiled):
+    spoiled["training"]["start_from"] = None
+    spoiled["data"]["validation_split"] = None
+    with pytest.raises(RecipeError) as caught:
+        make_recipe(spoiled)
+    assert str(caught.value) == (
+        "the recipe has 2 problems:\n"
+        "  objective.name=spoiler needs training.start_from: "
+        "a reward teaches only a model that says something already; "
+        "train with objective.name=cross_entropy first and set training.start_from to that run's best/, or set "
+        "training.pilot=null to begin with fresh weights\n"
+        "  objective.name=spoiler and data.validation_split=null contradict each other: the pilot of such a run goes "
+        "by validations; name a split, or set training.pilot=null"
+    )
+    spoiled["training"]["pilot"] = None
+    assert make_recipe(spoiled).training.pilot is None
+
+
+def test_wrong_settings_have_their_sentence(spoiled):
+    spoiled["training"]["pilot"] = {"patients": 3}
+    with pytest.raises(RecipeError, match=r'training\.pilot\.patients: no such key; did you mean "patience"'):
+        make_recipe(spoiled)
+
+
+def test_without_a_pilot_nobody_watches(spoiled, tmp_path):
+    spoiled["training"] |= {"pilot": None, "epochs": 2}
+    run = train(spoiled, tmp_path / "run", quiet=True).folder
+    assert not [line for line in log_of(run) if "pilot" in line]
+    assert [line["epoch"] for line in log_of(run) if "validation" in line] == [1, 2]
