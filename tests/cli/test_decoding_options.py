@@ -211,13 +211,13 @@ WRONG = {
     "length_penalty=1.0 has no effect with length_normalisation=none": [
         "--length-penalty", 1, "--length-normalisation", "none",
     ],
-    'force_words asks for "zebra", but "zebra" is none of the': ["--force-word", "zebra"],
-    '"red circle" of force_words has "circle" of bad_words in it': [
+    '"zebra" must occur, but "zebra" is none of the': ["--force-word", "zebra"],
+    '"red circle" must occur and has "circle" in it, which must not': [
         "--force-word", "red circle", "--bad-word", "circle",
     ],
     "search=greedy has one beam, not num_beams=4; use search=beam": ["--search", "greedy", "--num-beams", 4],
     "force_words=red has no effect with search=sample; use search=beam": ["--search", "sample", "--force-word", "red"],
-    "bad_words has a text without words; leave it out": ["--bad-word", "..."],
+    "a text that must not occur has no words in it; leave it out": ["--bad-word", "..."],
 }  # fmt: skip
 
 

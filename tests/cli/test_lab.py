@@ -65,7 +65,7 @@ def test_the_table_and_the_page_have_every_caption(capsys, tiny_checkpoint, phot
 
 def test_wrong_use_is_a_sentence(capsys, tiny_checkpoint, photo, tmp_path):
     for arguments, sentence in (
-        ([photo, "--force-word", "zebra"], 'force_words asks for "zebra", but "zebra" is none of the'),
+        ([photo, "--force-word", "zebra"], '"zebra" must occur, but "zebra" is none of the'),
         (
             [photo, "--out", tmp_path / "lab.pdf"],
             f'--out writes a page; give "{tmp_path / "lab.pdf"}" the suffix .html',

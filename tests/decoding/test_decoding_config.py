@@ -30,16 +30,16 @@ REFUSED = {
         "num_beams": 4, "num_beam_groups": 2, "force_words": ["car"],
     },
     "num_beam_groups=2 does not divide num_beams=3; choose a divisor": {"num_beams": 3, "num_beam_groups": 2},
-    '"a red car" of force_words has "Red car." of bad_words in it; take it out of one of them': {
+    '"a red car" must occur and has "Red car." in it, which must not; leave one of them out': {
         "force_words": ["a red car"], "bad_words": ["Red car."],
     },
-    '"red red" of force_words repeats what no_repeat_ngram_size=1 forbids': {
+    '"red red" must occur and repeats what no_repeat_ngram_size=1 forbids': {
         "force_words": ["red red"], "no_repeat_ngram_size": 1,
     },
-    "force_words need room for 3 words and max_length is 2; raise max_length": {
+    "what must occur needs 3 words of room and max_length is 2; raise it": {
         "force_words": ["red car", "green"], "max_length": 2,
     },
-    "bad_words has a text without words; leave it out": {"bad_words": ["..."]},
+    "a text that must not occur has no words in it; leave it out": {"bad_words": ["..."]},
     "temperature: Input should be greater than 0": {"search": "sample", "temperature": 0},
     "top_p: Input should be less than or equal to 1": {"search": "sample", "top_p": 1.5},
 }  # fmt: skip
@@ -102,9 +102,7 @@ def test_rules_in_ids():
 
 
 def test_a_required_word_that_the_model_does_not_know_is_named():
-    with pytest.raises(
-        UsageError, match='force_words asks for "a rad car", but "rad" is none of the 9 words that the '
-    ):
+    with pytest.raises(UsageError, match='"a rad car" must occur, but "rad" is none of the 9 words that the '):
         DecodingConfig(force_words=("a rad car",)).rules(WORDS)
     with pytest.raises(UsageError, match='the nearest is "red"'):
         DecodingConfig(force_words=("rad",)).rules(WORDS)

@@ -98,23 +98,23 @@ class DecodingConfig(Config):
     def _words(self) -> str | None:
         """Required words that the other rules rule out."""
         forced, bad = self._phrases("force_words"), self._phrases("bad_words")
-        for name, phrases in (("force_words", forced), ("bad_words", bad)):
+        for rule, phrases in (("must", forced), ("must not", bad)):
             if () in phrases.values():
-                return f"{name} has a text without words; leave it out"
+                return f"a text that {rule} occur has no words in it; leave it out"
         for text, phrase in forced.items():
             for other, part in bad.items():
                 if contains(phrase, part):
-                    return f'"{text}" of force_words has "{other}" of bad_words in it; take it out of one of them'
+                    return f'"{text}" must occur and has "{other}" in it, which must not; leave one of them out'
             size = self.no_repeat_ngram_size
             grams = [phrase[start : start + size] for start in range(len(phrase) - size + 1)] if size else []
             if len(set(grams)) < len(grams):
                 return (
-                    f'"{text}" of force_words repeats what no_repeat_ngram_size={size} forbids; raise it or change '
+                    f'"{text}" must occur and repeats what no_repeat_ngram_size={size} forbids; raise it or change '
                     "the text"
                 )
         needed = sum(map(len, forced.values()))
         if needed > self.max_length:
-            return f"force_words need room for {needed} words and max_length is {self.max_length}; raise max_length"
+            return f"what must occur needs {needed} words of room and max_length is {self.max_length}; raise it"
         return None
 
     def _phrases(self, name: str) -> dict[str, tuple[str, ...]]:
@@ -159,8 +159,8 @@ class DecodingConfig(Config):
                     close = difflib.get_close_matches(word, vocabulary.words, n=1)
                     hint = f'; the nearest is "{close[0]}"' if close else ""
                     raise UsageError(
-                        f'force_words asks for "{text}", but "{word}" is none of the {len(vocabulary)} words that the '
-                        f"model knows{hint}."
+                        f'"{text}" must occur, but "{word}" is none of the {len(vocabulary)} words that the model '
+                        f"knows{hint}."
                     )
         # What has a word that the vocabulary lacks is never said anyway.
         sayable = [phrase for phrase in bad.values() if all(word in vocabulary for word in phrase)]
