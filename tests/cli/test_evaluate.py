@@ -35,7 +35,11 @@ def test_it_captions_a_split_writes_results_and_scores_them(capsys, tiny_checkpo
 def test_the_card_has_intervals_rates_and_the_servers_file(capsys, tiny_checkpoint, tiny_scenes, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("evaluate", tiny_checkpoint, tiny_scenes, "--metrics", "bleu", "--server", "val2014_tiny") == 0
-    card = capsys.readouterr().out
+    card, warned = capsys.readouterr()
+    assert warned == (
+        f"showtell: {card.splitlines()[1]} are too few to judge a captioner by: on as many others the scores would be "
+        "others; mind the intervals.\n"
+    )
     assert card.startswith("split test, search beam, num beams 2\n")
     assert "bleu_4" in card
     assert "[" in card.split("bleu_1")[1].splitlines()[0]  # an interval

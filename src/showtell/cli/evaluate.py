@@ -9,6 +9,8 @@ import typer
 
 from showtell.cli.decoding_options import Ensemble, open_captioner, settings_of, with_decoding_options, without
 
+FEW = 30  # images, below which scores are a matter of luck
+
 
 @with_decoding_options(*without("num_return_sequences"))
 def evaluate(
@@ -74,6 +76,14 @@ def evaluate(
     files += [Path(f"captions_{server}_results.json")] if server is not None else []
     for file in files:
         write_json(file, found.results())
+    warnings = [*found.report.warnings]
+    if found.report.images < FEW:
+        warnings.append(
+            f"{found.report.images} images are too few to judge a captioner by: on as many others the scores would be "
+            "others; mind the intervals."
+        )
+    for warning in warnings:
+        typer.echo(f"showtell: {warning}", err=True)
     texts = [caption.text for caption in found.captions.values()]
     known = [text for record in found_dataset.records if record.split == "train" for text in record.captions]
     rates = diagnose(texts, training=known or None)
