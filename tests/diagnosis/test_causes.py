@@ -81,7 +81,7 @@ class Says:
     """A captioner with the words of another that says what it is told, a caption for each image in turn."""
 
     def __init__(self, captioner: Captioner, *texts: str, finished: bool = True) -> None:
-        self.vocabulary, self.decoding = captioner.vocabulary, captioner.decoding
+        self.vocabulary, self.decoding, self.about = captioner.vocabulary, captioner.decoding, captioner.about
         self._texts, self._finished = texts, finished
 
     def caption_files(self, paths: list[Path], first_alone: bool = True) -> Any:
@@ -106,6 +106,22 @@ def test_good_captions_raise_nothing_of_their_own(captioner: Captioner, scenes: 
     references = [record.captions[0] for record in scenes.split("train")]
     found = sentences(scored(Says(captioner, *references), scenes, "train"))
     assert set(found) == {"train_split", "few_images", "dataset"}  # dataset: longer than 8 words
+
+
+def test_photos_that_the_checkpoint_did_not_learn_from(captioner: Captioner, scenes: CaptionDataset) -> None:
+    own = scenes.splits["train"]
+    for about, other in (
+        ({"data": "elsewhere", "train_images": own + 1}, True),
+        ({"data": "elsewhere", "train_images": own}, False),  # the same photos in another place, as far as one can see
+        ({"data": str(scenes.root), "train_images": own + 1}, False),  # of the same dataset, a part of it
+    ):
+        captioner.about = about
+        found = sentences(scored(captioner, scenes, sample=1))
+        assert ("other_photos" in found) is other
+        if other:
+            assert found["other_photos"].startswith(
+                f"The checkpoint learned from {own + 1} photos of elsewhere, and this is {scenes.root} with {own} of"
+            )
 
 
 @pytest.mark.parametrize(

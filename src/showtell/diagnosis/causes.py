@@ -160,6 +160,15 @@ def diagnose_scores(
             f"{split} has {len(records)} images: CIDEr learns from them which words are rare, and needs about "
             f"{FEW_IMAGES}; take the document frequencies from other captions, and mind the intervals of the scores.",
         )
+    trained, of = captioner.about.get("data"), captioner.about.get("train_images")
+    here = dataset.splits.get("train", 0)
+    if trained is not None and of not in (None, here) and Path(trained).resolve() != dataset.root.resolve():
+        found.add(
+            "other_photos",
+            f"The checkpoint learned from {of} photos of {trained}, and this is {dataset.root} with {here} of them in "
+            "train: it knows only the things and words of its own; train on some of these, or from it "
+            "(training.start_from).",
+        )
     references = statistics.fmean(len(record.captions) for record in records)
     if references < USUAL_REFERENCES - 0.5:
         found.add(
