@@ -1,0 +1,199 @@
+"""What a word loses when a place is hidden: against one place at a time, by hand, and for every kind of photo."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from showtell.captioner import Captioner
+from showtell.decoding import AtStage, DecodingConfig, teacher_forced
+from showtell.errors import UsageError
+from showtell.explanations.occlusion import HIDINGS, Seen, agreement, occlude, paint_over, rank_correlation
+from showtell.features.grid import SmallCnn, SmallCnnConfig
+from showtell.features.regions import RoiGrid, RoiGridConfig
+from showtell.models import MODELS, build_decoder
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import EnsembleFeatures, Features
+
+WORDS = torch.tensor([[[1, 5, 4, 6, 2], [1, 7, 2, 0, 0]], [[1, 6, 6, 2, 0], [1, 0, 0, 0, 0]]])  # (2, 2, T + 1)
+BOXES = [torch.tensor([[2.0, 3.0, 20.0, 30.0], [10.0, 10.0, 32.0, 32.0]]), torch.tensor([[20.0, 5.0, 60.0, 40.0]])]
+
+
+def captioner(kind: str = "grid", model: str = "sat") -> Captioner:
+    torch.manual_seed(3)
+    grid = SmallCnnConfig(image_size=32, widths=(6, 8, 8))
+    encoder = SmallCnn(grid) if kind == "grid" else RoiGrid(RoiGridConfig(backbone=grid, whole_photo=True), True)
+    vocabulary = Vocabulary(["a", "red", "star", "circle"])
+    sizes = {"embedding_size": 6, "hidden_size": 7} | ({} if model == "nic" else {"attention_size": 5})
+    config = MODELS[model][0].model_validate(sizes)
+    decoder = build_decoder(config, feature_size=8, vocabulary_size=len(vocabulary))
+    for weight in decoder.parameters():
+        torch.nn.init.normal_(weight, std=0.7)  # so that places matter
+    made = Captioner(encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=DecodingConfig())
+    made.encoder.eval()
+    made.decoder.eval()
+    return made
+
+
+def seen_by(made: Captioner) -> Seen:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (2, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    windows = torch.tensor([[0.0, 0.0, 32.0, 32.0], [10.0, 0.0, 74.0, 64.0]])
+    boxes = BOXES if made.encoder.takes_boxes else None
+    return Seen(images, windows, made.encode(images, windows, boxes), boxes)
+
+
+def said(made: Captioner, features: Features, words: Tensor) -> Tensor:
+    """log p of each word of one caption of one image: (T,)."""
+    logprobs = teacher_forced(made.decoder, features, words[None, None, :-1]).logits[0, 0].log_softmax(-1)
+    return logprobs.gather(-1, words[1:, None]).squeeze(-1)
+
+
+@pytest.mark.parametrize("hide", HIDINGS)
+@pytest.mark.parametrize("kind", ["grid", "boxes"])
+@pytest.mark.parametrize("memory", [1, 2**28])
+@torch.no_grad()
+def test_it_is_one_place_after_the_other(kind: str, hide: str, memory: int) -> None:
+    made = captioner(kind)
+    seen = seen_by(made)
+    falls = occlude(made, seen, WORDS, hide, memory=memory)
+    assert falls.shape == (2, 2, 4, seen.features.vectors.shape[1])
+    rectangles = made.encoder.rectangles(seen.features, seen.windows)
+    for image in range(2):
+        own = Features(seen.features.vectors[image : image + 1], seen.features.is_region[image : image + 1])
+        places = own.is_region[0].nonzero().flatten().tolist()
+        for place in range(falls.shape[-1]):
+            if place not in places:
+                assert (falls[image, ..., place] == 0).all()
+                continue
+            vectors, is_region = own.vectors.clone(), own.is_region.clone()
+            if hide == "pixels":
+                painted = paint_over(seen.images[image], seen.windows[image], rectangles[image, place])
+                boxes = None if seen.boxes is None else [seen.boxes[image]]
+                without = made.encode(painted[None], seen.windows[image : image + 1], boxes)
+            else:
+                vectors[0, place] = vectors[0, [other for other in places if other != place]].mean(0)
+                is_region[0, place] = hide == "mean"
+                without = Features(vectors, is_region)
+            for number, length in enumerate([4, 2] if image == 0 else [3, 0]):
+                words = WORDS[image, number, : length + 1]
+                expected = said(made, own, words) - said(made, without, words) if length else torch.zeros(0)
+                torch.testing.assert_close(falls[image, number, :length, place], expected, atol=1e-5, rtol=1e-4)
+                assert (falls[image, number, length:, place] == 0).all()
+    assert falls.abs().max() > 0.01
+
+
+@torch.no_grad()
+def test_a_place_that_nobody_looks_at_is_not_missed() -> None:
+    made = captioner()
+    seen = seen_by(made)
+    is_region = seen.features.is_region.clone()
+    is_region[:, 3] = False
+    masked = dataclasses.replace(seen, features=dataclasses.replace(seen.features, is_region=is_region))
+    assert (occlude(made, masked, WORDS)[..., 3] == 0).all()
+    # a vector that equals the mean of the others is not missed either
+    vectors = seen.features.vectors.clone()
+    vectors[:, 5] = (vectors.sum(1) - vectors[:, 5]) / (vectors.shape[1] - 1)
+    mean = dataclasses.replace(seen, features=dataclasses.replace(seen.features, vectors=vectors))
+    assert occlude(made, mean, WORDS)[..., 5].abs().max() < 1e-5
+    assert occlude(made, mean, WORDS, "remove")[..., 5].abs().max() > 1e-3
+
+
+@torch.no_grad()
+def test_the_only_place_leaves_nothing_behind() -> None:
+    made = captioner()
+    alone = Features(torch.randn(1, 1, 8), torch.ones(1, 1, dtype=torch.bool))
+    seen = Seen(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.tensor([[0.0, 0.0, 32.0, 32.0]]), alone)
+    nothing = dataclasses.replace(alone, vectors=torch.zeros(1, 1, 8))
+    expected = said(made, alone, WORDS[0, 0]) - said(made, nothing, WORDS[0, 0])
+    for hide in ("mean", "remove"):
+        torch.testing.assert_close(occlude(made, seen, WORDS[:1, :1], hide)[0, 0, :, 0], expected)
+
+
+@torch.no_grad()
+def test_it_works_without_attention_and_at_a_stage() -> None:
+    made = captioner(model="nic")
+    falls = occlude(made, seen_by(made), WORDS, "pixels")
+    assert falls.shape == (2, 2, 4, 16)
+    assert falls.abs().max() > 1e-3
+    torch.testing.assert_close(
+        occlude(made, seen_by(made), WORDS, decoder=AtStage(made.decoder, 0)), occlude(made, seen_by(made), WORDS)
+    )
+
+
+@torch.no_grad()
+def test_a_larger_patch_hides_the_neighbours_too() -> None:
+    made = captioner()
+    seen = seen_by(made)
+    whole = occlude(made, seen, WORDS, "pixels", patch=20.0)  # every patch paints the whole photo
+    torch.testing.assert_close(whole, whole[..., :1].expand_as(whole), atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(occlude(made, seen, WORDS, "pixels"), whole, atol=1e-3)
+
+
+def test_it_leaves_a_decoder_that_learns_as_it_was() -> None:
+    made = captioner()
+    made.decoder.train()
+    falls = occlude(made, seen_by(made), WORDS)
+    assert made.decoder.training
+    assert not falls.requires_grad
+    made.decoder.eval()
+    assert torch.equal(occlude(made, seen_by(made), WORDS), falls)  # without dropout
+
+
+def test_what_cannot_be_hidden_is_refused() -> None:
+    made = captioner()
+    seen = seen_by(made)
+    with pytest.raises(UsageError, match='There is no way "pixel" to hide a place; did you mean "pixels"'):
+        occlude(made, seen, WORDS, "pixel")
+    together = dataclasses.replace(seen, features=EnsembleFeatures.of([seen.features, seen.features]))
+    with pytest.raises(UsageError, match="The members of an ensemble look at places of their own"):
+        occlude(made, together, WORDS)
+
+
+def test_painting_covers_exactly_the_pixels_whose_centres_are_inside() -> None:
+    image = torch.zeros(3, 4, 8, dtype=torch.uint8)
+    image[0, 0, 0] = 64  # mean 2
+    window = torch.tensor([100.0, 50.0, 180.0, 90.0])  # ten pixels of the photo to one of the image
+    painted = paint_over(image, window, torch.tensor([115.0, 54.0, 136.0, 76.0]))
+    # centres at x 105, 115, 125, 135, ... and y 55, 65, 75, 85: columns 1 to 3 and rows 0 to 2
+    expected = image.clone()
+    expected[0, 0:3, 1:4] = 2
+    assert torch.equal(painted, expected)
+    assert torch.equal(image.sum(), torch.tensor(64))  # the photo is as it was
+
+
+def ranked(values: list[float]) -> list[float]:
+    """Ranks one by one: how many are smaller, and half of those that are equal."""
+    return [sum(other < own for other in values) + (values.count(own) + 1) / 2 for own in values]
+
+
+@hypothesis.given(
+    st.integers(2, 9).flatmap(
+        lambda n: st.tuples(*[st.lists(st.integers(-3, 3).map(float), min_size=n, max_size=n)] * 2)
+    )
+)
+@hypothesis.settings(max_examples=200, deadline=None)
+def test_rank_correlation_is_pearsons_of_ranks_counted_one_by_one(pair: tuple[list[float], list[float]]) -> None:
+    first, second = pair
+    found = float(rank_correlation(torch.tensor(first), torch.tensor(second)))
+    one, other = torch.tensor([ranked(first), ranked(second)], dtype=torch.double)
+    if len(set(first)) == 1 or len(set(second)) == 1:
+        assert found != found
+    else:
+        assert found == pytest.approx(float(torch.corrcoef(torch.stack([one, other]))[0, 1]), abs=1e-12)
+
+
+def test_rank_correlation_by_hand() -> None:
+    # without ties 1 - 6 sum d^2 / (n (n^2 - 1)): ranks 1 2 3 4 5 and 2 1 4 3 5, d^2 = 1 1 1 1 0
+    first, second = torch.tensor([[0.1, 0.2, 0.3, 0.4, 9.0]]), torch.tensor([[5.0, 4.0, 7.0, 6.0, 8.0]])
+    assert float(rank_correlation(first, second)) == pytest.approx(1 - 6 * 4 / (5 * 24))
+    # and with them: ranks 1.5 1.5 3 4 and 1 2 3 4
+    tied = rank_correlation(torch.tensor([0.0, 0.0, 1.0, 2.0]), torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    assert float(tied) == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
+    # attention has no sign: what speaks against a word is looked at, too
+    assert float(agreement(torch.tensor([0.1, 0.7, 0.2]), torch.tensor([0.1, -3.0, 0.5]))) == pytest.approx(1.0)
