@@ -1,0 +1,309 @@
+// Draws the maps of the page of explanations and answers the mouse and the keyboard; it loads nothing.
+"use strict";
+(() => {
+  // The veil over what a word did not look at, and the colours of occlusion: needed, and in the way.
+  const DARKEST = 0.78;
+  const NEEDED = [255, 140, 0], IN_THE_WAY = [60, 150, 255];
+  const SMALL = 160; // pixels of the longer side of a smoothed map and of a picture of the strip
+  const NAMED_REGIONS = 3;
+  let smooth = true;
+  const said = []; // every caption of the page
+
+  const decode = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const percent = (share) => (share > 0 && share < 0.01 ? "<1%" : `${Math.round(100 * share)}%`);
+
+  function element(name, text, className) {
+    const made = document.createElement(name);
+    if (text !== undefined) made.textContent = text;
+    if (className) made.className = className;
+    return made;
+  }
+
+  /** Values of places, 0 to 1, as a picture (height x width) of at most 1: of grids smooth, or places as they are. */
+  function field(places, values, width, height) {
+    const found = new Float32Array(width * height);
+    if (places.grid && smooth) {
+      const { rows, columns, across, down } = places.grid; // how each column and each row spreads: SMALL values for each
+      const lines = Array.from({ length: rows }, (_, row) => {
+        const line = new Float32Array(width);
+        for (let column = 0; column < columns; column++)
+          for (let u = 0; u < width; u++)
+            line[u] += values[row * columns + column] * across[column * SMALL + Math.floor((u * SMALL) / width)];
+        return line;
+      });
+      let highest = 0;
+      for (let v = 0, at = 0; v < height; v++)
+        for (let u = 0; u < width; u++, at++) {
+          for (let row = 0; row < rows; row++)
+            found[at] += lines[row][u] * down[row * SMALL + Math.floor((v * SMALL) / height)];
+          highest = Math.max(highest, found[at]);
+        }
+      return highest > 0 ? found.map((value) => value / highest) : found;
+    }
+    places.boxes.forEach(([left, top, right, bottom], place) => { // where several overlap, the highest
+      const last = Math.min(width, Math.round(right * width));
+      for (let v = Math.max(0, Math.round(top * height)); v < Math.min(height, Math.round(bottom * height)); v++)
+        for (let u = Math.max(0, Math.round(left * width)); u < last; u++)
+          found[v * width + u] = Math.max(found[v * width + u], values[place]);
+    });
+    return found;
+  }
+
+  /** Lay a picture of colours and opacities over a canvas. */
+  function lay(canvas, places, values, paint) {
+    const shrink = Math.min(1, SMALL / Math.max(canvas.width, canvas.height));
+    const exact = !(places.grid && smooth);
+    const width = exact ? canvas.width : Math.max(1, Math.round(canvas.width * shrink));
+    const height = exact ? canvas.height : Math.max(1, Math.round(canvas.height * shrink));
+    const picture = new ImageData(width, height);
+    field(places, values, width, height).forEach((value, at) => picture.data.set(paint(value), 4 * at));
+    const sheet = document.createElement("canvas");
+    sheet.width = width;
+    sheet.height = height;
+    sheet.getContext("2d").putImageData(picture, 0, 0);
+    const context = canvas.getContext("2d");
+    context.imageSmoothingQuality = "high";
+    context.drawImage(sheet, 0, 0, canvas.width, canvas.height);
+  }
+
+  const veil = (value) => [0, 0, 0, 255 * DARKEST * (1 - value)];
+  const tint = (colour) => (value) => [...colour, 190 * value];
+
+  function outline(canvas, [left, top, right, bottom], colour, width) {
+    const context = canvas.getContext("2d");
+    const box = [left * canvas.width, top * canvas.height, (right - left) * canvas.width, (bottom - top) * canvas.height];
+    context.lineWidth = width * 2;
+    context.strokeStyle = "#000a";
+    context.strokeRect(...box);
+    context.lineWidth = width;
+    context.strokeStyle = colour;
+    context.strokeRect(...box);
+    return box;
+  }
+
+  function name(canvas, text, x, y) {
+    const context = canvas.getContext("2d");
+    const size = Math.max(11, canvas.width / 32);
+    context.font = `${size}px system-ui, sans-serif`;
+    const wide = context.measureText(text).width + size * 0.6;
+    const left = Math.max(0, Math.min(x, canvas.width - wide));
+    const top = Math.max(0, Math.min(y, canvas.height - size * 1.4));
+    context.fillStyle = "#000c";
+    context.fillRect(left, top, wide, size * 1.4);
+    context.fillStyle = "#fff";
+    context.fillText(text, left + size * 0.3, top + size * 1.05);
+  }
+
+  /** Where hard attention looked: a ring about the middle of the place. */
+  function ring(canvas, [left, top, right, bottom]) {
+    const context = canvas.getContext("2d");
+    const radius = Math.max(3, canvas.width / 40);
+    for (const [colour, width] of [["#000", 4], ["#ffd400", 2]]) {
+      context.beginPath();
+      context.arc(((left + right) / 2) * canvas.width, ((top + bottom) / 2) * canvas.height, radius, 0, 2 * Math.PI);
+      context.lineWidth = (width * Math.max(canvas.width, 120)) / 240;
+      context.strokeStyle = colour;
+      context.stroke();
+    }
+  }
+
+  /** The places that a word looked at most, the first one first. */
+  function most(word) {
+    return Array.from(word.attention.keys())
+      .sort((one, other) => word.attention[other] - word.attention[one])
+      .slice(0, NAMED_REGIONS)
+      .filter((place) => word.attention[place] > 0);
+  }
+
+  function drawAttention(canvas, places, word, large) {
+    lay(canvas, places, word.attention, veil);
+    if (!places.grid)
+      most(word).reverse().forEach((place) => {
+        const weight = word.attention[place];
+        const [x, y] = outline(canvas, places.boxes[place], "#ff5a4f", (0.5 + 1.5 * weight) * Math.max(1, canvas.width / 320));
+        if (large) name(canvas, `${places.names[place]} ${percent(weight * word.most)}`, x, y);
+      });
+    if (word.place !== null) ring(canvas, places.boxes[word.place]);
+  }
+
+  function drawOcclusion(canvas, places, word) {
+    const context = canvas.getContext("2d");
+    context.fillStyle = "#0009";
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    for (const [sign, colour] of [[1, NEEDED], [-1, IN_THE_WAY]]) {
+      const values = Float32Array.from(word.occlusion, (fall) => Math.max(0, sign * fall));
+      const highest = Math.max(...values);
+      if (highest > 0) lay(canvas, places, values, (value) => tint(colour)(value * highest));
+    }
+  }
+
+  function blank(canvas, image, longest) {
+    const scale = longest / Math.max(image.naturalWidth, image.naturalHeight);
+    canvas.width = Math.max(1, Math.round(image.naturalWidth * scale));
+    canvas.height = Math.max(1, Math.round(image.naturalHeight * scale));
+  }
+
+  class Said {
+    constructor(section, places, words, image) {
+      Object.assign(this, { section, places, image, chosen: null });
+      this.words = words.map((word) => ({
+        ...word,
+        attention: word.attention && Float32Array.from(decode(word.attention), (value) => value / 255),
+        occlusion: word.occlusion && Float32Array.from(new Int8Array(decode(word.occlusion).buffer), (value) => value / 127),
+      }));
+      this.buttons = [...section.querySelectorAll(".words button")];
+      this.pictures = [...section.querySelectorAll(".strip li")];
+      this.now = section.querySelector(".now");
+      this.hint = this.now.textContent;
+      this.buttons.forEach((button, index) => {
+        button.tabIndex = index ? -1 : 0;
+        button.style.setProperty("--probability", this.words[index].p);
+        button.addEventListener("click", () => this.choose(this.chosen === index ? null : index));
+        button.addEventListener("keydown", (event) => this.key(event, index));
+      });
+      this.pictures.forEach((picture, index) =>
+        picture.addEventListener("click", () => this.choose(this.chosen === index ? null : index)));
+    }
+
+    key(event, index) {
+      const last = this.buttons.length - 1;
+      const next = { ArrowRight: Math.min(index + 1, last), ArrowLeft: Math.max(index - 1, 0), Home: 0, End: last }[event.key];
+      if (event.ctrlKey || event.altKey || event.metaKey || (next === undefined && event.key !== "Escape")) return;
+      event.preventDefault();
+      if (next !== undefined) this.buttons[next].focus();
+      this.choose(next ?? null);
+    }
+
+    choose(index) {
+      this.chosen = index;
+      this.buttons.forEach((button, at) => {
+        button.setAttribute("aria-pressed", String(at === index));
+        if (index !== null) button.tabIndex = at === index ? 0 : -1;
+      });
+      this.pictures.forEach((picture, at) => picture.classList.toggle("chosen", at === index));
+      this.draw();
+      this.tell();
+    }
+
+    draw() {
+      const word = this.chosen === null ? null : this.words[this.chosen];
+      for (const [kind, paint] of [["attention", drawAttention], ["occlusion", drawOcclusion]]) {
+        const canvas = this.section.querySelector(`canvas.${kind}`);
+        if (!canvas) continue;
+        blank(canvas, this.image, 640);
+        if (word && word[kind]) paint(canvas, this.places, word, true);
+      }
+    }
+
+    tell() {
+      this.now.replaceChildren();
+      this.now.classList.toggle("empty", this.chosen === null);
+      if (this.chosen === null) {
+        this.now.append(element("p", this.hint, "small"));
+        return;
+      }
+      const word = this.words[this.chosen];
+      const list = element("ol");
+      for (const [index, [text, p]] of [[word.word, word.p], ...word.others].entries()) {
+        const line = element("li", undefined, index ? "" : "said-word");
+        const bar = element("i");
+        bar.style.width = `${100 * p}%`;
+        line.append(element("span", text || "end"), bar, element("b", percent(p)));
+        list.append(line);
+      }
+      this.now.append(element("p", "Said, and what else it thought of:", "small"), list);
+      for (const sentence of word.sentences) this.now.append(element("p", sentence));
+      if (word.absent) this.now.append(element("p", `This names a ${word.absent}, and the photo shows none.`, "bad"));
+    }
+
+    strip() {
+      this.pictures.forEach((picture, index) => {
+        const canvas = picture.querySelector("canvas");
+        blank(canvas, this.image, SMALL);
+        canvas.getContext("2d").imageSmoothingEnabled = !this.image.closest(".tiny");
+        canvas.getContext("2d").drawImage(this.image, 0, 0, canvas.width, canvas.height);
+        const word = this.words[index];
+        if (word.attention) drawAttention(canvas, this.places, word, false);
+        else drawOcclusion(canvas, this.places, word);
+      });
+      this.drawn = true;
+    }
+  }
+
+  /** Pictures of the strip are drawn when they come near the window, and all of them before printing. */
+  const near = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      const caption = said.find(({ section }) => section === target);
+      if (isIntersecting && !caption.drawn) caption.strip();
+    }
+  }, { rootMargin: "400px" });
+  addEventListener("beforeprint", () => said.forEach((caption) => caption.drawn || caption.strip()));
+
+  async function open(article) {
+    const data = JSON.parse(article.querySelector("script[type='application/json']").textContent);
+    const images = [...article.querySelectorAll(".frame img")];
+    for (const image of images.slice(1)) image.src = images[0].src;
+    await Promise.all(images.map((image) => image.decode()));
+    const sections = [...article.querySelectorAll(".said")];
+    for (const { grid } of data.by)
+      if (grid) Object.assign(grid, { across: decode(grid.across), down: decode(grid.down) });
+    data.by.flatMap((places) => places.captions.map((words) => [places, words])).forEach(([places, words], index) => {
+      const caption = new Said(sections[index], places, words, images[0]);
+      said.push(caption);
+      near.observe(caption.section);
+    });
+  }
+
+  function redraw() {
+    for (const caption of said) {
+      caption.draw();
+      if (caption.drawn) caption.strip();
+    }
+  }
+
+  function sort(header) {
+    const table = header.closest("table");
+    const column = [...header.parentElement.children].indexOf(header);
+    const descending = header.getAttribute("aria-sort") === "ascending";
+    const key = (body) => Number.parseFloat(body.rows[0].cells[column].dataset.value ?? "NaN");
+    const bodies = [...table.tBodies].sort((one, other) => {
+      const [a, b] = [key(one), key(other)];
+      if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b); // those without a score last
+      return descending ? b - a : a - b;
+    });
+    for (const other of table.querySelectorAll("th[aria-sort]")) other.setAttribute("aria-sort", "none");
+    header.setAttribute("aria-sort", descending ? "descending" : "ascending");
+    for (const body of bodies) {
+      table.append(body);
+      const article = document.getElementById(body.dataset.photo);
+      article.parentElement.append(article);
+    }
+  }
+
+  const THEMES = ["system", "light", "dark"];
+  document.addEventListener("click", ({ target }) => {
+    const button = target.closest("button");
+    if (!button) return;
+    if (button.matches("th button")) sort(button.closest("th"));
+    if (button.matches(".theme")) {
+      const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "system") + 1) % THEMES.length];
+      document.documentElement.dataset.theme = next;
+      button.textContent = `Colours: ${next}`;
+    }
+    if (button.matches(".smooth")) {
+      smooth = !smooth;
+      button.textContent = smooth ? "Maps: smooth" : "Maps: cells";
+      redraw();
+    }
+  });
+
+  // A page within a frame of its own, as in a notebook, makes the frame as high as itself.
+  if (window.frameElement)
+    new ResizeObserver(() => {
+      window.frameElement.style.height = `${document.documentElement.offsetHeight + 4}px`;
+    }).observe(document.documentElement);
+
+  Promise.all([...document.querySelectorAll("article.photo")].map(open)).then(() => {
+    document.documentElement.dataset.ready = "true";
+  });
+})();
