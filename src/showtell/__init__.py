@@ -13,12 +13,13 @@ __version__ = "0.1.0"
 # public name: the module it lives in
 _PUBLIC = {
     "Captioner": "showtell.captioner",
+    "explain": "showtell.explanations",
     "open_dataset": "showtell.datasets",
     "score": "showtell.scores",
     "train": "showtell.training",
 }
 
-__all__ = ["Captioner", "__version__", "open_dataset", "score", "train"]  # loaded on first use
+__all__ = ["Captioner", "__version__", "explain", "open_dataset", "score", "train"]  # loaded on first use
 
 
 def __getattr__(name: str) -> Any:

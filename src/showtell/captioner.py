@@ -240,16 +240,26 @@ class Captioner:
         return [_or_raise(found) for _, found in many]
 
     @overload
-    def explain(self, photo: PhotoSource, *, batch_size: int = ..., **decoding: Any) -> Explanation: ...
-    @overload
-    def explain(self, photo: Iterable[PhotoSource], *, batch_size: int = ..., **decoding: Any) -> list[Explanation]: ...
     def explain(
-        self, photo: PhotoSource | Iterable[PhotoSource], *, batch_size: int = 32, **decoding: Any
+        self, photo: PhotoSource, *, occlusion: str | None = ..., batch_size: int = ..., **decoding: Any
+    ) -> Explanation: ...
+    @overload
+    def explain(
+        self, photo: Iterable[PhotoSource], *, occlusion: str | None = ..., batch_size: int = ..., **decoding: Any
+    ) -> list[Explanation]: ...
+    def explain(
+        self,
+        photo: PhotoSource | Iterable[PhotoSource],
+        *,
+        occlusion: str | None = None,
+        batch_size: int = 32,
+        **decoding: Any,
     ) -> Explanation | list[Explanation]:
         """Why it says what it says of a photo: each word with its probability, its runners-up and where it looked.
 
         Args:
             photo: in any form that `caption` takes, or many of them.
+            occlusion: how to hide each place in turn, one of `explanations.occlusion.HIDINGS`; None: nothing is hidden.
             batch_size: of many, how many are encoded at a time.
             decoding: fields of `DecodingConfig` in place of the checkpoint's. The best caption is explained.
 
@@ -259,7 +269,7 @@ class Captioner:
         """
         from showtell.explanations import explain
 
-        return explain(self, photo, batch_size=batch_size, **decoding)
+        return explain(self, photo, occlusion=occlusion, batch_size=batch_size, **decoding)
 
     def caption_files(
         self,

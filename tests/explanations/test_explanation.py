@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -204,3 +205,33 @@ def test_a_vocabulary_smaller_than_the_runners_up_gives_what_it_has(captioner, p
     for word in small.explain(photos[0]).by[0].caption.words:
         assert len(word.others) == len(vocabulary) - 3  # not begin, not pad, not the word itself
         assert word.probability + sum(chance for _, chance in word.others) <= 1 + 1e-6
+
+
+def test_what_a_word_loses_without_a_place_is_what_the_walk_says(captioner, photos):
+    """One place of one photo, hidden by hand: its vector becomes the mean of the others."""
+    by = captioner.explain(photos[:2], occlusion="mean")[1].by[0]
+    vocabulary = captioner.vocabulary
+    ids = vocabulary.encode([word.word for word in by.caption.words if word.word])[: len(by.caption.words) + 1]
+    features = captioner.encode(prepare_photo(photos[1], captioner.encoder.preprocessing).pixels.unsqueeze(0))
+    place = 31
+    others = torch.arange(144) != place
+    hidden = features.vectors.clone()
+    hidden[0, place] = features.vectors[0, others].mean(0)
+    words = torch.tensor([[ids]])
+
+    def logprobs(vectors: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            forced = teacher_forced(captioner.decoder, replace(features, vectors=vectors), words[..., :-1])
+        return forced.logits.log_softmax(-1).gather(-1, words[..., 1:, None])[0, 0, :, 0]
+
+    expected = logprobs(features.vectors) - logprobs(hidden)
+    found = torch.stack([word.occlusion for word in by.caption.words])
+    assert found.shape == (len(by.caption.words), 144)
+    torch.testing.assert_close(found[:, place], expected, atol=1e-5, rtol=1e-3)
+    assert captioner.explain(photos[1]).by[0].caption.words[0].occlusion is None
+
+
+def test_a_notebook_shows_a_page(captioner, photos):
+    shown = captioner.explain(photos[0])._repr_html_()
+    assert photos[0].name in shown
+    assert shown.lstrip().startswith("<")

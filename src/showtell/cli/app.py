@@ -16,6 +16,7 @@ from showtell.cli.data_scenes import scenes
 from showtell.cli.data_split import split
 from showtell.cli.doctor import doctor
 from showtell.cli.evaluate import evaluate
+from showtell.cli.explain import explain
 from showtell.cli.features import features
 from showtell.cli.lab import lab
 from showtell.cli.quickstart import quickstart
@@ -67,6 +68,7 @@ app.command("train")(train)
 app.command("sweep")(sweep)
 app.command("evaluate")(evaluate)
 app.command("caption")(caption)
+app.command("explain")(explain)
 app.command("lab")(lab)
 app.command("calibrate")(calibrate)
 app.command("score")(score)

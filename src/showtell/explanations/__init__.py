@@ -34,13 +34,19 @@ AnyCaptioner = Captioner | str | Path  # open, or the checkpoint or the name on 
 
 @overload
 def explain(
-    captioner: AnyCaptioner | list[AnyCaptioner], photo: PhotoSource, *, batch_size: int = ..., **decoding: Any
+    captioner: AnyCaptioner | list[AnyCaptioner],
+    photo: PhotoSource,
+    *,
+    occlusion: str | None = ...,
+    batch_size: int = ...,
+    **decoding: Any,
 ) -> Explanation: ...
 @overload
 def explain(
     captioner: AnyCaptioner | list[AnyCaptioner],
     photo: Iterable[PhotoSource],
     *,
+    occlusion: str | None = ...,
     batch_size: int = ...,
     **decoding: Any,
 ) -> list[Explanation]: ...
@@ -48,6 +54,7 @@ def explain(
     captioner: AnyCaptioner | list[AnyCaptioner],
     photo: PhotoSource | Iterable[PhotoSource],
     *,
+    occlusion: str | None = None,
     batch_size: int = 32,
     **decoding: Any,
 ) -> Explanation | list[Explanation]:
@@ -59,6 +66,7 @@ def explain(
     Args:
         captioner: a captioner, a checkpoint, or a list of them to be put side by side.
         photo: in any form that `Captioner.caption` takes, or many of them.
+        occlusion: hide each place in turn and see what every word loses: mean, remove or pixels; None: do not.
         batch_size: of many, how many are encoded at a time.
         decoding: fields of `DecodingConfig` in place of each checkpoint's. The best caption is explained.
 
@@ -76,7 +84,7 @@ def explain(
     many = isinstance(photo, Iterable) and not isinstance(photo, PhotoSource)
     photos: list[Any] = list(photo) if many else [photo]  # type: ignore[arg-type]  # mypy loses sight of `many`
     found = []
-    for _, one in explain_photos(captioners, photos, settings, batch_size=batch_size):
+    for _, one in explain_photos(captioners, photos, settings, occlusion=occlusion, batch_size=batch_size):
         if isinstance(one, ImageError):
             raise one
         found.append(one)

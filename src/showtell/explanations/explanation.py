@@ -1,6 +1,6 @@
 """Why it said that: a caption's words with their probabilities and runners-up, and where each of them looked.
 
-    explanation = captioner.explain("photo.jpg")
+    explanation = captioner.explain("photo.jpg")      # shows itself in a notebook
     explanation.figure().savefig("why.png")
     explanation.to_json()
 
@@ -11,7 +11,7 @@ are those that the search saw, before its rules, and hard attention's places are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
 from pathlib import Path
@@ -23,18 +23,24 @@ from torch import Tensor
 
 from showtell.captioner import Captioner, name_of
 from showtell.decoding import DecodingConfig, search
+from showtell.decoding.stages import AtStage
 from showtell.errors import ImageError
+from showtell.explanations.occlusion import Seen, occlude
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder
 from showtell.features.grid import GridEncoder
-from showtell.images.loading import PreparedPhoto, read_ahead, stack_images
+from showtell.images.loading import PreparedPhoto, read_ahead, stack_photos
 from showtell.images.photo import PhotoSource, to_photo
+from showtell.models import Decoder
+from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SourceT = TypeVar("SourceT", bound=PhotoSource)
+# words (B, 1, T + 1), begin first, and a decoder that says them, to the fall of their logprobs, (B, 1, T, R)
+Falls = Callable[[Tensor, Decoder], Tensor]
 SHOWN = 640  # pixels that the longer side of the kept photo has at most
 RUNNERS_UP = 5  # words beside the one that was said
 
@@ -129,6 +135,12 @@ class Explanation:
 
         return draw(self)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from showtell.explanations.page import fragment
+
+        return fragment(self)
+
 
 def explain_photos(
     captioners: Mapping[str, Captioner],
@@ -136,6 +148,7 @@ def explain_photos(
     settings: Mapping[str, DecodingConfig] | None = None,
     *,
     boxes: Sequence[Tensor] | None = None,
+    occlusion: str | None = None,
     batch_size: int = 32,
 ) -> Iterator[tuple[SourceT, Explanation | ImageError]]:
     """Explain many photos, batch by batch, in their order. What is no image gives its error.
@@ -145,11 +158,12 @@ def explain_photos(
         photos: in any form that `Captioner.caption` takes.
         settings: how each is to search, by title; None, and for titles that are not there: as the checkpoint has it.
         boxes: for each photo (n, 4) boxes that its dataset has, for encoders that look at those.
+        occlusion: how to hide each place in turn, one of `occlusion.HIDINGS`; None: nothing is hidden.
         batch_size: how many are encoded at a time.
     """
     settings = settings or {}
     walks = [
-        _explained_by(title, captioner, photos, settings.get(title, captioner.decoding), boxes, batch_size)
+        _explained_by(title, captioner, photos, settings.get(title, captioner.decoding), boxes, occlusion, batch_size)
         for title, captioner in captioners.items()
     ]
     for number, (source, *said) in enumerate(zip(photos, *walks, strict=True), start=1):
@@ -171,14 +185,16 @@ def _explained_by(
     photos: Iterable[PhotoSource],
     settings: DecodingConfig,
     boxes: Iterable[Tensor] | None,
+    occlusion: str | None,
     batch_size: int,
 ) -> Iterator[ExplainedBy | ImageError]:
     """What one captioner says of each of many photos."""
-    of_photos: Iterator[Tensor | None] = repeat(None) if boxes is None else iter(boxes)
+    looks = boxes is not None and captioner.encoder.takes_boxes
+    of_photos: Iterator[Tensor | None] = iter(boxes) if looks and boxes is not None else repeat(None)
     for chunk in read_ahead(photos, captioner.encoder.preprocessing, batch_size):
         pairs = zip((photo for _, photo in chunk), islice(of_photos, len(chunk)), strict=True)
         readable = [(photo, own) for photo, own in pairs if not isinstance(photo, ImageError)]
-        found = _explain_prepared(title, captioner, readable, settings)
+        found = _explain_prepared(title, captioner, readable, settings, occlusion)
         for _, photo in chunk:
             yield photo if isinstance(photo, ImageError) else next(found)
 
@@ -189,16 +205,25 @@ def _explain_prepared(
     captioner: Captioner,
     photos: Sequence[tuple[PreparedPhoto, Tensor | None]],
     settings: DecodingConfig,
+    occlusion: str | None,
 ) -> Iterator[ExplainedBy]:
     """What one captioner says of a batch of photos, each with the boxes that its dataset has, or none of them."""
     if not photos:
         return
-    windows = torch.tensor([photo.window for photo, _ in photos])
+    images, windows = stack_photos([photo for photo, _ in photos])
     boxes = [own for _, own in photos if own is not None] or None
-    features = captioner.encode(stack_images([photo.pixels for photo, _ in photos]), windows, boxes)
+    features = captioner.encode(images, windows, boxes)
     rectangles = captioner.encoder.rectangles(features, windows.to(captioner.device))
     ids = [name_of(photo.pixels) for photo, _ in photos] if settings.kind == "sample" else None
-    captions = explain_features(captioner, features, settings, image_ids=ids)
+    seen = Seen(images, windows, features, boxes)
+
+    def falls(words: Tensor, decoder: Decoder) -> Tensor:
+        assert occlusion is not None
+        return occlude(captioner, seen, words, occlusion, decoder=decoder)
+
+    captions = explain_features(
+        captioner, features, settings, image_ids=ids, falls=None if occlusion is None else falls
+    )
     for image, there in enumerate(features.is_region):
         yield ExplainedBy(
             title,
@@ -216,6 +241,7 @@ def explain_features(
     settings: DecodingConfig,
     *,
     image_ids: Sequence[str] | None = None,
+    falls: Falls | None = None,
 ) -> list[tuple[ExplainedCaption, ...]]:
     """The best caption of each encoded image, explained; of decoders with stages that of each stage.
 
@@ -224,18 +250,21 @@ def explain_features(
         features: of B images, from `captioner.encode`.
         settings: how to search.
         image_ids: names that samples depend on; None counts the images.
+        falls: gives what each word loses when a place is hidden; None: nothing is.
     """
     decoder = captioner.decoder
     was_training = decoder.training
     decoder.eval()
     if decoder.stages == 1:
-        stages = [_explain_stage(captioner, features, settings, image_ids, -1)]
+        stages = [_explain_stage(captioner, features, settings, image_ids, falls, -1)]
     else:
         wanted = range(decoder.stages) if settings.stage is None else [settings.stage]
         stages = [
             [
                 replace(caption, title=f"stage {stage + 1} of {decoder.stages}")
-                for caption in _explain_stage(captioner, features, settings.changed(stage=stage), image_ids, stage)
+                for caption in _explain_stage(
+                    captioner, features, settings.changed(stage=stage), image_ids, falls, stage
+                )
             ]
             for stage in wanted
         ]
@@ -244,7 +273,12 @@ def explain_features(
 
 
 def _explain_stage(
-    captioner: Captioner, features: Features, settings: DecodingConfig, image_ids: Sequence[str] | None, stage: int
+    captioner: Captioner,
+    features: Features,
+    settings: DecodingConfig,
+    image_ids: Sequence[str] | None,
+    falls: Falls | None,
+    stage: int,
 ) -> list[ExplainedCaption]:
     """What one stage says of each image; -1 is the last, and with settings that name none the whole decoder."""
     decoder = captioner.decoder
@@ -254,6 +288,11 @@ def _explain_stage(
     logprobs = decoder.readout(best, stage).float().log_softmax(-1)[:, 0].cpu()  # (B, T, V), as the model says it
     attention = None if best.attention is None else best.attention[:, 0].cpu()  # (B, T, R)
     places = None if best.places is None else best.places[:, 0].tolist()
+    lost = None
+    if falls is not None:
+        first = found.words.new_full((len(found.words), 1, 1), Vocabulary.begin)
+        lost = falls(torch.cat((first, found.words[:, :1]), -1), decoder if stage < 0 else AtStage(decoder, stage))
+        lost = lost[:, 0].cpu()  # (B, T, R)
     lengths = found.is_word[:, 0].sum(-1).tolist()
     read = captioner.read_captions(found)
     explained = []
@@ -263,6 +302,10 @@ def _explain_stage(
         looked = [None] * length if places is None else [None if one < 0 else one for one in places[image][:length]]
         words = _explain_words(captioner, said, logprobs[image, :length], looked)
         there = features.is_region[image].cpu()
+        if lost is not None:
+            words = tuple(
+                replace(word, occlusion=fall) for word, fall in zip(words, lost[image, :length, there], strict=True)
+            )
         explained.append(
             ExplainedCaption(
                 caption.text,

@@ -97,7 +97,7 @@ def _smooth_along(first: Floats, last: Floats, pixels: int) -> Floats:
     tent[[0, -1]] = 0.5
     reach = math.ceil(4 * DEVIATION * SAMPLES)
     gaussian = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * (DEVIATION * SAMPLES) ** 2))
-    blurred = _shares(*samples, count) @ _mirrored(tent, count) @ _mirrored(gaussian, count)
+    blurred = _shares(samples[0], samples[1], count) @ _mirrored(tent, count) @ _mirrored(gaussian, count)
     borders = np.linspace(start, end, count + 1)
     return blurred @ _shares(borders[:-1], borders[1:], pixels)
 

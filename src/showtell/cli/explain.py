@@ -1,0 +1,227 @@
+"""`showtell explain`: why it said that, as a page, as figures or as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from showtell.cli.decoding_options import settings_of, with_decoding_options, without
+
+if TYPE_CHECKING:
+    from showtell.explanations import Explanation
+
+
+class Format(StrEnum):
+    """How explanations are written."""
+
+    html = "html"
+    png = "png"
+    json = "json"
+
+
+class Hiding(StrEnum):
+    """How a place is hidden."""
+
+    mean = "mean"
+    remove = "remove"
+    pixels = "pixels"
+
+
+@with_decoding_options(*without("num_return_sequences"))
+def explain(
+    checkpoint: Annotated[
+        str, typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False)
+    ],
+    photos: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files, folders, patterns in quotes, - for paths from standard input, or datasets with references.",
+            metavar="IMAGE|FOLDER|DATASET...",
+            show_default=False,
+        ),
+    ],
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another checkpoint beside the first, on the same photos; may be given several times.",
+            metavar="CHECKPOINT",
+            show_default=False,
+        ),
+    ] = None,
+    format: Annotated[
+        Format | None, typer.Option(help="How to write them; not given, as the name of --out ends, or else html.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The page, picture or JSON file to write; of several pictures, their folder. JSON may do without.",
+            show_default=False,
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Of datasets.")] = "test",
+    limit: Annotated[int, typer.Option(help="At most so many photos of a dataset, the same each time.", min=1)] = 50,
+    references: Annotated[
+        Path | None,
+        typer.Option(help="What people say of the photos: a dataset, or JSON of {id: \\[texts]}.", show_default=False),
+    ] = None,
+    occlusion: Annotated[
+        Hiding | None,
+        typer.Option(help="Also hide each place and see what every word loses.", show_default=False),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Photos at a time.", min=1, max=100_000)] = 32,
+    *,
+    decoding: dict[str, Any],
+) -> None:
+    """Show why it said that: words with their probabilities and runners-up, and where each of them looked.
+
+    With references the worst photos come first. A file that is no image is named at the end, the others are explained
+    all the same.
+    """
+    import sys
+
+    from showtell.captioner import Captioner
+    from showtell.checkpoint import find_checkpoint
+    from showtell.errors import DataError, ImageError, UsageError, summarise
+    from showtell.explanations import explain_photos
+    from showtell.explanations.subjects import find_subjects, judge, with_references
+    from showtell.files import refuse_overwriting
+    from showtell.progress import counting
+
+    style = Format.json if as_json else format or _style_of(out)
+    if out is None and style is not Format.json:
+        raise UsageError(f"--format {style} writes a file; name it with --out FILE, or ask for --format json.")
+    if "" in photos:
+        raise UsageError("A photo has an empty name; is a variable of the shell not set?")
+    if "-" in photos and sys.stdin is None:
+        raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
+    subjects = find_subjects(photos, split, limit, sys.stdin.buffer if "-" in photos else None)
+    if references is not None:
+        subjects = with_references(subjects, references)
+    paths = [subject.path for subject in subjects.photos]
+    names = [checkpoint, *(against or ())]
+    folders = [find_checkpoint(name) for name in names]
+    pictures = _pictures(paths, out) if out is not None and style is Format.png else {}
+    if out is not None:
+        inputs = [*paths, *folders]
+        inputs += [] if references is None else [references]
+        for file in pictures.values() or [out]:
+            refuse_overwriting(file, "--out", inputs)
+    captioners = dict(zip(titles_of(names), map(Captioner.from_pretrained, folders), strict=True))
+    settings = {title: settings_of(one, {**decoding, "num_return_sequences": 1}) for title, one in captioners.items()}
+    boxes = [subject.boxes for subject in subjects.photos if subject.boxes is not None]
+    found: list[Explanation] = []
+    failures: dict[str, str] = {}  # a path: what is wrong with it
+    with counting("explaining", len(paths)) as progress:
+        for path, one in explain_photos(
+            captioners,
+            paths,
+            settings,
+            boxes=boxes if len(boxes) == len(paths) else None,
+            occlusion=occlusion,
+            batch_size=batch_size,
+        ):
+            if isinstance(one, ImageError):
+                failures[str(path)] = str(one)
+            else:
+                found.append(one)
+            progress(1)
+    found = judge(found, subjects)
+    if found or style is Format.json:
+        _write(found, failures, style, out, pictures)
+    if subjects.left_out:
+        sys.stderr.write(
+            f"showtell: {subjects.left_out} more photos of the split {split} were left out; --limit takes more.\n"
+        )
+    if failures:
+        raise DataError(
+            f"{len(failures)} of {len(paths)} files could not be explained: "
+            + summarise([failure.rstrip(".") for failure in failures.values()], MOST_NAMED)
+            + "."
+        )
+
+
+MOST_NAMED = 20  # files that could not be explained; JSON has them all
+
+
+def titles_of(checkpoints: Sequence[str]) -> list[str]:
+    """Short names of checkpoints: of a run's `best` and `last` the run's, or as they were given where those are alike.
+
+    >>> titles_of(["runs/soft/best", "runs/hard/best"])
+    ['soft', 'hard']
+    >>> titles_of(["runs/soft/best", "runs/soft/last"])
+    ['runs/soft/best', 'runs/soft/last']
+    """
+    paths = [Path(name) for name in checkpoints]
+    titles = [path.parent.name if path.name in ("best", "last") and path.parent.name else path.name for path in paths]
+    if len(set(titles)) < len(titles):
+        titles = list(checkpoints)
+    counts = Counter(titles)
+    return [title if counts[title] == 1 else f"{title} ({number})" for number, title in enumerate(titles, start=1)]
+
+
+def _style_of(out: Path | None) -> Format:
+    suffix = "" if out is None else out.suffix.lower().removeprefix(".")
+    return Format(suffix) if suffix in set(Format) else Format.html
+
+
+def _pictures(photos: Sequence[Path], out: Path) -> dict[str, Path]:
+    """The picture of each photo: `out` itself, or a file of the photo's name in that folder.
+
+    Raises:
+        UsageError: it is a file, and there are several photos.
+    """
+    from showtell.errors import UsageError
+
+    if len(photos) == 1 and out.suffix:
+        return {str(photos[0]): out}
+    if out.suffix or out.is_file():
+        raise UsageError(
+            f"--out {out} is one file and there are {len(photos)} photos, each of which gets a picture; name a folder, "
+            "or ask for --format html."
+        )
+    found = {}
+    taken: Counter[str] = Counter()
+    for photo in photos:
+        taken[photo.stem] += 1
+        number = taken[photo.stem]
+        found[str(photo)] = out / f"{photo.stem if number == 1 else f'{photo.stem}-{number}'}.png"
+    return found
+
+
+def _write(
+    found: Sequence[Explanation],
+    failures: Mapping[str, str],
+    style: Format,
+    out: Path | None,
+    pictures: Mapping[str, Path],
+) -> None:
+    """Write what was found, each file whole or not at all; pictures by the paths of their photos."""
+    import json
+    import sys
+
+    from showtell.explanations.figure import to_png
+    from showtell.explanations.page import write_page
+    from showtell.files import write_bytes, write_json
+
+    if style is Format.json:
+        content = [
+            *(one.to_json() for one in found),
+            *({"image": path, "error": why} for path, why in failures.items()),
+        ]
+        if out is None:
+            sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
+            return
+        write_json(out, content)
+        return
+    assert out is not None
+    if style is Format.html:
+        write_page(out, found)
+    else:
+        for one in found:
+            write_bytes(pictures[one.image], to_png(one))

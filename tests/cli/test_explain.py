@@ -1,0 +1,256 @@
+"""`showtell explain` as a person calls it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from showtell import Captioner
+from showtell.cli import main
+from showtell.cli.explain import titles_of
+from showtell.datasets import open_dataset
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def photos(tiny_scenes: Path, tmp_path: Path) -> Path:
+    """A folder of three photos."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for path in sorted((tiny_scenes / "images").iterdir())[:3]:
+        shutil.copy(path, folder)
+    return folder
+
+
+def test_json_is_that_of_python(capsys, tiny_checkpoint, photos):
+    assert run("explain", tiny_checkpoint, photos, "--json", "--num-beams", 3) == 0
+    found = json.loads(capsys.readouterr().out)
+    paths = sorted(photos.iterdir())
+    expected = Captioner.from_pretrained(tiny_checkpoint, "cpu").explain(paths, num_beams=3)
+    for one in expected:
+        content = one.to_json()
+        content["models"][0]["model"] = "tiny"
+        assert found[paths.index(Path(one.image))] == content
+    assert len(found) == 3
+
+
+def test_a_page_is_written_whole(capsys, tiny_checkpoint, photos, tmp_path):
+    page = tmp_path / "report.html"
+    assert run("explain", tiny_checkpoint, photos, "--out", page) == 0
+    content = page.read_text()
+    assert content.lower().lstrip().startswith("<!doctype html>")
+    for path in photos.iterdir():
+        assert path.name in content
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
+
+
+def test_pictures_one_file_or_a_folder_of_several(capsys, tiny_checkpoint, photos, tmp_path):
+    first = sorted(photos.iterdir())[0]
+    assert run("explain", tiny_checkpoint, first, "--out", tmp_path / "one.png") == 0
+    with Image.open(tmp_path / "one.png") as image:
+        assert image.format == "PNG"
+    assert run("explain", tiny_checkpoint, photos, "--format", "png", "--out", tmp_path / "figures") == 0
+    names = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert names == sorted(f"{path.stem}.png" for path in photos.iterdir())
+    assert run("explain", tiny_checkpoint, photos, "--out", tmp_path / "many.png") == 2
+    assert "many.png is one file and there are 3 photos, each of which gets a picture" in capsys.readouterr().err
+    assert not (tmp_path / "many.png").exists()
+
+
+def test_pictures_of_photos_with_one_name_do_not_meet(tiny_checkpoint, photos, tmp_path):
+    other = tmp_path / "photos" / "more"
+    other.mkdir()
+    shutil.copy(sorted(photos.glob("*.png"))[0], other)
+    assert run("explain", tiny_checkpoint, photos, "--format", "png", "--out", tmp_path / "figures") == 0
+    assert len(list((tmp_path / "figures").iterdir())) == 4
+
+
+def test_a_dataset_brings_references_scores_and_the_worst_first(capsys, tiny_checkpoint, tiny_scenes):
+    assert run("explain", tiny_checkpoint, tiny_scenes, "--split", "val", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    records = {str(record.path): record for record in open_dataset(tiny_scenes).split("val")}
+    assert {one["image"] for one in found} == set(records)
+    scores = [one["models"][0]["scores"] for one in found]
+    assert [next(iter(one)) for one in scores] == ["truth"] * len(found)
+    assert [one["truth"] for one in scores] == sorted(one["truth"] for one in scores)
+    for one in found:
+        assert one["references"] == list(records[one["image"]].captions)
+
+
+def test_its_numbers_are_those_of_scoring(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
+    out = tmp_path / "results.json"
+    assert run("explain", tiny_checkpoint, tiny_scenes, "--split", "val", "--json") == 0
+    explained = json.loads(capsys.readouterr().out)
+    assert run("evaluate", tiny_checkpoint, tiny_scenes, "--split", "val", "--metrics", "truth", "--out", out) == 0
+    table = tmp_path / "per_image.json"
+    metrics = ["--metrics", "truth,bleu,rouge_l"]
+    assert run("score", out, tiny_scenes, "--split", "val", *metrics, "--per-image", table, "--bootstrap", 0) == 0
+    numbers = json.loads(table.read_text())
+    ids = {str(record.path): record.image_id for record in open_dataset(tiny_scenes).split("val")}
+    for one in explained:
+        for name in ("truth", "rouge_l", "bleu_4"):
+            assert one["models"][0]["scores"][name] == pytest.approx(numbers[ids[one["image"]]][name])
+
+
+def test_a_limit_leaves_photos_out_and_says_so(capsys, tiny_checkpoint, tiny_scenes):
+    assert run("explain", tiny_checkpoint, tiny_scenes, "--split", "train", "--limit", 2, "--json") == 0
+    printed = capsys.readouterr()
+    assert len(json.loads(printed.out)) == 2
+    more = len(open_dataset(tiny_scenes).split("train")) - 2
+    assert f"{more} more photos of the split train were left out; --limit takes more." in printed.err
+
+
+def test_models_are_put_side_by_side_in_their_order(capsys, tiny_checkpoint, photos, tmp_path):
+    for name in ("b", "a"):
+        shutil.copytree(tiny_checkpoint, tmp_path / name / "best")
+    against = ["--against", tmp_path / "a" / "best", "--against", tiny_checkpoint]
+    assert run("explain", tmp_path / "b" / "best", photos, *against, "--json") == 0
+    for one in json.loads(capsys.readouterr().out):
+        assert [model["model"] for model in one["models"]] == ["b", "a", "tiny"]
+        assert one["models"][0]["captions"] == one["models"][2]["captions"]
+
+
+def test_titles_tell_checkpoints_apart():
+    assert titles_of(["runs/soft/best", "hub/name", "runs/hard/last"]) == ["soft", "name", "hard"]
+    assert titles_of(["runs/soft/best", "runs/soft/last"]) == ["runs/soft/best", "runs/soft/last"]
+    assert titles_of(["best"]) == ["best"]
+    assert titles_of(["a", "a"]) == ["a (1)", "a (2)"]
+
+
+@pytest.mark.parametrize("name", ["{name}", "{stem}", "{path}"])
+def test_references_in_json_are_matched_by_name(capsys, tiny_checkpoint, photos, tmp_path, name):
+    known = {
+        name.format(name=path.name, stem=path.stem, path=path): ["a red circle", "a dog"]
+        for path in sorted(photos.iterdir())[:2]
+    }
+    (tmp_path / "known.json").write_text(json.dumps(known))
+    assert run("explain", tiny_checkpoint, photos, "--references", tmp_path / "known.json", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [len(one["references"]) for one in found] == [2, 2, 0]  # what has none comes last
+    assert [list(one["models"][0]["scores"]) for one in found][2] == []
+    assert "rouge_l" in found[0]["models"][0]["scores"]
+    assert "cider" not in found[0]["models"][0]["scores"]  # two images tell no rare word from a common one
+
+
+def test_references_of_a_dataset_are_matched_by_file(capsys, tiny_checkpoint, photos, tiny_scenes):
+    assert run("explain", tiny_checkpoint, photos, "--references", tiny_scenes, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    records = {record.path.name: record for record in open_dataset(tiny_scenes).records}
+    for one in found:
+        assert one["references"] == list(records[Path(one["image"]).name].captions)
+        assert "truth" in one["models"][0]["scores"]
+
+
+def test_references_of_other_photos_are_refused(capsys, tiny_checkpoint, photos, tmp_path):
+    (tmp_path / "known.json").write_text('{"other": ["a dog"]}')
+    assert run("explain", tiny_checkpoint, photos, "--references", tmp_path / "known.json", "--json") == 2
+    assert "has captions of other, and of none of the photos" in capsys.readouterr().err
+
+
+def test_objects_that_are_not_there_are_marked(capsys, tiny_checkpoint, photos, tmp_path):
+    """Boxes of a COCO dataset that hold nothing the captions name."""
+    captioner = Captioner.from_pretrained(tiny_checkpoint, "cpu")
+    names = sorted(path.name for path in photos.iterdir())
+    said = captioner.explain(photos / names[0]).by[0].caption.words
+    word = next(word.word for word in said if len(word.word) > 3)
+    images = [{"id": n, "file_name": name} for n, name in enumerate(names)]
+    folder = tmp_path / "coco"
+    (folder / "annotations").mkdir(parents=True)
+    shutil.copytree(photos, folder / "val")
+    captions = [{"id": n, "image_id": n, "caption": "nothing"} for n in range(len(names))]
+    boxes = [
+        {"id": n, "image_id": n, "category_id": 1 + (n == 1), "bbox": [1, 1, 9, 9], "area": 81, "iscrowd": 0}
+        for n in range(len(names))
+    ]
+    categories = [{"id": 1, "name": "dog"}, {"id": 2, "name": word}]
+    (folder / "annotations" / "captions_val.json").write_text(json.dumps({"images": images, "annotations": captions}))
+    (folder / "annotations" / "instances_val.json").write_text(
+        json.dumps({"images": images, "annotations": boxes, "categories": categories})
+    )
+    assert run("explain", tiny_checkpoint, folder, "--split", "val", "--json") == 0
+    for one in json.loads(capsys.readouterr().out):
+        for caption in one["models"][0]["captions"]:
+            marked = {entry["word"] for entry in caption["words"] if "absent" in entry}
+            present = Path(one["image"]).name == names[1]
+            named = word in [entry["word"] for entry in caption["words"]]
+            assert (word in marked) == (named and not present)
+
+
+def test_what_is_no_image_is_named_at_the_end(capsys, tiny_checkpoint, photos, tmp_path):
+    (photos / "bad.jpg").write_text("no picture")
+    page = tmp_path / "report.html"
+    assert run("explain", tiny_checkpoint, photos, "--out", page) == 2
+    assert "1 of 4 files could not be explained" in capsys.readouterr().err
+    assert page.is_file()
+    assert run("explain", tiny_checkpoint, photos, "--json") == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found[3] == {
+        "image": str(photos / "bad.jpg"),
+        "error": f"{photos / 'bad.jpg'} is not an image: it holds text.",
+    }
+
+
+def test_nothing_is_written_where_nothing_was_explained(capsys, tiny_checkpoint, tmp_path):
+    (tmp_path / "bad.jpg").write_text("no picture")
+    assert run("explain", tiny_checkpoint, tmp_path / "bad.jpg", "--out", tmp_path / "report.html") == 2
+    assert "1 of 1 files could not be explained" in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_photos_and_checkpoints_are_not_written_over(capsys, tiny_checkpoint, photos):
+    first = sorted(photos.iterdir())[0]
+    before = first.read_bytes()
+    assert run("explain", tiny_checkpoint, first, "--out", first) == 2
+    assert "would replace what is read from" in capsys.readouterr().err
+    assert run("explain", tiny_checkpoint, photos, "--format", "png", "--out", photos) == 2
+    assert "would replace what is read from" in capsys.readouterr().err
+    assert first.read_bytes() == before
+
+
+def test_a_page_needs_a_file(capsys, tiny_checkpoint, photos):
+    assert run("explain", tiny_checkpoint, photos) == 2
+    assert "--format html writes a file; name it with --out FILE" in capsys.readouterr().err
+
+
+def test_a_missing_split_is_a_sentence(capsys, tiny_checkpoint, tiny_scenes):
+    assert run("explain", tiny_checkpoint, tiny_scenes, "--split", "tets", "--json") == 2
+    assert 'has no split "tets": did you mean "test"' in capsys.readouterr().err
+
+
+def test_occlusion_adds_what_every_word_loses(capsys, tiny_checkpoint, photos):
+    first = sorted(photos.iterdir())[0]
+    assert run("explain", tiny_checkpoint, first, "--occlusion", "mean", "--max-length", 3, "--json") == 0
+    (one,) = json.loads(capsys.readouterr().out)
+    for word in one["models"][0]["captions"][0]["words"]:
+        assert len(word["occlusion"]) == 144
+    assert run("explain", tiny_checkpoint, first, "--occlusion", "sideways", "--json") == 2
+    assert "'sideways' is not one of" in capsys.readouterr().err
+
+
+def test_paths_come_from_standard_input(capsys, tiny_checkpoint, photos, monkeypatch):
+    paths = sorted(photos.iterdir())
+    text = "\n".join(map(str, paths[:2]))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert run("explain", tiny_checkpoint, "-", "--json") == 0
+    assert [one["image"] for one in json.loads(capsys.readouterr().out)] == list(map(str, paths[:2]))
+
+
+@pytest.mark.shared
+def test_real_photos_have_their_objects_and_their_references(capsys, tiny_checkpoint, shared_data):
+    assert run("explain", tiny_checkpoint, shared_data / "coco-mini", "--split", "val", "--limit", 4, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found) == 4
+    for one in found:
+        assert len(one["references"]) >= 5
+        assert one["size"][0] >= 320 and one["size"][1] >= 320
+        assert list(one["models"][0]["scores"])[-1] == "bleu_4"
