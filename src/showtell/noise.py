@@ -51,6 +51,7 @@ class Noise:
     def __init__(self, seed: int, step: int, images: Sequence[str]) -> None:
         self._keys = torch.tensor([_signed(key_of(seed, step, image)) for image in images], dtype=torch.int32)  # (B,)
         self._call = 0
+        self._places: Tensor | None = None  # of the images at work, where others have left the batch
 
     def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
         """Numbers in [0, 1).
@@ -65,7 +66,8 @@ class Noise:
         if self._keys.device != device:
             self._keys = self._keys.to(device)
         self._call += 1
-        x = _mix(self._keys + _signed(self._call * 0x9E3779B9))
+        keys = self._keys if self._places is None else self._keys[self._places]
+        x = _mix(keys + _signed(self._call * 0x9E3779B9))
         for axis, (size, factor) in enumerate(zip(shape[1:], _AXES, strict=False)):
             index = torch.arange(size, dtype=torch.int32, device=device) * _signed(factor)
             x = x.unsqueeze(-1) + index.reshape(*[1] * (axis + 1), size)
@@ -83,6 +85,20 @@ def use(noise: Noise) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+@contextlib.contextmanager
+def only(places: Tensor) -> Iterator[None]:
+    """Inside the block, which lies in a `use` block or does nothing, numbers are those of some images, (b,) places."""
+    noise = _current.get()
+    if noise is None:
+        yield
+        return
+    before, noise._places = noise._places, places
+    try:
+        yield
+    finally:
+        noise._places = before
 
 
 def uniform(shape: Sequence[int], device: torch.device) -> Tensor:

@@ -8,7 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
+from showtell import noise
 from showtell.decoding import beam, greedy, teacher_forced
+from showtell.decoding.policy import policy_logprobs, rollouts
 from showtell.models import MODELS, Decoder, build_decoder, spread, take_rows
 from showtell.objectives import OBJECTIVES, build_objective
 from showtell.types import Batch, Features, map_tensors, unstack
@@ -65,9 +67,18 @@ def test_shapes_and_numbers(name):
 
 
 def objectives_of(kind: str) -> list[str]:
-    """Hard attention has an objective of its own; whatever samples no places has the others."""
+    """Hard attention has an objective of its own for the likelihood; whatever samples no places has the other."""
     is_hard = ZOO[kind].get("attention") == "hard"
-    return [name for name in sorted(OBJECTIVES) if (name == "hard_attention") == is_hard]
+    return [name for name in sorted(OBJECTIVES) if name != ("cross_entropy" if is_hard else "hard_attention")]
+
+
+def unmoved(kind: str, objective: str, decoder: Decoder) -> tuple[str, ...]:
+    """How the names of weights begin that an objective has no gradient for."""
+    if objective != "self_critical":
+        return ()
+    if ZOO[kind].get("attention") == "hard":  # the likeliest place is looked at, which no small change moves
+        return ("attention.",)
+    return tuple(f"outputs.{stage}." for stage in range(decoder.stages - 1))  # the last stage alone is rewarded
 
 
 @pytest.mark.parametrize(("name", "objective"), [(kind, own) for kind in ZOO for own in objectives_of(kind)])
@@ -78,8 +89,13 @@ def test_every_weight_gets_a_gradient(name, objective):
     batch = Batch(
         ("a", "b", "c"), torch.zeros(3, 3, 2, 2, dtype=torch.uint8), captions(), torch.ones(3, 2, dtype=torch.bool)
     )
-    loss(batch, features(), decoder).total.backward()
+    loss.prepare(dict(zip(batch.image_ids, batch.words.tolist(), strict=True)), 6)
+    with noise.use(noise.Noise(0, 0, batch.image_ids)):
+        loss(batch, features(), decoder).total.backward()
     for parameter_name, parameter in decoder.named_parameters():
+        if parameter_name.startswith(unmoved(name, objective, decoder)):
+            assert parameter.grad is None, parameter_name
+            continue
         assert parameter.grad is not None, parameter_name
         assert float(parameter.grad.abs().sum()) > 0, parameter_name
 
@@ -186,3 +202,21 @@ def test_a_beam_of_one_is_greedy(name):
     decoder = make(name).eval()
     one, other = beam(decoder, features(), 8, 1), greedy(decoder, features(), 8)
     assert torch.equal(one.words, other.words)
+
+
+@everyone
+def test_gradients_that_a_walk_of_samples_kept_are_those_of_feeding_them_again(name):
+    decoder, seen = make(name).eval().double(), features()
+    seen = Features(seen.vectors.double(), seen.is_region)
+    found = rollouts(decoder, seen, 4, 3)
+    begin = torch.ones_like(found.samples.words[..., :1])
+    again = teacher_forced(decoder, seen, torch.cat([begin, found.samples.words], -1)).outputs
+    one, other = (policy_logprobs(decoder, outputs, found.samples) for outputs in (found.outputs, again))
+    torch.testing.assert_close(one, other)
+    weights, parameters = torch.randn(one.shape[:2]).double(), list(decoder.parameters())
+    kept, expected = (
+        torch.autograd.grad((weights * logprobs.sum(-1)).sum(), parameters, allow_unused=True)
+        for logprobs in (one, other)
+    )
+    for ours, theirs in zip(kept, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)

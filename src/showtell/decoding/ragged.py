@@ -14,8 +14,10 @@ ASK_EVERY = 4  # steps; asking a GPU waits for it, asking a CPU costs nothing
 class Ragged:
     """The images of a batch that are still at work."""
 
-    def __init__(self, images: int, device: torch.device) -> None:
+    def __init__(self, images: int, device: torch.device, *, together: bool = False) -> None:
+        """All images of a batch; `together` if none leaves before all are done."""
         self.images = torch.arange(images, device=device)  # (b,) their places in the whole batch
+        self.stay = 0.0 if together else STAY
         self.asks_freely = device.type == "cpu"
 
     def leave(self, is_done: Tensor, step: int, *, last: bool) -> Tensor | None:
@@ -34,7 +36,7 @@ class Ragged:
         if not self.asks_freely and (step + 1) % ASK_EVERY:
             return None
         staying = len(is_done) - int(is_done.sum())
-        if staying > STAY * len(is_done):
+        if staying > self.stay * len(is_done):
             return None
         return (~is_done).nonzero().squeeze(-1)
 

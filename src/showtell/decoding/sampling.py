@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from showtell import noise
 from showtell.decoding.ragged import Ragged, take_images
 from showtell.decoding.ranking import best
 from showtell.decoding.rollout import Captions, along_paths, collect
@@ -32,6 +33,7 @@ class Walked:
     is_done: Tensor  # (b, N) bool, finished or cut off
 
 
+@torch.no_grad()
 def greedy(
     decoder: Decoder, features: Features, max_length: int, *, rules: Rules = NO_RULES, keep_outputs: bool = False
 ) -> Captions:
@@ -40,9 +42,10 @@ def greedy(
     def likeliest(logprobs: Tensor, images: Tensor, step: int) -> Tensor:
         return best(logprobs, 1)[1].squeeze(-1)
 
-    return _walk(decoder, features, max_length, 1, likeliest, rules, keep_outputs)
+    return _captions(*walk(decoder, features, max_length, 1, likeliest, rules, keep_outputs))
 
 
+@torch.no_grad()
 def sample(
     decoder: Decoder,
     features: Features,
@@ -94,7 +97,7 @@ def sample(
             return inverse(scores.softmax(-1), numbers)
         return words.gather(-1, inverse(nucleus, numbers).unsqueeze(-1)).squeeze(-1)
 
-    return _walk(decoder, features, max_length, samples, draw, rules, keep_outputs)
+    return _captions(*walk(decoder, features, max_length, samples, draw, rules, keep_outputs))
 
 
 def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:
@@ -112,18 +115,24 @@ def inverse(weights: Tensor, numbers: Tensor) -> Tensor:
     return torch.searchsorted(total, at, right=True).squeeze(-1).clamp_max(weights.shape[-1] - 1)
 
 
-@torch.no_grad()
-def _walk(
+def walk(
     decoder: Decoder,
     features: Features,
     max_length: int,
     rows: int,
     choose: Chooser,
-    rules: Rules,
-    keep_outputs: bool,
-) -> Captions:
+    rules: Rules = NO_RULES,
+    keep_outputs: bool = False,
+) -> tuple[Walked, list[tuple[Tensor, Output]]]:
     """N rows per image, each with the words that `choose` takes. A row with `max_length` words, or with nothing that
-    it may say, is cut off there unless `end` is chosen."""
+    it may say, is cut off there unless `end` is chosen.
+
+    Images that are done leave the batch; where gradients are asked for they stay until all are done, because what the
+    steps share is then one and the same tensor for all of them. The choice of words has no gradient.
+
+    Returns:
+        What was said, and, if outputs are kept, for each step the images at work, (b,), and their output, (b, N, ...).
+    """
     images, device = len(features.vectors), features.vectors.device
     state = spread(decoder.start(features), rows)
     last = torch.full((images, rows), Vocabulary.begin, device=device)
@@ -133,15 +142,17 @@ def _walk(
         torch.zeros(images, rows, dtype=torch.bool, device=device),
     )
     whole = Walked(walked.words.clone(), walked.logprobs.clone(), walked.is_done.clone())
-    ragged = Ragged(images, device)
+    ragged = Ragged(images, device, together=torch.is_grad_enabled())
     referee = Referee(rules, max_length=max_length, device=device)
     outputs: list[tuple[Tensor, Output]] = []
     for step in range(max_length + 1):  # one more for end
-        output, state = decoder.step(last, state)
-        logprobs = decoder.readout(output).log_softmax(-1, dtype=torch.float32)
-        referee.forbid(logprobs, walked.words[..., :step])
-        chosen = choose(logprobs, ragged.images, step)
-        logprob = logprobs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
+        with noise.only(ragged.images):
+            output, state = decoder.step(last, state)
+        with torch.no_grad():
+            logprobs = decoder.readout(output).log_softmax(-1, dtype=torch.float32)
+            referee.forbid(logprobs, walked.words[..., :step])
+            chosen = choose(logprobs, ragged.images, step)
+            logprob = logprobs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
         stops = walked.is_done | logprob.isneginf()
         if step == max_length:
             stops = stops | (chosen != Vocabulary.end)
@@ -157,5 +168,11 @@ def _walk(
             if not len(staying):
                 break
             ragged.images, state, last, walked = take_images((ragged.images, state, last, walked), staying)
-    own = torch.arange(rows, device=device).view(1, rows, 1).expand(images, rows, max_length + 1)
-    return collect(whole.words, whole.logprobs, outputs=along_paths(outputs, own, images) if outputs else None)
+    return whole, outputs
+
+
+def _captions(walked: Walked, outputs: list[tuple[Tensor, Output]]) -> Captions:
+    """What was said, with the outputs that were kept."""
+    images, rows, length = walked.words.shape
+    own = torch.arange(rows, device=walked.words.device).view(1, rows, 1).expand(images, rows, length)
+    return collect(walked.words, walked.logprobs, outputs=along_paths(outputs, own, images) if outputs else None)

@@ -50,6 +50,11 @@ class Decoder(nn.Module, abc.ABC):
         """How many distributions of the next word a step has, from coarse to fine; the last one is the model's."""
         return 1
 
+    @property
+    def draws_places(self) -> bool:
+        """Whether `Output.places` are drawn by their probability, as the decoder is now, and so part of a policy."""
+        return False
+
     @abc.abstractmethod
     def start(self, features: Features) -> State:
         """The state before the first word, with one row per image, (B, 1, ...)."""

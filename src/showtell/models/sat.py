@@ -162,6 +162,11 @@ class SatDecoder(Decoder):
         with torch.no_grad():
             self.lstm.bias_ih.chunk(4)[1].fill_(1.0)  # torch's order of gates: i, f, g, o
 
+    @property
+    def draws_places(self) -> bool:
+        """With hard attention, while it learns or where it is asked for."""
+        return self.config.attention == "hard" and (self.training or self.config.look == "sample")
+
     def start(self, features: Features) -> State:
         """h_0 and c_0 from the mean annotation vector, and f_att's part that depends on the image alone."""
         vectors = self.feature_projection(features.vectors)
@@ -214,7 +219,7 @@ class SatDecoder(Decoder):
         if config.attention == "soft" or (not self.training and config.look == "expectation"):
             return weighted_sum(alpha, vectors), None
         scores = alpha.detach()
-        if self.training or config.look == "sample":
+        if self.draws_places:
             scores = scores.log() - noise.uniform(alpha.shape, alpha.device).clamp(min=1e-30).log().neg().log()
         places = scores.argmax(-1)
         seen = gather_rows(vectors, places)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from torch import nn
@@ -21,11 +21,12 @@ class Objective(nn.Module, abc.ABC):
     # (of what is sampled, a mean), "greedy" (of the greedy captions) and "length" (words that are sampled).
     optimises_reward: ClassVar[bool] = False
 
-    def prepare(self, captions: Sequence[Sequence[Sequence[int]]]) -> None:
-        """Learn what there is to know of the training captions before the first step; nothing by default.
+    def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
+        """Learn what there is to know before the first step; nothing by default.
 
         Args:
-            captions: for each image, for each of its captions, the ids of its words, `begin` and `end` included.
+            captions: training image to, for each of its captions, the ids of its words, `begin` and `end` included.
+            max_length: words of a caption at most, `end` not counted, when the captioner writes it.
         """
 
     def begin_epoch(self, epoch: int) -> None:

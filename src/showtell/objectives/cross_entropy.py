@@ -22,7 +22,7 @@ nothing, so without any image with two the weights are 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
 import torch
@@ -82,10 +82,10 @@ class CrossEntropy(Objective):
             nn.init.constant_(self.presence.bias, -6.0)  # few words occur: with 36 cells that is 8% each to begin with
             self.register_buffer("agreement", torch.ones(vocabulary_size))
 
-    def prepare(self, captions: Sequence[Sequence[Sequence[int]]]) -> None:
+    def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
         """Find how far the captions of an image agree on each word."""
         if self.presence is not None:
-            self.agreement.copy_(agreement(captions, len(self.agreement)))
+            self.agreement.copy_(agreement(list(captions.values()), len(self.agreement)))
 
     def begin_epoch(self, epoch: int) -> None:
         """Set the probability of scheduled sampling."""

@@ -229,7 +229,7 @@ class Trainer:
         self._check_selection()
         self.store = self._open_store([*training, *validation])
         self.data = self._training_set(training, "reading training photos")
-        model.objective.prepare([captions for _, captions in self.data.contents()])
+        model.objective.prepare(dict(self.data.contents()), recipe.decoding.max_length)
         self.validation_data = self._training_set(validation, "reading validation photos") if validation else None
         self.validation_records = validation
         self.unknown = vocabulary.unknown_rate(

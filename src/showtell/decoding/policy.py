@@ -1,0 +1,109 @@
+"""A decoder as a policy: captions drawn from it, the greedy one beside them, and how likely it was to say them.
+
+What reward training needs of a walk. Samples and the greedy caption are rows of one walk, so that a step of the decoder
+serves both. The walk keeps the gradients of its outputs; the output layer, the widest, reads out again where words were
+said, in one product. (Feeding the samples once more by `teacher_forced` gives the same numbers and gradients and costs
+a second pass: a test holds the two equal, `benchmarks/train_speed.py` compares them.)
+
+The policy is the model without `pad` and `begin`, which no walk says, its probabilities summing to one without them. A
+caption is over when it ends or, cut off, when its `max_length` words are said and `end` does not follow. Being cut off
+is an outcome like any other:
+
+    p(caption)  =  prod_t p(w_t | w_<t)                        the end included, where it came
+    p(cut off)  =  prod_t p(w_t | w_<t) (1 - p(end | w_1 .. w_L))
+
+These sum to one over all captions, so that the gradient of an expected reward is not biased by the limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from showtell import noise
+from showtell.decoding.ranking import best
+from showtell.decoding.rollout import Captions, collect
+from showtell.decoding.sampling import inverse, walk
+from showtell.models.contract import Decoder, Output
+from showtell.models.linear import gathered_gradients
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Features, map_tensors, stack_over_time
+
+NEVER_SAID = [Vocabulary.pad, Vocabulary.begin]
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """N sampled captions of each image, and its greedy caption as row N."""
+
+    captions: Captions  # (B, N + 1, T)
+    outputs: Output | None  # of the samples alone, (B, N, T or more, ...); None where no gradients are asked for
+
+    @property
+    def samples(self) -> Captions:
+        """(B, N, T), in the order in which they were drawn."""
+        return map_tensors(self.captions, lambda x: x[:, :-1])
+
+    @property
+    def greedy(self) -> Captions:
+        """(B, 1, T)."""
+        return map_tensors(self.captions, lambda x: x[:, -1:])
+
+
+def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int) -> Rollouts:
+    """Draw captions, with the greedy one beside them.
+
+    Draws come from `noise`, so in a `noise.use` block they are functions of (seed, step, image, sample, place).
+
+    Args:
+        decoder: any decoder; in eval mode it is the one that captions photos.
+        features: of B images.
+        max_length: at most this many words, `end` not counted.
+        samples: N.
+    """
+    numbers = noise.uniform((len(features.vectors), samples, max_length + 1), features.vectors.device)
+
+    def choose(logprobs: Tensor, images: Tensor, step: int) -> Tensor:
+        drawn = inverse(logprobs[:, :-1].exp(), numbers[images, :, step])
+        return torch.cat([drawn, best(logprobs[:, -1:], 1)[1].squeeze(-1)], 1)
+
+    with gathered_gradients():
+        keep = torch.is_grad_enabled()
+        walked, outputs = walk(decoder, features, max_length, samples + 1, choose, keep_outputs=keep)
+    stacked = stack_over_time([output for _, output in outputs]) if keep else None
+    return Rollouts(collect(walked.words, walked.logprobs), map_tensors(stacked, lambda x: x[:, :-1]))
+
+
+def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Tensor:
+    """The log-probability of each decision of a policy: its words, `end`, being cut off, and places that it drew.
+
+    Args:
+        decoder: the one that said the captions, or another whose outputs are given.
+        outputs: of the steps that said them, (B, N, T or more, ...): one step more than words for what was cut off.
+        captions: (B, N, T), cut off at the limit where they did not finish.
+
+    Returns:
+        (B, N, steps) with gradients, float32 or wider; 0 where there is no decision.
+    """
+    decisions = captions.is_word.sum(-1) + ~captions.is_finished  # (B, N)
+    steps = int(decisions.max())
+    place = torch.arange(steps, device=decisions.device)
+    decides = place < decisions.unsqueeze(-1)  # (B, N, steps)
+    words = F.pad(captions.words, (0, max(0, steps - captions.words.shape[-1])))[..., :steps]
+    is_cut = (words == Vocabulary.pad)[decides]  # (M,) for M decisions: none of the words that could follow was end
+    targets = words[decides].masked_fill(is_cut, Vocabulary.end)
+    said = map_tensors(outputs, lambda x: x[:, :, :steps][decides])  # (M, ...)
+    logits = decoder.readout(said)
+    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    logits = logits.index_fill(-1, torch.tensor(NEVER_SAID, device=logits.device), float("-inf"))
+    logprob = -F.cross_entropy(logits, targets, reduction="none")
+    below_one = -torch.finfo(logprob.dtype).eps
+    logprob = torch.where(is_cut, (-torch.expm1(logprob.clamp(max=below_one))).log(), logprob)
+    if decoder.draws_places:
+        assert said.attention is not None and said.places is not None
+        alpha = said.attention.gather(-1, said.places.unsqueeze(-1)).squeeze(-1)
+        logprob = logprob + alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log()
+    return logprob.new_zeros(words.shape).masked_scatter(decides, logprob)

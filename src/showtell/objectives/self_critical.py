@@ -1,0 +1,178 @@
+"""Self-critical training: the gradient of the captions' own score (papers/001 eq. 10-11, after Rennie et al., 2017).
+
+    L(theta) = -E_{ws ~ p_theta} r(ws)                                                         (eq. 10)
+    grad L  ~=  -(r(ws) - b) grad log p_theta(ws),    b = r(wg), the model's own greedy caption (eq. 11)
+
+which for the scores x_t before the softmax is dL/dx_t = (r(ws) - b) (p_t - onehot(ws_t)). With N samples of each image
+the gradient is the mean over them, and b may be, instead of the greedy caption's reward, the mean of the others:
+
+    b_n = sum_{m != n} r(ws_m) / (N - 1)                         leave_one_out (Kool et al., 2019; Luo, 2020)
+
+The reward is CIDEr-D against the image's captions, or a weighted sum with BLEU (`scores/reward.py`). `end` is a word of
+samples, references and document frequencies, and has its share of the gradient: otherwise captions learn to break off
+(Rennie et al., §5.2).
+
+The number of `loss` is that of eq. 10, minus the mean reward of the samples; its gradient is that of eq. 11. Both are
+means over images and samples, the caption as a whole counting once. With `cross_entropy` > 0 so much of the likelihood
+of the reference captions, per word, is added.
+
+Where this differs from the papers or the authors' code, or they are silent:
+ 1. The policy is the decoder as it captions photos: in eval mode, without dropout, for samples, greedy caption and
+    gradient alike. The code that most people use draws its samples, and takes their gradient, under dropout, and its
+    greedy captions without.
+ 2. The gradient is not divided by the words of the samples, as that code does: their number is random and depends on
+    what was said, so that dividing by it would bias the gradient.
+ 3. A caption that reaches the limit is cut off, `end` missing from what is rewarded; `decoding/policy.py` says how it
+    counts in the gradient. Its limit is `decoding.max_length`, as for photos.
+ 4. `pad` and `begin` are never said and the other probabilities sum to one. A word outside the vocabulary, "unknown",
+    may be said and matches nothing in the references, so that it is never worth saying.
+ 5. Hard attention that draws its places (`model.look: sample`) has them in its policy: log p(s | a) gets the same
+    reward. Where it looks at the likeliest place, that choice has no gradient and what scores the places stays.
+ 6. In eval mode (validation) the terms are those of cross-entropy, so that the loss can be compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from showtell.config import Config
+from showtell.decoding.policy import policy_logprobs, rollouts
+from showtell.models.contract import Decoder
+from showtell.objectives.contract import Objective, counts_of
+from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
+from showtell.scores.reward import Reward
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Batch, Features, Terms
+
+
+class RewardConfig(Config):
+    """Weights of the scores that are added up."""
+
+    cider: float = 1.0  # CIDEr-D, up to 10
+    bleu_1: float = 0.0  # of the caption alone, up to 1
+    bleu_2: float = 0.0
+    bleu_3: float = 0.0
+    bleu_4: float = 0.0
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Those that count."""
+        return {name: weight for name, weight in self.model_dump().items() if weight}
+
+    @model_validator(mode="after")
+    def _rewards(self) -> Self:
+        if not self.weights:
+            raise ValueError("every weight is 0, so nothing would be rewarded; set cider to 1")
+        return self
+
+
+class SelfCriticalConfig(Config):
+    """What is sampled, rewarded and compared with what."""
+
+    name: Literal["self_critical"] = "self_critical"
+    samples: int = Field(5, ge=1)  # N, of each image in each step
+    baseline: Literal["greedy", "leave_one_out"] = "greedy"  # b
+    reward: RewardConfig = RewardConfig()  # r
+    cross_entropy: float = Field(0.0, ge=0)  # weight of the reference captions' likelihood
+
+    @model_validator(mode="after")
+    def _has_others(self) -> Self:
+        if self.baseline == "leave_one_out" and self.samples == 1:
+            raise ValueError("baseline=leave_one_out compares samples with each other; set samples to 2 or more")
+        return self
+
+
+class SelfCritical(Objective):
+    """The expected reward of the model's own captions."""
+
+    config: SelfCriticalConfig
+    optimises_reward: ClassVar[bool] = True
+
+    def __init__(self, config: SelfCriticalConfig, *, feature_size: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        self.likelihood = CrossEntropy(CrossEntropyConfig(), feature_size=feature_size, vocabulary_size=vocabulary_size)
+        self.reward: Reward | None = None
+        self.max_length = 0
+
+    def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
+        """Count the n-grams that are rewarded."""
+        self.reward = prepare_reward(captions, self.vocabulary_size, self.config.reward.weights)
+        self.max_length = max_length
+
+    def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
+        """Draw, reward, compare; cross-entropy in eval mode."""
+        if not self.training:
+            return self.likelihood(batch, features, decoder)
+        assert self.reward is not None, "prepare comes before the first step"
+        config, images = self.config, counts_of(batch).images
+        with as_for_photos(decoder):
+            found = rollouts(decoder, features, self.max_length, config.samples)
+            assert found.outputs is not None, "training asks for gradients"
+            logprobs = policy_logprobs(decoder, found.outputs, found.samples)  # (B, N, T)
+        every = found.captions
+        rewards = self.reward(every.words, every.is_word, batch.image_ids).to(logprobs.dtype)  # (B, N + 1)
+        sampled, greedy = rewards[:, :-1], rewards[:, -1:]
+        advantage = sampled - (greedy if config.baseline == "greedy" else mean_of_others(sampled))
+        mean = 1 / (images * config.samples)
+        reward = sampled.sum() * mean
+        total = _number(-(advantage.unsqueeze(-1) * logprobs).sum() * mean, -reward)
+        samples = found.samples
+        parts = {
+            "reward": reward,
+            "greedy": greedy.sum() / images,
+            "advantage": advantage.abs().sum() * mean,  # how far samples lie from what they are held against
+            "length": samples.is_word.sum() * mean,  # words, the end included
+            "unfinished": (~samples.is_finished).sum() * mean,  # the share that is cut off
+            "entropy": -logprobs.sum() * mean,  # of the policy over captions, estimated by its samples
+        }
+        if config.cross_entropy:
+            likelihood = self.likelihood(batch, features, decoder)
+            total = total + config.cross_entropy * likelihood.total
+            parts |= likelihood.parts
+        return Terms(total, {name: value.detach() for name, value in parts.items()})
+
+
+def prepare_reward(
+    captions: Mapping[str, Sequence[Sequence[int]]], vocabulary_size: int, weights: Mapping[str, float]
+) -> Reward:
+    """A reward for captions that end with `end`, of which no reference has a word that is "unknown".
+
+    Args:
+        captions: image id to the ids of the words of its captions, `begin` and `end` included.
+        vocabulary_size: ids are below this.
+        weights: of the scores that are added up.
+    """
+    # What is never said takes the place of "unknown": it is a word of the reference that nobody can match.
+    nobody = {Vocabulary.unknown: Vocabulary.begin}
+    references = {
+        image: [[nobody.get(word, word) for word in caption[1:]] for caption in own] for image, own in captions.items()
+    }
+    return Reward.prepare(references, vocabulary_size=vocabulary_size, weights=weights)
+
+
+def mean_of_others(rewards: Tensor) -> Tensor:
+    """For each sample the mean reward of the image's other samples: (B, N) to (B, N)."""
+    return (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[-1] - 1)
+
+
+@contextlib.contextmanager
+def as_for_photos(decoder: nn.Module) -> Iterator[None]:
+    """Inside the block the decoder is in eval mode, as it is when it captions photos."""
+    was = decoder.training
+    decoder.eval()
+    try:
+        yield
+    finally:
+        decoder.train(was)
+
+
+def _number(gradient: Tensor, value: Tensor) -> Tensor:
+    """A term that reads as one number and has the gradient of another."""
+    return value.detach() + (gradient - gradient.detach())

@@ -1,0 +1,160 @@
+"""Captions drawn as a policy: their probabilities sum to one, gradients are kept, and places belong to them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from showtell import noise
+from showtell.decoding import Captions, greedy, teacher_forced
+from showtell.decoding.policy import policy_logprobs, rollouts
+from showtell.decoding.rollout import collect
+from showtell.models.contract import Decoder, Output
+from showtell.models.sat import SatConfig, SatDecoder
+from showtell.types import Features
+from tests.toys import table_decoder
+
+BEGIN, END, PAD, SAYABLE = 1, 2, 0, (3, 4, 5)
+REGIONS = 2
+
+
+def sat(**settings: object) -> SatDecoder:
+    """Six ids, in double precision, far from where gradients are small."""
+    torch.manual_seed(1)
+    config = SatConfig.model_validate(
+        {"embedding_size": 3, "hidden_size": 4, "attention_size": 3, "dropout": 0.0, **settings}
+    )
+    decoder = SatDecoder(config, feature_size=2, vocabulary_size=6).double()
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.8)
+    return decoder.eval()
+
+
+def sight(images: int = 1) -> Features:
+    """Images that look the same."""
+    vectors = torch.randn(1, REGIONS, 2, generator=torch.Generator().manual_seed(2)).double()
+    return Features(vectors.expand(images, -1, -1), torch.ones(images, REGIONS, dtype=torch.bool))
+
+
+def every_caption(max_length: int) -> Captions:
+    """All captions of one image: those that end after 0 to L words, and those that are cut off behind L."""
+    said = [list(words) for length in range(max_length + 1) for words in itertools.product(SAYABLE, repeat=length)]
+    whole = [[*words, END] for words in said] + [words for words in said if len(words) == max_length]
+    padded = torch.tensor([words + [PAD] * (max_length + 1 - len(words)) for words in whole])
+    return collect(padded[None], torch.zeros(1, *padded.shape))
+
+
+def fed(decoder: Decoder, features: Features, captions: Captions) -> Output:
+    """The outputs of a decoder that is fed captions, one step more than they have words."""
+    begin = torch.full_like(captions.words[..., :1], BEGIN)
+    return teacher_forced(decoder, features, torch.cat([begin, captions.words], -1)).outputs
+
+
+def test_all_captions_together_have_probability_one():
+    captions = every_caption(2)
+    assert captions.words.shape[1] == 1 + 3 + 9 + 9 and int((~captions.is_finished).sum()) == 9
+    decoder = sat()
+    logprobs = policy_logprobs(decoder, fed(decoder, sight(), captions), captions)
+    assert logprobs.shape == (1, 22, 3)
+    assert float(logprobs.detach().sum(-1).exp().sum()) == pytest.approx(1, abs=1e-12)
+
+
+def test_probabilities_by_hand():
+    """One finished caption and one that is cut off at two words, from a table of logits."""
+    decoder, features = table_decoder(images=1, steps=3, size=6, seed=3)
+    captions = collect(torch.tensor([[[4, END, PAD], [5, 3, PAD]]]), torch.zeros(1, 2, 3))
+    found = policy_logprobs(decoder, fed(decoder, features, captions), captions)[0]
+
+    def p(step: int, last: int, word: int) -> Tensor:
+        return decoder.table[0, step, last, 2:].softmax(-1)[word - 2]
+
+    expected = [
+        [p(0, BEGIN, 4).log(), p(1, 4, END).log(), torch.tensor(0.0)],
+        [p(0, BEGIN, 5).log(), p(1, 5, 3).log(), (1 - p(2, 3, END)).log()],
+    ]
+    torch.testing.assert_close(found, torch.stack([torch.stack(row) for row in expected]))
+
+
+def test_captions_come_as_often_as_they_are_likely():
+    rows, decoder = 20_000, sat()
+    captions = every_caption(2)
+    with torch.no_grad():
+        probability = policy_logprobs(decoder, fed(decoder, sight(), captions), captions).sum(-1).exp()[0]
+        with noise.use(noise.Noise(0, 0, ["a"])):
+            drawn = rollouts(decoder, sight(), 2, rows).samples.words[0]
+    drawn = torch.nn.functional.pad(drawn, (0, 3 - drawn.shape[-1]))
+    counts = (drawn[:, None] == captions.words).all(-1).sum(0)
+    assert int(counts.sum()) == rows
+    chi_square = float(((counts - rows * probability).square() / (rows * probability)).sum())
+    assert chi_square < 46.8  # 21 degrees of freedom, p = 0.001
+
+
+def test_the_last_row_is_the_greedy_caption():
+    decoder, features = table_decoder(images=5, steps=9, size=8, seed=6)
+    found = rollouts(decoder, features, 8, 3)
+    alone = greedy(decoder, features, 8)
+    longest = alone.words.shape[-1]
+    assert torch.equal(found.greedy.words[..., :longest], alone.words)
+    assert not found.greedy.is_word[..., longest:].any()
+    torch.testing.assert_close(found.greedy.logprob, alone.logprob)
+    assert found.samples.words.shape[:2] == (5, 3)
+
+
+def test_draws_depend_on_seed_step_and_image_alone():
+    decoder, features = table_decoder(images=3, steps=9, size=8, seed=7)
+    with noise.use(noise.Noise(4, 1, ["a", "b", "c"])):
+        together = rollouts(decoder, features, 8, 4).samples.words
+    alone = Features(features.vectors[1:2], features.is_region[1:2])
+    with noise.use(noise.Noise(4, 1, ["b"])):
+        again = rollouts(decoder, alone, 8, 2).samples.words
+    assert torch.equal(together[1:2, :2, : again.shape[-1]], again)
+    with noise.use(noise.Noise(4, 2, ["b"])):
+        other = rollouts(decoder, alone, 8, 2).samples.words
+    assert other.shape != again.shape or not torch.equal(other, again)
+
+
+def places_of(decoder: SatDecoder, captions: Captions, places: tuple[int, ...]) -> Tensor:
+    """log p(captions, places) where the places of the steps are chosen by hand."""
+    steps = iter(places)
+
+    def look(alpha: Tensor, vectors: Tensor, _: object) -> tuple[Tensor, Tensor]:
+        place = torch.full(alpha.shape[:2], next(steps))
+        return vectors[:, place[0]], place
+
+    decoder._look = look  # type: ignore[method-assign]
+    outputs = fed(decoder, sight(), captions)
+    del decoder._look
+    return policy_logprobs(decoder, outputs, captions).sum(-1)
+
+
+def test_places_that_are_drawn_belong_to_the_policy():
+    """A caption of one word has two decisions with a place each; one without words has one, counted twice here."""
+    decoder = sat(attention="hard", look="sample")
+    captions = every_caption(1)
+    total = sum(
+        places_of(decoder, captions, (*places, 0)).exp() for places in itertools.product(range(REGIONS), repeat=2)
+    )
+    assert isinstance(total, Tensor)
+    by_caption = total.detach()[0]
+    by_caption[0] /= REGIONS  # its second place is that of no decision
+    assert float(by_caption.sum()) == pytest.approx(1, abs=1e-12)
+    assert not sat(attention="hard").draws_places and not sat().draws_places
+    assert sat(attention="hard").train().draws_places
+
+
+def test_places_of_images_that_stay_do_not_depend_on_those_that_left():
+    decoder = sat(attention="hard", look="sample")
+    decoder.output.bias.data[END] = 0.5  # captions end at different steps
+    names = [str(number) for number in range(12)]
+    with torch.no_grad(), noise.use(noise.Noise(0, 0, names)):
+        together = rollouts(decoder, sight(12), 9, 2)
+    lengths = together.captions.is_word.sum(-1).amax(-1)
+    assert len(lengths.unique()) > 2
+    for image, name in enumerate(names):
+        with torch.no_grad(), noise.use(noise.Noise(0, 0, [name])):
+            alone = rollouts(decoder, sight(), 9, 2)
+        steps = alone.captions.words.shape[-1]
+        assert torch.equal(together.captions.words[image, :, :steps], alone.captions.words[0])

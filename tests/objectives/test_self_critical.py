@@ -1,0 +1,262 @@
+"""The self-critical gradient: by hand, against enumeration of all captions, and over parts of a batch."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from showtell import noise
+from showtell.decoding.policy import policy_logprobs, rollouts
+from showtell.errors import RecipeError
+from showtell.models.contract import Decoder
+from showtell.models.sat import SatConfig, SatDecoder
+from showtell.objectives.contract import of_one_step
+from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
+from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, mean_of_others, prepare_reward
+from showtell.training.recipe import make_recipe
+from showtell.types import Batch, Features
+from tests.decoding.test_policy import every_caption, fed, places_of, sat, sight
+from tests.toys import table_decoder
+
+BEGIN, END, UNKNOWN = 1, 2, 3
+REFERENCES = [[BEGIN, 4, END], [BEGIN, 5, 4, END]]
+LENGTH = 2  # words at most
+
+
+def names(images: int) -> tuple[str, ...]:
+    return tuple(str(image) for image in range(images))
+
+
+def batch(images: int) -> Batch:
+    words = torch.tensor([[[BEGIN, 4, END, 0], [BEGIN, 5, 4, END]]]).expand(images, -1, -1)
+    return Batch(names(images), None, words, torch.ones(images, 2, dtype=torch.bool))
+
+
+def objective(images: int = 1, max_length: int = LENGTH, **settings: object) -> SelfCritical:
+    """Ready for images of which the first has captions of its own and the others those of another."""
+    made = SelfCritical(SelfCriticalConfig.model_validate(settings), feature_size=2, vocabulary_size=6)
+    captions = dict.fromkeys(names(images), REFERENCES) | {"other": [[BEGIN, UNKNOWN, 3, END]]}
+    made.prepare(captions, max_length)
+    return made
+
+
+def gradient(decoder: Decoder, value: Tensor) -> Tensor:
+    """Of all weights, in one row; 0 for those without."""
+    weights = list(decoder.parameters())
+    found = torch.autograd.grad(value, weights, allow_unused=True)
+    return torch.cat([(torch.zeros_like(w) if g is None else g).flatten() for w, g in zip(weights, found, strict=True)])
+
+
+# ---- by hand
+
+
+def test_each_sample_is_held_against_the_mean_of_the_others():
+    found = mean_of_others(torch.tensor([[1.0, 0.4, 0.1]]))
+    torch.testing.assert_close(found, torch.tensor([[(0.4 + 0.1) / 2, (1.0 + 0.1) / 2, (1.0 + 0.4) / 2]]))
+
+
+@pytest.mark.parametrize("baseline", ["greedy", "leave_one_out"])
+def test_the_gradient_of_the_scores_by_hand(baseline):
+    """(r(ws) - b) (p - onehot(ws_t)) / (images x samples) at each score that a word was drawn from (eq. 11).
+
+    Three samples of two images, from a table of logits whose gradient is added up here word by word. Behind the last
+    word of a caption that is cut off, -log(1 - p(end)) has the gradient -p(end) / (1 - p(end)) (p - onehot(end)).
+    """
+    decoder, features = table_decoder(images=2, steps=3, size=6, seed=8)
+    decoder.table.requires_grad_()
+    loss = objective(2, samples=3, baseline=baseline)
+    numbers = torch.tensor([[1.0, 0.4, 0.1, 0.3], [0.0, 0.2, 0.9, 0.6]])  # of three samples and the greedy caption
+    loss.reward = lambda words, is_word, image_ids: numbers  # type: ignore[assignment]
+    with noise.use(noise.Noise(0, 0, names(2))):
+        found = rollouts(decoder, features, LENGTH, 3).samples
+    assert 0 < int(found.is_finished.sum()) < 6  # both kinds
+    if baseline == "greedy":
+        held_against = [[0.3, 0.3, 0.3], [0.6, 0.6, 0.6]]
+    else:
+        held_against = [[0.25, 0.55, 0.7], [0.55, 0.45, 0.1]]
+    expected = torch.zeros_like(decoder.table)
+    for image, sample in itertools.product(range(2), range(3)):
+        advantage = float(numbers[image, sample]) - held_against[image][sample]
+        said = found.words[image, sample][found.is_word[image, sample]].tolist()
+        for step, (last, word) in enumerate(zip([BEGIN, *said], [*said, None], strict=True)):
+            if last == END:
+                break
+            p = torch.zeros(6)
+            p[2:] = decoder.table.detach()[image, step, last, 2:].softmax(-1)
+            onehot = torch.nn.functional.one_hot(torch.tensor(END if word is None else word), 6)
+            share = 1.0 if word is not None else -float(p[END] / (1 - p[END]))
+            expected[image, step, last] += share * advantage * (p - onehot) / (2 * 3)
+    with noise.use(noise.Noise(0, 0, names(2))):
+        terms = loss(batch(2), features, decoder)
+    torch.testing.assert_close(torch.autograd.grad(terms.total, decoder.table)[0], expected)
+    assert float(terms.total.detach()) == pytest.approx(-(1.0 + 0.4 + 0.1 + 0.0 + 0.2 + 0.9) / 6)
+    parts = {name: float(value) for name, value in terms.parts.items()}
+    assert parts["reward"] == pytest.approx(2.6 / 6)
+    assert parts["greedy"] == pytest.approx((0.3 + 0.6) / 2)
+    assert parts["length"] == pytest.approx(int(found.is_word.sum()) / 6)
+    assert parts["unfinished"] == pytest.approx(1 - int(found.is_finished.sum()) / 6)
+    signed = numbers[:, :3] - torch.tensor(held_against)
+    assert parts["advantage"] == pytest.approx(float(signed.abs().mean()))
+
+
+def test_the_end_is_rewarded_and_unknown_words_are_not():
+    reward = prepare_reward({"1": [[BEGIN, 4, 5, END]], "2": [[BEGIN, UNKNOWN, 4, END]]}, 6, {"cider": 1.0})
+    words = torch.tensor([[[4, 5, END], [4, 5, 0]], [[UNKNOWN, 4, END], [4, END, 0]]])
+    (whole, cut), (unknown, without) = reward(words, words > 0, ["1", "2"]).tolist()
+    assert whole > cut > 0
+    assert without > unknown
+    bleu = prepare_reward({"2": [[BEGIN, UNKNOWN, 4, END]]}, 6, {"bleu_1": 1.0})
+    assert bleu(words[1:, :1], words[1:, :1] > 0, ["2"]).item() == pytest.approx(2 / 3)  # "4" and the end, of three
+
+
+# ---- against enumeration
+
+
+def rewards_of_all(loss: SelfCritical) -> Tensor:
+    """The reward of each caption that there is."""
+    every = every_caption(loss.max_length)
+    assert loss.reward is not None
+    return loss.reward(every.words, every.is_word, ["0"])
+
+
+def expected_reward(decoder: SatDecoder, loss: SelfCritical) -> Tensor:
+    """E r(ws), summed over all captions."""
+    every = every_caption(loss.max_length)
+    logprob = policy_logprobs(decoder, fed(decoder, sight(), every), every).sum(-1)
+    return (logprob.exp() * rewards_of_all(loss)).sum()
+
+
+def test_with_any_constant_baseline_the_mean_over_all_captions_is_the_exact_gradient():
+    loss, decoder, every = objective(), sat(), every_caption(LENGTH)
+    exact = gradient(decoder, expected_reward(decoder, loss))
+    assert exact.norm() > 0.05
+    for baseline in (0.0, 0.7, -3.0):
+        logprob = policy_logprobs(decoder, fed(decoder, sight(), every), every).sum(-1)
+        estimate = (logprob.exp().detach() * (rewards_of_all(loss) - baseline) * logprob).sum()
+        torch.testing.assert_close(gradient(decoder, estimate), exact)
+
+
+def mean_and_error(estimates: Sequence[Tensor]) -> tuple[Tensor, float]:
+    """The mean of independent estimates, and the standard error of its length."""
+    stacked = torch.stack(list(estimates))
+    return stacked.mean(0), float((stacked.var(0) / len(stacked)).sum().sqrt())
+
+
+@pytest.mark.parametrize(
+    "settings", [{"baseline": "greedy"}, {"baseline": "leave_one_out"}, {"baseline": "greedy", "samples": 1}], ids=str
+)
+def test_the_estimate_is_unbiased(settings):
+    """40 steps of 500 images that look the same, each with its own draws; -E r has the gradient -exact."""
+    images = 500
+    loss, decoder = objective(images, **{"samples": 2, **settings}), sat()
+    exact = -gradient(decoder, expected_reward(decoder, loss))
+
+    def estimate(step: int) -> Tensor:
+        with noise.use(noise.Noise(0, step, names(images))):
+            return gradient(decoder, loss(batch(images), sight(images), decoder).total)
+
+    mean, error = mean_and_error([estimate(step) for step in range(40)])
+    assert error < 0.06 * exact.norm()  # a bias of a fifth would be seen
+    assert (mean - exact).norm() < 3 * error
+
+
+def test_drawn_places_are_part_of_what_is_rewarded():
+    """Hard attention that draws where it looks: against all captions with all places."""
+    images, loss = 500, objective(500, max_length=1, samples=2)
+    decoder, every = sat(attention="hard", look="sample"), every_caption(1)
+    total = torch.zeros((), dtype=torch.float64)
+    for places in itertools.product(range(2), repeat=2):
+        logprob = places_of(decoder, every, (*places, 0))
+        counted = torch.tensor([0.5] + [1.0] * (every.words.shape[1] - 1))  # the caption without words has one place
+        total = total + (logprob.exp() * counted * rewards_of_all(loss)).sum()
+    exact = -gradient(decoder, total)
+    of_attention = [name.startswith("attention.") for name, w in decoder.named_parameters() for _ in range(w.numel())]
+    assert exact[of_attention].norm() > 0.01
+
+    def estimate(step: int) -> Tensor:
+        with noise.use(noise.Noise(0, step, names(images))):
+            return gradient(decoder, loss(batch(images), sight(images), decoder).total)
+
+    mean, error = mean_and_error([estimate(step) for step in range(40)])
+    assert error < 0.2 * exact.norm()
+    assert (mean - exact).norm() < 3 * error
+
+
+# ---- in a run
+
+
+def test_terms_and_gradients_of_parts_add_up_to_those_of_the_whole():
+    decoder, loss, whole = sat(), objective(5, samples=3, cross_entropy=0.5), batch(5)
+    vectors = torch.randn(5, 2, 2, generator=torch.Generator().manual_seed(5)).double()
+
+    def terms(part: Batch, images: slice) -> tuple[dict[str, float], Tensor]:
+        seen = Features(vectors[images], torch.ones(len(part.image_ids), 2, dtype=torch.bool))
+        with noise.use(noise.Noise(3, 1, part.image_ids)):
+            found = loss(part, seen, decoder)
+        numbers = {"loss": float(found.total.detach())} | {name: float(value) for name, value in found.parts.items()}
+        return numbers, gradient(decoder, found.total)
+
+    together, expected = terms(whole, slice(None))
+    parts = [
+        dataclasses.replace(
+            whole, image_ids=whole.image_ids[cut], words=whole.words[cut], is_caption=whole.is_caption[cut]
+        )
+        for cut in (slice(0, 2), slice(2, 5))
+    ]
+    split = [terms(part, cut) for part, cut in zip(of_one_step(parts), (slice(0, 2), slice(2, 5)), strict=True)]
+    assert together["words"] > 0
+    for name, value in together.items():
+        assert sum(numbers[name] for numbers, _ in split) == pytest.approx(value)
+    torch.testing.assert_close(split[0][1] + split[1][1], expected)
+
+
+def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():
+    loss, plain, dropped = objective(4), sat(), sat(dropout=0.9)
+    found = []
+    for decoder in (plain, dropped.train()):
+        with noise.use(noise.Noise(0, 0, names(4))):
+            found.append(gradient(decoder, loss(batch(4), sight(4), decoder).total))
+    assert torch.equal(*found)
+    assert dropped.training and dropped.dropout.training
+    ours = loss.eval()(batch(4), sight(4), plain)
+    theirs = CrossEntropy(CrossEntropyConfig(), feature_size=2, vocabulary_size=6)(batch(4), sight(4), plain)
+    assert ours.parts.keys() == theirs.parts.keys() == {"words"}
+    assert torch.equal(ours.total, theirs.total)
+
+
+def test_it_learns_to_say_what_is_rewarded():
+    torch.manual_seed(0)
+    config = SatConfig(embedding_size=8, hidden_size=16, attention_size=8, dropout=0.5)
+    decoder, loss = SatDecoder(config, feature_size=2, vocabulary_size=6), objective(8)
+    features = Features(sight(8).vectors.float(), sight(8).is_region)
+    adam, rewards = torch.optim.Adam(decoder.parameters(), lr=0.02), []
+    for step in range(100):
+        with noise.use(noise.Noise(0, step, names(8))):
+            terms = loss(batch(8), features, decoder)
+        adam.zero_grad()
+        terms.total.backward()
+        adam.step()
+        rewards.append(float(terms.parts["reward"]))
+    best = float(rewards_of_all(loss).max())
+    assert rewards[0] < 0.4 * best
+    assert sum(rewards[-5:]) / 5 > 0.9 * best
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"baseline": "leave_one_out", "samples": 1}, "compares samples with each other; set samples to 2 or more"),
+        ({"reward": {"cider": 0.0}}, "every weight is 0, so nothing would be rewarded; set cider to 1"),
+        ({"reward": {"cidr": 1.0}}, 'objective.reward.cidr: no such key; did you mean "cider"?'),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(tiny_recipe: dict[str, Any], settings, sentence):
+    with pytest.raises(RecipeError) as caught:
+        make_recipe({**tiny_recipe, "objective": {"name": "self_critical", **settings}})
+    assert sentence in str(caught.value)
