@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from showtell.cli.attention import attention
 from showtell.cli.calibrate import calibrate
 from showtell.cli.caption import caption
 from showtell.cli.data_check import check
@@ -20,6 +21,7 @@ from showtell.cli.explain import explain
 from showtell.cli.features import features
 from showtell.cli.lab import lab
 from showtell.cli.quickstart import quickstart
+from showtell.cli.report import report
 from showtell.cli.score import score
 from showtell.cli.sweep import sweep
 from showtell.cli.train import train
@@ -66,10 +68,12 @@ app.command("quickstart")(quickstart)
 app.command("features")(features)
 app.command("train")(train)
 app.command("sweep")(sweep)
+app.command("report")(report)
 app.command("evaluate")(evaluate)
 app.command("caption")(caption)
 app.command("explain")(explain)
 app.command("lab")(lab)
+app.command("attention")(attention)
 app.command("calibrate")(calibrate)
 app.command("score")(score)
 app.command("doctor")(doctor)
