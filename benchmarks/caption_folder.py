@@ -36,13 +36,13 @@ from showtell.text.vocabulary import SPECIAL, Vocabulary
 WORDS = 9488
 
 
-def write_photos(folder: Path, images: int) -> list[Path]:
+def write_photos(folder: Path, images: int, width: int = 500, height: int = 375) -> list[Path]:
     """JPEGs that cost what photos cost: smooth shapes, edges and grain."""
     random = np.random.default_rng(0)
     paths = []
     for number in range(images):
-        shapes = Image.fromarray(random.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((500, 375), 3)
-        grain = random.normal(0, 12, (375, 500, 1)) + np.asarray(shapes, dtype=float)
+        shapes = Image.fromarray(random.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((width, height), 3)
+        grain = random.normal(0, 12, (height, width, 1)) + np.asarray(shapes, dtype=float)
         paths.append(folder / f"{number:04}.jpg")
         Image.fromarray(grain.clip(0, 255).astype(np.uint8)).save(paths[-1], quality=90)
     return paths

@@ -14,7 +14,6 @@ import hashlib
 import html
 import io
 import math
-import os
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -62,7 +61,7 @@ def write_page(file: Path, explanations: Sequence[Explanation], title: str = "Wh
 
 def page(explanations: Sequence[Explanation], title: str = "Why it said that") -> str:
     """The page that `write_page` writes."""
-    return _render(explanations, title, is_fragment=False)
+    return render("page.html.j2", explanations, title)
 
 
 def fragment(explanation: Explanation) -> str:
@@ -70,23 +69,43 @@ def fragment(explanation: Explanation) -> str:
 
     It is a frame, so that nothing of it meets the document or a second fragment; it makes itself as high as it needs.
     """
-    content = html.escape(_render([explanation], explanation.image, is_fragment=True))
+    content = html.escape(render("page.html.j2", [explanation], explanation.image, is_fragment=True))
     return (
         f'<iframe srcdoc="{content}" title="{html.escape(f"Explanation of {explanation.image}")}" width="100%" '
         'height="640" frameborder="0" allowfullscreen></iframe>'
     )
 
 
-def _render(explanations: Sequence[Explanation], title: str, *, is_fragment: bool) -> str:
+def render(
+    template: str,
+    explanations: Sequence[Explanation],
+    title: str,
+    *,
+    is_fragment: bool = False,
+    more_style: str = "",
+    **values: Any,
+) -> str:
+    """A page of this package, in which explanations may stand among other things.
+
+    Args:
+        template: page.html.j2, or one that extends it.
+        explanations: one for each photo, each with the same models; possibly none.
+        title: of the page.
+        is_fragment: leave out what only a page of its own needs.
+        more_style: CSS behind that of all pages.
+        values: what the template asks for beside that.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_resource), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    style, script = _resource("page.css"), _resource("page.js")
+    style, script = _resource("page.css") + more_style, _resource("page.js")
     scores = list(dict.fromkeys(name for one in explanations for by in one.by for name in by.scores))
     ordered = sorted(explanations, key=lambda one: _first_score(one, scores))
-    photos = [_photo(number, explanation) for number, explanation in enumerate(ordered, start=1)]
-    return environment.get_template("page.html.j2").render(
+    names = _names(ordered)
+    photos = [_photo(number, *named) for number, named in enumerate(zip(ordered, names, strict=True), start=1)]
+    return environment.get_template(template).render(
+        values,
         title=title,
         photos=photos,
         models=list(dict.fromkeys(by.model for one in explanations for by in one.by)),
@@ -129,7 +148,13 @@ def _clusters(photos: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(repeated, key=lambda cluster: -len(cluster["photos"]))[:MOST_CLUSTERS]
 
 
-def _photo(number: int, explanation: Explanation) -> dict[str, Any]:
+def _names(explanations: Sequence[Explanation]) -> list[str]:
+    """What photos are called: their files without folders where no two have one name."""
+    short = [Path(one.image).name or one.image for one in explanations]
+    return short if len(set(short)) == len(short) else [one.image for one in explanations]
+
+
+def _photo(number: int, explanation: Explanation, name: str) -> dict[str, Any]:
     """What the template wants of a photo; `data` is for the script."""
     width, height = explanation.photo.size
     said = [_by(by, explanation.size) for by in explanation.by]
@@ -137,7 +162,7 @@ def _photo(number: int, explanation: Explanation) -> dict[str, Any]:
     return {
         "id": f"photo-{number}",
         "image": explanation.image,
-        "name": os.path.basename(explanation.image) or explanation.image,  # noqa: PTH119  # it need not be a path
+        "name": name,
         "picture": _data_url(explanation.photo),
         "width": width,
         "height": height,
