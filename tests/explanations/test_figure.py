@@ -72,9 +72,9 @@ def test_regions_are_boxes_by_weight_and_the_heaviest_is_named():
     said = caption(word("dog"), attention=torch.tensor([[0.1, 0.6, 0.3, 0.0]]))
     by = ExplainedBy("updown", (said,), QUARTERS, labels=("sky", "dog", "", "cat"))
     _, panel = draw(explanation(by)).axes
-    filled = [patch for patch in panel.patches if patch.get_fill()]
-    assert [round(patch.get_alpha() / 0.7, 4) for patch in filled] == [0, round(1 / 6, 4), 0.5, 1]
-    (outline,) = [patch for patch in panel.patches if not patch.get_fill()]
+    shares = [brightness(panel)[row, column] for row, column in ((5, 5), (5, 45), (25, 5), (25, 45))]
+    assert shares == pytest.approx([DARK + (1 - DARK) * share for share in (1 / 6, 1, 1 / 2, 0)])
+    (outline,) = panel.patches
     assert outline.get_bbox().bounds == (40, 0, 40, 20)
     assert [text.get_text() for text in panel.texts] == ["dog"]
 
@@ -99,3 +99,10 @@ def test_the_png_is_one_whole_image_and_dollars_are_no_formula():
 def test_explanation_has_it_as_a_method():
     said = caption(word("dog"), attention=torch.full((1, 4), 0.25))
     assert len(explanation(ExplainedBy("sat", (said,), QUARTERS, (2, 2))).figure().axes) == 2
+
+
+def test_where_regions_overlap_the_heavier_one_is_seen():
+    boxes = torch.tensor([[0.0, 0, 60, 40], [20, 0, 80, 40], [79.8, 39.8, 80, 40]])
+    said = caption(word("dog"), attention=torch.tensor([[0.6, 0.3, 0.1]]))
+    _, panel = draw(explanation(ExplainedBy("updown", (said,), boxes))).axes
+    assert brightness(panel)[0, [0, 40, 70]] == pytest.approx([1, 1, DARK + (1 - DARK) / 2])

@@ -22,8 +22,7 @@ from PIL import Image
 from torch import Tensor
 
 from showtell.captioner import Captioner, name_of
-from showtell.decoding import DecodingConfig, search
-from showtell.decoding.stages import AtStage
+from showtell.decoding import AtStage, DecodingConfig, search
 from showtell.errors import ImageError
 from showtell.explanations.occlusion import Seen, occlude
 from showtell.features import Encoder

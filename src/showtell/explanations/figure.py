@@ -1,9 +1,9 @@
 """An explanation as a figure for papers: the photo, and beside it once for each word, lit where the word looked.
 
 A row for each caption, as in the figures of papers/003 and papers/002; several captioners and several stages are rows
-below each other. Grids light the photo by their map, the brightest pixel of a word at full brightness; regions are
-boxes, the whiter the heavier, the heaviest with its outline and its class. A cross marks the place that hard attention
-looked at.
+below each other. Grids light the photo by their map, the brightest pixel of a word at full brightness; regions light
+their boxes by their weights, the heavier one where they overlap, and the heaviest has its outline and its class. A
+cross marks the place that hard attention looked at.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from PIL import Image
 from torch import Tensor
 
 from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, Explanation
-from showtell.explanations.geometry import attention_map, scaled
+from showtell.explanations.geometry import Floats, attention_map, scaled
 
 ACROSS = 9  # panels in a line; longer captions are wrapped
 PANEL = 1.5  # inches that a panel is wide
 TITLE, HEADING = 0.2, 0.25  # inches above a panel for its word, and above a row for its caption
 PIXELS = 320  # of a panel's longer side
 DARK = 0.2  # of a photo's brightness is left where a word did not look
-RED = "#b3261e"
+MARK, RED = "#e8710a", "#b3261e"  # of places and boxes, and of words that name what is not there
 
 
 def draw(explanation: Explanation) -> Figure:
@@ -83,31 +83,33 @@ def _panel(
     weights = caption.attention[word]
     bright = np.asarray(photo, dtype=np.float64) / 255
     if by.grid is None:
-        axes.imshow(bright * DARK, aspect="auto")
-        _draw_regions(axes, boxes, weights, by.labels)
+        light = _light_of_regions(boxes, weights, photo.size)
     else:
         light = attention_map(weights, boxes, photo.size, grid=by.grid, style="smooth")
-        axes.imshow(bright * np.minimum(DARK + (1 - DARK) * light / light.max(), 1)[..., None], aspect="auto")
+    axes.imshow(bright * np.minimum(DARK + (1 - DARK) * light / light.max(), 1)[..., None], aspect="auto")
+    if by.grid is None:
+        _outline(axes, boxes, int(weights.argmax()), by.labels)
     said = caption.words[word]
     if said.place is not None:
         left, top, right, bottom = boxes[said.place].tolist()
-        axes.plot((left + right) / 2, (top + bottom) / 2, "+", color="white", markersize=10, markeredgewidth=1.5)
+        axes.plot((left + right) / 2, (top + bottom) / 2, "+", color=MARK, markersize=10, markeredgewidth=1.5)
     title = f"{said.word or '(end)'} {said.probability:.0%}"
     axes.set_title(title, fontsize=8, pad=2, color="black" if said.absent is None else RED, parse_math=False)
 
 
-def _draw_regions(axes: Axes, boxes: Tensor, weights: Tensor, labels: tuple[str, ...] | None) -> None:
-    """Boxes by their weights, the lightest first."""
-    heaviest = float(weights.max())
+def _light_of_regions(boxes: Tensor, weights: Tensor, size: tuple[int, int]) -> Floats:
+    """The greatest weight of a box over each pixel, (height, width)."""
+    light = np.zeros(size[::-1])
     for region in weights.argsort().tolist():
-        left, top, right, bottom = boxes[region].tolist()
-        share = float(weights[region]) / heaviest
-        axes.add_patch(
-            Rectangle((left, top), right - left, bottom - top, facecolor="white", alpha=0.7 * share, linewidth=0)
-        )
-    region = int(weights.argmax())
+        left, top, right, bottom = (round(edge) for edge in boxes[region].tolist())
+        light[max(0, top) : max(bottom, top + 1), max(0, left) : max(right, left + 1)] = float(weights[region])
+    return light
+
+
+def _outline(axes: Axes, boxes: Tensor, region: int, labels: tuple[str, ...] | None) -> None:
+    """The box of a region, and what the encoder takes it for."""
     left, top, right, bottom = boxes[region].tolist()
-    axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor="white", linewidth=1.2))
+    axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=MARK, linewidth=1.2))
     if labels is not None and labels[region]:
         axes.text(left, top, labels[region], fontsize=6, color="black", va="top", parse_math=False,
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
