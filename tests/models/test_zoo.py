@@ -20,6 +20,7 @@ VOCABULARY, FEATURES = 11, 6
 # Every model as it comes, and what else it can be: other equations, not other numbers.
 ZOO: dict[str, dict[str, Any]] = {
     **{name: {"name": name} for name in sorted(MODELS)},
+    "hacap worker": {"name": "hacap", "goals": False, "highway": False, "layers": 2},
     "nic gru_torch": {"name": "nic", "cell": "gru_torch"},
     "nic lstm": {"name": "nic", "cell": "lstm"},
     "nic lstm input": {"name": "nic", "cell": "lstm", "image": "input", "layers": 3},
@@ -67,14 +68,20 @@ def test_shapes_and_numbers(name):
 
 
 def objectives_of(kind: str) -> list[str]:
-    """Hard attention has an objective of its own for the likelihood; whatever samples no places has the other."""
-    is_hard = ZOO[kind].get("attention") == "hard"
-    return [name for name in sorted(OBJECTIVES) if name != ("cross_entropy" if is_hard else "hard_attention")]
+    """Hard attention has an objective of its own for the likelihood; whatever samples no places has the other.
+    A model with a manager and a discriminator has two that teach those."""
+    is_hard, has_goals = ZOO[kind].get("attention") == "hard", ZOO[kind] == {"name": "hacap"}
+    without = {"cross_entropy" if is_hard else "hard_attention"}
+    if not has_goals:
+        without |= {"adversarial", "adversarial_pretraining"}
+    return [name for name in sorted(OBJECTIVES) if name not in without]
 
 
 def unmoved(kind: str, objective: str, decoder: Decoder) -> tuple[str, ...]:
     """How the names of weights begin that an objective has no gradient for."""
-    if objective != "self_critical":
+    if hasattr(decoder, "manager") and not objective.startswith("adversarial"):
+        return ("discriminator.", "manager.", "to_goal.")
+    if objective not in ("self_critical", "coarse_to_fine"):
         return ()
     if ZOO[kind].get("attention") == "hard":  # the likeliest place is looked at, which no small change moves
         return ("attention.",)

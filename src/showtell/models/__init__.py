@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from showtell.config import Config
 from showtell.models.contract import Decoder, Output, State, spread, take_rows
+from showtell.models.hacap import HacapConfig, HacapDecoder
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.models.updown import UpDownConfig, UpDownDecoder
 
 # name: (settings, decoder). A decoder is made as Decoder(config, feature_size=, vocabulary_size=).
 MODELS: dict[str, tuple[type[Config], type[Decoder]]] = {
+    "hacap": (HacapConfig, HacapDecoder),
     "nic": (NicConfig, NicDecoder),
     "sat": (SatConfig, SatDecoder),
     "updown": (UpDownConfig, UpDownDecoder),

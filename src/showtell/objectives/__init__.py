@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from showtell.config import Config
+from showtell.objectives.adversarial import (
+    Adversarial,
+    AdversarialConfig,
+    AdversarialPretraining,
+    AdversarialPretrainingConfig,
+)
 from showtell.objectives.contract import Objective
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.hard_attention import HardAttention, HardAttentionConfig
@@ -11,6 +17,8 @@ from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
 # name: (settings, objective). Made as Objective(config, feature_size=, vocabulary_size=), called as
 # objective(batch, features, decoder) -> Terms. Its own parameters train with the model.
 OBJECTIVES: dict[str, tuple[type[Config], type[Objective]]] = {
+    "adversarial": (AdversarialConfig, Adversarial),
+    "adversarial_pretraining": (AdversarialPretrainingConfig, AdversarialPretraining),
     "cross_entropy": (CrossEntropyConfig, CrossEntropy),
     "hard_attention": (HardAttentionConfig, HardAttention),
     "self_critical": (SelfCriticalConfig, SelfCritical),

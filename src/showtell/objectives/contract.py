@@ -29,6 +29,11 @@ class Objective(nn.Module, abc.ABC):
             max_length: words of a caption at most, `end` not counted, when the captioner writes it.
         """
 
+    @property
+    def rates(self) -> Mapping[str, float]:
+        """Submodules of the decoder that learn at another rate, as a share of the recipe's: name to share; none here."""
+        return {}
+
     def begin_epoch(self, epoch: int) -> None:
         """Whatever depends on the epoch, counted from 0, and so needs no state; nothing by default."""
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from showtell.features import Encoder
+from showtell.objectives import Objective
 from showtell.training.graves import GravesRmsprop
 from showtell.training.recipe import OptimizerConfig, Recipe
 
@@ -44,21 +45,22 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
     """The optimiser of a recipe.
 
     Args:
-        model: with `encoder`, whose weights have learning rates of their own where the recipe gives them.
+        model: with `encoder`, whose weights have learning rates of their own where the recipe gives them, and
+            `objective`, which may have other rates for parts of the decoder.
         recipe: its training.optimizer and training.learning_rate.
     """
     settings = recipe.training.optimizer
     make, arguments = OPTIMIZERS[settings.name]
     rate = recipe.training.learning_rate
+    encoder, objective = model.encoder, model.objective
+    assert isinstance(encoder, Encoder) and isinstance(objective, Objective)
+    own = {f"decoder.{part}.": rate * share for part, share in objective.rates.items()}
+    named = {n: p for n, p in model.named_parameters() if p.requires_grad and not n.startswith("encoder.")}
     groups: list[dict[str, Any]] = [
-        {
-            "params": [p for n, p in model.named_parameters() if p.requires_grad and not n.startswith("encoder.")],
-            "lr": rate,
-        }
+        {"params": [p for n, p in named.items() if not n.startswith(tuple(own))], "lr": rate},
+        *({"params": [p for n, p in named.items() if n.startswith(part)], "lr": at} for part, at in own.items()),
     ]
-    encoder = model.encoder
-    assert isinstance(encoder, Encoder)
-    groups += [{"params": weights, "lr": own or rate} for own, weights in encoder.parameter_groups()]
+    groups += [{"params": weights, "lr": at or rate} for at, weights in encoder.parameter_groups()]
     for group in groups:
         group["initial_lr"] = group["lr"]
     return make(groups, **arguments(settings))

@@ -1,0 +1,334 @@
+"""What HACap's three networks learn from: papers/000 §4, with LeakGAN (Guo et al., 2018) where the paper is silent.
+
+F_t is the discriminator's leak after t words (F_0: after begin), g_t the subgoal that the manager makes of it, y_{t+1}
+the word that follows, T the words of a caption, its end included.
+
+    discriminator   - log D(real) - log(1 - D(sampled)) [- log(1 - D(real, of another image))]
+    manager         - sum_t Q_t cos(F_{t+c} - F_t, g_t)                         F constant; in pre-training Q = 1
+    worker          - sum_t r_t log p(y_{t+1} | y_<=t)                          in pre-training the likelihood
+    r_t = (1/c) sum_{i=1..c} cos(F_{t+1} - F_{t+1-i}, g_{t+1-i})                the intrinsic reward, constant
+    Q_t = sigmoid(delta (1/2 - rank_t / B))                                     rank 1: the best of the B in the batch
+    ranked is the reward of y_1 .. y_{t+1}: the mean of D over M captions that the policy makes of it; at the end D
+
+`adversarial_pretraining` is the first stage: all three learn in every step, the worker and the manager from reference
+captions, the discriminator from them and from samples. `adversarial` goes on from such a checkpoint: all three learn in
+every step, worker and manager from samples; after each `interleave` such epochs comes one of pre-training. The three
+have no weight in common and no gradient from one into another (`models/hacap.py`), so that one sum is minimised.
+
+Where this differs from the papers, or they are silent:
+ 1. The policy is that of `decoding/policy.py`: the decoder as it captions photos, without dropout, `pad` and `begin`
+    never said; its logits are divided by a temperature of their own.
+ 2. The goal of the last c steps is held against the end of the caption, min(t + c, T), so that every goal learns.
+    r_t is the mean of the terms that exist: near the beginning there are fewer than c.
+ 3. r_t is for the word that leads to F_{t+1}. LeakGAN's formula counts the same transitions one word later.
+ 4. `external` adds Q_t to the worker's reward, as feudal networks do (Vezhnevets et al., 2017); LeakGAN, and the
+    default, leave it at 0.
+ 5. Ranks of equal rewards are shared; of captions that have ended nothing is ranked. LeakGAN's code ranks by order of
+    appearance, adds the cosines of a batch up before it weighs them, and lets a gradient into the worker's reward: none
+    of that is done here.
+ 6. Every discriminator step draws fresh samples; LeakGAN trains it for epochs on a store of 50,000.
+ 7. Without rollouts (`rollouts: 0`) the reward of a prefix is D of the prefix, though D has learned whole captions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from showtell import noise
+from showtell.decoding import Forced, teacher_forced
+from showtell.decoding.continuation import continuations
+from showtell.decoding.policy import NEVER_SAID
+from showtell.decoding.sampling import inverse, walk
+from showtell.errors import TrainingError
+from showtell.models.attention import masked_mean
+from showtell.models.contract import Decoder
+from showtell.models.discriminator import Discriminator
+from showtell.models.hacap import HacapDecoder, HacapOutput
+from showtell.objectives.contract import counts_of
+from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
+from showtell.objectives.self_critical import as_for_photos
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Batch, Features, Terms
+
+
+def horizon_cosines(leaks: Tensor, goals: Tensor, lengths: Tensor, horizon: int) -> Tensor:
+    """cos(F_min(t+c, T) - F_t, g_t) for t = 0 .. T - 1.
+
+    Args:
+        leaks: F, (B, N, T + 1, G).
+        goals: g, (B, N, T, G).
+        lengths: (B, N) int64, words of each caption, end included.
+        horizon: c.
+
+    Returns:
+        (B, N, T); 0 behind the end.
+    """
+    steps = torch.arange(goals.shape[2], device=leaks.device)
+    reached = torch.minimum(steps + horizon, lengths.unsqueeze(-1))  # (B, N, T)
+    index = reached.unsqueeze(-1).expand(*reached.shape, leaks.shape[-1])
+    moved = leaks.gather(2, index) - leaks[:, :, :-1]
+    return F.cosine_similarity(moved, goals, dim=-1) * (steps < lengths.unsqueeze(-1))
+
+
+def intrinsic_rewards(leaks: Tensor, goals: Tensor, horizon: int) -> Tensor:
+    """r_t, the mean of cos(F_{t+1} - F_{t+1-i}, g_{t+1-i}) over i = 1 .. min(c, t + 1).
+
+    Args:
+        leaks: F, (B, N, T + 1, G).
+        goals: g, (B, N, T, G).
+        horizon: c.
+
+    Returns:
+        (B, N, T).
+    """
+    steps = goals.shape[2]
+    total = goals.new_zeros(goals.shape[:3])
+    for back in range(1, min(horizon, steps) + 1):
+        moved = leaks[:, :, back:] - leaks[:, :, :-back]  # to t + 1 from t + 1 - back
+        total[:, :, back - 1 :] += F.cosine_similarity(moved, goals[:, :, : steps + 1 - back], dim=-1)
+    terms = torch.arange(1, steps + 1, device=goals.device).clamp(max=horizon)
+    return total / terms
+
+
+def ranked(rewards: Tensor, is_word: Tensor, delta: float) -> Tensor:
+    """sigmoid(delta (1/2 - rank / B)) at each step, rank 1 being the best of the B rewards of words there.
+
+    Args:
+        rewards: (B, N, T).
+        is_word: (B, N, T) bool.
+        delta: how steep.
+
+    Returns:
+        (B, N, T); 0 where there is no word.
+    """
+    flat, real = rewards.flatten(0, 1), is_word.flatten(0, 1)  # (rows, T)
+    both = real.unsqueeze(0) & real.unsqueeze(1)
+    better = ((flat.unsqueeze(0) > flat.unsqueeze(1)) & both).sum(1)  # how many rows are above each
+    level = ((flat.unsqueeze(0) == flat.unsqueeze(1)) & both).sum(1)  # itself among them
+    rank = better + (level + 1) / 2
+    found = torch.sigmoid(delta * (0.5 - rank / real.sum(0).clamp(min=1)))
+    return (found * real).view_as(rewards)
+
+
+class AdversarialPretrainingConfig(CrossEntropyConfig):
+    """The first stage."""
+
+    name: Literal["adversarial_pretraining"] = "adversarial_pretraining"  # type: ignore[assignment]
+    samples: int = Field(1, ge=1)  # N, captions that are sampled for each image
+    sampling_temperature: float = Field(1.0, gt=0)  # logits of the policy are divided by it
+    discriminator_rate: float = Field(1.0, gt=0)  # its learning rate as a share of the others'; LeakGAN: 0.05
+    discriminator_weight: float = Field(1.0, ge=0)
+    manager_weight: float = Field(1.0, ge=0)
+
+
+class AdversarialPretraining(CrossEntropy):
+    """Likelihood for the worker, real transitions for the manager, real and sampled captions for the discriminator."""
+
+    config: AdversarialPretrainingConfig
+    max_length: int  # words of a sample at most, end not counted
+
+    def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
+        """Keep how long captions may be."""
+        super().prepare(captions, max_length)
+        self.max_length = max_length
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """The discriminator learns at a rate of its own."""
+        return {"discriminator": self.config.discriminator_rate}
+
+    def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
+        """The terms of the three networks; in eval mode those of cross-entropy."""
+        if not self.training:
+            return super().forward(batch, features, decoder)
+        decoder = _hacap(decoder, self.config.name)
+        forced = teacher_forced(decoder, features, batch.inputs)
+        total, parts = self._terms(batch, features, forced, decoder)
+        lengths = (batch.targets != Vocabulary.pad).sum(-1)  # (B, N)
+        cosines = horizon_cosines(
+            self._leaks(decoder, features, batch.words).detach(), _goals(forced), lengths, decoder.config.horizon
+        )
+        manager = -cosines.sum() / counts_of(batch).words
+        sampled = self._sample(features, decoder)
+        discriminator, accuracy = self._discriminate(batch, features, decoder, sampled)
+        total = total + self.config.manager_weight * manager + self.config.discriminator_weight * discriminator
+        parts |= {"manager": manager, "discriminator": discriminator, **accuracy}
+        return Terms(total, {name: value.detach() for name, value in parts.items()})
+
+    @staticmethod
+    def _leaks(decoder: HacapDecoder, features: Features, words: Tensor) -> Tensor:
+        """F of captions that begin with begin: (B, N, T + 1) to (B, N, T + 1, G)."""
+        return decoder.discriminator.leaks(words, _seen(decoder, features))
+
+    @torch.no_grad()
+    def _sample(self, features: Features, decoder: HacapDecoder) -> Tensor:
+        """Captions of the policy, begin first, then pad behind the end: (B, N, T + 1)."""
+        config, device = self.config, features.vectors.device
+        numbers = noise.uniform((len(features.vectors), config.samples, self.max_length + 1), device)
+
+        def draw(logprobs: Tensor, images: Tensor, step: int) -> Tensor:
+            return inverse((logprobs / config.sampling_temperature).softmax(-1), numbers[images, :, step])
+
+        with as_for_photos(decoder):
+            walked, _ = walk(decoder, features, self.max_length, config.samples, draw)
+        longest = max(1, int((walked.words != Vocabulary.pad).sum(-1).max()))
+        return F.pad(walked.words[..., :longest], (1, 0), value=Vocabulary.begin)
+
+    def _discriminate(
+        self, batch: Batch, features: Features, decoder: HacapDecoder, sampled: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The discriminator's loss, and the shares of real, sampled and mismatched captions that it knows as such.
+
+        Args:
+            sampled: (B, N, L + 1) int64, begin first.
+        """
+        counts = counts_of(batch)
+        seen = _seen(decoder, features)
+        real = batch.is_caption
+        examples = [("real", batch.words, real, 1.0, counts.captions)]
+        everyone = torch.ones_like(sampled[..., 0], dtype=torch.bool)
+        examples.append(("sampled", sampled, everyone, -1.0, counts.images * sampled.shape[1]))
+        if seen is not None and len(real) > 1:  # captions of the image before
+            examples.append(("mismatched", batch.words.roll(1, 0), real.roll(1, 0), -1.0, counts.captions))
+        total, parts = sampled.new_zeros((), dtype=torch.float32), {}
+        for name, words, is_caption, sign, count in examples:
+            logits = sign * verdicts(decoder.discriminator, words, seen)  # above 0: right
+            total = total + (F.softplus(-logits) * is_caption).sum() / count
+            parts[f"{name}_known"] = ((logits > 0) & is_caption).sum() / count
+        return total, parts
+
+
+class AdversarialConfig(AdversarialPretrainingConfig):
+    """The second stage."""
+
+    name: Literal["adversarial"] = "adversarial"  # type: ignore[assignment]
+    rollouts: int = Field(4, ge=0)  # M, endings of each prefix; 0: the discriminator judges the prefix itself
+    delta: float = Field(12.0, gt=0)  # how steeply ranks become rewards
+    interleave: int = Field(15, ge=0)  # adversarial epochs before one of pre-training; 0: none
+    external: float = Field(0.0, ge=0)  # weight of Q_t in the worker's reward
+    worker_weight: float = Field(1.0, ge=0)
+
+
+class Adversarial(AdversarialPretraining):
+    """Policy gradients for worker and manager, guided and judged by the discriminator that learns with them."""
+
+    config: AdversarialConfig
+    optimises_reward: ClassVar[bool] = True
+
+    def __init__(self, config: AdversarialConfig, *, feature_size: int, vocabulary_size: int) -> None:
+        super().__init__(config, feature_size=feature_size, vocabulary_size=vocabulary_size)
+        self.imitates = False  # whether this is an epoch of pre-training
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Every so many epochs there is one of pre-training."""
+        super().begin_epoch(epoch)
+        every = self.config.interleave
+        self.imitates = bool(every) and epoch % (every + 1) == every
+
+    def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
+        """The terms of the three networks; in eval mode those of cross-entropy."""
+        if not self.training or self.imitates:
+            return super().forward(batch, features, decoder)
+        decoder = _hacap(decoder, self.config.name)
+        config = self.config
+        sampled = self._sample(features, decoder)  # (B, N, T + 1)
+        words = sampled[..., 1:]
+        is_word = words != Vocabulary.pad
+        count = counts_of(batch).images * config.samples
+        with as_for_photos(decoder):
+            forced = teacher_forced(decoder, features, sampled[..., :-1])
+            never = torch.tensor(NEVER_SAID, device=words.device)
+            logits = (forced.logits.float() / config.sampling_temperature).index_fill(-1, never, float("-inf"))
+            logprobs = logits.log_softmax(-1)
+            said = logprobs.gather(-1, words.unsqueeze(-1)).squeeze(-1).masked_fill(~is_word, 0.0)
+            rewards = self._rewards(features, decoder, words)
+        goals = _goals(forced)
+        leaks = self._leaks(decoder, features, sampled).detach()
+        quality = ranked(rewards, is_word, config.delta)
+        cosines = horizon_cosines(leaks, goals, is_word.sum(-1), decoder.config.horizon)
+        manager = -(quality * cosines).sum() / count
+        intrinsic = intrinsic_rewards(leaks, goals.detach(), decoder.config.horizon)
+        worker = -((intrinsic + config.external * quality) * said).sum() / count
+        discriminator, parts = self._discriminate(batch, features, decoder, sampled)
+        total = (
+            config.worker_weight * worker
+            + config.manager_weight * manager
+            + config.discriminator_weight * discriminator
+        )
+        whole = rewards.gather(-1, (is_word.sum(-1, keepdim=True) - 1)).sum() / count
+        entropy = torch.special.entr(logprobs.detach().exp()).sum(-1)
+        parts |= {
+            "worker": worker, "manager": manager, "discriminator": discriminator, "reward": whole,
+            "length": is_word.sum() / count, "intrinsic": (intrinsic * is_word).sum() / is_word.sum() * share(batch),
+            "entropy": (entropy * is_word).sum() / is_word.sum() * share(batch),
+            **{name: value * share(batch) for name, value in goal_health(goals.detach(), is_word).items()},
+        }  # fmt: skip
+        return Terms(total, {name: value.detach() for name, value in parts.items()})
+
+    @torch.no_grad()
+    def _rewards(self, features: Features, decoder: HacapDecoder, words: Tensor) -> Tensor:
+        """How much each prefix, ended by the policy, is like a person's caption: (B, N, T) to (B, N, T)."""
+        config, seen = self.config, _seen(decoder, features)
+        begin = torch.full_like(words[..., :1], Vocabulary.begin)
+        if not config.rollouts:
+            leaks = decoder.discriminator.leaks(torch.cat([begin, words], -1), seen)[:, :, 1:]
+            return torch.sigmoid(decoder.discriminator.logits(leaks))
+        shape = (*words.shape[:2], config.rollouts, words.shape[2], self.max_length + 1)
+        ended = continuations(
+            decoder, features, words, noise.uniform(shape, words.device), max_length=self.max_length,
+            temperature=config.sampling_temperature,
+        )  # fmt: skip
+        flat = F.pad(ended.flatten(1, 3), (1, 0), value=Vocabulary.begin)  # (B, N M T, L + 2)
+        judged = torch.sigmoid(verdicts(decoder.discriminator, flat, seen))
+        return judged.view(shape[:-1]).mean(2)
+
+
+def verdicts(discriminator: Discriminator, words: Tensor, seen: Tensor | None) -> Tensor:
+    """The logits of whole captions, which begin with begin: (B, N, T) to (B, N)."""
+    leaks = discriminator.leaks(words, seen)
+    last = (words != Vocabulary.pad).sum(-1) - 1
+    index = last.clamp(min=0)[..., None, None].expand(*last.shape, 1, leaks.shape[-1])
+    return discriminator.logits(leaks.gather(2, index).squeeze(2))
+
+
+def goal_health(goals: Tensor, is_word: Tensor) -> dict[str, Tensor]:
+    """How long subgoals are, and how far they spread: 1 less the length of their mean direction, 0 if all are alike.
+
+    Args:
+        goals: (B, N, T, G).
+        is_word: (B, N, T) bool.
+    """
+    chosen = goals[is_word].float()
+    directions = F.normalize(chosen, dim=-1)
+    return {"goal_norm": chosen.norm(dim=-1).mean(), "goal_spread": 1 - directions.mean(0).norm()}
+
+
+def share(batch: Batch) -> float:
+    """What part of the images of its step a batch has: for means, which then add up to that of the step."""
+    return len(batch.image_ids) / counts_of(batch).images
+
+
+def _seen(decoder: HacapDecoder, features: Features) -> Tensor | None:
+    """What the discriminator sees of the images; the encoder learns nothing from it."""
+    mean = masked_mean(features.vectors.detach(), features.is_region).unsqueeze(1)
+    return decoder.discriminator.look(mean)
+
+
+def _goals(forced: Forced) -> Tensor:
+    assert isinstance(forced.outputs, HacapOutput) and forced.outputs.goal is not None
+    return forced.outputs.goal
+
+
+def _hacap(decoder: Decoder, name: str) -> HacapDecoder:
+    if not isinstance(decoder, HacapDecoder) or not decoder.config.goals:
+        raise TrainingError(
+            f"objective.name={name} needs a model with a manager and a discriminator: model.name=hacap with "
+            "model.goals=true."
+        )
+    return decoder

@@ -1,0 +1,298 @@
+"""What HACap's networks learn from, against arithmetic and enumeration."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from showtell import noise
+from showtell.decoding import teacher_forced
+from showtell.errors import TrainingError
+from showtell.models.hacap import HacapConfig, HacapDecoder
+from showtell.models.sat import SatConfig, SatDecoder
+from showtell.objectives.adversarial import (
+    Adversarial,
+    AdversarialConfig,
+    AdversarialPretraining,
+    AdversarialPretrainingConfig,
+    goal_health,
+    horizon_cosines,
+    intrinsic_rewards,
+    ranked,
+    verdicts,
+)
+from showtell.objectives.contract import of_one_step
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Batch, Features
+
+END, BEGIN, PAD = Vocabulary.end, Vocabulary.begin, Vocabulary.pad
+VOCABULARY = 7
+WORDS = torch.tensor([[[1, 4, 5, 2], [1, 6, 2, 0]], [[1, 5, 5, 2], [0, 0, 0, 0]]])
+IS_CAPTION = torch.tensor([[True, True], [True, False]])
+
+
+def model(**settings: Any) -> HacapDecoder:
+    torch.manual_seed(0)
+    sizes = {
+        "embedding_size": 3, "hidden_size": 4, "attention_size": 3, "output_size": 3, "goal_size": 2,
+        "goal_embedding_size": 3, "manager_size": 3, "discriminator_embedding_size": 3, "discriminator_size": 4,
+        "discriminator_layers": 2, "horizon": 2, "dropout": 0.5,
+    }  # fmt: skip
+    config = HacapConfig.model_validate({**sizes, **settings})
+    decoder = HacapDecoder(config, feature_size=2, vocabulary_size=VOCABULARY)
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.8)
+    return decoder.train()
+
+
+def features() -> Features:
+    vectors = torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(2))
+    return Features(vectors, torch.ones(2, 3, dtype=torch.bool))
+
+
+def batch() -> Batch:
+    return Batch(("a", "b"), None, WORDS, IS_CAPTION)
+
+
+def adversarial(longest: int = 3, **settings: Any) -> Adversarial:
+    made = Adversarial(AdversarialConfig.model_validate(settings), feature_size=2, vocabulary_size=VOCABULARY)
+    made.prepare({}, longest)
+    return made
+
+
+def pretraining(longest: int = 3, **settings: Any) -> AdversarialPretraining:
+    config = AdversarialPretrainingConfig.model_validate(settings)
+    made = AdversarialPretraining(config, feature_size=2, vocabulary_size=VOCABULARY)
+    made.prepare({}, longest)
+    return made
+
+
+# F_0 .. F_3 of one caption of three words, in two dimensions, and its subgoals
+LEAKS = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [4.0, 5.0]]).view(1, 1, 4, 2)
+GOALS = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.6, 0.8]]).view(1, 1, 3, 2)
+
+
+def test_goals_are_held_against_the_transition_to_their_horizon_or_the_end():
+    """c = 2. F_2 - F_0 = (1, 1) with (1, 0): 1/sqrt 2. F_3 - F_1 = (3, 5) with (0, 1): 5/sqrt 34. F_3 - F_2: 1."""
+    found = horizon_cosines(LEAKS, GOALS, torch.tensor([[3]]), horizon=2)
+    assert found.flatten().tolist() == pytest.approx([1 / math.sqrt(2), 5 / math.sqrt(34), 1.0], abs=1e-6)
+    # of two words: F_2 - F_0, F_2 - F_1 = (0, 1), and nothing behind the end
+    found = horizon_cosines(LEAKS, GOALS, torch.tensor([[2]]), horizon=2)
+    assert found.flatten().tolist() == pytest.approx([1 / math.sqrt(2), 1.0, 0.0], abs=1e-6)
+
+
+def test_a_word_is_rewarded_for_following_the_last_goals():
+    """c = 2. Word 1: (1, 0) with g_0: 1. Word 2: (0, 1) with g_1: 1, (1, 1) with g_0: 1/sqrt 2.
+    Word 3: (3, 4) with g_2: 1, (3, 5) with g_1: 5/sqrt 34."""
+    found = intrinsic_rewards(LEAKS, GOALS, horizon=2).flatten().tolist()
+    assert found == pytest.approx([1.0, (1 + 1 / math.sqrt(2)) / 2, (1 + 5 / math.sqrt(34)) / 2], abs=1e-6)
+    assert intrinsic_rewards(LEAKS, GOALS, horizon=9)[..., -1].item() == pytest.approx(
+        (1 + 5 / math.sqrt(34) + 4 / math.sqrt(41)) / 3, abs=1e-6  # F_3 - F_0 = (4, 5) with (1, 0) too
+    )  # fmt: skip
+
+
+def test_ranks_become_rewards_step_by_step():
+    rewards = torch.tensor([[[0.9, 0.2], [0.1, 0.7]], [[0.5, 0.7], [0.5, 0.0]]])  # four captions, two words
+    is_word = torch.tensor([[[True, True], [True, True]], [[True, True], [True, False]]])
+    found = ranked(rewards, is_word, delta=12.0)
+
+    def expected(rank: float, of: int) -> float:
+        return 1 / (1 + math.exp(-12 * (0.5 - rank / of)))
+
+    assert found[..., 0].flatten().tolist() == pytest.approx([expected(r, 4) for r in (1, 4, 2.5, 2.5)], abs=1e-6)
+    assert found[..., 1].flatten().tolist() == pytest.approx([*(expected(r, 3) for r in (3, 1.5, 1.5)), 0], abs=1e-6)
+
+
+def test_whole_captions_are_judged_at_their_last_word():
+    decoder = model().eval()
+    logits = decoder.discriminator.logits(decoder.discriminator.leaks(WORDS))
+    assert torch.equal(verdicts(decoder.discriminator, WORDS, None)[IS_CAPTION], torch.stack(
+        [logits[0, 0, 3], logits[0, 1, 2], logits[1, 0, 3]]
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize("image", ["none", "mean"])
+def test_the_discriminator_learns_what_is_real(image):
+    """- log D(real) - log(1 - D(sampled)), and of captions of the other image where it sees images."""
+    decoder, loss = model(discriminator_image=image), pretraining()
+    sampled = torch.tensor([[[1, 5, 2]], [[1, 4, 4]]])
+    total, parts = loss._discriminate(batch(), features(), decoder, sampled)
+    seen = None if image == "none" else decoder.discriminator.look(features().vectors.mean(1, keepdim=True))
+    real = torch.sigmoid(verdicts(decoder.discriminator, WORDS, seen))[IS_CAPTION]
+    fake = torch.sigmoid(verdicts(decoder.discriminator, sampled, seen)).flatten()
+    expected = -real.log().sum() / 3 - (1 - fake).log().sum() / 2
+    assert parts["real_known"] == pytest.approx(float((real > 0.5).float().mean()))
+    assert parts["sampled_known"] == pytest.approx(float((fake < 0.5).float().mean()))
+    if image == "mean":
+        moved = torch.sigmoid(verdicts(decoder.discriminator, WORDS.flip(0), seen))[IS_CAPTION.flip(0)]
+        expected = expected - (1 - moved).log().sum() / 3
+    assert float(total.detach()) == pytest.approx(float(expected.detach()), abs=1e-5)
+    assert ("mismatched_known" in parts) == (image == "mean")
+
+
+def learners(decoder: HacapDecoder, value: Tensor) -> set[str]:
+    decoder.zero_grad()
+    value.backward(retain_graph=True)
+    return {n.split(".")[0] for n, p in decoder.named_parameters() if p.grad is not None and p.grad.any()}
+
+
+WORKER = {
+    "embedding", "of_features", "of_hidden", "score", "beta", "worker", "actions", "output", "goal_embedding",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [pretraining, adversarial])
+def test_each_network_learns_from_its_own_term(make):
+    everything = {"discriminator_weight": 0.0, "manager_weight": 0.0}
+    keep_worker = {"worker_weight": 0.0} if make is adversarial else {}
+    decoder = model(dropout=0.0)
+
+    def learning(**weights: float) -> set[str]:
+        with noise.use(noise.Noise(0, 0, ["a", "b"])):
+            return learners(decoder, make(**weights)(batch(), features(), decoder).total)
+
+    assert learning(**everything) == WORKER
+    if make is adversarial:
+        assert learning(**everything | keep_worker | {"manager_weight": 1.0}) == {"manager", "to_goal"}
+        assert learning(**everything | keep_worker | {"discriminator_weight": 1.0}) == {"discriminator"}
+    assert learning() == WORKER | {"manager", "to_goal", "discriminator"}
+
+
+@torch.no_grad()
+def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_them():
+    decoder = model(discriminator_image="mean").eval()
+    loss = adversarial(longest=2, rollouts=4000, sampling_temperature=1.5)
+    words = torch.tensor([[[4, 6]], [[5, END]]])  # the first is as long as captions may be, without end
+    with noise.use(noise.Noise(3, 0, ["a", "b"])):
+        found = loss._rewards(features(), decoder, words)
+    seen = decoder.discriminator.look(features().vectors.mean(1, keepdim=True))
+
+    def judge(image: int, caption: list[int]) -> float:
+        whole = torch.tensor([[[BEGIN, *caption]]])
+        return float(torch.sigmoid(verdicts(decoder.discriminator, whole, seen[[image]])))
+
+    def expectation(image: int, prefix: list[int]) -> float:
+        if prefix[-1] == END:
+            return judge(image, prefix)
+        one = Features(features().vectors[[image]], features().is_region[[image]])
+        forced = teacher_forced(decoder, one, torch.tensor([[[BEGIN, *prefix]]]))
+        logits = forced.logits[0, 0, -1] / 1.5
+        logits[[PAD, BEGIN]] = -torch.inf
+        chances = logits.softmax(-1).tolist()
+        if len(prefix) == 2:
+            return chances[END] * judge(image, [*prefix, END]) + (1 - chances[END]) * judge(image, prefix)
+        return sum(chance * expectation(image, [*prefix, word]) for word, chance in enumerate(chances) if chance > 0)
+
+    exact = [[expectation(0, [4]), expectation(0, [4, 6])], [expectation(1, [5]), judge(1, [5, END])]]
+    assert found[:, 0].flatten().tolist() == pytest.approx([x for row in exact for x in row], abs=0.02)
+    assert float(found[1, 0, 1]) == pytest.approx(exact[1][1], abs=1e-5)
+
+
+def test_without_rollouts_the_prefix_itself_is_judged():
+    decoder = model().eval()
+    words = WORDS[:, :1, 1:]
+    found = adversarial(rollouts=0)._rewards(features(), decoder, words)
+    logits = decoder.discriminator.logits(decoder.discriminator.leaks(WORDS[:, :1]))
+    torch.testing.assert_close(found, torch.sigmoid(logits[:, :, 1:]))
+
+
+def test_the_terms_are_what_the_head_of_the_file_says():
+    """With the samples that were drawn: -sum (r + e Q) log p and -sum Q cos, over captions; p at the temperature."""
+    decoder = model(dropout=0.0)
+    loss = adversarial(rollouts=0, external=0.5, sampling_temperature=2.0, samples=2, interleave=0)
+    with noise.use(noise.Noise(5, 1, ["a", "b"])):
+        terms = loss(batch(), features(), decoder)
+    with noise.use(noise.Noise(5, 1, ["a", "b"])):
+        sampled = loss._sample(features(), decoder)
+    words, is_word = sampled[..., 1:], sampled[..., 1:] != PAD
+    forced = teacher_forced(decoder, features(), sampled[..., :-1])
+    logits = forced.logits / 2
+    logits[..., [PAD, BEGIN]] = -torch.inf
+    logprobs = logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
+    leaks = decoder.discriminator.leaks(sampled)
+    rewards = torch.sigmoid(decoder.discriminator.logits(leaks))[:, :, 1:]
+    quality = ranked(rewards, is_word, 12.0)
+    intrinsic = intrinsic_rewards(leaks, forced.outputs.goal, 2)
+    worker = -((intrinsic + 0.5 * quality) * logprobs)[is_word].sum() / 4
+    manager = -(quality * horizon_cosines(leaks, forced.outputs.goal, is_word.sum(-1), 2)).sum() / 4
+    assert float(terms.parts["worker"]) == pytest.approx(float(worker.detach()), abs=1e-5)
+    assert float(terms.parts["manager"]) == pytest.approx(float(manager.detach()), abs=1e-5)
+    total = terms.parts["worker"] + terms.parts["manager"] + terms.parts["discriminator"]
+    assert float(terms.total.detach()) == pytest.approx(float(total.detach()), abs=1e-5)
+    assert float(terms.parts["length"]) == pytest.approx(float(is_word.sum()) / 4)
+    whole = [rewards[i, n, is_word[i, n].sum() - 1] for i in range(2) for n in range(2)]
+    assert float(terms.parts["reward"]) == pytest.approx(float(sum(whole).detach()) / 4, abs=1e-5)
+
+
+def test_pretraining_has_the_likelihood_and_the_transitions_of_real_captions():
+    decoder, loss = model(dropout=0.0), pretraining()
+    with noise.use(noise.Noise(0, 0, ["a", "b"])):
+        parts = loss(batch(), features(), decoder).parts
+    forced = teacher_forced(decoder, features(), batch().inputs)
+    words = F.cross_entropy(forced.logits.flatten(0, 2), batch().targets.flatten(), ignore_index=PAD)
+    assert float(parts["words"]) == pytest.approx(float(words.detach()), abs=1e-5)
+    lengths = (batch().targets != PAD).sum(-1)
+    cosines = horizon_cosines(decoder.discriminator.leaks(WORDS), forced.outputs.goal, lengths, 2)
+    assert float(parts["manager"]) == pytest.approx(-float(cosines.sum().detach()) / 8, abs=1e-5)
+
+
+@pytest.mark.parametrize("make", [pretraining, adversarial])
+def test_batches_of_a_step_add_up(make):
+    """But for ranks, which are those of a batch, all terms are the same in one batch or in two."""
+    decoder = model(dropout=0.0)
+    loss = make(manager_weight=0.0) if make is pretraining else make(manager_weight=0.0, rollouts=2)
+    with noise.use(noise.Noise(0, 0, ["a", "b"])):
+        whole = loss(batch(), features(), decoder)
+    halves = [
+        Batch((name,), None, WORDS[[image]], IS_CAPTION[[image]]) for image, name in enumerate(("a", "b"))
+    ]  # fmt: skip
+    total: dict[str, float] = {}
+    for image, half in enumerate(of_one_step(halves)):
+        one = Features(features().vectors[[image]], features().is_region[[image]])
+        with noise.use(noise.Noise(0, 0, half.image_ids)):
+            terms = loss(half, one, decoder)
+        for name, value in {"total": terms.total, **terms.parts}.items():
+            total[name] = total.get(name, 0.0) + float(value.detach())
+    assert total["total"] == pytest.approx(float(whole.total.detach()), abs=1e-5)
+    for name in {"words", "discriminator", "worker", "reward", "length", "sampled_known"} & set(whole.parts):
+        assert total[name] == pytest.approx(float(whole.parts[name]), abs=1e-5), name
+
+
+def test_epochs_of_imitation_come_in_between():
+    loss = adversarial(interleave=2)
+    found = []
+    for epoch in range(7):
+        loss.begin_epoch(epoch)
+        found.append(loss.imitates)
+    assert found == [False, False, True, False, False, True, False]
+
+
+def test_in_eval_mode_the_terms_are_those_of_cross_entropy():
+    decoder = model().eval()
+    parts = adversarial().eval()(batch(), features(), decoder).parts
+    assert set(parts) == {"words"}
+
+
+def test_goals_that_are_all_alike_have_no_spread():
+    is_word = torch.ones(1, 1, 3, dtype=torch.bool)
+    same = torch.tensor([3.0, 4.0]).expand(1, 1, 3, 2)
+    found = goal_health(same, is_word)
+    assert (float(found["goal_norm"]), float(found["goal_spread"])) == pytest.approx((5.0, 0.0), abs=1e-6)
+    opposite = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]]).view(1, 1, 3, 2)
+    found = goal_health(opposite, torch.tensor([[[True, True, False]]]))
+    assert float(found["goal_spread"]) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_other_models_are_refused_in_words():
+    torch.manual_seed(0)
+    soft = SatDecoder(SatConfig(embedding_size=2, hidden_size=2, attention_size=2), feature_size=2, vocabulary_size=7)
+    for decoder in (soft, model(goals=False)):
+        with pytest.raises(
+            TrainingError, match=r"objective.name=adversarial needs .* model.name=hacap with model.goals"
+        ):
+            adversarial()(batch(), features(), decoder)
