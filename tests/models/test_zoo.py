@@ -27,6 +27,8 @@ ZOO: dict[str, dict[str, Any]] = {
     "sat hard": {"name": "sat", "attention": "hard"},
     "sat hidden": {"name": "sat", "gate": False, "readout": "hidden"},
     "sat plain": {"name": "sat", "gate": False, "readout_tanh": False, "init_layers": 2, "project_features": 8},
+    "stack independent": {"name": "stack", "attention": "independent", "project_features": 8},
+    "stack of two": {"name": "stack", "fine_stages": 1},
 }
 
 

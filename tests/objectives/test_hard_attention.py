@@ -95,7 +95,7 @@ def test_the_estimator_has_the_exact_gradient_as_its_mean():
         forced = teacher_forced(decoder, features(), batch().inputs)
         places = tuple(forced.outputs.places[0, 0].tolist())
         if places not in seen:
-            total, _ = loss._terms(batch(), features(), forced)
+            total, _ = loss._terms(batch(), features(), forced, decoder)
             seen[places] = gradient(decoder, total)
     mean = sum(along(decoder, places)[1].detach().exp() * seen[places] for places in EVERY)
     torch.testing.assert_close(mean, wanted, atol=1e-6, rtol=1e-5)
@@ -121,7 +121,7 @@ def test_the_terms_by_hand():
     said, chosen, entropy = along(decoder, tuple(forced.outputs.places[0, 0].tolist()))
     loss.baseline.fill_(-4.0)
     loss.is_first.fill_(False)
-    total, parts = loss._terms(batch(), features(), forced)
+    total, parts = loss._terms(batch(), features(), forced, decoder)
     expected = -(said + 0.3 * (said - -4.0) * chosen + 0.2 * entropy) / STEPS
     assert float(total.detach()) == pytest.approx(float(expected.detach()))
     assert float(loss.baseline) == pytest.approx(0.9 * -4.0 + 0.1 * float(said.detach()))
@@ -131,7 +131,7 @@ def test_the_terms_by_hand():
 def test_the_baseline_begins_with_the_first_batch():
     decoder, loss = model(), objective()
     torch.manual_seed(0)
-    _, parts = loss._terms(batch(), features(), teacher_forced(decoder, features(), batch().inputs))
+    _, parts = loss._terms(batch(), features(), teacher_forced(decoder, features(), batch().inputs), decoder)
     assert float(parts["reinforce"].detach()) == 0  # one caption: its reward is the mean
     assert not bool(loss.is_first)
     assert float(loss.baseline) < -1
@@ -160,7 +160,7 @@ def test_the_coin_may_fall_for_the_batch():
 
 def test_the_expectation_gives_the_likelihood_alone():
     decoder, loss = model(expectation_share=1.0), objective()
-    total, parts = loss._terms(batch(), features(), teacher_forced(decoder, features(), batch().inputs))
+    total, parts = loss._terms(batch(), features(), teacher_forced(decoder, features(), batch().inputs), decoder)
     assert float(parts["reinforce"].detach()) == 0
     assert float(parts["entropy"].detach()) == 0
     assert bool(loss.is_first)
@@ -218,7 +218,7 @@ def test_scheduled_sampling_goes_with_sampled_places():
     with noise.use(noise.Noise(0, 0, ["a"])):
         forced = scheduled(decoder, features(), batch().inputs, 1.0)
     again = objective()
-    total, parts = again._terms(batch(), features(), forced)
+    total, parts = again._terms(batch(), features(), forced, decoder)
     assert float(terms.total.detach()) == pytest.approx(float(total.detach()))
     assert float(again.baseline) == pytest.approx(float(loss.baseline))
     assert forced.outputs.places.shape == batch().inputs.shape

@@ -7,6 +7,7 @@ from showtell.models.contract import Decoder, Output, State, spread, take_rows
 from showtell.models.hacap import HacapConfig, HacapDecoder
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
+from showtell.models.stack import StackConfig, StackDecoder
 from showtell.models.updown import UpDownConfig, UpDownDecoder
 
 # name: (settings, decoder). A decoder is made as Decoder(config, feature_size=, vocabulary_size=).
@@ -14,6 +15,7 @@ MODELS: dict[str, tuple[type[Config], type[Decoder]]] = {
     "hacap": (HacapConfig, HacapDecoder),
     "nic": (NicConfig, NicDecoder),
     "sat": (SatConfig, SatDecoder),
+    "stack": (StackConfig, StackDecoder),
     "updown": (UpDownConfig, UpDownDecoder),
 }
 

@@ -7,6 +7,10 @@
 Scheduled sampling (Bengio et al., 2015) feeds some words as the model itself would say them (`decoding/scheduled.py`);
 how many grows with the epochs, as in the self-critical work behind papers/001: 0.05 more every 5 epochs, up to 0.25.
 
+A decoder with several stages is asked for the word at each of them, and the likelihoods are summed (papers/002, eq. 9
+and 10). The parts are then `words_0`, `words_1`, ... and `words`, which is that of the last stage, whose words are the
+caption; validation reports it, so that it can be held against models with one stage.
+
 Label smoothing epsilon mixes the target with the uniform distribution over the vocabulary (Szegedy et al., 2016).
 
 Word presence asks the encoder alone which words occur in any of the image's captions: each grid cell scores each
@@ -98,22 +102,22 @@ class CrossEntropy(Objective):
             forced = scheduled(decoder, features, batch.inputs, self.own_words, choose)
         else:
             forced = teacher_forced(decoder, features, batch.inputs)
-        total, parts = self._terms(batch, features, forced)
+        total, parts = self._terms(batch, features, forced, decoder)
         return Terms(total, {name: value.detach() for name, value in parts.items()})
 
-    def _terms(self, batch: Batch, features: Features, forced: Forced) -> tuple[Tensor, dict[str, Tensor]]:
+    def _terms(
+        self, batch: Batch, features: Features, forced: Forced, decoder: Decoder
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The sum and its parts, for a decoder that was fed the captions."""
         counts = counts_of(batch)
         is_word = batch.targets != Vocabulary.pad  # (B, N, T)
-        summed = F.cross_entropy(
-            forced.logits.flatten(0, 2).float(),
-            batch.targets.flatten(),
-            ignore_index=Vocabulary.pad,
-            label_smoothing=self.config.label_smoothing,
-            reduction="sum",
-        )
-        words = summed / counts.words
+        words = self._likelihood(forced.logits, batch.targets) / counts.words
         total, parts = words, {"words": words}
+        if decoder.stages > 1:
+            earlier = [decoder.readout(forced.outputs, stage) for stage in range(decoder.stages - 1)]
+            stages = [*(self._likelihood(logits, batch.targets) / counts.words for logits in earlier), words]
+            total = torch.stack(stages).sum()
+            parts |= {f"words_{stage}": value for stage, value in enumerate(stages)}
         if self.config.doubly_stochastic and forced.outputs.attention is not None:
             penalty = doubly_stochastic(forced.outputs.attention, is_word, features.is_region, batch.is_caption)
             penalty = penalty / counts.captions
@@ -126,6 +130,16 @@ class CrossEntropy(Objective):
             total = total + self.config.word_presence * presence
             parts["word_presence"] = presence
         return total, parts
+
+    def _likelihood(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """- sum_t log p(y_t | y_<t, a), smoothed: (B, N, T, V) and (B, N, T) to ()."""
+        return F.cross_entropy(
+            logits.flatten(0, 2).float(),
+            targets.flatten(),
+            ignore_index=Vocabulary.pad,
+            label_smoothing=self.config.label_smoothing,
+            reduction="sum",
+        )
 
 
 def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_caption: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ from torch import Tensor
 
 from showtell.decoding import Forced
 from showtell.errors import TrainingError
+from showtell.models.contract import Decoder
 from showtell.objectives.contract import counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.text.vocabulary import Vocabulary
@@ -61,8 +62,10 @@ class HardAttention(CrossEntropy):
         self.register_buffer("baseline", torch.zeros(()))
         self.register_buffer("is_first", torch.ones((), dtype=torch.bool))
 
-    def _terms(self, batch: Batch, features: Features, forced: Forced) -> tuple[Tensor, dict[str, Tensor]]:
-        total, parts = super()._terms(batch, features, forced)
+    def _terms(
+        self, batch: Batch, features: Features, forced: Forced, decoder: Decoder
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        total, parts = super()._terms(batch, features, forced, decoder)
         if not self.training:  # there is nothing to sample for
             return total, parts
         places, alpha = forced.outputs.places, forced.outputs.attention

@@ -1,0 +1,213 @@
+"""Stack-Captioning, from coarse to fine: Gu et al., AAAI 2018 (papers/002).
+
+A coarse LSTM (stage 0) sees the mean of the image, then N fine ones (stages 1 to N) look at its places; every stage has
+words of its own, and the last stage's are the caption. With y_{t-1} the embedding of the last word:
+
+    f(V) = mean_n V_n                                                                the image for stage 0
+    h^0_t = LSTM_0([f(V); h^N_{t-1}; y_{t-1}], h^0_{t-1})                                             (eq. 1, 2)
+    h^i_t = LSTM_i([g_i; h^{i-1}_t; y_{t-1}], h^i_{t-1})                             i = 1 .. N       (eq. 3, 4)
+    g_i = sum_n a^i_n (W^i_va V_n + b^i_va)                                                           (eq. 5)
+    a^i = softmax_n(W^i_alpha A^i_n + b^i_alpha)                                                      (eq. 6)
+    A^i_n = tanh(W^i_v V_n + W^i_h q_i)                                                               (eq. 7)
+    q_i = h^{i-1}_t + g_{i-1},  g_0 = 0              stacked attention                                (eq. 8)
+    q_i = h^{i-1}_t                                  independent attention
+    p_i(y_t | y_<t) = softmax(W^i_o h^i_t + b^i_o)                                   i = 0 .. N
+
+The likelihood of eq. 9 and 10, summed over the stages, is `objectives/cross_entropy.py`; the rewards of eq. 11 to 15
+are `objectives/coarse_to_fine.py`. Our copy has lost the sums, signs and tildes of these equations; they are restored.
+
+Where this differs from the paper, or the paper is silent:
+ 1. The paper's o^i_t is the output of the LSTM cell, which is h^i_t.
+ 2. b_alpha adds the same to the score of every place, so the softmax does not see it; it is left out.
+ 3. Eq. 8 writes the sum over places for stage i - 1 anew; it is g_{i-1}, so W_va maps to the width of the LSTMs.
+ 4. The paper prints both variants as "Stack-Cap". In its weaker rows the stages' attention weights know nothing of each
+    other; we read that as q_i = h^{i-1}_t.
+ 5. All LSTMs begin with zeros, h^N_0 in stage 0 included.
+ 6. Dropout acts on h^i_t in front of W^i_o, as in `updown.py` (the paper is silent), with masks from `noise.py`.
+ 7. Features may first go through a linear layer, ReLU and dropout (`project_features`), as in the authors' code; off
+    by default. V is then what comes out, in f(V) too.
+ 8. Padded places are masked, in the mean and in the attention.
+ 9. What an image gives whatever the words (f(V)'s gates, W_v V, W_va V + b_va) is computed once; the sums are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from showtell.config import Config
+from showtell.models.attention import AdditiveAttention, masked_mean
+from showtell.models.contract import Decoder, Output, State
+from showtell.models.linear import Linear, weighted_sum
+from showtell.models.recurrent import LstmCell
+from showtell.noise import Dropout
+from showtell.types import Features
+
+
+class StackConfig(Config):
+    """Sizes and choices of Stack-Captioning; the defaults are the paper's."""
+
+    name: Literal["stack"] = "stack"
+    fine_stages: int = Field(2, ge=1, le=16)  # N, behind the coarse one
+    attention: Literal["stacked", "independent"] = "stacked"  # whether a stage's query knows what the one before saw
+    embedding_size: int = Field(512, ge=1)  # of a word
+    hidden_size: int = Field(512, ge=1)  # of every LSTM
+    attention_size: int = Field(512, ge=1)  # hidden layer of the attention
+    project_features: int | None = Field(None, ge=1)  # size after linear layer, ReLU and dropout; None: as they come
+    dropout: float = Field(0.5, ge=0, lt=1)  # on h_t, and on projected features
+
+
+@dataclass(frozen=True)
+class StackImage:
+    """What stays the same for all words of an image."""
+
+    mean_gates: Tensor  # (B, 1, 4 H) what f(V) gives to LSTM_0
+    projected: tuple[Tensor, ...]  # N of (B, R, A) W_v V
+    values: tuple[Tensor, ...]  # N of (B, R, H) W_va V + b_va
+    is_region: Tensor  # (B, R)
+
+
+@dataclass(frozen=True)
+class StackRows:
+    """The LSTMs of each row, coarse to fine."""
+
+    hidden: tuple[Tensor, ...]  # N + 1 of (B, N, H) h^i
+    cell: tuple[Tensor, ...]  # N + 1 of (B, N, H)
+
+
+@dataclass(frozen=True)
+class StackWords:
+    """What the last words give."""
+
+    gates: tuple[Tensor, ...]  # N + 1 of (..., 4 H), y's part of the gates of each LSTM
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageOutput(Output):
+    """What the output layer of a stage reads; its `attention` is a^i, None for the coarse stage."""
+
+    hidden: Tensor  # (B, N, H) h^i_t
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackOutput(Output):
+    """What all stages say, in `stages`; `attention` is that of the last."""
+
+    stages: tuple[StageOutput, ...]
+
+
+class FineStage(nn.Module):
+    """Attention and LSTM of a stage behind the first."""
+
+    def __init__(self, config: StackConfig, feature_size: int) -> None:
+        super().__init__()
+        hidden = config.hidden_size
+        self.attention = AdditiveAttention(  # W_v, W_h, W_alpha
+            feature_size=feature_size, query_size=hidden, attention_size=config.attention_size, bias=False
+        )
+        self.value = Linear(feature_size, hidden)  # W_va, b_va
+        self.lstm = LstmCell(2 * hidden + config.embedding_size, hidden)
+
+
+class StackDecoder(Decoder):
+    """The coarse LSTM and the fine ones."""
+
+    config: StackConfig
+
+    def __init__(self, config: StackConfig, *, feature_size: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.config = config
+        size, hidden = config.project_features or feature_size, config.hidden_size
+        self.feature_projection = (
+            nn.Sequential(nn.Linear(feature_size, size), nn.ReLU(), Dropout(config.dropout))
+            if config.project_features
+            else nn.Identity()
+        )
+        self.embedding = nn.Embedding(vocabulary_size, config.embedding_size)  # W_e
+        self.coarse_lstm = LstmCell(hidden + size + config.embedding_size, hidden)
+        self.fine = nn.ModuleList(FineStage(config, size) for _ in range(config.fine_stages))
+        self.dropout = Dropout(config.dropout)
+        self.outputs = nn.ModuleList(Linear(hidden, vocabulary_size) for _ in range(self.stages))  # W_o
+        self.initialise()
+
+    def initialise(self) -> None:
+        """Set the weights before training; the paper says "randomly".
+
+        | parameter                       | distribution             |
+        |---------------------------------|--------------------------|
+        | matrices                        | Xavier uniform           |
+        | recurrent matrices of the LSTMs | orthogonal, gate by gate |
+        | embedding W_e                   | normal, deviation 0.1    |
+        | biases                          | 0; forget gates 1        |
+        """
+        for name, parameter in self.named_parameters():
+            if name == "embedding.weight":
+                nn.init.normal_(parameter, std=0.1)
+            elif parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
+            else:
+                nn.init.zeros_(parameter)
+        for lstm in self._lstms:
+            lstm.initialise()
+
+    @property
+    def stages(self) -> int:
+        """The coarse one and N fine ones."""
+        return 1 + self.config.fine_stages
+
+    @property
+    def _fine(self) -> tuple[FineStage, ...]:
+        return tuple(cast(FineStage, stage) for stage in self.fine)
+
+    @property
+    def _lstms(self) -> tuple[LstmCell, ...]:
+        return self.coarse_lstm, *(stage.lstm for stage in self._fine)
+
+    def start(self, features: Features) -> State:
+        """What no word changes: the gates of f(V), and W_v V and W_va V + b_va of each stage; zeros for the LSTMs."""
+        vectors = self.feature_projection(features.vectors)
+        mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D) f(V)
+        image = StackImage(
+            mean_gates=self.coarse_lstm.gates_of(mean, first=self.config.hidden_size),
+            projected=tuple(stage.attention.project(vectors) for stage in self._fine),
+            values=tuple(stage.value(vectors) for stage in self._fine),
+            is_region=features.is_region,
+        )
+        zeros = (vectors.new_zeros(len(vectors), 1, self.config.hidden_size),) * self.stages
+        return State(image, StackRows(zeros, zeros))
+
+    def read(self, words: Tensor) -> StackWords:
+        """y, and with it every LSTM's gates; its place in their inputs is the last."""
+        word = self.embedding(words)
+        return StackWords(tuple(lstm.gates_of(word, first=lstm.input_size - word.shape[-1]) for lstm in self._lstms))
+
+    def step(self, words: Tensor | StackWords, state: State) -> tuple[StackOutput, State]:
+        """The coarse LSTM reads the mean image; each fine one looks, and reads what the one before it made of it."""
+        image: StackImage = state.image
+        rows: StackRows = state.rows
+        said = words if isinstance(words, StackWords) else self.read(words)
+        gates = self.coarse_lstm.gates_of(rows.hidden[-1]) + image.mean_gates + said.gates[0]
+        hidden, cell = self.coarse_lstm(gates, rows.hidden[0], rows.cell[0])
+        hiddens, cells, outputs = [hidden], [cell], [StageOutput(hidden=hidden)]
+        query = hidden  # q_1
+        for i, stage in enumerate(self._fine):
+            alpha = stage.attention(query, image.projected[i], image.is_region)
+            attended = weighted_sum(alpha, image.values[i])  # g
+            gates = stage.lstm.gates_of(torch.cat([attended, hidden], -1)) + said.gates[i + 1]
+            hidden, cell = stage.lstm(gates, rows.hidden[i + 1], rows.cell[i + 1])
+            query = hidden + attended if self.config.attention == "stacked" else hidden
+            hiddens.append(hidden)
+            cells.append(cell)
+            outputs.append(StageOutput(hidden=hidden, attention=alpha))
+        after = StackRows(tuple(hiddens), tuple(cells))
+        return StackOutput(attention=outputs[-1].attention, stages=tuple(outputs)), State(image, after)
+
+    def readout(self, output: Output, stage: int = -1) -> Tensor:
+        """W^i_o h^i_t + b^i_o, with dropout."""
+        own = output.stages[stage]
+        assert isinstance(own, StageOutput)
+        return self.outputs[stage](self.dropout(own.hidden))

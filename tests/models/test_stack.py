@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from showtell.decoding import AtStage, beam, greedy, teacher_forced
+from showtell.models.stack import StackConfig, StackDecoder, StackOutput
+from showtell.types import Features
+
+DOUBLE = torch.float64
+VOCABULARY, SIZE, HIDDEN = 9, 6, 4
+PRESENT = (3, 2)  # places of each image; the rest is padding
+WORDS = torch.tensor([[[1, 5, 6], [1, 7, 4]], [[1, 4, 8], [1, 8, 8]]])  # (B, N, T)
+
+variants = pytest.mark.parametrize("attention", ["stacked", "independent"])
+depths = pytest.mark.parametrize("fine", [1, 2, 3])
+
+
+def make(**settings: object) -> StackDecoder:
+    torch.manual_seed(0)
+    config = StackConfig.model_validate(
+        {"embedding_size": 5, "hidden_size": HIDDEN, "attention_size": 3, "dropout": 0.0, **settings}
+    )
+    decoder = StackDecoder(config, feature_size=SIZE, vocabulary_size=VOCABULARY).double()
+    for parameter in decoder.parameters():  # no bias is 0, no forget gate 1
+        torch.nn.init.normal_(parameter, std=0.5)
+    return decoder.eval()
+
+
+def features() -> Features:
+    generator = torch.Generator().manual_seed(1)
+    vectors = torch.randn(2, 3, SIZE, generator=generator, dtype=DOUBLE)
+    return Features(vectors, torch.tensor([[place < count for place in range(3)] for count in PRESENT]))
+
+
+def plain_cell(cell: torch.nn.LSTMCell) -> torch.nn.LSTMCell:
+    """torch's own cell on the same numbers."""
+    other = torch.nn.LSTMCell(cell.input_size, cell.hidden_size, dtype=DOUBLE)
+    for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+        delattr(other, name)
+        setattr(other, name, getattr(cell, name))
+    return other
+
+
+def plainly(decoder: StackDecoder, regions: Tensor, words: Tensor, is_stacked: bool) -> tuple[Tensor, Tensor]:
+    """Equations 1 to 8 as they are written, for one caption of one image: logits (T, S, V) and attention (T, N, R)."""
+    n_f = len(decoder.fine)
+    cells = [plain_cell(decoder.coarse_lstm), *(plain_cell(stage.lstm) for stage in decoder.fine)]
+    h = [torch.zeros(HIDDEN, dtype=DOUBLE)] * (n_f + 1)
+    c = list(h)
+    said, looked = [], []
+    for word in words:
+        y = decoder.embedding.weight[word]
+        before = h[n_f]
+        # Our cells have the parts of eq. 2 in the order [h^N; f(V); y], of eq. 4 as the paper has them.
+        h[0], c[0] = cells[0](torch.cat([before, regions.mean(0), y]), (h[0], c[0]))  # eq. 1, 2
+        alpha = torch.zeros(len(regions), dtype=DOUBLE)  # a^0
+        looked.append([])
+        for i in range(1, n_f + 1):
+            stage = decoder.fine[i - 1]
+            q = h[i - 1]
+            if is_stacked and i > 1:
+                last = decoder.fine[i - 2]
+                q = q + sum(a * (last.value.weight @ v + last.value.bias) for a, v in zip(alpha, regions, strict=True))
+            A = [
+                torch.tanh(stage.attention.of_features.weight @ v + stage.attention.of_query.weight @ q)
+                for v in regions
+            ]
+            b_alpha = 0.7  # any: the softmax does not see it
+            alpha = torch.stack([stage.attention.score.weight[0] @ one + b_alpha for one in A]).softmax(0)  # eq. 6, 7
+            g = sum(
+                a * (stage.value.weight @ v + stage.value.bias) for a, v in zip(alpha, regions, strict=True)
+            )  # eq. 5
+            h[i], c[i] = cells[i](torch.cat([g, h[i - 1], y]), (h[i], c[i]))  # eq. 3, 4
+            looked[-1].append(alpha)
+        said.append(torch.stack([one.weight @ h[i] + one.bias for i, one in enumerate(decoder.outputs)]))
+    return torch.stack(said), torch.stack([torch.stack(row) for row in looked])
+
+
+@variants
+@depths
+def test_it_is_the_equations_written_out(attention, fine):
+    """Logits of every stage, attention of every fine one, and the gradients of all weights and features."""
+    decoder, seen = make(attention=attention, fine_stages=fine), features()
+    vectors = seen.vectors.clone().requires_grad_()
+    forced = teacher_forced(decoder, Features(vectors, seen.is_region), WORDS)
+    assert isinstance(forced.outputs, StackOutput)
+    assert torch.equal(forced.outputs.attention, forced.outputs.stages[-1].attention)
+    assert forced.outputs.stages[0].attention is None
+    logits = torch.stack([decoder.readout(forced.outputs, stage) for stage in range(decoder.stages)], 3)
+
+    expected = torch.empty(2, 2, 3, fine + 1, VOCABULARY, dtype=DOUBLE)
+    for image in range(2):
+        for row in range(2):
+            regions = vectors[image, : PRESENT[image]]
+            expected[image, row], looked = plainly(decoder, regions, WORDS[image, row], attention == "stacked")
+            for stage in range(fine):
+                found = forced.outputs.stages[stage + 1].attention[image, row]
+                torch.testing.assert_close(found[:, : PRESENT[image]], looked[:, stage])
+                assert not bool(found[:, PRESENT[image] :].any())
+    torch.testing.assert_close(logits, expected)
+    torch.testing.assert_close(forced.logits, expected[..., -1, :])
+
+    weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(2), dtype=DOUBLE)
+    values = [vectors, *decoder.parameters()]
+    ours, theirs = (torch.autograd.grad((one * weights).sum(), values) for one in (logits, expected))
+    for (name, _), one, other in zip([("vectors", None), *decoder.named_parameters()], ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, msg=lambda text, name=name: f"{name}: {text}")
+        assert float(other.abs().sum()) > 0, name
+
+
+def test_the_variants_differ_behind_the_first_fine_stage_alone():
+    """q_1 = h^0_t in both, because a^0 = 0; they part in the second fine stage."""
+    stacked, independent = (
+        teacher_forced(make(attention=kind, fine_stages=2), features(), WORDS[..., :1]).outputs.stages
+        for kind in ("stacked", "independent")
+    )
+    for stage in (0, 1):
+        assert torch.equal(stacked[stage].hidden, independent[stage].hidden)
+    assert not torch.allclose(stacked[2].attention, independent[2].attention)
+
+
+@variants
+def test_the_coarse_stage_hears_the_last_one_a_step_later(attention):
+    """The weights of the last stage reach stage 0's words from the second step on."""
+    decoder = make(attention=attention)
+    forced = teacher_forced(decoder, features(), WORDS)
+    for step, is_reached in ((0, False), (1, True)):
+        said = decoder.readout(forced.outputs, 0)[:, :, step].square().sum()
+        (gradient,) = torch.autograd.grad(said, decoder.fine[-1].value.weight, retain_graph=True, allow_unused=True)
+        assert (gradient is not None and float(gradient.abs().sum()) > 0) == is_reached
+
+
+def test_projected_features_stand_for_the_features_in_the_mean_too():
+    """Linear, ReLU, and then everything is the decoder over what came out."""
+    decoder, seen = make(project_features=7), features()
+    projected = torch.relu(decoder.feature_projection[0](seen.vectors))
+    plain = make(project_features=7)
+    plain.load_state_dict(decoder.state_dict())
+    plain.feature_projection = torch.nn.Identity()
+    found = teacher_forced(decoder, seen, WORDS).logits
+    torch.testing.assert_close(found, teacher_forced(plain, Features(projected, seen.is_region), WORDS).logits)
+
+
+def test_dropout_acts_on_projected_features_and_before_every_output_matrix():
+    decoder, seen = make(project_features=7, dropout=0.5).train(), features()
+    torch.manual_seed(4)
+    values = decoder.feature_projection(torch.ones(1, 500, SIZE, dtype=DOUBLE))
+    whole = torch.relu(decoder.feature_projection[0](torch.ones(SIZE, dtype=DOUBLE)))
+    kept = values[0, :, whole > 0] / whole[whole > 0]
+    assert set(kept.unique().round(decimals=9).tolist()) == {0.0, 2.0}
+    assert float((kept > 0).double().mean()) == pytest.approx(0.5, abs=0.05)
+    forced = teacher_forced(decoder.eval(), seen, WORDS)
+    decoder.train()
+    for stage in range(3):
+        assert not torch.equal(decoder.readout(forced.outputs, stage), decoder.readout(forced.outputs, stage))
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_each_stage_has_a_caption_of_its_own(stage):
+    """The words of a stage are fed back to all of them: a beam of one at the stage, and greedy by hand."""
+    decoder, seen = make(), features()
+    found = greedy(AtStage(decoder, stage), seen, 6, keep_outputs=True)
+    assert torch.equal(found.words, beam(AtStage(decoder, stage), seen, 6, 1).words)
+    for image in range(2):
+        words = [1]
+        for word in found.words[image, 0][found.is_word[image, 0]].tolist():
+            alone = Features(seen.vectors[[image]], seen.is_region[[image]])
+            outputs = teacher_forced(decoder, alone, torch.tensor([[words]])).outputs
+            assert int(decoder.readout(outputs, stage)[0, 0, -1, 2:].argmax()) == word - 2  # never padding, begin
+            words.append(word)
+    assert (found.attention is None) == (stage == 0)
+
+
+def test_sizes_of_the_paper():
+    """Three LSTMs of 512 units and three output matrices over 9,487 words, the mark of unknown ones among them."""
+    config = StackConfig(project_features=512)
+    with torch.device("meta"):
+        decoder = StackDecoder(config, feature_size=2048, vocabulary_size=9487)
+    parts = {name: sum(one.numel() for one in part.parameters()) for name, part in decoder.named_children()}
+    assert parts["coarse_lstm"] == 4 * 512 * (3 * 512 + 512 + 2)
+    assert parts["fine"] == 2 * (4 * 512 * (3 * 512 + 512 + 2) + 2 * 512 * 512 + 512 + 512 * 512 + 512)
+    assert parts["outputs"] == 3 * (9487 * 512 + 9487)
+    assert parts["feature_projection"] == 2048 * 512 + 512
