@@ -12,13 +12,15 @@ import torch
 from PIL import Image
 
 from showtell import Captioner
-from showtell.decoding import teacher_forced
-from showtell.errors import ImageError
+from showtell.decoding import AtStage, teacher_forced
+from showtell.errors import ImageError, UsageError
 from showtell.explanations import explain, explain_photos
+from showtell.features import build_encoder, encoder_config
 from showtell.features.grid import SmallCnn, SmallCnnConfig
 from showtell.images.loading import prepare_photo
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
+from showtell.models.stack import StackConfig, StackDecoder
 from showtell.text.vocabulary import Vocabulary
 
 
@@ -235,3 +237,70 @@ def test_a_notebook_shows_a_page(captioner, photos):
     shown = captioner.explain(photos[0])._repr_html_()
     assert photos[0].name in shown
     assert shown.lstrip().startswith("<")
+
+
+def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos):
+    torch.manual_seed(1)
+    config = StackConfig(embedding_size=8, hidden_size=8, attention_size=4, fine_stages=2)
+    stack = like(captioner, StackDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary)))
+    by = stack.explain(photos[0]).by[0]
+    assert [caption.title for caption in by.captions] == ["stage 1 of 3", "stage 2 of 3", "stage 3 of 3"]
+    assert by.caption.text == stack.caption(photos[0])[0].text
+    features = stack.encode(prepare_photo(photos[0], stack.encoder.preprocessing).pixels.unsqueeze(0))
+    for stage, caption in enumerate(by.captions):
+        assert caption.text == stack.caption(photos[0], stage=stage)[0].text
+        ids = stack.vocabulary.encode([word.word for word in caption.words if word.word])
+        with torch.no_grad():
+            forced = teacher_forced(AtStage(stack.decoder, stage), features, torch.tensor([[ids[:-1]]]))
+        chances = forced.logits[0, 0].softmax(-1)
+        said = [word.probability for word in caption.words]
+        assert said == pytest.approx([float(chances[t, ids[t + 1]]) for t in range(len(said))], rel=1e-4)
+        if forced.outputs.attention is None:
+            assert caption.attention is None
+        else:
+            torch.testing.assert_close(
+                caption.attention, forced.outputs.attention[0, 0, : len(said)], atol=1e-5, rtol=1e-3
+            )
+    assert [caption.attention is None for caption in by.captions] == [True, False, False]
+    (alone,) = stack.explain(photos[0], stage=1).by[0].captions
+    assert alone == by.captions[1]
+    assert json.loads(json.dumps(stack.explain(photos[0]).to_json()))["models"][0]["captions"][0]["title"]
+
+
+def test_boxes_of_a_dataset_reach_encoders_that_look_at_them(captioner, photos):
+    torch.manual_seed(0)
+    encoder = build_encoder(
+        encoder_config({"name": "roi_grid", "backbone": {"name": "small_cnn", "image_size": 48, "widths": [8, 16]}})
+    ).eval()
+    config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4)
+    decoder = SatDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary)).eval()
+    regions = Captioner(
+        encoder=encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
+    )  # fmt: skip
+    boxes = [torch.tensor([[0.0, 0, 20, 20], [10, 10, 40, 48]]), torch.tensor([[5.0, 5, 30, 30]])]
+    found = explain_photos({"grid": captioner, "regions": regions}, photos[:2], boxes=boxes)
+    for own, (_, explanation) in zip(boxes, found, strict=True):
+        grid, by = explanation.by
+        assert grid.grid == (12, 12)
+        assert by.grid is None
+        torch.testing.assert_close(by.boxes, own)
+        assert by.caption.attention.shape == (len(by.caption.words), len(own))
+    with pytest.raises(UsageError, match="looks at boxes that its dataset brings"):
+        regions.explain(photos[0])
+
+
+def test_regions_carry_what_the_detector_takes_them_for(captioner, photos):
+    torch.manual_seed(0)
+    detector = {"name": "faster_rcnn", "detector": "fasterrcnn_mobilenet_v3_large_320_fpn", "weights": "random"}
+    encoder = build_encoder(
+        encoder_config({**detector, "least_regions": 3, "most_regions": 3, "image_size": 64, "longest": 64})
+    ).eval()
+    config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4)
+    decoder = SatDecoder(config, feature_size=encoder.feature_size, vocabulary_size=len(captioner.vocabulary)).eval()
+    regions = Captioner(
+        encoder=encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
+    )  # fmt: skip
+    by = regions.explain(photos[0]).by[0]
+    assert by.grid is None
+    assert len(by.labels) == len(by.boxes) == by.caption.attention.shape[1]
+    assert set(by.labels) <= {*encoder.categories, ""}
