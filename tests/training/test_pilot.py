@@ -98,7 +98,12 @@ def test_the_start_is_held_against_what_its_checkpoint_remembers(remembered, sen
     [
         (
             validation(0.47),  # 0.475 is 5% below 0.5
-            "cider is 0.470 and was 0.500: the steps lead away from good captions",
+            "cider is 0.470 and was 0.500: the steps lead away from good captions; lower training.learning_rate",
+        ),
+        (
+            validation(0.3, words=8),  # with a lower score it is no gaming
+            "cider is 0.300 and was 0.500, the captions grew from 5.0 to 8.0 words: the steps lead away from good "
+            "captions; lower training.learning_rate",
         ),
         (
             validation(0.9, words=8),  # 1.6 times as many
@@ -169,6 +174,17 @@ def test_lengths_are_held_against_the_references_too():
 def test_a_good_validation_between_two_bad_ones_starts_the_count_again():
     pilot = pilot_of()
     assert [pilot.judge(validation(score), 0.5).goes_back for score in (0.4, 0.5, 0.4, 0.4)] == [0, 0, 0, 1]
+
+
+def test_a_reward_that_rises_while_the_score_falls_is_named():
+    pilot = pilot_of()
+    windows(pilot, {"reward": 0.5}, {"reward": 0.61})
+    assert [sentence for _, sentence in pilot.judge(validation(0.4, words=8), 0.5).says] == [
+        "cider is 0.400 and was 0.500, while the mean reward of the samples rose from 0.500 to 0.610: the reward asks "
+        "for something else than cider",
+        "the captions grew from 5.0 to 8.0 words: the reward is being gamed; reward CIDEr-D, which punishes words too "
+        "many, and let the end of a caption count",
+    ]
 
 
 @pytest.mark.parametrize("collapsed", [validation(0.24), validation(0.5, ("10 of 10 images have the same caption",))])

@@ -27,10 +27,12 @@ from showtell.training.health import Validation
 from showtell.training.recipe import PilotConfig
 
 WATCHED = ("reward", "greedy", "length")  # parts of an objective (`objectives/contract.py`)
-REWARD_FALL = 0.2  # of the first window's mean reward
+CHANGE = 0.2  # of the first window's mean reward, that is called one
 LASTING = 3  # windows in a row, before it is said
 FEWEST = 3  # captions that a rise is at least
 SAME = 0.25  # rise of the share of captions that another image has too
+
+_Sign = tuple[str, str]  # what is seen, and what it means and asks for
 
 # Share of the captions: what it is called, and what it means and asks for. A rise is harm.
 _HARM = {
@@ -94,7 +96,9 @@ class _Memory:
     rate: float = 1.0  # what the learning rate is multiplied by
     steps: int = 0  # in the window that is open
     sums: dict[str, float] = field(default_factory=dict)  # over them
-    first: dict[str, float] = field(default_factory=dict)  # means of the first window
+    began: dict[str, float] = field(default_factory=dict)  # of the first step, whose samples are the start's own
+    first: dict[str, float] = field(default_factory=dict)  # means of the first window, which vary less
+    last: dict[str, float] = field(default_factory=dict)  # of the last one
     lasting: dict[str, int] = field(default_factory=dict)  # windows in a row with a sign; -1: it was said
 
 
@@ -183,27 +187,27 @@ class Pilot:
         """Take in the parts of a step."""
         memory = self._memory
         memory.steps += 1
-        for name in WATCHED:
-            if name in parts:
-                memory.sums[name] = memory.sums.get(name, 0.0) + parts[name]
+        found = {name: parts[name] for name in WATCHED if name in parts}
+        memory.began = memory.began or found
+        memory.sums = {name: memory.sums.get(name, 0.0) + value for name, value in found.items()}
 
     def close_window(self) -> tuple[dict[str, float], list[str]]:
         """The means since the last call, and warnings; each is said once until the pilot goes back."""
         memory = self._memory
         means = {name: value / memory.steps for name, value in memory.sums.items()}
         memory.steps, memory.sums = 0, {}
-        memory.first = memory.first or means
+        memory.first, memory.last = memory.first or means, means
         signs = {}
         if "reward" in means:
             first, now = memory.first["reward"], means["reward"]
             signs["reward"] = (
-                now < first - REWARD_FALL * abs(first),
+                now < first - CHANGE * abs(first),
                 f"the mean reward of the samples fell from {first:.3f} to {now:.3f}: the steps are too long; lower "
                 "training.learning_rate",
             )
         if "length" in means:
             first, now = memory.first["length"], means["length"]
-            signs["length"] = now > self.config.length * first, _grew("samples", first, now)
+            signs["length"] = now > self.config.length * first, ": ".join(_grew("samples", first, now))
         said = []
         for name, (is_there, sentence) in signs.items():
             count = memory.lasting.get(name, 0)
@@ -232,15 +236,14 @@ class Pilot:
             Vitals.of(validation.captions),
             validation.numbers[self.selection],
         )
-        signs = []
-        if score < (1 - config.tolerance) * best:
-            signs.append(f"{self.selection} is {score:.3f} and was {best:.3f}: the steps lead away from good captions")
-        signs += self._length(start, vitals) + self._shares(start, vitals, len(validation.captions))
+        signs = self._length(start, vitals) + self._shares(start, vitals, len(validation.captions))
         has_collapsed = bool(validation.warnings) and not memory.had_collapsed
         if has_collapsed:
-            signs.append("the captions have collapsed, as the warning says")
+            signs.append(("the captions collapsed, as the warning says", "lower training.learning_rate"))
+        if score < (1 - config.tolerance) * best:
+            signs = self._explain(f"{self.selection} is {score:.3f} and was {best:.3f}", signs)
         memory.worse = memory.worse + 1 if signs else 0
-        says = [("harm", sign) for sign in signs] + [("warns", note) for note in self._notes(start, vitals)]
+        says = [("harm", ": ".join(sign)) for sign in signs] + [("warns", note) for note in self._notes(start, vitals)]
         goes_back = has_collapsed or score < config.collapse * best or memory.worse >= config.patience
         if is_last or not goes_back:
             return Verdict(tuple(says), harm=bool(signs), numbers=self._numbers(vitals))
@@ -264,25 +267,36 @@ class Pilot:
     def _numbers(self, vitals: Vitals) -> dict[str, float]:
         return {**asdict(vitals), "returns": float(self._memory.returns), "rate": self._memory.rate}
 
-    def _length(self, start: Vitals, vitals: Vitals) -> list[str]:
+    def _explain(self, fall: str, signs: list[_Sign]) -> list[_Sign]:
+        """What a lower score means: a reward that is won by other captions than the score, or steps that are too long."""
+        memory = self._memory
+        if "reward" in memory.last:
+            before, now = max(memory.began["reward"], memory.first["reward"]), memory.last["reward"]
+            if now > before + CHANGE * abs(before):
+                fact = f"{fall}, while the mean reward of the samples rose from {before:.3f} to {now:.3f}"
+                return [(fact, f"the reward asks for something else than {self.selection}"), *signs]
+        facts = ", ".join([fall, *(fact for fact, _ in signs)])
+        return [(facts, "the steps lead away from good captions; lower training.learning_rate")]
+
+    def _length(self, start: Vitals, vitals: Vitals) -> list[_Sign]:
         """Captions that are longer than those of the start and of people, or shorter than both."""
         words, usual = vitals.words, (start.words, self.reference_words)
         if words > self.config.length * max(usual):
             return [_grew("captions", start.words, words)]
         if words < min(usual) / self.config.length:
+            fact = f"the captions shrank from {start.words:.1f} to {words:.1f} words"
             return [
-                f"the captions shrank from {start.words:.1f} to {words:.1f} words: the reward is won by saying little; "
-                "reward CIDEr-D, which asks for as many words as people use"
+                (fact, "the reward is won by saying little; reward CIDEr-D, which asks for as many words as people use")
             ]
         return []
 
-    def _shares(self, start: Vitals, vitals: Vitals, images: int) -> list[str]:
+    def _shares(self, start: Vitals, vitals: Vitals, images: int) -> list[_Sign]:
         """Bad endings, repeats, and captions that are cut off."""
         found = []
         for name, (what, meaning) in _HARM.items():
             before, now = getattr(start, name), getattr(vitals, name)
             if now - before > self.config.rise and round((now - before) * images) >= FEWEST:
-                found.append(f"captions that {what} rose from {before:.0%} to {now:.0%}: {meaning}")
+                found.append((f"captions that {what} rose from {before:.0%} to {now:.0%}", meaning))
         return found
 
     def _notes(self, start: Vitals, vitals: Vitals) -> list[str]:
@@ -295,10 +309,10 @@ class Pilot:
         ]
 
 
-def _grew(what: str, before: float, now: float) -> str:
+def _grew(what: str, before: float, now: float) -> _Sign:
     return (
-        f"the {what} grew from {before:.1f} to {now:.1f} words: the reward is being gamed; reward CIDEr-D, which "
-        "punishes words too many, and let the end of a caption count"
+        f"the {what} grew from {before:.1f} to {now:.1f} words",
+        "the reward is being gamed; reward CIDEr-D, which punishes words too many, and let the end of a caption count",
     )
 
 
