@@ -18,6 +18,7 @@ from showtell.explanations import explain, explain_photos
 from showtell.features import build_encoder, encoder_config
 from showtell.features.grid import SmallCnn, SmallCnnConfig
 from showtell.images.loading import prepare_photo
+from showtell.models.hacap import HacapConfig, HacapDecoder
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.models.stack import StackConfig, StackDecoder
@@ -304,3 +305,27 @@ def test_regions_carry_what_the_detector_takes_them_for(captioner, photos):
     assert by.grid is None
     assert len(by.labels) == len(by.boxes) == by.caption.attention.shape[1]
     assert set(by.labels) <= {*encoder.categories, ""}
+
+
+def test_what_runs_along_a_caption_is_kept(captioner, photos):
+    by = captioner.explain(photos[0]).by[0]
+    ids = captioner.vocabulary.encode([word.word for word in by.caption.words if word.word])
+    features = captioner.encode(prepare_photo(photos[0], captioner.encoder.preprocessing).pixels.unsqueeze(0))
+    with torch.no_grad():
+        forced = teacher_forced(captioner.decoder, features, torch.tensor([[ids[:-1]]]))
+    (gate,) = by.caption.strips
+    assert gate.title == "gate"
+    torch.testing.assert_close(gate.values[:, 0], forced.outputs.gate[0, 0, : len(gate.values)], atol=1e-5, rtol=1e-4)
+    assert len(by.to_json()["captions"][0]["strips"]["gate"]) == len(by.caption.words)
+
+
+def test_hacap_has_its_subgoals(captioner, photos):
+    torch.manual_seed(0)
+    config = HacapConfig(embedding_size=8, hidden_size=8, attention_size=4, output_size=8, manager_size=8)
+    decoder = HacapDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary))
+    caption = like(captioner, decoder).explain(photos[0]).by[0].caption
+    gate, subgoal = caption.strips
+    assert (gate.title, subgoal.title) == ("gate", "subgoal")
+    assert gate.values.shape == (len(caption.words), 1)
+    assert subgoal.values.shape[0] == len(caption.words)
+    torch.testing.assert_close(subgoal.values.norm(dim=-1), torch.ones(len(caption.words)))

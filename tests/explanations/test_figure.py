@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation
+from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
 from showtell.explanations.figure import ACROSS, DARK, draw, to_png
 
 QUARTERS = torch.tensor([[0.0, 0, 40, 20], [40, 0, 80, 20], [0, 20, 40, 40], [40, 20, 80, 40]])
@@ -19,9 +19,11 @@ def word(text: str, **more: object) -> ExplainedWord:
     return ExplainedWord(text, 0.5, (("cat", 0.25),), **more)
 
 
-def caption(*words: ExplainedWord, attention: torch.Tensor | None, title: str = "") -> ExplainedCaption:
+def caption(
+    *words: ExplainedWord, attention: torch.Tensor | None, title: str = "", strips: tuple[Strip, ...] = ()
+) -> ExplainedCaption:
     text = " ".join(one.word for one in words if one.word)
-    return ExplainedCaption(text, words, -1.0, True, 0.6, title, attention)
+    return ExplainedCaption(text, words, -1.0, True, 0.6, title, attention, strips)
 
 
 def explanation(*by: ExplainedBy) -> Explanation:
@@ -99,6 +101,18 @@ def test_the_png_is_one_whole_image_and_dollars_are_no_formula():
 def test_explanation_has_it_as_a_method():
     said = caption(word("dog"), attention=torch.full((1, 4), 0.25))
     assert len(explanation(ExplainedBy("sat", (said,), QUARTERS, (2, 2))).figure().axes) == 2
+
+
+def test_numbers_along_a_caption_are_lines_below_it():
+    strips = (Strip("gate", torch.tensor([[0.9], [0.1], [0.4]])), Strip("subgoal", torch.rand(3, 6)))
+    said = caption(word("a"), word("$dog$"), word(""), attention=torch.full((3, 4), 0.25), strips=strips)
+    *panels, gate, subgoal = draw(explanation(ExplainedBy("hacap", (said,), QUARTERS, (2, 2)))).axes
+    assert len(panels) == 4
+    assert gate.lines[0].get_ydata() == pytest.approx([0.9, 0.1, 0.4])
+    assert len(subgoal.lines) == 6
+    assert [label.get_text() for label in gate.get_xticklabels()] == ["a", "$dog$", "(end)"]
+    assert panels[0].get_position().y0 > gate.get_position().y1 > gate.get_position().y0 > subgoal.get_position().y1
+    assert subgoal.get_position().y0 > 0
 
 
 def test_where_regions_overlap_the_heavier_one_is_seen():

@@ -57,6 +57,14 @@ class ExplainedWord:
 
 
 @dataclass(frozen=True)
+class Strip:
+    """Numbers of a model that run along a caption, such as a gate or the subgoals of HACap."""
+
+    title: str
+    values: Tensor = field(compare=False, repr=False)  # (T, K)
+
+
+@dataclass(frozen=True)
 class ExplainedCaption:
     """One caption and how it came about."""
 
@@ -67,6 +75,7 @@ class ExplainedCaption:
     confidence: float  # see `captioner.Caption.confidence`
     title: str = ""  # such as "stage 1 of 3"
     attention: Tensor | None = field(default=None, compare=False, repr=False)  # (T, R) rows sum to one
+    strips: tuple[Strip, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: numbers to 6 decimals, maps to 4."""
@@ -78,6 +87,7 @@ class ExplainedCaption:
             "finished": self.finished,
             "words": [_word_to_json(word) for word in self.words],
             "attention": None if self.attention is None else [_rounded(row, 4) for row in self.attention],
+            "strips": {strip.title: [_rounded(row, 4) for row in strip.values] for strip in self.strips},
         }
 
 
@@ -287,6 +297,7 @@ def _explain_stage(
     logprobs = decoder.readout(best, stage).float().log_softmax(-1)[:, 0].cpu()  # (B, T, V), as the model says it
     attention = None if best.attention is None else best.attention[:, 0].cpu()  # (B, T, R)
     places = None if best.places is None else best.places[:, 0].tolist()
+    strips = {title: values[:, 0].cpu() for title, values in best.over_time().items()}  # (B, T, K) each
     lost = None
     if falls is not None:
         first = found.words.new_full((len(found.words), 1, 1), Vocabulary.begin)
@@ -313,6 +324,7 @@ def _explain_stage(
                 caption.finished,
                 caption.confidence,
                 attention=None if attention is None else attention[image, :length, there],
+                strips=tuple(Strip(title, values[image, :length]) for title, values in strips.items()),
             )
         )
     return explained

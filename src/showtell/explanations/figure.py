@@ -3,7 +3,8 @@
 A row for each caption, as in the figures of papers/003 and papers/002; several captioners and several stages are rows
 below each other. Grids light the photo by their map, the brightest pixel of a word at full brightness; regions light
 their boxes by their weights, the heavier one where they overlap, and the heaviest has its outline and its class. A
-cross marks the place that hard attention looked at.
+cross marks the place that hard attention looked at. Below a caption are the numbers that its model has along it, such
+as a gate or subgoals, as lines.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 from torch import Tensor
 
-from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, Explanation
+from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, Explanation, Strip
 from showtell.explanations.geometry import Floats, attention_map, scaled
 
 ACROSS = 9  # panels in a line; longer captions are wrapped
 PANEL = 1.5  # inches that a panel is wide
+STRIP, MARGIN = 0.9, 0.45  # inches that a strip of numbers is high, its words included, and that it keeps free beside
 TITLE, HEADING = 0.2, 0.25  # inches above a panel for its word, and above a row for its caption
 PIXELS = 320  # of a panel's longer side
 DARK = 0.2  # of a photo's brightness is left where a word did not look
@@ -38,7 +40,13 @@ def draw(explanation: Explanation) -> Figure:
     across = min(ACROSS, max(panels))
     tall = PANEL * photo.height / photo.width
     lines = [math.ceil(count / across) for count in panels]
-    width, height = across * PANEL, sum(HEADING + count * (TITLE + tall) for count in lines)
+    width, height = (
+        across * PANEL,
+        sum(
+            HEADING + count * (TITLE + tall) + len(caption.strips) * STRIP
+            for (_, caption), count in zip(rows, lines, strict=True)
+        ),
+    )
     figure = Figure(figsize=(width, height), facecolor="white")
     top = height
     for (by, caption), count in zip(rows, lines, strict=True):
@@ -57,6 +65,10 @@ def draw(explanation: Explanation) -> Figure:
             else:
                 _panel(axes, photo, explanation.size, by, caption, panel - 1)
         top -= count * (TITLE + tall)
+        for strip in caption.strips:
+            top -= STRIP
+            frame = (MARGIN / width, (top + 0.3) / height, 1 - 2 * MARGIN / width, (STRIP - 0.4) / height)
+            _lines(figure.add_axes(frame), strip, caption)
     return figure
 
 
@@ -95,6 +107,15 @@ def _panel(
         axes.plot((left + right) / 2, (top + bottom) / 2, "+", color=MARK, markersize=10, markeredgewidth=1.5)
     title = f"{said.word or '(end)'} {said.probability:.0%}"
     axes.set_title(title, fontsize=8, pad=2, color="black" if said.absent is None else RED, parse_math=False)
+
+
+def _lines(axes: Axes, strip: Strip, caption: ExplainedCaption) -> None:
+    """The numbers of a strip over the words, a line for each of the K."""
+    axes.plot(strip.values.numpy(), marker=".", linewidth=1)
+    axes.set_xticks(range(len(caption.words)), [word.word or "(end)" for word in caption.words], parse_math=False)
+    axes.tick_params(labelsize=7)
+    axes.set_ylabel(strip.title, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _light_of_regions(boxes: Tensor, weights: Tensor, size: tuple[int, int]) -> Floats:

@@ -39,6 +39,10 @@ class Output:
     places: Tensor | None = None  # (B, N) int64, which one was sampled, -1 for none; None where that is never done
     stages: tuple[Output, ...] = ()  # what each stage says and where it looks, the last one last; () for one stage
 
+    def over_time(self) -> dict[str, Tensor]:
+        """Other numbers that tell people what goes on from word to word, by their names: (B, N, K) each."""
+        return {}
+
 
 class Decoder(nn.Module, abc.ABC):
     """A language model that looks at features."""

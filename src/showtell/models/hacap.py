@@ -117,6 +117,11 @@ class HacapOutput(Output):
     goal: Tensor | None = None  # (B, N, G) g_t, with its gradient to the manager
     guidance: Tensor | None = None  # (B, N, G) the sum of the last c subgoals, without
 
+    def over_time(self) -> dict[str, Tensor]:
+        """How much picture each word needed, and the manager's subgoal at each of them."""
+        subgoals = {} if self.goal is None else {"subgoal": self.goal}
+        return {"gate": self.gate.unsqueeze(-1), **subgoals}
+
 
 class HacapDecoder(Decoder):
     """Worker, manager, and the discriminator that leaks."""

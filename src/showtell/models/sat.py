@@ -105,6 +105,10 @@ class SatOutput(Output):
     context: Tensor  # (B, N, D) z_t
     gate: Tensor | None  # (B, N) beta_t
 
+    def over_time(self) -> dict[str, Tensor]:
+        """How much picture each word needed."""
+        return {} if self.gate is None else {"gate": self.gate.unsqueeze(-1)}
+
 
 class SatDecoder(Decoder):
     """The decoder of Show, Attend and Tell."""
