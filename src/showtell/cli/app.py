@@ -21,6 +21,7 @@ from showtell.cli.explain import explain
 from showtell.cli.features import features
 from showtell.cli.lab import lab
 from showtell.cli.quickstart import quickstart
+from showtell.cli.report import report
 from showtell.cli.score import score
 from showtell.cli.sweep import sweep
 from showtell.cli.train import train
@@ -67,6 +68,7 @@ app.command("quickstart")(quickstart)
 app.command("features")(features)
 app.command("train")(train)
 app.command("sweep")(sweep)
+app.command("report")(report)
 app.command("evaluate")(evaluate)
 app.command("caption")(caption)
 app.command("explain")(explain)

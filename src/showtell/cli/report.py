@@ -1,0 +1,86 @@
+"""`showtell report`: a run folder to one page: curves, scores, captions with attention, warnings, configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from showtell.captioner import Captioner
+    from showtell.explanations import Explanation
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder, finished or not.", metavar="RUN", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The page to write.", show_default=False)],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATASET",
+            help="What to score and caption; what the run was trained on if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Which images; the run's validation split if not given.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Score at most so many images, the same each time.", min=1, show_default=False)
+    ] = None,
+    photos: Annotated[int, typer.Option(help="How many photos to show with their captions.", min=0)] = 12,
+    score: Annotated[bool, typer.Option("--score/--no-score", help="Caption the split and score it.")] = True,
+) -> None:
+    """Write one page about a run: curves, scores with intervals, captions with attention, warnings, configuration."""
+    from showtell.captioner import Captioner
+    from showtell.datasets import open_dataset
+    from showtell.errors import DataError
+    from showtell.explanations.run_page import read_run, score_run, write_run_page
+    from showtell.features.store import FeatureStore
+    from showtell.files import refuse_overwriting
+    from showtell.progress import counting
+
+    found = read_run(run)
+    refuse_overwriting(out, "--out", [run])
+    chosen = split or found.recipe["data"]["validation_split"] or "test"
+    card, explanations = None, []
+    if found.checkpoint is not None and (score or photos):
+        path = data or found.recipe["data"]["path"]
+        if data is None and not path.startswith("hf:") and not Path(path).exists():
+            raise DataError(
+                f"The run was trained on {path}, which is not there; name its dataset with --data, or leave out what "
+                "needs it: --no-score --photos 0."
+            )
+        captioner = Captioner.from_pretrained(found.checkpoint)
+        dataset = open_dataset(path).limited(limit)
+        if score:
+            stored = found.recipe["data"].get("features") if data is None else None
+            store = FeatureStore(stored) if stored is not None and Path(stored).exists() else None
+            with counting("captioning", len(dataset.split(chosen))) as progress:
+                card = score_run(captioner, dataset, chosen, store=store, progress=progress)
+        if photos:
+            explanations = _explain(captioner, run.resolve().name, path, chosen, photos)
+    write_run_page(out, found, card, explanations)
+
+
+def _explain(captioner: Captioner, title: str, data: str, split: str, photos: int) -> list[Explanation]:
+    """A few photos of a split, the worst caption first; what is no image is left out."""
+    from showtell.errors import ImageError
+    from showtell.explanations import explain_photos
+    from showtell.explanations.subjects import find_subjects, judge
+    from showtell.progress import counting
+
+    subjects = find_subjects([data], split, photos)
+    boxes = [subject.boxes for subject in subjects.photos if subject.boxes is not None]
+    found = []
+    with counting("explaining", len(subjects.photos)) as progress:
+        for _, one in explain_photos(
+            {title: captioner},
+            [subject.path for subject in subjects.photos],
+            boxes=boxes if len(boxes) == len(subjects.photos) else None,
+        ):
+            if not isinstance(one, ImageError):
+                found.append(one)
+            progress(1)
+    return judge(found, subjects)
