@@ -423,17 +423,18 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def write_between(document: Path, text: str) -> None:
+def write_between(document: Path, text: str, markers: tuple[str, str] = (BEGIN, END)) -> None:
     """Put text between the markers of a document.
 
     Raises:
         DataError: it does not have both of them.
     """
+    first, last = markers
     content = document.read_text(encoding="utf-8")
-    head, begin, rest = content.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+    head, begin, rest = content.partition(first)
+    _, end, tail = rest.partition(last)
     if not begin or not end:
-        raise DataError(f"{document} needs the lines {BEGIN} and {END}; the tables go between them.")
+        raise DataError(f"{document} needs the lines {first} and {last}; the tables go between them.")
     write_text(document, f"{head}{begin}\n\n{text}\n\n{end}{tail}")
 
 
