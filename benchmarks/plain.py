@@ -214,3 +214,46 @@ def teacher_forced(plain: Plain, features: Features, words: Tensor) -> Tensor:
         logprobs[:, time] = said
     assert logprobs is not None
     return logprobs.view(images, rows, length, -1)
+
+
+def sample(plain: Plain, features: Features, rows: int, length: int) -> tuple[Tensor, Tensor]:
+    """Drawn words (B, N, length), and the log-probabilities of all words at all steps, with gradients."""
+    seen, state = plain.start(features, rows)
+    words = torch.full((rows * len(features.vectors),), Vocabulary.begin)
+    said = torch.zeros(len(words), length, dtype=torch.long)
+    every: Tensor | None = None
+    is_living = torch.ones(len(words), dtype=torch.bool)
+    for time in range(length):
+        inner, state = plain.step(words, seen, state)
+        logprobs = plain.logprobs(inner)
+        if every is None:
+            every = logprobs.new_zeros(len(words), length, logprobs.shape[-1])
+        words = torch.distributions.Categorical(logits=logprobs.detach()).sample()
+        words = words * is_living
+        is_living = is_living & (words != Vocabulary.end)
+        said[:, time] = words
+        every[:, time] = logprobs
+        if is_living.sum() == 0:
+            break
+    assert every is not None
+    return said.view(-1, rows, length), every.view(-1, rows, length, every.shape[-1])
+
+
+Rewarded = Callable[[list[list[int]], list[int]], list[float]]  # captions, and which image each is of
+
+
+def self_critical(plain: Plain, features: Features, rows: int, length: int, reward: Rewarded) -> Tensor:
+    """The loss of a self-critical step: samples with gradients, then the greedy captions, then a reward in Python."""
+    plain.decoder.eval()
+    best = greedy(plain, features, length)
+    plain.decoder.train()
+    words, logprobs = sample(plain, features, rows, length)
+    images = len(words)
+    captions = [[word for word in own if word] for own in [*words.flatten(0, 1).tolist(), *best.tolist()]]
+    scores = reward(captions, [*(image for image in range(images) for _ in range(rows)), *range(images)])
+    advantage = torch.tensor(
+        [[scores[image * rows + row] - scores[images * rows + image] for row in range(rows)] for image in range(images)]
+    )
+    is_word = words > 0
+    chosen = logprobs.gather(3, words.unsqueeze(3)).squeeze(3)
+    return -(chosen * advantage.unsqueeze(2) * is_word).sum() / is_word.sum()

@@ -1,6 +1,6 @@
-"""How fast decoders train on stored features: a cross-entropy step with Adam, in captions per second.
+"""How fast decoders train on stored features: steps with Adam, in captions or, self-critical, images per second.
 
-    python benchmarks/train_speed.py [--models sat_soft] [--repeats 5] [--threads 2] [--json]
+    python benchmarks/train_speed.py [--models sat_soft] [--steps self_critical] [--repeats 5] [--threads 2] [--json]
 
 10 images x 5 captions x 17 words, 196 x 2048 features projected to 512 before attention, everything else 512, 9,488
 words, float32, dropout as the model has it. A step is the forward pass, the loss, the backward pass and Adam.
@@ -11,6 +11,12 @@ Ratios, both sides measured in turn, medians compared:
   - against the limit: the matrix products, tanh and sigmoid of the very same step, called again with the same operands
     and nothing between them;
   - the bytes that the forward pass keeps for the backward pass, against those of the plain step.
+
+A self-critical step draws 5 captions of at most 20 words for each of 10 images (with random weights nearly all have
+20), takes the greedy one, rewards them with CIDEr-D against 5 references of each of 1,000 images, and goes the way
+back. The plain one draws in train mode with the log-probabilities of all words kept, walks again for the greedy
+captions, and scores them by coco-caption's CIDEr-D, in Python (`pip install pycocoevalcap`). The other ratios: against
+feeding the samples again for their gradients, as a step of its own; the share of the step that the reward takes.
 """
 
 from __future__ import annotations
@@ -27,12 +33,16 @@ from torch.nn import functional as F
 
 import plain
 from decode_speed import KINDS, REGIONS, SIZE, WORDS, Recorder, make, make_features, seconds
+from showtell.decoding import teacher_forced
+from showtell.decoding.policy import rollouts
 from showtell.models import Decoder
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
+from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, as_for_photos
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch
 
 IMAGES, CAPTIONS, LENGTH = 10, 5, 17
+SAMPLES, LIMIT, REWARDED = 5, 20, 1000  # self-critical: of each image, words at most, images with references
 
 FEATURES = make_features(IMAGES)
 
@@ -145,21 +155,118 @@ def rows_of(name: str, repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
+# ---- self-critical
+
+
+def references() -> dict[str, list[list[int]]]:
+    """Captions as long as real ones, their words by chance, frequent ones more often."""
+    generator = torch.Generator().manual_seed(3)
+    lengths = torch.randint(8, 14, (REWARDED, CAPTIONS), generator=generator).tolist()
+    ranks = torch.rand(REWARDED, CAPTIONS, max(map(max, lengths)), generator=generator)
+    words = (len(SPECIAL) + (WORDS - len(SPECIAL)) * ranks**4).long().tolist()
+    return {
+        str(image): [[Vocabulary.begin, *words[image][n][: lengths[image][n]], Vocabulary.end] for n in range(CAPTIONS)]
+        for image in range(REWARDED)
+    }
+
+
+def python_reward(captions: dict[str, list[list[int]]]) -> plain.Rewarded:
+    """CIDEr-D by coco-caption, from text, with the document frequencies given."""
+    from pycocoevalcap.cider.cider_scorer import CiderScorer
+
+    texts = [[" ".join(map(str, words[1:])) for words in own] for own in captions.values()]
+    every = CiderScorer()
+    for own in texts:
+        every += (own[0], own)
+    every.compute_doc_freq()
+
+    def reward(said: list[list[int]], images: list[int]) -> list[float]:
+        scorer = CiderScorer()
+        for words, image in zip(said, images, strict=True):
+            scorer += (" ".join(map(str, words)), texts[image])
+        scorer.document_frequency = every.document_frequency
+        return [float(score) for score in scorer.compute_cider()]
+
+    return reward
+
+
+def fed_again(objective: SelfCritical, decoder: Decoder) -> Tensor:
+    """A self-critical loss whose samples are drawn without gradients and fed to the decoder again for them."""
+    assert objective.reward is not None
+    with as_for_photos(decoder):
+        with torch.no_grad():
+            captions = rollouts(decoder, FEATURES, LIMIT, SAMPLES).captions
+        words = captions.words[:, :-1]
+        begin = torch.full_like(words[..., :1], Vocabulary.begin)
+        logits = teacher_forced(decoder, FEATURES, torch.cat([begin, words[..., :-1]], -1)).logits
+    rewards = objective.reward(captions.words, captions.is_word, BATCH.image_ids).float()
+    advantage = (rewards[:, :-1] - rewards[:, -1:]).unsqueeze(-1).expand(words.shape)
+    said = F.cross_entropy(logits.flatten(0, 2), words.flatten(), ignore_index=Vocabulary.pad, reduction="none")
+    return (said * advantage.flatten()).sum() / (IMAGES * SAMPLES)
+
+
+def self_critical_rows(name: str, repeats: int) -> list[dict[str, Any]]:
+    """All rows of a model that has a plain form."""
+    decoder = make(name).train()
+    captions = references()
+    objective = SelfCritical(SelfCriticalConfig(samples=SAMPLES), feature_size=REGIONS, vocabulary_size=WORDS)
+    objective.prepare(captions, LIMIT)
+    in_python = python_reward(captions)
+    assert objective.reward is not None
+    drawn = rollouts(decoder.eval(), FEATURES, LIMIT, SAMPLES).captions
+    decoder.train()
+
+    def plain_loss() -> Tensor:
+        return plain.self_critical(plain.PLAIN[name](decoder), FEATURES, SAMPLES, LIMIT, in_python)
+
+    step = step_of(decoder, lambda: objective(BATCH, FEATURES, decoder).total, fused=True)
+    ours, theirs, again, reward, limit = seconds(
+        repeats,
+        step,
+        step_of(decoder, plain_loss),
+        step_of(decoder, lambda: fed_again(objective, decoder), fused=True),
+        lambda: objective.reward(drawn.words, drawn.is_word, BATCH.image_ids),
+        products(step),
+    )
+    about = {"images": IMAGES, "samples": SAMPLES, "length": LIMIT, "features": f"{REGIONS}x2048", "size": SIZE}
+    about |= {"words": WORDS, "dtype": "fp32"}
+    rows = [
+        ("", IMAGES / ours, "images/s", f"the plain step, {IMAGES / theirs:.1f} images/s", theirs / ours),
+        ("_kept_walk", IMAGES / ours, "images/s", f"samples fed again, {IMAGES / again:.1f} images/s", again / ours),
+        ("_reward", 100 * reward / ours, "%", "its step", reward / ours),
+        ("_of_limit", 100 * limit / ours, "%", f"its own products alone, {IMAGES / limit:.1f} images/s", limit / ours),
+    ]
+    return [
+        {"name": f"{name}_self_critical{end}", "value": value, "unit": unit, "against": against, "ratio": ratio} | about
+        for end, value, unit, against, ratio in rows
+    ]
+
+
+STEPS = {"cross_entropy": rows_of, "self_critical": self_critical_rows}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=sorted(KINDS), default=sorted(KINDS))
+    parser.add_argument("--steps", nargs="+", choices=sorted(STEPS), default=sorted(STEPS))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    rows = [row for name in arguments.models for row in rows_of(name, arguments.repeats)]
+    rows = [
+        row
+        for name in arguments.models
+        for kind in arguments.steps
+        if kind == "cross_entropy" or name in plain.PLAIN
+        for row in STEPS[kind](name, arguments.repeats)
+    ]
     if arguments.json:
         print(json.dumps(rows))
         return
     for row in rows:
-        print(f"{row['name']:28} {row['value']:8.2f} {row['unit']:11} {row['ratio']:6.2f} x {row['against']}")
+        print(f"{row['name']:36} {row['value']:8.2f} {row['unit']:11} {row['ratio']:6.2f} x {row['against']}")
 
 
 if __name__ == "__main__":
