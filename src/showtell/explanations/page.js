@@ -32,12 +32,12 @@
         return line;
       });
       let highest = 0;
-      for (let v = 0, at = 0; v < height; v++)
-        for (let u = 0; u < width; u++, at++) {
-          for (let row = 0; row < rows; row++)
-            found[at] += lines[row][u] * down[row * SMALL + Math.floor((v * SMALL) / height)];
-          highest = Math.max(highest, found[at]);
-        }
+      for (let v = 0, at = 0; v < height; v++) {
+        const sample = Math.floor((v * SMALL) / height);
+        for (let row = 0; row < rows; row++)
+          for (let u = 0; u < width; u++) found[at + u] += lines[row][u] * down[row * SMALL + sample];
+        for (const end = at + width; at < end; at++) highest = Math.max(highest, found[at]);
+      }
       return highest > 0 ? found.map((value) => value / highest) : found;
     }
     places.boxes.forEach(([left, top, right, bottom], place) => { // where several overlap, the highest
@@ -55,8 +55,10 @@
     const exact = !(places.grid && smooth);
     const width = exact ? canvas.width : Math.max(1, Math.round(canvas.width * shrink));
     const height = exact ? canvas.height : Math.max(1, Math.round(canvas.height * shrink));
+    const shades = new Uint32Array(Uint8ClampedArray.from({ length: 4 * 256 }, (_, at) => paint((at >> 2) / 255)[at & 3]).buffer);
     const picture = new ImageData(width, height);
-    field(places, values, width, height).forEach((value, at) => picture.data.set(paint(value), 4 * at));
+    const pixels = new Uint32Array(picture.data.buffer);
+    field(places, values, width, height).forEach((value, at) => { pixels[at] = shades[Math.round(255 * value)]; });
     const sheet = document.createElement("canvas");
     sheet.width = width;
     sheet.height = height;

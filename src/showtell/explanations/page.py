@@ -204,48 +204,45 @@ def _caption(by: ExplainedBy, caption: ExplainedCaption, size: tuple[int, int]) 
     seen: Sequence[str | None] = attention  # type: ignore[assignment]
     if caption.attention is not None:
         attention, seen = list(caption.attention), whereabouts(caption.attention, by.boxes, size)
+    alike = _rank_correlations(caption)
     return {
         "text": caption.text,
         "title": caption.title,
         "has_attention": caption.attention is not None,
         "has_occlusion": any(word.occlusion is not None for word in caption.words),
-        "hint": _hint(caption),
+        "hint": _hint(caption, [value for value in alike if value is not None]),
         "words": [
             {
                 "word": word.word,
                 "absent": word.absent,
                 "label": _label(word, where),
-                "data": _word(by, word, weights, where),
+                "data": _word(by, word, weights, where, correlation),
             }
-            for word, weights, where in zip(caption.words, attention, seen, strict=True)
+            for word, weights, where, correlation in zip(caption.words, attention, seen, alike, strict=True)
         ],
     }
 
 
-def _hint(caption: ExplainedCaption) -> str:
+def _rank_correlations(caption: ExplainedCaption) -> list[float | None]:
+    """Spearman's of attention and occlusion for each word, None for those that lack one or have nothing to rank."""
+    falls = [word.occlusion for word in caption.words if word.occlusion is not None]
+    if caption.attention is None or len(falls) < len(caption.words):
+        return [None] * len(caption.words)
+    found = rank_correlation(caption.attention, torch.stack(falls)).tolist()
+    return [None if math.isnan(value) else value for value in found]
+
+
+def _hint(caption: ExplainedCaption, correlations: Sequence[float]) -> str:
     """What stands below a caption until a word is chosen."""
     if caption.attention is None:
         return (
             "This model has no attention: it sees the photo as a whole. Choose a word to see what else it thought of."
         )
     hint = "Choose a word to see where the model looked when it said it."
-    agreement = _agreement(caption)
-    if agreement is not None:
-        hint += f" Attention and occlusion rank the places alike by {agreement:.2f} (Spearman, mean over the words)."
+    if correlations:
+        mean = statistics.mean(correlations)
+        hint += f" Attention and occlusion rank the places alike by {mean:.2f} (Spearman, mean over the words)."
     return hint
-
-
-def _agreement(caption: ExplainedCaption) -> float | None:
-    """Spearman's correlation of attention and occlusion, mean over the words where both have ranks."""
-    if caption.attention is None:
-        return None
-    found = [
-        float(rank_correlation(weights, word.occlusion))
-        for weights, word in zip(caption.attention, caption.words, strict=True)
-        if word.occlusion is not None
-    ]
-    ranked = [value for value in found if not math.isnan(value)]
-    return statistics.mean(ranked) if ranked else None
 
 
 def _label(word: ExplainedWord, where: str | None) -> str:
@@ -290,7 +287,7 @@ def _places(by: ExplainedBy, size: tuple[int, int]) -> dict[str, Any]:
     """The places of a captioner: boxes as shares of the photo's sides, and how cells spread or what regions are."""
     return {
         "grid": None if by.grid is None else _spread(by.boxes, by.grid, size),
-        "boxes": [[round(edge, 4) for edge in box] for box in scaled(by.boxes, size, (1, 1)).tolist()],
+        "boxes": ((1e4 * scaled(by.boxes.double(), size, (1, 1))).round() / 1e4).tolist(),
         "names": None if by.grid is not None else [_name(by, place) for place in range(len(by.boxes))],
     }
 
@@ -314,7 +311,9 @@ def _spread(boxes: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> dict
     }
 
 
-def _word(by: ExplainedBy, word: ExplainedWord, weights: Tensor | None, where: str | None) -> dict[str, Any]:
+def _word(
+    by: ExplainedBy, word: ExplainedWord, weights: Tensor | None, where: str | None, correlation: float | None
+) -> dict[str, Any]:
     return {
         "word": word.word,
         "p": round(word.probability, 4),
@@ -324,7 +323,7 @@ def _word(by: ExplainedBy, word: ExplainedWord, weights: Tensor | None, where: s
         "attention": None if weights is None else _bytes(weights),
         "most": None if weights is None else round(float(weights.max()), 4),
         "occlusion": None if word.occlusion is None else _signed_bytes(word.occlusion),
-        "sentences": [*_on_attention(by, word, weights, where), *_on_occlusion(by, word, weights)],
+        "sentences": [*_on_attention(by, word, weights, where), *_on_occlusion(by, word, correlation)],
     }
 
 
@@ -340,7 +339,7 @@ def _on_attention(by: ExplainedBy, word: ExplainedWord, weights: Tensor | None, 
         yield f"Sampled place: {_name(by, word.place)}."
 
 
-def _on_occlusion(by: ExplainedBy, word: ExplainedWord, weights: Tensor | None) -> Iterator[str]:
+def _on_occlusion(by: ExplainedBy, word: ExplainedWord, correlation: float | None) -> Iterator[str]:
     """What the page says of how a word fares without one of the places."""
     if word.occlusion is None:
         return
@@ -350,10 +349,8 @@ def _on_occlusion(by: ExplainedBy, word: ExplainedWord, weights: Tensor | None) 
         yield f"Without {_name(by, int(place))} its probability is {without:.1%} instead of {word.probability:.1%}."
     else:
         yield "It is no less likely without any one place."
-    if weights is not None:
-        alike = float(rank_correlation(weights, word.occlusion))
-        if not math.isnan(alike):
-            yield f"Rank correlation of attention and occlusion for this word: {alike:.2f}."
+    if correlation is not None:
+        yield f"Rank correlation of attention and occlusion for this word: {correlation:.2f}."
 
 
 def _name(by: ExplainedBy, place: int) -> str:
