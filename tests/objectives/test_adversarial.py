@@ -23,6 +23,7 @@ from showtell.objectives.adversarial import (
     goal_health,
     horizon_cosines,
     intrinsic_rewards,
+    mean_of_other_rows,
     ranked,
     verdicts,
 )
@@ -106,6 +107,13 @@ def test_ranks_become_rewards_step_by_step():
 
     assert found[..., 0].flatten().tolist() == pytest.approx([expected(r, 4) for r in (1, 4, 2.5, 2.5)], abs=1e-6)
     assert found[..., 1].flatten().tolist() == pytest.approx([*(expected(r, 3) for r in (3, 1.5, 1.5)), 0], abs=1e-6)
+
+
+def test_a_word_is_held_against_the_other_captions_words_at_its_step():
+    values = torch.tensor([[[1.0, 4.0, 9.0], [3.0, 6.0, 9.0]], [[5.0, 9.0, 9.0], [9.0, 9.0, 9.0]]])
+    is_word = torch.tensor([[[1, 1, 1], [1, 1, 0]], [[1, 0, 0], [0, 0, 0]]], dtype=torch.bool)
+    found = mean_of_other_rows(values, is_word)
+    assert found[is_word].tolist() == [4.0, 6.0, 0.0, 3.0, 4.0, 2.0]  # of the last word there is no other
 
 
 def test_whole_captions_are_judged_at_their_last_word():
@@ -201,10 +209,11 @@ def test_without_rollouts_the_prefix_itself_is_judged():
     torch.testing.assert_close(found, torch.sigmoid(logits[:, :, 1:]))
 
 
-def test_the_terms_are_what_the_head_of_the_file_says():
-    """With the samples that were drawn: -sum (r + e Q) log p and -sum Q cos, over captions; p at the temperature."""
+@pytest.mark.parametrize("baseline", ["others", "none"])
+def test_the_terms_are_what_the_head_of_the_file_says(baseline):
+    """With the samples that were drawn: -sum (r + e Q - b) log p, p at the temperature, and -sum Q cos, by caption."""
     decoder = model(dropout=0.0)
-    loss = adversarial(rollouts=0, external=0.5, sampling_temperature=2.0, samples=2, interleave=0)
+    loss = adversarial(rollouts=0, external=0.5, sampling_temperature=2.0, samples=2, interleave=0, baseline=baseline)
     with noise.use(noise.Noise(5, 1, ["a", "b"])):
         terms = loss(batch(), features(), decoder)
     with noise.use(noise.Noise(5, 1, ["a", "b"])):
@@ -218,7 +227,9 @@ def test_the_terms_are_what_the_head_of_the_file_says():
     rewards = torch.sigmoid(decoder.discriminator.logits(leaks))[:, :, 1:]
     quality = ranked(rewards, is_word, 12.0)
     intrinsic = intrinsic_rewards(leaks, forced.outputs.goal, 2)
-    worker = -((intrinsic + 0.5 * quality) * logprobs)[is_word].sum() / 4
+    wanted = intrinsic + 0.5 * quality
+    wanted = wanted - mean_of_other_rows(wanted, is_word) if baseline == "others" else wanted
+    worker = -(wanted * logprobs)[is_word].sum() / 4
     manager = -(quality * horizon_cosines(leaks, forced.outputs.goal, is_word.sum(-1), 2)).sum() / 4
     assert float(terms.parts["worker"]) == pytest.approx(float(worker.detach()), abs=1e-5)
     assert float(terms.parts["manager"]) == pytest.approx(float(manager.detach()), abs=1e-5)
@@ -243,9 +254,9 @@ def test_pretraining_has_the_likelihood_and_the_transitions_of_real_captions():
 
 @pytest.mark.parametrize("make", [pretraining, adversarial])
 def test_batches_of_a_step_add_up(make):
-    """But for ranks, which are those of a batch, all terms are the same in one batch or in two."""
+    """But for ranks and baselines, which are those of a batch, all terms are the same in one batch or in two."""
     decoder = model(dropout=0.0)
-    loss = make(manager_weight=0.0) if make is pretraining else make(manager_weight=0.0, rollouts=2)
+    loss = make(manager_weight=0.0) if make is pretraining else make(manager_weight=0.0, rollouts=2, baseline="none")
     with noise.use(noise.Noise(0, 0, ["a", "b"])):
         whole = loss(batch(), features(), decoder)
     halves = [

@@ -5,7 +5,7 @@ the word that follows, T the words of a caption, its end included.
 
     discriminator   - log D(real) - log(1 - D(sampled)) [- log(1 - D(real, of another image))]
     manager         - sum_t Q_t cos(F_{t+c} - F_t, g_t)                         F constant; in pre-training Q = 1
-    worker          - sum_t r_t log p(y_{t+1} | y_<=t)                          in pre-training the likelihood
+    worker          - sum_t (r_t - b_t) log p(y_{t+1} | y_<=t)                  in pre-training the likelihood
     r_t = (1/c) sum_{i=1..c} cos(F_{t+1} - F_{t+1-i}, g_{t+1-i})                the intrinsic reward, constant
     Q_t = sigmoid(delta (1/2 - rank_t / B))                                     rank 1: the best of the B in the batch
     ranked is the reward of y_1 .. y_{t+1}: the mean of D over M captions that the policy makes of it; at the end D
@@ -23,11 +23,14 @@ Where this differs from the papers, or they are silent:
  3. r_t is for the word that leads to F_{t+1}. LeakGAN's formula counts the same transitions one word later.
  4. `external` adds Q_t to the worker's reward, as feudal networks do (Vezhnevets et al., 2017); LeakGAN, and the
     default, leave it at 0.
- 5. Ranks of equal rewards are shared; of captions that have ended nothing is ranked. LeakGAN's code ranks by order of
+ 5. b_t is the mean reward of the other captions of the batch at the same step (`baseline: others`), which leaves the
+    expectation of the gradient as it is. LeakGAN has none (`baseline: none`), and its rewards are nearly always
+    positive: whatever was sampled then becomes likelier, and captions shrink (docs/lab_notes.md).
+ 6. Ranks of equal rewards are shared; of captions that have ended nothing is ranked. LeakGAN's code ranks by order of
     appearance, adds the cosines of a batch up before it weighs them, and lets a gradient into the worker's reward: none
     of that is done here.
- 6. Every discriminator step draws fresh samples; LeakGAN trains it for epochs on a store of 50,000.
- 7. Without rollouts (`rollouts: 0`) the reward of a prefix is D of the prefix, though D has learned whole captions.
+ 7. Every discriminator step draws fresh samples; LeakGAN trains it for epochs on a store of 50,000.
+ 8. Without rollouts (`rollouts: 0`) the reward of a prefix is D of the prefix, though D has learned whole captions.
 """
 
 from __future__ import annotations
@@ -212,6 +215,7 @@ class AdversarialConfig(AdversarialPretrainingConfig):
     delta: float = Field(12.0, gt=0)  # how steeply ranks become rewards
     interleave: int = Field(15, ge=0)  # adversarial epochs before one of pre-training; 0: none
     external: float = Field(0.0, ge=0)  # weight of Q_t in the worker's reward
+    baseline: Literal["others", "none"] = "others"  # b_t
     worker_weight: float = Field(1.0, ge=0)
 
 
@@ -254,7 +258,10 @@ class Adversarial(AdversarialPretraining):
         cosines = horizon_cosines(leaks, goals, is_word.sum(-1), decoder.config.horizon)
         manager = -(quality * cosines).sum() / count
         intrinsic = intrinsic_rewards(leaks, goals.detach(), decoder.config.horizon)
-        worker = -((intrinsic + config.external * quality) * said).sum() / count
+        wanted = intrinsic + config.external * quality
+        if config.baseline == "others":
+            wanted = wanted - mean_of_other_rows(wanted, is_word)
+        worker = -(wanted * said).sum() / count
         discriminator, parts = self._discriminate(batch, features, decoder, sampled)
         total = (
             config.worker_weight * worker
@@ -295,6 +302,21 @@ def verdicts(discriminator: Discriminator, words: Tensor, seen: Tensor | None) -
     last = (words != Vocabulary.pad).sum(-1) - 1
     index = last.clamp(min=0)[..., None, None].expand(*last.shape, 1, leaks.shape[-1])
     return discriminator.logits(leaks.gather(2, index).squeeze(2))
+
+
+def mean_of_other_rows(values: Tensor, is_word: Tensor) -> Tensor:
+    """At each step the mean over the other captions of the batch that have a word there; 0 where none has.
+
+    Args:
+        values: (B, N, T).
+        is_word: (B, N, T) bool.
+
+    Returns:
+        (B, N, T).
+    """
+    kept = values * is_word
+    others = is_word.sum((0, 1)) - 1  # (T,)
+    return (kept.sum((0, 1)) - kept) / others.clamp(min=1) * (others > 0)
 
 
 def goal_health(goals: Tensor, is_word: Tensor) -> dict[str, Tensor]:
