@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
-from showtell.explanations.figure import ACROSS, DARK, draw, to_png
+from showtell.explanations.figure import ACROSS, DARK, LEAST, draw, to_png
 
 QUARTERS = torch.tensor([[0.0, 0, 40, 20], [40, 0, 80, 20], [0, 20, 40, 40], [40, 20, 80, 40]])
 
@@ -55,7 +55,7 @@ def test_captioners_and_stages_are_rows_with_their_names():
     nic = ExplainedBy("nic", (caption(word("cat"), attention=None),), QUARTERS, (2, 2))
     figure = draw(explanation(ExplainedBy("stack", stages, QUARTERS, (2, 2)), nic))
     assert [text.get_text() for text in figure.texts] == [
-        "stack, stage 1 of 2: dog", "stack, stage 2 of 2: dog", "nic: cat"
+        "stack, stage 1 of 2: dog", "stack, stage 2 of 2: dog", "nic: cat", "cat 50%"
     ]  # fmt: skip
     assert len(figure.axes) == 2 + 2 + 1
     bottoms = [axes.get_position().y0 for axes in figure.axes]
@@ -95,7 +95,7 @@ def test_the_png_is_one_whole_image_and_dollars_are_no_formula():
     image = Image.open(io.BytesIO(content))
     image.load()
     assert image.format == "PNG"
-    assert image.width == 3 * 75
+    assert image.width == LEAST * 75
 
 
 def test_explanation_has_it_as_a_method():

@@ -4,13 +4,14 @@ A row for each caption, as in the figures of papers/003 and papers/002; several 
 below each other. Grids light the photo by their map, the brightest pixel of a word at full brightness; regions light
 their boxes by their weights, the heavier one where they overlap, and the heaviest has its outline and its class. A
 cross marks the place that hard attention looked at. Below a caption are the numbers that its model has along it, such
-as a gate or subgoals, as lines.
+as a gate or subgoals, as lines. Where nothing attends, the words stand beside the photo.
 """
 
 from __future__ import annotations
 
 import io
 import math
+import textwrap
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,12 +20,12 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 from torch import Tensor
 
-from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, Explanation, Strip
+from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
 from showtell.explanations.geometry import Floats, attention_map, scaled
 
-ACROSS = 9  # panels in a line; longer captions are wrapped
+LEAST, ACROSS = 4, 9  # panels that a line has room for; longer captions are wrapped
 PANEL = 1.5  # inches that a panel is wide
-STRIP, MARGIN = 0.9, 0.45  # inches that a strip of numbers is high, its words included, and that it keeps free beside
+STRIP, MARGIN = 0.9, 0.55  # inches that a strip of numbers is high, its words included, and that it keeps free beside
 TITLE, HEADING = 0.2, 0.25  # inches above a panel for its word, and above a row for its caption
 PIXELS = 320  # of a panel's longer side
 DARK = 0.2  # of a photo's brightness is left where a word did not look
@@ -37,7 +38,7 @@ def draw(explanation: Explanation) -> Figure:
     photo.thumbnail((PIXELS, PIXELS))
     rows = [(by, caption) for by in explanation.by for caption in by.captions]
     panels = [1 + (len(caption.words) if caption.attention is not None else 0) for _, caption in rows]
-    across = min(ACROSS, max(panels))
+    across = min(ACROSS, max(LEAST, *panels))
     tall = PANEL * photo.height / photo.width
     lines = [math.ceil(count / across) for count in panels]
     width, height = (
@@ -64,6 +65,10 @@ def draw(explanation: Explanation) -> Figure:
                 axes.imshow(np.asarray(photo), aspect="auto")
             else:
                 _panel(axes, photo, explanation.size, by, caption, panel - 1)
+        if caption.attention is None:
+            said = textwrap.fill("   ".join(map(_said, caption.words)), width=round(13 * (across - 1)))
+            place = ((PANEL + 0.1) / width, (top - TITLE) / height)
+            figure.text(*place, said, va="top", fontsize=8, linespacing=1.6, parse_math=False)
         top -= count * (TITLE + tall)
         for strip in caption.strips:
             top -= STRIP
@@ -105,8 +110,11 @@ def _panel(
     if said.place is not None:
         left, top, right, bottom = boxes[said.place].tolist()
         axes.plot((left + right) / 2, (top + bottom) / 2, "+", color=MARK, markersize=10, markeredgewidth=1.5)
-    title = f"{said.word or '(end)'} {said.probability:.0%}"
-    axes.set_title(title, fontsize=8, pad=2, color="black" if said.absent is None else RED, parse_math=False)
+    axes.set_title(_said(said), fontsize=8, pad=2, color="black" if said.absent is None else RED, parse_math=False)
+
+
+def _said(word: ExplainedWord) -> str:
+    return f"{word.word or '(end)'} {word.probability:.0%}"
 
 
 def _lines(axes: Axes, strip: Strip, caption: ExplainedCaption) -> None:
