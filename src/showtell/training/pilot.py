@@ -99,7 +99,7 @@ class _Memory:
     began: dict[str, float] = field(default_factory=dict)  # of the first step, whose samples are the start's own
     first: dict[str, float] = field(default_factory=dict)  # means of the first window, which vary less
     last: dict[str, float] = field(default_factory=dict)  # of the last one
-    lasting: dict[str, int] = field(default_factory=dict)  # windows in a row with a sign; -1: it was said
+    lasting: dict[str, int] = field(default_factory=dict)  # windows in a row with a warning's sign; -1: it was said
 
 
 class Pilot:
@@ -268,7 +268,7 @@ class Pilot:
         return {**asdict(vitals), "returns": float(self._memory.returns), "rate": self._memory.rate}
 
     def _explain(self, fall: str, signs: list[_Sign]) -> list[_Sign]:
-        """What a lower score means: a reward that is won by other captions than the score, or steps that are too long."""
+        """What a lower score means: a reward that other captions win than the score, or steps that are too long."""
         memory = self._memory
         if "reward" in memory.last:
             before, now = max(memory.began["reward"], memory.first["reward"]), memory.last["reward"]
@@ -300,9 +300,10 @@ class Pilot:
         return found
 
     def _notes(self, start: Vitals, vitals: Vitals) -> list[str]:
-        """What a person should know and no harm in itself."""
-        if vitals.identical - start.identical < SAME:
+        """What a person should know and no harm in itself; said once until the pilot goes back."""
+        if vitals.identical - start.identical < SAME or "identical" in self._memory.lasting:
             return []
+        self._memory.lasting["identical"] = -1
         return [
             f"{vitals.identical:.0%} of the captions are said of another image too, {start.identical:.0%} at the "
             "start: the model falls back on safe captions; lower training.learning_rate if they say less"
