@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from showtell import noise
+from showtell.decoding import Captions
 from showtell.decoding.policy import policy_logprobs, rollouts
 from showtell.errors import RecipeError
 from showtell.models.contract import Decoder
@@ -61,13 +62,29 @@ def test_each_sample_is_held_against_the_mean_of_the_others():
     torch.testing.assert_close(found, torch.tensor([[(0.4 + 0.1) / 2, (1.0 + 0.1) / 2, (1.0 + 0.4) / 2]]))
 
 
+def gradient_of_scores(table: Tensor, found: Captions, advantage: Tensor) -> Tensor:
+    """advantage (p - onehot(ws_t)) / (images x samples) at each score of a table that a word was drawn from.
+
+    Added up word by word. Behind the last word of a caption that is cut off, -log(1 - p(end)) has the gradient
+    -p(end) / (1 - p(end)) (p - onehot(end)).
+    """
+    expected = torch.zeros_like(table)
+    for image, sample in itertools.product(*map(range, advantage.shape)):
+        said = found.words[image, sample][found.is_word[image, sample]].tolist()
+        for step, (last, word) in enumerate(zip([BEGIN, *said], [*said, None], strict=True)):
+            if last == END:
+                break
+            p = torch.zeros(6)
+            p[2:] = table.detach()[image, step, last, 2:].softmax(-1)
+            onehot = torch.nn.functional.one_hot(torch.tensor(END if word is None else word), 6)
+            share = 1.0 if word is not None else -float(p[END] / (1 - p[END]))
+            expected[image, step, last] += share * advantage[image, sample] * (p - onehot) / advantage.numel()
+    return expected
+
+
 @pytest.mark.parametrize("baseline", ["greedy", "leave_one_out"])
 def test_the_gradient_of_the_scores_by_hand(baseline):
-    """(r(ws) - b) (p - onehot(ws_t)) / (images x samples) at each score that a word was drawn from (eq. 11).
-
-    Three samples of two images, from a table of logits whose gradient is added up here word by word. Behind the last
-    word of a caption that is cut off, -log(1 - p(end)) has the gradient -p(end) / (1 - p(end)) (p - onehot(end)).
-    """
+    """(r(ws) - b) (p - onehot(ws_t)) / (images x samples) (eq. 11), for three samples of two images."""
     decoder, features = table_decoder(images=2, steps=3, size=6, seed=8)
     decoder.table.requires_grad_()
     loss = objective(2, samples=3, baseline=baseline)
@@ -80,18 +97,8 @@ def test_the_gradient_of_the_scores_by_hand(baseline):
         held_against = [[0.3, 0.3, 0.3], [0.6, 0.6, 0.6]]
     else:
         held_against = [[0.25, 0.55, 0.7], [0.55, 0.45, 0.1]]
-    expected = torch.zeros_like(decoder.table)
-    for image, sample in itertools.product(range(2), range(3)):
-        advantage = float(numbers[image, sample]) - held_against[image][sample]
-        said = found.words[image, sample][found.is_word[image, sample]].tolist()
-        for step, (last, word) in enumerate(zip([BEGIN, *said], [*said, None], strict=True)):
-            if last == END:
-                break
-            p = torch.zeros(6)
-            p[2:] = decoder.table.detach()[image, step, last, 2:].softmax(-1)
-            onehot = torch.nn.functional.one_hot(torch.tensor(END if word is None else word), 6)
-            share = 1.0 if word is not None else -float(p[END] / (1 - p[END]))
-            expected[image, step, last] += share * advantage * (p - onehot) / (2 * 3)
+    advantage = numbers[:, :3] - torch.tensor(held_against)
+    expected = gradient_of_scores(decoder.table.detach(), found, advantage)
     with noise.use(noise.Noise(0, 0, names(2))):
         terms = loss(batch(2), features, decoder)
     torch.testing.assert_close(torch.autograd.grad(terms.total, decoder.table)[0], expected)
@@ -101,8 +108,7 @@ def test_the_gradient_of_the_scores_by_hand(baseline):
     assert parts["greedy"] == pytest.approx((0.3 + 0.6) / 2)
     assert parts["length"] == pytest.approx(int(found.is_word.sum()) / 6)
     assert parts["unfinished"] == pytest.approx(1 - int(found.is_finished.sum()) / 6)
-    signed = numbers[:, :3] - torch.tensor(held_against)
-    assert parts["advantage"] == pytest.approx(float(signed.abs().mean()))
+    assert parts["advantage"] == pytest.approx(float(advantage.abs().mean()))
 
 
 def test_the_end_is_rewarded_and_unknown_words_are_not():

@@ -34,6 +34,11 @@ class AtStage(Decoder):
         self.stage = stage
         self.training = decoder.training
 
+    @property
+    def draws_places(self) -> bool:
+        """As the decoder does."""
+        return self.decoder.draws_places
+
     def start(self, features: Features) -> State:
         """The state of all stages."""
         return self.decoder.start(features)

@@ -9,6 +9,7 @@ from showtell.objectives.adversarial import (
     AdversarialPretraining,
     AdversarialPretrainingConfig,
 )
+from showtell.objectives.coarse_to_fine import CoarseToFine, CoarseToFineConfig
 from showtell.objectives.contract import Objective
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.hard_attention import HardAttention, HardAttentionConfig
@@ -19,6 +20,7 @@ from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
 OBJECTIVES: dict[str, tuple[type[Config], type[Objective]]] = {
     "adversarial": (AdversarialConfig, Adversarial),
     "adversarial_pretraining": (AdversarialPretrainingConfig, AdversarialPretraining),
+    "coarse_to_fine": (CoarseToFineConfig, CoarseToFine),
     "cross_entropy": (CrossEntropyConfig, CrossEntropy),
     "hard_attention": (HardAttentionConfig, HardAttention),
     "self_critical": (SelfCriticalConfig, SelfCritical),

@@ -41,7 +41,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from showtell.config import Config
-from showtell.decoding.policy import policy_logprobs, rollouts
+from showtell.decoding.policy import Rollouts, policy_logprobs, rollouts
 from showtell.models.contract import Decoder
 from showtell.objectives.contract import Objective, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
@@ -110,33 +110,50 @@ class SelfCritical(Objective):
         """Draw, reward, compare; cross-entropy in eval mode."""
         if not self.training:
             return self.likelihood(batch, features, decoder)
-        assert self.reward is not None, "prepare comes before the first step"
-        config, images = self.config, counts_of(batch).images
         with as_for_photos(decoder):
-            found = rollouts(decoder, features, self.max_length, config.samples)
-            assert found.outputs is not None, "training asks for gradients"
-            logprobs = policy_logprobs(decoder, found.outputs, found.samples)  # (B, N, T)
+            total, parts = self._policy(batch, features, decoder)
+        if self.config.cross_entropy:
+            likelihood = self.likelihood(batch, features, decoder)
+            total = total + self.config.cross_entropy * likelihood.total
+            parts |= likelihood.parts
+        return Terms(total, {name: value.detach() for name, value in parts.items()})
+
+    def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Tensor, dict[str, Tensor]]:
+        """The term of the policy and what is to be seen of it."""
+        found, rewards = self._rewarded(batch, features, decoder)
+        return self._terms(decoder, found, rewards, self._advantage(rewards), counts_of(batch).images)
+
+    def _rewarded(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Rollouts, Tensor]:
+        """Samples and the greedy caption, and their rewards, (B, N + 1)."""
+        assert self.reward is not None, "prepare comes before the first step"
+        found = rollouts(decoder, features, self.max_length, self.config.samples)
         every = found.captions
-        rewards = self.reward(every.words, every.is_word, batch.image_ids).to(logprobs.dtype)  # (B, N + 1)
+        return found, self.reward(every.words, every.is_word, batch.image_ids)
+
+    def _advantage(self, rewards: Tensor) -> Tensor:
+        """r(ws) - b: (B, N + 1), the greedy caption last, to (B, N)."""
         sampled, greedy = rewards[:, :-1], rewards[:, -1:]
-        advantage = sampled - (greedy if config.baseline == "greedy" else mean_of_others(sampled))
-        mean = 1 / (images * config.samples)
-        reward = sampled.sum() * mean
-        total = _number(-(advantage.unsqueeze(-1) * logprobs).sum() * mean, -reward)
+        return sampled - (greedy if self.config.baseline == "greedy" else mean_of_others(sampled))
+
+    def _terms(
+        self, decoder: Decoder, found: Rollouts, rewards: Tensor, advantage: Tensor, images: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Minus the samples' mean reward, with the gradient of the advantage (B, N) times log p(ws)."""
+        assert found.outputs is not None, "training asks for gradients"
         samples = found.samples
-        parts = {
+        logprobs = policy_logprobs(decoder, found.outputs, samples)  # (B, N, T)
+        rewards, advantage = rewards.to(logprobs.dtype), advantage.to(logprobs.dtype)
+        mean = 1 / (images * self.config.samples)
+        reward = rewards[:, :-1].sum() * mean
+        total = _number(-(advantage.unsqueeze(-1) * logprobs).sum() * mean, -reward)
+        return total, {
             "reward": reward,
-            "greedy": greedy.sum() / images,
+            "greedy": rewards[:, -1].sum() / images,
             "advantage": advantage.abs().sum() * mean,  # how far samples lie from what they are held against
             "length": samples.is_word.sum() * mean,  # words, the end included
             "unfinished": (~samples.is_finished).sum() * mean,  # the share that is cut off
             "entropy": -logprobs.sum() * mean,  # of the policy over captions, estimated by its samples
         }
-        if config.cross_entropy:
-            likelihood = self.likelihood(batch, features, decoder)
-            total = total + config.cross_entropy * likelihood.total
-            parts |= likelihood.parts
-        return Terms(total, {name: value.detach() for name, value in parts.items()})
 
 
 def prepare_reward(

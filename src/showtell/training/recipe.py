@@ -215,6 +215,7 @@ def _contradictions(
     model: Config | None,
     objective: Config | None,
     training: TrainingConfig | None,
+    decoding: DecodingConfig | None,
     **others: Config | None,
 ) -> list[str]:
     """What is right in each section and wrong together; a section that is wrong in itself, None, is left out."""
@@ -231,6 +232,19 @@ def _contradictions(
             found.append(
                 "model.attention=hard and objective.name=cross_entropy contradict each other: sampled places get no "
                 "gradient from it; set objective.name=hard_attention, or model.attention=soft"
+            )
+    if model is not None:
+        name, fine_stages = model.name, getattr(model, "fine_stages", 0)  # type: ignore[attr-defined]
+        if objective is not None and objective.name == "coarse_to_fine" and not fine_stages:  # type: ignore[attr-defined]
+            found.append(
+                f"objective.name=coarse_to_fine and model.name={name} contradict each other: it needs a model with "
+                "several stages; set model.name=stack, or objective.name=self_critical"
+            )
+        if decoding is not None and decoding.stage is not None and decoding.stage > fine_stages:
+            has = f"stages 0 to {fine_stages}" if fine_stages else "one stage, 0"
+            found.append(
+                f"decoding.stage={decoding.stage} and model.name={name} contradict each other: the model has {has}; "
+                "leave out decoding.stage for the last"
             )
     if encoder is not None:
         if data is not None and data.features is not None and encoder.trained:

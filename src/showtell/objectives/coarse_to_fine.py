@@ -1,0 +1,66 @@
+"""Coarse-to-fine training: each stage's captions rewarded beside the stage before (papers/002 eq. 11-15).
+
+    L(theta) = - sum_{i=1..N} E_{ws_i ~ p_i} r(ws_i)                                               (eq. 11)
+    grad L  ~= - sum_{i=1..N} D_i grad log p_i(ws_i)                                               (eq. 12-14)
+    D_i = [r(ws_i) - r(wg_i)] + [r(ws_i) - r(ws_{i-1})]                                            (eq. 15)
+
+ws_i is a caption drawn from stage i and fed back its own words, wg_i the stage's greedy caption. Stage 0 has no term of
+its own: its samples are what stage 1 is held against. D_i is a constant for the gradient.
+
+Neither baseline depends on ws_i, so the mean of D_i grad log p_i is 2 grad E r(ws_i): without the baselines' noise it
+is twice the self-critical gradient of the stage (`self_critical.py`), at the same learning rate.
+
+The number of `loss` is that of eq. 11. The parts are those of self-critical training for the last stage, whose words
+are the caption, and `reward_0` to `reward_N` for the samples of each stage. The first step of papers/002, the
+likelihood of every stage (eq. 9 and 10), is `cross_entropy` with a model of several stages: train with it first.
+
+Where this differs from the paper, or the paper is silent:
+ 1. Each stage has a walk of its own (`decoding/stages.py`), with random numbers of its own. Drawing all stages' words
+    in one walk would feed a stage the words of another and make ws_{i-1} depend on ws_i, which biases the gradient.
+ 2. With n samples of each image the gradient is the mean over them, and sample k of a stage is held against sample k
+    of the stage before.
+ 3. `baseline: leave_one_out` replaces r(wg_i) by the mean reward of the stage's other samples; the paper's is `greedy`.
+ 4. Policy, reward, cut-off captions and the end are those of `self_critical.py`, with its differences.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from showtell.decoding.stages import AtStage
+from showtell.errors import TrainingError
+from showtell.models.contract import Decoder
+from showtell.objectives.contract import counts_of
+from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
+from showtell.types import Batch, Features
+
+
+class CoarseToFineConfig(SelfCriticalConfig):
+    """What is sampled from each stage, rewarded and compared with what."""
+
+    name: Literal["coarse_to_fine"] = "coarse_to_fine"  # type: ignore[assignment]
+
+
+class CoarseToFine(SelfCritical):
+    """The expected reward of each fine stage's captions."""
+
+    def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Tensor, dict[str, Tensor]]:
+        """One walk for each stage, from coarse to fine."""
+        if decoder.stages == 1:
+            raise TrainingError("objective.name=coarse_to_fine needs a model with several stages: model.name=stack.")
+        counts = counts_of(batch)
+        with torch.no_grad():
+            _, rewards = self._rewarded(batch, features, AtStage(decoder, 0))
+        total, of_stages = torch.zeros((), device=rewards.device), {}
+        for stage in range(1, decoder.stages):
+            before, own = rewards[:, :-1], AtStage(decoder, stage)
+            of_stages[f"reward_{stage - 1}"] = before.sum() / (counts.images * self.config.samples)
+            found, rewards = self._rewarded(batch, features, own)
+            advantage = self._advantage(rewards) + (rewards[:, :-1] - before)  # D_i
+            term, parts = self._terms(own, found, rewards, advantage, counts.images)
+            total = total + term
+        of_stages[f"reward_{decoder.stages - 1}"] = parts["reward"]
+        return total, parts | of_stages

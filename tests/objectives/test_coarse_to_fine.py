@@ -1,0 +1,251 @@
+"""The coarse-to-fine gradient: by hand, against enumeration of all captions, and over parts of a batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from showtell import noise
+from showtell.decoding import AtStage, Captions
+from showtell.decoding.policy import policy_logprobs, rollouts
+from showtell.errors import RecipeError, TrainingError
+from showtell.models.stack import StackConfig, StackDecoder
+from showtell.objectives.coarse_to_fine import CoarseToFine, CoarseToFineConfig
+from showtell.objectives.contract import of_one_step
+from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
+from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
+from showtell.training.recipe import make_recipe
+from showtell.types import Features
+from tests.decoding.test_policy import every_caption, fed, sight
+from tests.decoding.test_stages import Several
+from tests.objectives.test_self_critical import (
+    LENGTH,
+    REFERENCES,
+    batch,
+    gradient,
+    gradient_of_scores,
+    mean_and_error,
+    names,
+    rewards_of_all,
+)
+from tests.toys import table_decoder
+
+
+def objective(kind: type[SelfCritical] = CoarseToFine, images: int = 1, **settings: object) -> Any:
+    """Ready for images that all have the same captions."""
+    config = CoarseToFineConfig if kind is CoarseToFine else SelfCriticalConfig
+    made = kind(config.model_validate(settings), feature_size=2, vocabulary_size=6)
+    made.prepare(dict.fromkeys(names(images), REFERENCES) | {"other": [[1, 3, 3, 2]]}, LENGTH)
+    return made
+
+
+def stack(**settings: object) -> StackDecoder:
+    """Three stages over six ids, in double precision, far from where gradients are small."""
+    torch.manual_seed(1)
+    config = StackConfig.model_validate(
+        {"embedding_size": 3, "hidden_size": 4, "attention_size": 3, "dropout": 0.0, **settings}
+    )
+    decoder = StackDecoder(config, feature_size=2, vocabulary_size=6).double()
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.6)
+    return decoder.eval()
+
+
+# ---- by hand
+
+
+def test_the_gradient_of_the_scores_by_hand():
+    """D_i (p_i - onehot(ws_i)) / 3 for three captions of each of three stages, and nothing for stage 0 (eq. 14, 15)."""
+    made = [table_decoder(images=1, steps=3, size=6, seed=seed) for seed in (8, 9, 10)]
+    decoder, features = Several([table for table, _ in made]), made[0][1]
+    tables = [table.table.requires_grad_() for table in decoder.tables]
+    rewards = [  # of three samples and the greedy caption
+        torch.tensor([[0.2, 0.5, 0.9, 0.4]]),
+        torch.tensor([[0.6, 0.1, 0.8, 0.3]]),
+        torch.tensor([[1.0, 0.7, 0.0, 0.5]]),
+    ]
+    advantages = [
+        torch.tensor([[(0.6 - 0.3) + (0.6 - 0.2), (0.1 - 0.3) + (0.1 - 0.5), (0.8 - 0.3) + (0.8 - 0.9)]]),
+        torch.tensor([[(1.0 - 0.5) + (1.0 - 0.6), (0.7 - 0.5) + (0.7 - 0.1), (0.0 - 0.5) + (0.0 - 0.8)]]),
+    ]
+    loss, told = objective(samples=3), iter(rewards)
+    loss.reward = lambda words, is_word, image_ids: next(told)
+    with noise.use(noise.Noise(0, 0, names(1))):
+        terms = loss(batch(1), features, decoder)
+    found = torch.autograd.grad(terms.total, tables, allow_unused=True)
+    assert found[0] is None
+    with noise.use(noise.Noise(0, 0, names(1))), torch.no_grad():
+        samples = [rollouts(AtStage(decoder, stage), features, LENGTH, 3).samples for stage in range(3)]
+    for stage in (1, 2):
+        expected = gradient_of_scores(tables[stage].detach(), samples[stage], advantages[stage - 1])
+        torch.testing.assert_close(found[stage], expected)
+    assert float(terms.total.detach()) == pytest.approx(-(0.6 + 0.1 + 0.8) / 3 - (1.0 + 0.7 + 0.0) / 3)
+    parts = {name: float(value) for name, value in terms.parts.items()}
+    assert parts["reward_0"] == pytest.approx((0.2 + 0.5 + 0.9) / 3)
+    assert parts["reward_1"] == pytest.approx((0.6 + 0.1 + 0.8) / 3)
+    assert parts["reward_2"] == parts["reward"] == pytest.approx((1.0 + 0.7 + 0.0) / 3)
+    assert parts["greedy"] == pytest.approx(0.5)
+    assert parts["advantage"] == pytest.approx(float(advantages[1].abs().mean()))
+
+
+def test_the_other_samples_may_take_the_greedy_captions_place():
+    loss = objective(samples=2, baseline="leave_one_out")
+    decoder, features, told = stack(), sight(), iter([[[0.1, 0.2, 9]], [[0.5, 0.3, 9]], [[0.4, 1.0, 9]]])
+    loss.reward = lambda words, is_word, image_ids: torch.tensor(next(told))
+    with noise.use(noise.Noise(0, 0, names(1))):
+        terms = loss(batch(1), features, decoder)
+    last = [(0.4 - 1.0) + (0.4 - 0.5), (1.0 - 0.4) + (1.0 - 0.3)]
+    assert float(terms.parts["advantage"]) == pytest.approx((abs(last[0]) + abs(last[1])) / 2)
+
+
+def test_every_stage_draws_its_own_words():
+    """Three stages with the same table: each hears itself alone, with random numbers of its own."""
+    (table, features), *_ = made = [table_decoder(images=1, steps=3, size=6, seed=8) for _ in range(3)]
+    decoder = Several([one for one, _ in made])
+    for one, _ in made:
+        one.table.requires_grad_()
+    loss, heard = objective(samples=40), []
+
+    def listen(words: Tensor, is_word: Tensor, image_ids: object) -> Tensor:
+        heard.append([tuple(row) for row in torch.nn.functional.pad(words, (0, 3 - words.shape[-1]))[0].tolist()])
+        return torch.zeros(words.shape[:2])
+
+    loss.reward = listen
+    with noise.use(noise.Noise(0, 0, names(1))):
+        loss(batch(1), features, decoder)
+    assert len(heard) == 3
+    assert heard[0][-1] == heard[1][-1] == heard[2][-1]  # greedy
+    assert len({tuple(one[:-1]) for one in heard}) == 3
+    assert table.stages == 1
+
+
+# ---- against enumeration
+
+
+def expected_reward(decoder: StackDecoder, loss: SelfCritical, stage: int) -> Tensor:
+    """E r(ws_i), summed over all captions."""
+    at, every = AtStage(decoder, stage), every_caption(LENGTH)
+    logprob = policy_logprobs(at, fed(at, sight(), every), every).sum(-1)
+    return (logprob.exp() * rewards_of_all(loss)).sum()
+
+
+def test_probabilities_of_all_captions_of_a_stage_sum_to_one():
+    every: Captions = every_caption(LENGTH)
+    for stage in range(3):
+        at = AtStage(stack(), stage)
+        assert float(policy_logprobs(at, fed(at, sight(), every), every).detach().sum(-1).exp().sum()) == pytest.approx(
+            1
+        )
+
+
+def estimates(loss: SelfCritical, decoder: StackDecoder, images: int, steps: int) -> list[Tensor]:
+    found = []
+    for step in range(steps):
+        with noise.use(noise.Noise(0, step, names(images))):
+            found.append(gradient(decoder, loss(batch(images), sight(images), decoder).total))
+    return found
+
+
+def test_the_estimate_is_unbiased_and_twice_the_gradient():
+    """30 steps of 500 images that look the same, each with its own draws, against -2 grad sum_{i=1,2} E r(ws_i)."""
+    loss, decoder = objective(images=500, samples=2), stack()
+    exact = -2 * gradient(decoder, expected_reward(decoder, loss, 1) + expected_reward(decoder, loss, 2))
+    mean, error = mean_and_error(estimates(loss, decoder, 500, 30))
+    assert error < 0.08 * exact.norm()  # a bias of a quarter would be seen
+    assert (mean - exact).norm() < 3 * error
+
+
+def test_self_critical_training_rewards_the_last_stage_alone():
+    loss, decoder = objective(SelfCritical, images=500, samples=2), stack()
+    exact = -gradient(decoder, expected_reward(decoder, loss, 2))
+    mean, error = mean_and_error(estimates(loss, decoder, 500, 30))
+    assert error < 0.08 * exact.norm()
+    assert (mean - exact).norm() < 3 * error
+
+
+# ---- in a run
+
+
+def test_terms_and_gradients_of_parts_add_up_to_those_of_the_whole():
+    decoder, loss, whole = stack(), objective(images=5, samples=3, cross_entropy=0.5), batch(5)
+    vectors = torch.randn(5, 2, 2, generator=torch.Generator().manual_seed(5)).double()
+
+    def terms(part: Any, images: slice) -> tuple[dict[str, float], Tensor]:
+        seen = Features(vectors[images], torch.ones(len(part.image_ids), 2, dtype=torch.bool))
+        with noise.use(noise.Noise(3, 1, part.image_ids)):
+            found = loss(part, seen, decoder)
+        numbers = {"loss": float(found.total.detach())} | {name: float(value) for name, value in found.parts.items()}
+        return numbers, gradient(decoder, found.total)
+
+    together, expected = terms(whole, slice(None))
+    cuts = (slice(0, 2), slice(2, 5))
+    parts = [
+        dataclasses.replace(
+            whole, image_ids=whole.image_ids[cut], words=whole.words[cut], is_caption=whole.is_caption[cut]
+        )
+        for cut in cuts
+    ]
+    split = [terms(part, cut) for part, cut in zip(of_one_step(parts), cuts, strict=True)]
+    for name, value in together.items():
+        assert sum(numbers[name] for numbers, _ in split) == pytest.approx(value)
+    torch.testing.assert_close(split[0][1] + split[1][1], expected)
+
+
+def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():
+    loss, plain, dropped = objective(images=4), stack(), stack(dropout=0.9)
+    found = []
+    for decoder in (plain, dropped.train()):
+        with noise.use(noise.Noise(0, 0, names(4))):
+            found.append(gradient(decoder, loss(batch(4), sight(4), decoder).total))
+    assert torch.equal(*found)
+    assert dropped.training and dropped.dropout.training
+    ours = loss.eval()(batch(4), sight(4), plain)
+    theirs = CrossEntropy(CrossEntropyConfig(), feature_size=2, vocabulary_size=6)(batch(4), sight(4), plain)
+    assert ours.parts.keys() == theirs.parts.keys() == {"words", "words_0", "words_1", "words_2"}
+    assert torch.equal(ours.total, theirs.total)
+
+
+def test_cross_entropy_is_summed_over_the_stages():
+    """Each stage's likelihood is that of the stage alone (eq. 9, 10); `words` is the last one's."""
+    decoder, loss = stack(), CrossEntropy(CrossEntropyConfig(label_smoothing=0.1), feature_size=2, vocabulary_size=6)
+    terms = loss(batch(4), sight(4), decoder)
+    alone = [loss(batch(4), sight(4), AtStage(decoder, stage)) for stage in range(3)]
+    assert all(one.parts.keys() == {"words"} for one in alone)
+    for stage, one in enumerate(alone):
+        torch.testing.assert_close(terms.parts[f"words_{stage}"], one.parts["words"])
+    assert torch.equal(terms.parts["words"], terms.parts["words_2"])
+    torch.testing.assert_close(terms.total, sum(one.total for one in alone))
+    torch.testing.assert_close(gradient(decoder, terms.total), gradient(decoder, sum(one.total for one in alone)))
+
+
+def test_a_model_with_one_stage_is_refused(tiny_recipe: dict[str, Any]):
+    decoder, features = table_decoder(images=1, steps=3, size=6, seed=8)
+    with pytest.raises(TrainingError, match=r"needs a model with several stages: model\.name=stack\.$"):
+        objective()(batch(1), features, decoder)
+    with pytest.raises(RecipeError) as caught:
+        make_recipe({**tiny_recipe, "objective": {"name": "coarse_to_fine"}})
+    name = tiny_recipe["model"]["name"]
+    assert (
+        f"objective.name=coarse_to_fine and model.name={name} contradict each other: it needs a model with several "
+        "stages; set model.name=stack, or objective.name=self_critical" in str(caught.value)
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "stage", "sentence"),
+    [
+        ("sat", 1, "decoding.stage=1 and model.name=sat contradict each other: the model has one stage, 0;"),
+        ("stack", 3, "decoding.stage=3 and model.name=stack contradict each other: the model has stages 0 to 2;"),
+    ],
+)
+def test_a_recipe_names_a_stage_that_is_there(tiny_recipe: dict[str, Any], model, stage, sentence):
+    content = {**tiny_recipe, "model": {"name": model}, "decoding": {**tiny_recipe["decoding"], "stage": stage}}
+    with pytest.raises(RecipeError) as caught:
+        make_recipe(content)
+    assert f"{sentence} leave out decoding.stage for the last" in str(caught.value)
+    content["decoding"]["stage"] = stage - 1
+    assert make_recipe(content).decoding.stage == stage - 1
