@@ -5,7 +5,6 @@
   const DARKEST = 0.78;
   const NEEDED = [255, 140, 0], IN_THE_WAY = [60, 150, 255];
   const SMALL = 160; // pixels of the longer side of a smoothed map and of a picture of the strip
-  const NAMED_REGIONS = 3;
   let smooth = true;
   const said = []; // every caption of the page
 
@@ -23,19 +22,19 @@
   function field(places, values, width, height) {
     const found = new Float32Array(width * height);
     if (places.grid && smooth) {
-      const { rows, columns, across, down } = places.grid; // how each column and each row spreads: SMALL values for each
+      const { rows, columns, samples, across, down } = places.grid; // how much of each column and of each row lies at each sample
       const lines = Array.from({ length: rows }, (_, row) => {
         const line = new Float32Array(width);
         for (let column = 0; column < columns; column++)
           for (let u = 0; u < width; u++)
-            line[u] += values[row * columns + column] * across[column * SMALL + Math.floor((u * SMALL) / width)];
+            line[u] += values[row * columns + column] * across[column * samples + Math.floor((u * samples) / width)];
         return line;
       });
       let highest = 0;
       for (let v = 0, at = 0; v < height; v++) {
-        const sample = Math.floor((v * SMALL) / height);
+        const sample = Math.floor((v * samples) / height);
         for (let row = 0; row < rows; row++)
-          for (let u = 0; u < width; u++) found[at + u] += lines[row][u] * down[row * SMALL + sample];
+          for (let u = 0; u < width; u++) found[at + u] += lines[row][u] * down[row * samples + sample];
         for (const end = at + width; at < end; at++) highest = Math.max(highest, found[at]);
       }
       return highest > 0 ? found.map((value) => value / highest) : found;
@@ -109,22 +108,13 @@
     }
   }
 
-  /** The places that a word looked at most, the first one first. */
-  function most(word) {
-    return Array.from(word.attention.keys())
-      .sort((one, other) => word.attention[other] - word.attention[one])
-      .slice(0, NAMED_REGIONS)
-      .filter((place) => word.attention[place] > 0);
-  }
-
   function drawAttention(canvas, places, word, large) {
     lay(canvas, places, word.attention, veil);
-    if (!places.grid)
-      most(word).reverse().forEach((place) => {
-        const weight = word.attention[place];
-        const [x, y] = outline(canvas, places.boxes[place], "#ff5a4f", (0.5 + 1.5 * weight) * Math.max(1, canvas.width / 320));
-        if (large) name(canvas, `${places.names[place]} ${percent(weight * word.most)}`, x, y);
-      });
+    for (const [place, title, weight] of word.named.toReversed()) { // regions, the most looked at on top
+      const width = (0.5 + 1.5 * (weight / word.named[0][2])) * Math.max(1, canvas.width / 320);
+      const [x, y] = outline(canvas, places.boxes[place], "#ff5a4f", width);
+      if (large) name(canvas, `${title} ${percent(weight)}`, x, y);
+    }
     if (word.place !== null) ring(canvas, places.boxes[word.place]);
   }
 

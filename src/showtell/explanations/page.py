@@ -32,8 +32,8 @@ from showtell.explanations.geometry import DEVIATION, attention_map, scaled
 from showtell.explanations.occlusion import rank_correlation
 from showtell.files import write_text
 
-SAMPLES = 160  # pixels of a smoothed map along each side; the script has the same number
-NAMED_REGIONS = 3  # that are drawn with their names for each word, in the script too
+SAMPLES = 160  # of a smoothed map along each side
+NAMED_REGIONS = 3  # that are drawn with their names for each word
 TINY = 200  # pixels of the longer side up to which a photo is shown as pixels
 QUALITY = 80  # of photos as JPEG
 MOST_CLUSTERS = 30
@@ -284,11 +284,10 @@ def whereabouts(weights: Tensor, boxes: Tensor, size: tuple[int, int]) -> list[s
 
 
 def _places(by: ExplainedBy, size: tuple[int, int]) -> dict[str, Any]:
-    """The places of a captioner: boxes as shares of the photo's sides, and how cells spread or what regions are."""
+    """The places of a captioner: boxes as shares of the photo's sides, and how the cells of a grid spread."""
     return {
         "grid": None if by.grid is None else _spread(by.boxes, by.grid, size),
         "boxes": ((1e4 * scaled(by.boxes.double(), size, (1, 1))).round() / 1e4).tolist(),
-        "names": None if by.grid is not None else [_name(by, place) for place in range(len(by.boxes))],
     }
 
 
@@ -306,6 +305,7 @@ def _spread(boxes: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> dict
     return {
         "rows": rows,
         "columns": columns,
+        "samples": SAMPLES,
         "across": _bytes(torch.from_numpy(across)),
         "down": _bytes(torch.from_numpy(down)),
     }
@@ -314,6 +314,7 @@ def _spread(boxes: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> dict
 def _word(
     by: ExplainedBy, word: ExplainedWord, weights: Tensor | None, where: str | None, correlation: float | None
 ) -> dict[str, Any]:
+    named = _named_regions(by, weights)
     return {
         "word": word.word,
         "p": round(word.probability, 4),
@@ -321,20 +322,30 @@ def _word(
         "place": word.place,
         "absent": word.absent,
         "attention": None if weights is None else _bytes(weights),
-        "most": None if weights is None else round(float(weights.max()), 4),
+        "named": named,
         "occlusion": None if word.occlusion is None else _signed_bytes(word.occlusion),
-        "sentences": [*_on_attention(by, word, weights, where), *_on_occlusion(by, word, correlation)],
+        "sentences": [*_on_attention(by, word, where, named), *_on_occlusion(by, word, correlation)],
     }
 
 
-def _on_attention(by: ExplainedBy, word: ExplainedWord, weights: Tensor | None, where: str | None) -> Iterator[str]:
+def _named_regions(by: ExplainedBy, weights: Tensor | None) -> list[tuple[int, str, float]]:
+    """The regions with the most weight, the heaviest first: which, its name and its weight; none of a grid."""
+    if weights is None or by.grid is not None:
+        return []
+    values, places = (found.tolist() for found in weights.topk(min(NAMED_REGIONS, len(weights))))
+    return [
+        (place, _name(by, place), round(value, 4)) for value, place in zip(values, places, strict=True) if value > 0
+    ]
+
+
+def _on_attention(
+    by: ExplainedBy, word: ExplainedWord, where: str | None, named: Sequence[tuple[int, str, float]]
+) -> Iterator[str]:
     """What the page says of where a word looked."""
-    if weights is not None:
+    if where is not None:
         yield f"Looks at {where}."
-        if by.grid is None:
-            values, places = (found.tolist() for found in weights.topk(min(NAMED_REGIONS, len(weights))))
-            named = (f"{_name(by, place)} {value:.0%}" for value, place in zip(values, places, strict=True))
-            yield f"Most of all at: {', '.join(named)}."
+    if named:
+        yield f"Most of all at: {', '.join(f'{name} {weight:.0%}' for _, name, weight in named)}."
     if word.place is not None:
         yield f"Sampled place: {_name(by, word.place)}."
 
