@@ -493,8 +493,10 @@ class Trainer:
         self._log({"step": memory.step, "epoch": epoch, "validation": numbers, "warnings": warnings})
         self._track("validation", numbers)
         self.console.validation(epoch, training.epochs, numbers, is_best)
-        for record in self.validation_records[: training.samples]:
+        samples = self.validation_records[: training.samples]
+        for record in samples:
             self.console.say(f"  {record.path.name}: {validation.captions[record.image_id].text}")
+        self._picture(samples)
         for warning in warnings:
             self.console.say(f"  warning: {warning}")
         if memory.stopped:
@@ -505,6 +507,16 @@ class Trainer:
         if is_best:
             self._save_best(numbers)
         self._follow(epoch, verdict)
+
+    def _picture(self, records: Sequence[Record]) -> None:
+        """Show in TensorBoard, where it is a tracker, where each word of a few captions looked."""
+        tracker = next((tracker for tracker in self.accelerator.trackers if tracker.name == "tensorboard"), None)
+        if tracker is None or not records or not self.accelerator.is_main_process:
+            return
+        from showtell.training.pictures import add_pictures  # only here: it brings matplotlib
+
+        with self._averaged():
+            add_pictures(tracker.tracker, self.captioner, records, self.memory.step)
 
     @torch.no_grad()
     def _validate(self) -> health.Validation:
