@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +10,10 @@ from importlib import resources
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup
 
 from showtell.captioner import Caption
 from showtell.datasets.records import Record
+from showtell.explanations import curves
 from showtell.files import write_text
 from showtell.scenes.truth import Judgement
 
@@ -68,35 +67,20 @@ def write_report(
     template = resources.files(__package__).joinpath("report.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    curves = [
-        curve("training loss", [(line["step"], line["words"]) for line in lines if "words" in line]),
-        curve(
+    charts = [
+        curves.chart("training loss", {"": [(line["step"], line["words"]) for line in lines if "words" in line]}),
+        curves.chart(
             "validation CIDEr-D",
-            [(line["step"], line["validation"]["cider"]) for line in lines if "validation" in line],
+            {"": [(line["step"], line["validation"]["cider"]) for line in lines if "validation" in line]},
         ),
     ]
     page = environment.from_string(template).render(
-        rows=rows, examples=examples, signatures=signatures, curves=curves, facts=facts, next_steps=next_steps
+        rows=rows,
+        examples=examples,
+        signatures=signatures,
+        charts=charts,
+        chart_style=curves.STYLE,
+        facts=facts,
+        next_steps=next_steps,
     )
     write_text(path, page)
-
-
-def curve(title: str, points: Sequence[tuple[float, float]], width: int = 320, height: int = 120) -> Markup:
-    """A line over the steps as SVG, with its first and last value in words."""
-    margin = 8
-    top = max((value for _, value in points), default=1.0) or 1.0
-    last = max((step for step, _ in points), default=1.0) or 1.0
-    path = " ".join(
-        f"{margin + step / last * (width - 2 * margin):.1f},{height - margin - value / top * (height - 2 * margin):.1f}"
-        for step, value in points
-    )
-    said = (
-        f"{title}: {points[0][1]:.2f} at step {points[0][0]:.0f}, {points[-1][1]:.2f} at step {points[-1][0]:.0f}"
-        if points
-        else f"{title}: no values"
-    )
-    return Markup(
-        f'<figure><svg viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(said)}">'
-        f'<polyline points="{path}" fill="none" stroke="currentColor" stroke-width="2"/></svg>'
-        f"<figcaption>{html.escape(said)}</figcaption></figure>"
-    )
