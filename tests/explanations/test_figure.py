@@ -55,7 +55,7 @@ def test_captioners_and_stages_are_rows_with_their_names():
     nic = ExplainedBy("nic", (caption(word("cat"), attention=None),), QUARTERS, (2, 2))
     figure = draw(explanation(ExplainedBy("stack", stages, QUARTERS, (2, 2)), nic))
     assert [text.get_text() for text in figure.texts] == [
-        "stack, stage 1 of 2: dog", "stack, stage 2 of 2: dog", "nic: cat", "cat 50%"
+        "stack, stage 1 of 2: dog", "stack, stage 2 of 2: dog", "nic: cat", "cat\N{NO-BREAK SPACE}50%"
     ]  # fmt: skip
     assert len(figure.axes) == 2 + 2 + 1
     bottoms = [axes.get_position().y0 for axes in figure.axes]

@@ -66,7 +66,8 @@ def draw(explanation: Explanation) -> Figure:
             else:
                 _panel(axes, photo, explanation.size, by, caption, panel - 1)
         if caption.attention is None:
-            said = textwrap.fill("   ".join(map(_said, caption.words)), width=round(13 * (across - 1)))
+            said = "   ".join(_said(word).replace(" ", "\N{NO-BREAK SPACE}") for word in caption.words)
+            said = textwrap.fill(said, width=round(13 * (across - 1)))
             place = ((PANEL + 0.1) / width, (top - TITLE) / height)
             figure.text(*place, said, va="top", fontsize=8, linespacing=1.6, parse_math=False)
         top -= count * (TITLE + tall)
