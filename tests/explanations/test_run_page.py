@@ -72,7 +72,7 @@ def test_an_interrupted_run(tmp_path: Path) -> None:
     assert run.progress == (
         "not finished: 45 steps, in epoch 3 of 4; it is still running, or was interrupted and goes on with --resume"
     )
-    assert run.best is not None and run.best["epoch"] == 2  # the first of the two with 0.5
+    assert run.best == (0.5, 2)  # the first of the two with 0.5
     assert run.checkpoint is None
     assert run.warnings == [
         "epochs 1 to 2: all alike", "epoch 2: too short", "epoch 3: pilot warns: the reward falls",
@@ -92,6 +92,14 @@ def test_how_far_a_run_has_come(tmp_path: Path, lines: list[dict[str, Any]], sto
     (folder / "last" / "training").mkdir(parents=True)
     (folder / "last" / "training" / "state.json").write_text(json.dumps({"memory": {"stopped": stopped}}))
     assert read_run(folder).progress.startswith(said)
+
+
+def test_the_best_is_the_one_that_training_kept(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", LOG)
+    (folder / "last" / "training").mkdir(parents=True)
+    state = {"memory": {"best": 0.2, "best_epoch": 1}}  # the pilot found harm in those with 0.5
+    (folder / "last" / "training" / "state.json").write_text(json.dumps(state))
+    assert read_run(folder).best == (0.2, 1)
 
 
 def test_a_line_that_is_just_being_written_is_left_for_later(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class Run:
     recipe: Mapping[str, Any]  # as resolved
     text: str  # of recipe.yaml
     log: tuple[Mapping[str, Any], ...]  # the lines of log.jsonl
-    stopped: bool = False  # by patience or by the pilot, as far as last/ knows
+    memory: Mapping[str, Any] = field(default_factory=dict)  # what last/ remembers between steps
 
     @property
     def checkpoint(self) -> Path | None:
@@ -72,9 +72,13 @@ class Run:
         return self.recipe["training"].get("selection", "cider")
 
     @property
-    def best(self) -> Mapping[str, Any] | None:
-        """The validation with the highest score, the first of equal ones."""
-        return max(self.validations, key=lambda line: line["validation"][self.selection], default=None)
+    def best(self) -> tuple[float, int] | None:
+        """The validation score of best/ and its epoch: as last/ remembers them (the pilot may have refused a higher
+        score), or else the highest of the log."""
+        if self.memory.get("best") is not None:
+            return self.memory["best"], self.memory["best_epoch"]
+        scores = [(line["validation"][self.selection], line["epoch"]) for line in self.validations]
+        return max(scores, key=lambda pair: pair[0], default=None)
 
     @property
     def progress(self) -> str:
@@ -84,7 +88,7 @@ class Run:
         done = self.validations[-1]["epoch"] if self.validations else 0
         if done == epochs or (self.recipe["data"]["validation_split"] is None and (self.folder / "best").is_dir()):
             return f"finished: {epochs} epochs, {step} steps"
-        if self.stopped:
+        if self.memory.get("stopped"):
             return f"stopped early: {done} of {epochs} epochs, {step} steps"
         where = f"{step} steps, in epoch {self.log[-1]['epoch']} of {epochs}" if self.log else "no step is logged yet"
         return f"not finished: {where}; it is still running, or was interrupted and goes on with --resume"
@@ -119,7 +123,7 @@ def read_run(folder: Path) -> Run:
     if not isinstance(recipe, dict) or not recipe.keys() >= {"data", "encoder", "model", "objective", "training"}:
         raise DataError(f"{folder / RECIPE} is damaged: it has not the sections of a recipe.")
     state = read_json(folder / STATE) if (folder / STATE).is_file() else {}
-    return Run(folder, recipe, text, tuple(_lines(folder / LOG)), state.get("memory", {}).get("stopped", False))
+    return Run(folder, recipe, text, tuple(_lines(folder / LOG)), state.get("memory", {}))
 
 
 def _lines(path: Path) -> Iterable[Mapping[str, Any]]:
@@ -223,7 +227,8 @@ def _facts(run: Run) -> dict[str, str]:
     recipe, training = run.recipe, run.recipe["training"]
     facts = {"state": run.progress}
     if run.best is not None:
-        facts["best"] = f"{run.selection} {run.best['validation'][run.selection]:.4f} in epoch {run.best['epoch']}"
+        value, epoch = run.best
+        facts["best"] = f"{run.selection} {value:.4f} in epoch {epoch}"
     model = recipe["model"]
     encoder = recipe["encoder"]
     rest = ", ".join(f"{key} {model[key]}" for key in ("attention", "cell", "hidden_size") if key in model)
