@@ -151,10 +151,10 @@ def test_occlusion_is_told_with_its_rank_correlation():
     ]
     assert second[1:] == [
         "It is no less likely without any one place.",
-        "Rank correlation of attention and occlusion for this word: -1.00.",
+        "Rank correlation of attention and occlusion for this word: 1.00.",  # of the sizes: attention has no sign
     ]
     assert len(last) == 2  # where attention is the same everywhere nothing can be ranked
-    assert "rank the places alike by -0.10 (Spearman" in content  # the mean of 0.8 and -1
+    assert "rank the places alike by 0.90 (Spearman" in content  # the mean of 0.8 and 1
 
 
 def test_a_model_without_attention_is_said_to_have_none():

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation
 from showtell.explanations.geometry import DEVIATION, attention_map, scaled
-from showtell.explanations.occlusion import rank_correlation
+from showtell.explanations.occlusion import agreement
 from showtell.files import write_text
 
 SAMPLES = 160  # of a smoothed map along each side
@@ -224,11 +224,11 @@ def _caption(by: ExplainedBy, caption: ExplainedCaption, size: tuple[int, int]) 
 
 
 def _rank_correlations(caption: ExplainedCaption) -> list[float | None]:
-    """Spearman's of attention and occlusion for each word, None for those that lack one or have nothing to rank."""
+    """How far attention and occlusion rank places alike, for each word; None where one lacks or is all alike."""
     falls = [word.occlusion for word in caption.words if word.occlusion is not None]
     if caption.attention is None or len(falls) < len(caption.words):
         return [None] * len(caption.words)
-    found = rank_correlation(caption.attention, torch.stack(falls)).tolist()
+    found = agreement(caption.attention, torch.stack(falls)).tolist()
     return [None if math.isnan(value) else value for value in found]
 
 
