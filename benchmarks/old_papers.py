@@ -1,4 +1,4 @@
-"""The decoders of papers/001 to 004 on scenes, on the features of one encoder: what docs/results.md reports.
+"""The decoders and objectives of papers/001 to 004 on scenes, on the features of one encoder: for docs/results.md.
 
     python benchmarks/old_papers.py --out runs/old-papers [--jobs 2] [--docs docs/results.md] [--json] [KEY=VALUE ...]
 
@@ -10,14 +10,18 @@
     by CIDEr-D on validation is that of all its rows with a frozen encoder. Where the encoder learns too, the learning
     rate and the epochs are the recipe's.
  4. Every row is trained with each seed, and captions the two test splits by beam. Rows with a frozen encoder have the
-    same epochs, captions and batch size.
- 5. The captions are scored, and the tables written between the markers of the document.
+    same epochs, captions and batch size. A decoder with stages captions them at every stage.
+ 5. Rows that go on from another row (self-critical training, coarse-to-fine, and as a control more cross-entropy) start
+    from its best weights, seed by seed. Their learning rate is the best of `REWARD_RATES`, tried as in 3 with
+    `REWARD_TRIAL` from seed 0; it falls to zero.
+ 6. The captions are scored, and the tables written between the markers of the document.
 
 Each run is a folder with `result.json`. The same command, run again, skips what is done and goes on with what was
 interrupted. KEY=VALUE changes every recipe, such as training.epochs=3.
 
-A row is held against `sat_soft` by a paired bootstrap over images: an image's statistics are averaged over the seeds
-first, so an interval says what other images would bring; the spread beside a score says what other seeds would bring.
+A row is held against `sat_soft`, and the `PAIRS` against each other, by a paired bootstrap over images: an image's
+statistics are averaged over the seeds first, so an interval says what other images would bring; the spread beside a
+score says what other seeds would bring.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ from showtell.files import read_json, write_json, write_text
 from showtell.progress import counting
 from showtell.scenes import Scene, read_scenes, write_scenes
 from showtell.scenes.truth import judge
-from showtell.scores import ScoreReport
+from showtell.scores import ScoreReport, diagnose
 from showtell.scores.bootstrap import compare
 from showtell.training import make_recipe, train
 from showtell.training.recipe import apply_overrides
@@ -60,6 +64,8 @@ RECIPES = Path(__file__).resolve().parents[1] / "recipes" / "scenes"
 SPLITS = ("test", "test_compositional")
 METRICS = ("bleu", "meteor", "rouge_l", "cider", "truth")
 RATES = (0.003, 0.009, 0.027)
+REWARD_RATES = (0.0003, 0.001, 0.003)  # of rows that go on from another
+REWARD_TRIAL = "sat_soft_sc"  # the row that tries them for all
 TRIAL_SEED = 100  # none of those that are reported
 REFERENCE = "sat_soft"  # what every row is held against
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -81,8 +87,23 @@ class Row:
     says: str
     recipe: str  # in recipes/scenes
     view: str | None = "last"  # of `VIEWS`; None: the encoder starts from nothing and learns too
+    start: str | None = None  # the row whose best weights it goes on from
+    changes: tuple[str, ...] = ()  # KEY=VALUE of the recipe
+
+    @property
+    def trial(self) -> str:
+        """What its trials of learning rates are called; rows that share them look at another map at most."""
+        if self.start:
+            return REWARD_TRIAL
+        return self.name if self.changes else self.recipe
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rates that are tried."""
+        return RATES if self.start is None else REWARD_RATES
 
 
+INDEPENDENT = ("model.attention=independent",)
 ROWS = (
     Row("nic_gru", "nic, GRU, image as first state (papers/004)", "nic_ensae"),
     Row("nic_lstm", "nic, LSTM, image as first input", "nic_lstm"),
@@ -96,6 +117,42 @@ ROWS = (
     Row("sat_soft_no_places", "sat soft, last stage without places", "sat_soft", "last_without_places"),
     Row("sat_soft_joint", "sat soft, encoder learns too", "sat_soft", None),
     Row("updown_joint", "updown, encoder learns too", "updown", None),
+    Row("stack", "stack, stacked attention", "stack"),
+    Row("stack_independent", "stack, independent attention", "stack", changes=INDEPENDENT),
+    Row("nic_sc", "nic GRU, then self-critical", "nic_self_critical", start="nic_gru"),
+    Row("sat_soft_more", "sat soft, then more cross-entropy", "sat_soft", start="sat_soft"),
+    Row("sat_soft_sc", "sat soft, then self-critical", "sat_soft_self_critical", start="sat_soft"),
+    Row("updown_sc", "updown grid, then self-critical", "updown_self_critical", start="updown"),
+    Row("stack_sc", "stack, then self-critical on the last stage", "stack_self_critical", start="stack"),
+    Row("stack_c2f", "stack, then coarse-to-fine", "stack_coarse_to_fine", start="stack"),
+    Row(
+        "stack_independent_sc", "stack independent, then self-critical on the last stage", "stack_self_critical",
+        start="stack_independent", changes=INDEPENDENT,
+    ),
+    Row(
+        "stack_independent_c2f", "stack independent, then coarse-to-fine", "stack_coarse_to_fine",
+        start="stack_independent", changes=INDEPENDENT,
+    ),
+)  # fmt: skip
+# What the papers claim: the first of each pair is better than the second.
+PAIRS = (
+    ("nic_sc", "nic_gru"),
+    ("sat_soft_sc", "sat_soft"),
+    ("sat_soft_sc", "sat_soft_more"),
+    ("updown_sc", "updown"),
+    ("stack_sc", "stack"),
+    ("stack_c2f", "stack"),
+    ("stack_independent_sc", "stack_independent"),
+    ("stack_independent_c2f", "stack_independent"),
+    ("stack_c2f", "stack_sc"),
+    ("stack_independent_c2f", "stack_independent_sc"),
+    ("stack", "sat_soft"),
+    ("stack", "updown"),
+    ("stack", "nic_lstm3"),
+    ("stack", "stack_independent"),
+    ("stack_c2f", "stack_independent_c2f"),
+    ("stack_sc", "sat_soft_sc"),
+    ("stack_sc", "updown_sc"),
 )
 ENCODER = ("sat_soft_joint", 0)  # the row and the seed whose encoder all frozen rows have
 
@@ -108,14 +165,15 @@ class Bench:
     overrides: tuple[str, ...] = ()
     frozen_epochs: int = 12  # of rows with a frozen encoder
     trial_epochs: int = 2  # of runs that try a learning rate
+    reward_epochs: int = 2  # of rows that go on from another
 
     def folder(self, row: Row, seed: int) -> Path:
         """Of a run."""
         return self.out / "runs" / row.name / str(seed)
 
-    def trial_folder(self, recipe: str, rate: float) -> Path:
+    def trial_folder(self, row: Row, rate: float) -> Path:
         """Of a short run that tries a learning rate."""
-        return self.out / "trials" / recipe / str(rate)
+        return self.out / "trials" / row.trial / str(rate)
 
     def recipe(self, row: Row, seed: int, rate: float | None = None) -> dict[str, Any]:
         """The recipe of a run; without a rate, the recipe's own."""
@@ -123,21 +181,26 @@ class Bench:
         fixed = [f"data.path={self.out / 'scenes'}", f"training.seed={seed}", "training.trackers=[]"]
         if rate is not None:
             fixed.append(f"training.learning_rate={rate}")
-        apply_overrides(content, [*self.overrides, *fixed])
+        apply_overrides(content, [*row.changes, *self.overrides, *fixed])
         if row.view is not None:
             name, number = ENCODER
             weights = self.out / "runs" / name / str(number) / "best" / "model.safetensors"
             frozen = content["encoder"] | VIEWS[row.view] | {"trained": False, "weights": str(weights)}
             boxes = {"name": "roi_grid", "backbone": frozen, "whole_photo": True}
             content["encoder"] = boxes if row.view == "boxes" else frozen
-            content["training"]["epochs"] = self.frozen_epochs
+            content["training"]["epochs"] = self.frozen_epochs if row.start is None else self.reward_epochs
             content["data"]["features"] = str(self.out / "stores" / row.view)
-            content["objective"]["word_presence"] = 0  # it teaches the encoder
+            content["objective"].pop("word_presence", None)  # it teaches the encoder
+        if row.start is not None:
+            content["training"] |= {"schedule": "linear", "warmup_steps": 0, "validate_every": 1, "bucket": 16}
+            content["training"]["optimizer"] = {"name": "adamw", "weight_decay": 0.01}
+            begun = 0 if seed == TRIAL_SEED else seed
+            content["training"]["start_from"] = str(self.out / "runs" / row.start / str(begun) / "best")
         return content
 
-    def trial(self, recipe: str, rate: float) -> dict[str, Any]:
+    def trial(self, row: Row, rate: float) -> dict[str, Any]:
         """The recipe of a short run that tries a learning rate."""
-        content = self.recipe(Row(name="trial", says="", recipe=recipe), TRIAL_SEED, rate)
+        content = self.recipe(dataclasses.replace(row, view="last"), TRIAL_SEED, rate)
         content["training"] |= {"epochs": self.trial_epochs, "validate_every": self.trial_epochs}
         return content
 
@@ -164,9 +227,12 @@ def run(content: dict[str, Any], folder: Path, *, with_captions: bool) -> bool:
     if with_captions:
         dataset = open_dataset(content["data"]["path"])
         store = FeatureStore(content["data"]["features"]) if "features" in content["data"] else None
+        last = captioner.decoder.stages - 1
         for split in SPLITS:
-            found = caption_records(captioner, dataset.split(split), store=store)
-            write_json(folder / f"{split}.json", {image: caption.text for image, caption in found.items()})
+            for stage in range(last + 1):
+                found = caption_records(captioner, dataset.split(split), captioner.settings(stage=stage), store=store)
+                texts = {image: caption.text for image, caption in found.items()}
+                write_json(folder / f"{split}{'' if stage == last else f'.stage{stage}'}.json", texts)
     learned = [captioner.decoder, *([captioner.encoder] if captioner.encoder.config.trained else [])]
     result = {
         "validation": trained.best,
@@ -188,7 +254,7 @@ def run_all(bench: Bench, rows: Sequence[Row], *, images: int, seeds: int, jobs:
     """Whatever is not done yet of the plan at the head of this file."""
     settings = {
         "images": images, "frozen_epochs": bench.frozen_epochs, "trial_epochs": bench.trial_epochs,
-        "overrides": list(bench.overrides),
+        "reward_epochs": bench.reward_epochs, "overrides": list(bench.overrides),
     }  # fmt: skip
     kept = bench.out / "settings.json"
     if kept.exists() and (before := read_json(kept)) != settings:
@@ -196,9 +262,11 @@ def run_all(bench: Bench, rows: Sequence[Row], *, images: int, seeds: int, jobs:
     write_json(kept, settings)
     with counting("drawing scenes", images) as progress:
         write_scenes(bench.out / "scenes", images=images, progress=progress)
-    frozen = [row for row in rows if row.view is not None]
+    frozen = [row for row in rows if row.view is not None and row.start is None]
+    later = [row for row in rows if row.start is not None]
     joint = [row for row in rows if row.view is None]
-    first = next(row for row in ROWS if row.name == ENCODER[0])
+    by_name = {row.name: row for row in ROWS}
+    first = by_name[ENCODER[0]]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
 
         def submit(row: Row, seed: int, rate: float | None) -> Future[bool]:
@@ -212,19 +280,23 @@ def run_all(bench: Bench, rows: Sequence[Row], *, images: int, seeds: int, jobs:
             begun = {submit(row, seed, None): bench.folder(row, seed) for row, seed in others[: jobs - 1]}
             _wait(encoder)
             _fill_stores(bench, frozen)
-            trials = {}
-            for recipe in dict.fromkeys(row.recipe for row in frozen):
-                for rate in RATES:
-                    folder = bench.trial_folder(recipe, rate)
-                    trials[pool.submit(run, bench.trial(recipe, rate), folder, with_captions=False)] = folder
-            _wait(trials)
-            rest = {
-                submit(row, seed, best_rate(bench, row.recipe)): bench.folder(row, seed)
-                for seed in range(seeds)
-                for row in frozen
-            }
-            rest |= {submit(row, seed, None): bench.folder(row, seed) for row, seed in others[jobs - 1 :]}
-            _wait(begun | rest)
+            for group in (frozen, later):
+                trials = {}
+                tried = {row.trial: by_name.get(row.trial, row) for row in group}
+                for row in tried.values():
+                    for rate in row.rates:
+                        folder = bench.trial_folder(row, rate)
+                        trials[pool.submit(run, bench.trial(row, rate), folder, with_captions=False)] = folder
+                _wait(trials)
+                rest = {
+                    submit(row, seed, best_rate(bench, row)): bench.folder(row, seed)
+                    for seed in range(seeds)
+                    for row in group
+                }
+                if group is frozen:
+                    rest |= {submit(row, seed, None): bench.folder(row, seed) for row, seed in others[jobs - 1 :]}
+                    rest |= begun
+                _wait(rest)
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
@@ -250,7 +322,7 @@ def _wait(runs: dict[Future[bool], Path]) -> None:
 def _fill_stores(bench: Bench, rows: Iterable[Row]) -> None:
     """What the frozen encoder sees, once for each view."""
     records = open_dataset(bench.out / "scenes").records
-    views = {row.view: row for row in [*rows, Row("trial", "", "sat_soft")]}
+    views = {row.view: row for row in [*rows, Row("trial", "", "sat_soft")]}  # trials look at the last stage
     for row in views.values():
         recipe = make_recipe(bench.recipe(row, 0))
         assert recipe.data.features is not None
@@ -258,10 +330,10 @@ def _fill_stores(bench: Bench, rows: Iterable[Row]) -> None:
             extract(build_encoder(recipe.encoder).eval(), records, recipe.data.features, progress=progress)
 
 
-def best_rate(bench: Bench, recipe: str) -> float:
+def best_rate(bench: Bench, row: Row) -> float:
     """The learning rate with the best CIDEr-D on validation; of equals the smallest."""
-    found = {rate: read_json(bench.trial_folder(recipe, rate) / "result.json")["validation"] for rate in RATES}
-    return max(RATES, key=lambda rate: (found[rate], -rate))
+    found = {rate: read_json(bench.trial_folder(row, rate) / "result.json")["validation"] for rate in row.rates}
+    return max(row.rates, key=lambda rate: (found[rate], -rate))
 
 
 # --- scores ---
@@ -285,13 +357,22 @@ def summarise_runs(bench: Bench, rows: Sequence[Row]) -> list[dict[str, Any]]:
         scores: dict[str, Any] = {}
         pooled[row.name] = {}
         kinds: dict[str, Any] = {}
+        faults: dict[str, Any] = {}
+        stages: dict[str, Any] = {}
         for split in SPLITS:
             records = dataset.split(split)
             captions = [read_json(folder / f"{split}.json") for folder in folders]
             kinds[split] = truth_by_kind(captions, scenes)
+            found_faults = [diagnose(texts.values()) for texts in captions]
+            faults[split] = {name: mean_and_spread([one[name] for one in found_faults]) for name in FAULTS}
             reports = [score_records(texts, records, metrics=METRICS, scenes=scenes) for texts in captions]
             pooled[row.name][split] = pool_reports(reports)
-            scores[split] = {name: mean_and_spread([one.scores[name] for one in reports]) for name in reports[0].scores}
+            scores[split] = spreads(reports)
+            for number in range(len(list(folders[0].glob(f"{split}.stage*.json")))):
+                texts = [read_json(folder / f"{split}.stage{number}.json") for folder in folders]
+                stages.setdefault(split, []).append(
+                    spreads([score_records(one, records, metrics=METRICS, scenes=scenes) for one in texts])
+                )
         found.append(
             {
                 "name": row.name,
@@ -302,20 +383,34 @@ def summarise_runs(bench: Bench, rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "cpu_seconds": mean_and_spread([result["cpu_seconds"] for result in results]),
                 "scores": scores,
                 "kinds": kinds,
+                "faults": faults,
+                "stages": stages,  # those before the last
             }
         )
     if REFERENCE not in pooled:
         raise DataError(f"{bench.out} has no finished run of {REFERENCE}, which all rows are held against.")
     for line in found:
-        line["against"] = {
-            split: {
-                name: dataclasses.asdict(difference)
-                for name, difference in compare(pooled[line["name"]][split], pooled[REFERENCE][split]).items()
-            }
-            for split in SPLITS
-            if line["name"] != REFERENCE
+        name = line["name"]
+        line["against"] = {} if name == REFERENCE else _compare(pooled[name], pooled[REFERENCE])
+        line["pairs"] = {
+            second: _compare(pooled[name], pooled[second])
+            for first, second in PAIRS
+            if first == name and second in pooled
         }
     return found
+
+
+def _compare(first: Mapping[str, ScoreReport], second: Mapping[str, ScoreReport]) -> dict[str, Any]:
+    """How much better the first is, on each split by each score, with its interval."""
+    return {
+        split: {name: dataclasses.asdict(found) for name, found in compare(first[split], second[split]).items()}
+        for split in SPLITS
+    }
+
+
+def spreads(reports: Sequence[ScoreReport]) -> dict[str, Any]:
+    """Each score over several runs."""
+    return {name: mean_and_spread([report.scores[name] for report in reports]) for name in reports[0].scores}
 
 
 def pool_reports(reports: Sequence[ScoreReport]) -> ScoreReport:
@@ -368,6 +463,10 @@ COLUMNS = {
     "truth_whole": "whole", "truth_relations": "relations",
 }  # fmt: skip
 COMPARED = {"cider": "CIDEr-D", "truth": "truth"}
+FAULTS = {
+    "mean_length": "words", "bad_endings": "bad endings", "repeats": "repeats", "identical": "said twice",
+    "vocabulary": "different words",
+}  # fmt: skip
 KINDS = ("shape", "colour", "size", "pattern", "count", "relation", "background")
 
 
@@ -384,6 +483,29 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
     ]
     heads = [f"{shown}, `{split}`" for split in SPLITS for shown in COMPARED.values()]
     parts.append("Less sat soft, with the 95 % interval and p:\n\n" + _table(["model", *heads], rows))
+    says = {line["name"]: line["says"] for line in lines}
+    rows = [
+        [
+            f"{line['says']} - {says[second]}",
+            *[_difference(found[split][name]) for split in SPLITS for name in COMPARED],
+        ]
+        for line in lines
+        for second, found in line["pairs"].items()
+        if second in says
+    ]
+    if rows:
+        parts.append("What papers/001 and 002 claim, in the same way:\n\n" + _table(["difference", *heads], rows))
+    rows = [
+        [f"{line['says']}: stage {number} of {len(stages) + 1}", *[_number(found.get(name)) for name in COLUMNS]]
+        for line in lines
+        if line["stages"]
+        for stages in [line["stages"]["test"]]
+        for number, found in enumerate([*stages, line["scores"]["test"]], 1)
+    ]
+    if rows:
+        parts.append("The caption of each stage, on `test`:\n\n" + _table(["model", *COLUMNS.values()], rows))
+    rows = [[line["says"], *[_number(line["faults"]["test"][name]) for name in FAULTS]] for line in lines]
+    parts.append("How captions read, on `test`:\n\n" + _table(["model", *FAULTS.values()], rows))
     for split in SPLITS:
         rows = [[line["says"], *[_share(line["kinds"][split].get(kind)) for kind in KINDS]] for line in lines]
         head = f"Of the statements on `{split}` the share that holds, and in brackets how many a caption makes:\n\n"
@@ -462,6 +584,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0")
     parser.add_argument("--frozen-epochs", type=int, default=12, help="of rows with a frozen encoder")
+    parser.add_argument("--reward-epochs", type=int, default=2, help="of rows that go on from another")
     parser.add_argument("--trial-epochs", type=int, default=2, help="of runs that try a learning rate")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, each on one core")
     parser.add_argument("--rows", default=",".join(row.name for row in ROWS), help="which, with commas")
@@ -475,7 +598,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if unknown := [name for name in wanted if name not in known]:
             raise UsageError(f"--rows: there is no {', '.join(unknown)}; known are {', '.join(known)}.")
         rows = [known[name] for name in wanted]
-        bench = Bench(given.out, tuple(given.overrides), given.frozen_epochs, given.trial_epochs)
+        for row in rows:
+            if row.start is not None and row.start not in wanted:
+                raise UsageError(f"--rows: {row.name} goes on from {row.start}; name that too.")
+        epochs = {"frozen": given.frozen_epochs, "trial": given.trial_epochs, "reward": given.reward_epochs}
+        bench = Bench(
+            given.out, tuple(given.overrides), **{f"{kind}_epochs": number for kind, number in epochs.items()}
+        )
         if not given.summary_only:
             run_all(bench, rows, images=given.images, seeds=given.seeds, jobs=given.jobs)
         lines = summarise_runs(bench, rows)

@@ -9,8 +9,12 @@ import pytest
 from benchmarks.old_papers import (
     BEGIN,
     END,
+    FAULTS,
+    PAIRS,
     RATES,
     RECIPES,
+    REWARD_RATES,
+    REWARD_TRIAL,
     ROWS,
     Bench,
     best_rate,
@@ -41,6 +45,7 @@ def line(name: str, cider: float, truth: float | None, **more: Any) -> dict[str,
         "cpu_seconds": {"mean": 61.4, "spread": 2.6}, "scores": {"test": scores, "test_compositional": scores},
         "against": {split: {"cider": difference, "truth": difference} for split in ("test", "test_compositional")},
         "kinds": {"test": kinds, "test_compositional": kinds},
+        "faults": {"test": {name: {"mean": 0.125, "spread": None} for name in FAULTS}}, "pairs": {}, "stages": {},
     } | more  # fmt: skip
 
 
@@ -57,12 +62,34 @@ def test_tables_say_what_the_summary_says():
         f"| the sat_soft {missing} 1.000 ± 0.250 | 0.500 | – | – | – |",
         f"| the nic_gru {missing} 0.500 ± 0.250 | – | – | – | – |",
         "| the nic_gru" + " | -0.500 [-0.750, -0.250], p 0.010" * 4 + " |",  # no line of sat_soft against itself
+        *[f"| the {name}" + " | 0.125" * len(FAULTS) + " |" for name in ("sat_soft", "nic_gru")],
         *[f"| the {name} | 0.750 (1.50)" + " | –" * 6 + " |" for name in ("sat_soft", "nic_gru")] * 2,
         "| the sat_soft | 2 | 0.003 | 123 | 61 ± 3 |",
         "| the nic_gru | 2 | 0.003 | 123 | 61 ± 3 |",
     ]
     columns = {text.count("|") for text in written.split("On `test_compositional`")[0].splitlines() if "|" in text}
     assert columns == {13}  # heads, rule and rows of the first table
+
+
+def test_tables_hold_pairs_and_stages_where_there_are_some():
+    stack = line("stack", 1.25, 0.75)
+    stack["pairs"] = {"sat_soft": stack["against"], "not here": stack["against"]}
+    earlier = {"cider": {"mean": 0.75, "spread": None}}
+    stack["stages"] = {"test": [earlier, earlier], "test_compositional": [earlier, earlier]}
+    rows = [text for text in tables([*LINES, stack]).splitlines() if text.startswith("| the stack")]
+    missing = " | –" * 6
+    assert "| the stack - the sat_soft" + " | +0.250 [-0.750, -0.250], p 0.010" * 4 + " |" in rows
+    assert not any("not here" in row for row in rows)
+    assert [row for row in rows if "stage" in row] == [
+        *[f"| the stack: stage {n} of 3{missing} | 0.750 | – | – | – | – |" for n in (1, 2)],
+        f"| the stack: stage 3 of 3{missing} | 1.250 ± 0.250 | 0.750 | – | – | – |",
+    ]
+
+
+def test_every_pair_is_of_rows_and_every_row_goes_on_from_one():
+    assert {name for pair in PAIRS for name in pair} <= set(BY_NAME)
+    assert all(row.start is None or BY_NAME[row.start].start is None for row in ROWS)
+    assert REWARD_TRIAL in BY_NAME
 
 
 def test_tables_go_between_the_markers_and_nowhere_else(tmp_path):
@@ -132,13 +159,17 @@ def test_truth_is_counted_by_kind_of_statement():
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_row_is_a_valid_recipe(row, tmp_path):
-    recipe = make_recipe(Bench(tmp_path, frozen_epochs=4).recipe(row, seed=2, rate=0.009))
+    recipe = make_recipe(Bench(tmp_path, frozen_epochs=4, reward_epochs=3).recipe(row, seed=2, rate=0.009))
     assert (recipe.training.seed, recipe.training.learning_rate) == (2, 0.009)
     assert recipe.encoder.trained == (row.view is None) == (recipe.data.features is None)
-    assert recipe.training.epochs == (10 if row.view is None else 4)
-    assert (recipe.objective.word_presence > 0) == (row.view is None)
-    # of equal effort: what may differ between rows is the model, its rate, and what it looks at
+    assert recipe.training.epochs == (3 if row.start else 10 if row.view is None else 4)
+    assert (getattr(recipe.objective, "word_presence", 0) > 0) == (row.view is None)
+    # of equal effort: what may differ between rows is the model, its objective, its rate, and what it looks at
     assert recipe.training.batch_size == 32 and recipe.data.captions_per_image == 2
+    assert (recipe.training.optimizer.name, recipe.training.bucket) == ("adamw", 16)
+    assert recipe.training.schedule == ("linear" if row.start else "cosine")
+    begins = recipe.training.start_from
+    assert begins == (None if row.start is None else str(tmp_path / "runs" / row.start / "2" / "best"))
 
 
 def test_the_recipe_for_boxes_is_the_row_for_boxes():
@@ -153,15 +184,19 @@ def test_the_recipe_for_boxes_is_the_row_for_boxes():
 def test_the_best_rate_on_validation_is_taken(tmp_path):
     bench = Bench(tmp_path)
     for rate, validation in zip(RATES, (0.5, 0.75, 0.75), strict=True):
-        write_json(bench.trial_folder("updown", rate) / "result.json", {"validation": validation})
-    assert best_rate(bench, "updown") == RATES[1]
+        write_json(bench.trial_folder(BY_NAME["updown"], rate) / "result.json", {"validation": validation})
+    assert best_rate(bench, BY_NAME["updown"]) == RATES[1]
+    for rate, validation in zip(REWARD_RATES, (0.5, 0.75, 1.0), strict=True):  # tried by one row for all that go on
+        write_json(bench.trial_folder(BY_NAME[REWARD_TRIAL], rate) / "result.json", {"validation": validation})
+    assert best_rate(bench, BY_NAME["stack_c2f"]) == REWARD_RATES[2]
 
 
 TOY = [
     "--images", "40", "--seeds", "1", "--jobs", "1", "--frozen-epochs", "1", "--trial-epochs", "1",
-    "--rows", "sat_soft,updown_boxes",
+    "--reward-epochs", "1", "--rows", "sat_soft,updown_boxes,stack,sat_soft_sc,stack_c2f",
     "training.epochs=1", "training.warmup_steps=1", "encoder.image_size=48", "encoder.widths=[8,8]",
     "model.embedding_size=8", "model.hidden_size=8", "model.attention_size=8", "decoding.num_beams=1",
+    "training.pilot=null",
 ]  # fmt: skip
 
 
@@ -179,10 +214,17 @@ def test_one_command_makes_the_tables_and_again_does_only_what_is_missing(tmp_pa
     assert "| updown, perfect boxes |" in document.read_text()
     results = sorted(out.rglob("result.json"))
     assert [str(path.parent.relative_to(out)) for path in results] == [
-        "runs/sat_soft/0", "runs/sat_soft_joint/0", "runs/updown_boxes/0",
-        *[f"trials/{recipe}/{rate}" for recipe in ("sat_soft", "updown") for rate in RATES],
+        "runs/sat_soft/0", "runs/sat_soft_joint/0", "runs/sat_soft_sc/0", "runs/stack/0", "runs/stack_c2f/0",
+        "runs/updown_boxes/0",
+        *[f"trials/sat_soft/{rate}" for rate in RATES],
+        *[f"trials/sat_soft_sc/{rate}" for rate in REWARD_RATES],
+        *[f"trials/{recipe}/{rate}" for recipe in ("stack", "updown") for rate in RATES],
     ]  # fmt: skip
-    kept = json.loads(results[2].read_text())
+    assert "| stack, then coarse-to-fine: stage 1 of 3 |" in document.read_text()
+    assert "| sat soft, then self-critical - sat soft, soft attention |" in document.read_text().replace(
+        "sat,", "sat soft,"
+    )
+    kept = json.loads(results[5].read_text())
     chosen = [json.loads((out / f"trials/updown/{rate}/result.json").read_text())["validation"] for rate in RATES]
     assert kept["learning_rate"] == RATES[chosen.index(max(chosen))]
     assert kept["weights"] > 0 and kept["cpu_seconds"] > 0
