@@ -101,6 +101,11 @@ class TiledScores(torch.autograd.Function):
         dw = sum_nr g (2s - 1),   dp_r = w * sum_n 4 g s (1 - s),   dq_n = w * sum_r 4 g s (1 - s)
 
     In a walk dp and dw are summed over its steps in place. Numbers of 16 bits are computed with in float32.
+
+    Products of a tile with vectors are batches of small products, because torch hands those out to threads by row, as
+    it does sums and sigmoids: each core goes on with the part of the tile that its own cache holds. A product with a
+    vector (`mv`) runs on one core, and where two cores are far apart it takes longer to bring the other's half over
+    than to do everything else (docs/lab_notes.md).
     """
 
     @staticmethod
@@ -114,7 +119,9 @@ class TiledScores(torch.autograd.Function):
         room = _room(images, rows, regions * size, p.dtype)
         for image, row in _tiles(images, rows, regions * size):
             tile = _squash(p[image], q[image, row], room)
-            torch.mv(tile.view(-1, size), w, out=scores[image, row].view(-1))
+            each = tile.flatten(0, 1)  # (b n, R, A)
+            summed = torch.bmm(w.view(1, 1, -1).expand(len(each), 1, size), each.mT)
+            scores[image, row] = summed.view(tile.shape[:-1])
         return scores.mul_(2).sub_(w.sum()).to(projected.dtype)
 
     @staticmethod
@@ -134,7 +141,7 @@ class TiledScores(torch.autograd.Function):
         for image, row in _tiles(images, rows, regions * size):
             tile = _squash(p[image], q[image, row], room)
             here = g[image, row]  # (b, n, R)
-            of_w.addmv_(tile.view(-1, size).T, here.reshape(-1))
+            of_w += torch.matmul(here.unsqueeze(2), tile).sum((0, 1, 2))
             tile.addcmul_(tile, tile, value=-1)  # s (1 - s)
             of_q[image, row] = torch.matmul(here.unsqueeze(2), tile).squeeze(2)
             for n in range(tile.shape[1]):
