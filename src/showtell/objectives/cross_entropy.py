@@ -38,6 +38,7 @@ from showtell.config import Config
 from showtell.decoding import Forced, scheduled, teacher_forced
 from showtell.models.contract import Decoder
 from showtell.objectives.contract import Objective, counts_of
+from showtell.objectives.likelihood import log_likelihood
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch, Features, Terms
 
@@ -133,13 +134,7 @@ class CrossEntropy(Objective):
 
     def _likelihood(self, logits: Tensor, targets: Tensor) -> Tensor:
         """- sum_t log p(y_t | y_<t, a), smoothed: (B, N, T, V) and (B, N, T) to ()."""
-        return F.cross_entropy(
-            logits.flatten(0, 2).float(),
-            targets.flatten(),
-            ignore_index=Vocabulary.pad,
-            label_smoothing=self.config.label_smoothing,
-            reduction="sum",
-        )
+        return -log_likelihood(logits, targets, self.config.label_smoothing)[targets != Vocabulary.pad].sum()
 
 
 def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_caption: Tensor) -> Tensor:

@@ -15,8 +15,9 @@ Where this differs from the paper, or the paper is silent:
     terms alike.
  2. In the bracket log p(y | s, a) is the caption's mean over its words, as in the authors' release, whose lambdas
     (0.1 and 0.002) belong to it; `per_word: false` is the sum, the formula of the paper.
- 3. b follows the mean of the batch's captions, as in the release. It is used as it was before the batch, so that it
-    does not depend on the samples that it is held against, and the first batch begins with its own mean.
+ 3. b follows the mean of the batch's captions, over all processes, as in the release. It is used as it was before the
+    batch, so that it does not depend on the samples that it is held against, and the first batch begins with its own
+    mean.
  4. Rows in which the coin chose the expectation have no sampled place: they give the first term alone, and b does not
     see them.
  5. The other terms of `cross_entropy.py` (label smoothing, doubly stochastic penalty, word presence) may be added, and
@@ -36,6 +37,8 @@ from showtell.errors import TrainingError
 from showtell.models.contract import Decoder
 from showtell.objectives.contract import counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
+from showtell.objectives.likelihood import log_likelihood
+from showtell.objectives.processes import summed
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features
 
@@ -78,11 +81,11 @@ class HardAttention(CrossEntropy):
         counts = counts_of(batch)
         is_sampled = is_word & (places >= 0)
         is_caption = is_sampled.any(-1)  # (B, N)
-        logprob = forced.logits.float().log_softmax(-1).gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1)
-        reward = (logprob.detach() * is_word).sum(-1)  # (B, N)
+        logprob = log_likelihood(forced.logits.detach(), batch.targets)
+        reward = (logprob * is_word).sum(-1)  # (B, N)
         if self.config.per_word:
             reward = reward / is_word.sum(-1).clamp(min=1)
-        baseline = self._baseline(reward, is_caption)
+        baseline = self._baseline(reward, is_caption & batch.is_counted)
         advantage = reward - baseline
         log_alpha = alpha.float().clamp(min=torch.finfo(torch.float32).tiny).log()
         place = log_alpha.gather(-1, places.clamp(min=0).unsqueeze(-1)).squeeze(-1)
@@ -96,8 +99,8 @@ class HardAttention(CrossEntropy):
     @torch.no_grad()
     def _baseline(self, reward: Tensor, is_caption: Tensor) -> Tensor:
         """b as it stands before this batch; then it moves towards the batch's mean."""
-        count = is_caption.sum()
-        mean = torch.where(count > 0, (reward * is_caption).sum() / count.clamp(min=1), self.baseline)
+        total, count = summed(torch.stack([(reward * is_caption).sum(), is_caption.sum()])).unbind()
+        mean = torch.where(count > 0, total / count.clamp(min=1), self.baseline)
         before = torch.where(self.is_first, mean, self.baseline)
         self.baseline.copy_(torch.lerp(mean, before, self.config.baseline_decay))
         self.is_first &= count == 0

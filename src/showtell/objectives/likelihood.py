@@ -1,0 +1,85 @@
+"""The log-likelihood of given words under scores of the whole vocabulary, with its gradient, in few passes over them.
+
+    log p(y) = s_y - log sum_v exp s_v
+    smoothed by epsilon (Szegedy et al., 2016): (1 - epsilon) log p(y) + (epsilon / V) sum_v log p(v)
+
+A step of training has hundreds of words times ten thousand scores: tens of megabytes, and every tensor of that size
+costs as much as the arithmetic on it. torch keeps the log-probabilities of all words for the backward pass and
+fills two such tensors there. Here the forward pass keeps nothing but the scores, and the backward pass makes their
+gradient and nothing else, some rows at a time while they are in the cache:
+
+    d/ds_v = g ((1 - epsilon) [v = y] + epsilon / V - p(v))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+TILE = 2**21  # scores in a tile, which should stay in the last cache
+
+
+def plain_log_likelihood(scores: Tensor, words: Tensor, smoothing: float = 0.0) -> Tensor:
+    """`log_likelihood` as it is written."""
+    logprobs = scores.log_softmax(-1)
+    said = logprobs.gather(-1, words.unsqueeze(-1)).squeeze(-1)
+    return said if not smoothing else (1 - smoothing) * said + smoothing * logprobs.mean(-1)
+
+
+def _tiles(rows: int, size: int) -> Iterator[slice]:
+    each = max(1, TILE // size)
+    return (slice(first, first + each) for first in range(0, rows, each))
+
+
+class _Tiled(torch.autograd.Function):
+    """`plain_log_likelihood` of (M, V) scores and (M,) words, tile by tile."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, words: Tensor, smoothing: float) -> Tensor:
+        ctx.save_for_backward(scores, words)
+        ctx.smoothing = smoothing
+        found = scores.new_empty(len(scores))
+        room = scores.new_empty(min(len(scores), max(1, TILE // scores.shape[1])), scores.shape[1])
+        for rows in _tiles(*scores.shape):
+            tile = scores[rows]
+            logprobs = torch.log_softmax(tile, -1, out=room[: len(tile)])
+            said = logprobs.gather(1, words[rows].unsqueeze(1)).squeeze(1)
+            found[rows] = said if not smoothing else (1 - smoothing) * said + smoothing * logprobs.mean(1)
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        scores, words = ctx.saved_tensors
+        smoothing = ctx.smoothing
+        of_scores = torch.empty_like(scores)
+        gradient = gradient.unsqueeze(1)
+        for rows in _tiles(*scores.shape):
+            tile, here = of_scores[rows], gradient[rows]
+            torch.softmax(scores[rows], -1, out=tile)
+            if smoothing:
+                tile.sub_(smoothing / scores.shape[1])
+            tile.mul_(-here).scatter_add_(1, words[rows].unsqueeze(1), (1 - smoothing) * here)
+        return of_scores, None, None
+
+
+def log_likelihood(scores: Tensor, words: Tensor, smoothing: float = 0.0) -> Tensor:
+    """log p of each word.
+
+    Args:
+        scores: (..., V), before the softmax.
+        words: (...) int64.
+        smoothing: epsilon.
+
+    Returns:
+        (...), in the precision of the scores, float32 for 16 bits.
+    """
+    if scores.dtype in (torch.float16, torch.bfloat16):
+        scores = scores.float()
+    if scores.device.type != "cpu" or torch.compiler.is_compiling():
+        return plain_log_likelihood(scores, words, smoothing)
+    return _Tiled.apply(scores.reshape(-1, scores.shape[-1]), words.flatten(), smoothing).view(words.shape)
