@@ -120,6 +120,16 @@ def test_a_weight_changed_between_the_passes_is_an_error():
         loss.backward()
 
 
+@pytest.mark.parametrize("firsts", [(0, 2, 4), (4, 2, 0), (0, 3), (1, 2), (3, 0, 3)], ids=str)
+def test_columns_side_by_side_with_gaps_and_shared(firsts):
+    """Parts of two columns each: all six in either order, some that nobody uses, some used by two parts, one twice."""
+    weight, parts = random(4, 6, seed=1).requires_grad_(), [random(3, 2, seed=2 + n) for n in range(len(firsts))]
+    with gathered_gradients():
+        ours = sum(linear(part, weight, first=first).sin() for part, first in zip(parts, firsts, strict=True))
+    theirs = sum(F.linear(part, weight[:, first : first + 2]).sin() for part, first in zip(parts, firsts, strict=True))
+    close(*(torch.autograd.grad(one.sum(), weight)[0] for one in (ours, theirs)))
+
+
 def test_outside_of_a_walk_a_layer_has_the_gradients_of_torchs():
     torch.manual_seed(0)
     layer, reference = Linear(6, 9), nn.Linear(6, 9)

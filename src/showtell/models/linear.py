@@ -130,8 +130,9 @@ class _Rows(Note):
             columns: _weight_gradient(weight, *(torch.cat(rows) for rows in zip(*pairs, strict=True)))
             for columns, pairs in self.rows.items()
         }
-        if len(parts) == 1 and next(iter(parts.values())).shape == weight.shape:
-            return tuple(parts.values())
+        in_order = sorted(parts)
+        if [first for first, _ in in_order] + [weight.shape[1]] == [0] + [last for _, last in in_order]:
+            return (torch.cat([parts[columns] for columns in in_order], 1),)  # side by side they are the whole
         whole = torch.zeros_like(weight)
         for (first, last), part in parts.items():
             whole[:, first:last] += part
@@ -139,8 +140,16 @@ class _Rows(Note):
 
 
 def _weight_gradient(weight: Tensor, x: Tensor, gradient: Tensor) -> Tensor:
-    """dW = g' x for (M, in) and (M, out): (out, in)."""
-    return packed.single(gradient.T, x.T) if packed.fits(x, weight) else gradient.T @ x
+    """dW = g' x for (M, in) and (M, out): (out, in).
+
+    Of two factors that lie transposed oneDNN's layer copies the left one, so the smaller one stands there: for the
+    readout g is as large as all scores and x is not, so it is dW' = x' g.
+    """
+    if not packed.fits(x, weight):
+        return gradient.T @ x
+    if x.shape[1] < gradient.shape[1]:
+        return packed.single(x.T, gradient.T).T
+    return packed.single(gradient.T, x.T)
 
 
 class _Step(torch.autograd.Function):

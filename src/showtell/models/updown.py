@@ -96,7 +96,7 @@ class UpDownDecoder(Decoder):
         size = config.project_features or feature_size
         hidden = config.hidden_size
         self.feature_projection = (
-            nn.Sequential(nn.Linear(feature_size, size), nn.ReLU()) if config.project_features else nn.Identity()
+            nn.Sequential(Linear(feature_size, size), nn.ReLU()) if config.project_features else nn.Identity()
         )
         self.embedding = nn.Embedding(vocabulary_size, config.embedding_size)  # W_e
         self.attention_lstm = LstmCell(hidden + size + config.embedding_size, hidden)
