@@ -33,6 +33,7 @@ from torch.nn import functional as F
 
 import plain
 from decode_speed import KINDS, REGIONS, SIZE, WORDS, Recorder, make, make_features, seconds
+from showtell import noise
 from showtell.decoding import teacher_forced
 from showtell.decoding.policy import rollouts
 from showtell.models import Decoder
@@ -62,7 +63,8 @@ BATCH = make_batch()
 def our_loss(decoder: Decoder) -> Tensor:
     """The cross-entropy of the batch."""
     objective = CrossEntropy(CrossEntropyConfig(), feature_size=FEATURES.vectors.shape[-1], vocabulary_size=WORDS)
-    return objective(BATCH, FEATURES, decoder).total
+    with noise.use(noise.Noise(0, 0, BATCH.image_ids)):  # as the training loop does
+        return objective(BATCH, FEATURES, decoder).total
 
 
 def plain_loss(name: str, decoder: Decoder) -> Tensor:
