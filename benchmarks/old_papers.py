@@ -104,6 +104,7 @@ class Row:
 
 
 INDEPENDENT = ("model.attention=independent",)
+GRU = ("model.cell=gru", "model.image=state")
 ROWS = (
     Row("nic_gru", "nic, GRU, image as first state (papers/004)", "nic_ensae"),
     Row("nic_lstm", "nic, LSTM, image as first input", "nic_lstm"),
@@ -119,7 +120,7 @@ ROWS = (
     Row("updown_joint", "updown, encoder learns too", "updown", None),
     Row("stack", "stack, stacked attention", "stack"),
     Row("stack_independent", "stack, independent attention", "stack", changes=INDEPENDENT),
-    Row("nic_sc", "nic GRU, then self-critical", "nic_self_critical", start="nic_gru"),
+    Row("nic_sc", "nic GRU, then self-critical", "nic_self_critical", start="nic_gru", changes=GRU),
     Row("sat_soft_more", "sat soft, then more cross-entropy", "sat_soft", start="sat_soft"),
     Row("sat_soft_sc", "sat soft, then self-critical", "sat_soft_self_critical", start="sat_soft"),
     Row("updown_sc", "updown grid, then self-critical", "updown_self_critical", start="updown"),
