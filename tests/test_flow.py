@@ -20,7 +20,7 @@ LINE = {
     "models": {"config", "noise", "types"},
     "decoding": {"config", "errors", "models", "noise", "text", "types"},
     "scenes": {"datasets", "errors", "files"},
-    "objectives": {"config", "decoding", "errors", "models", "text", "types"},
+    "objectives": {"config", "decoding", "errors", "models", "noise", "scores", "text", "types"},
 }
 
 
