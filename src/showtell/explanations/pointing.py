@@ -51,6 +51,7 @@ from showtell.scores.chair import Phrases, mentions, phrases_of
 from showtell.scores.report import Measured, ScoreReport
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
+from showtell.types import Features
 
 ENOUGH = 0.5  # intersection over union from which on a region is the object
 
@@ -330,14 +331,12 @@ def measure_attention(
             "Where the objects are is not known: the dataset has no boxes (COCO instances beside its captions), which "
             "attention is held against."
         )
-    if of not in ("references", "own"):
-        raise UsageError(f'Captions of "{of}" are not known; say references or own.')
     settings = settings or captioner.decoding
     names = names_of(records)
     rows, absent = [], 0
     was_training = captioner.decoder.training
     captioner.decoder.eval()
-    for batch, seen in _seen(captioner, records, batch_size):
+    for batch, seen in look_at(captioner, records, batch_size):
         maps, words = _maps(captioner, batch, seen, of, occlusion, settings)
         for record, own, said in zip(batch, maps, words, strict=True):
             if of == "references" and record.groundings is not None:
@@ -378,7 +377,7 @@ def _report(records: Sequence[Record], statistics: Floats, facts: dict[str, Any]
     )
 
 
-def _seen(captioner: Captioner, records: Sequence[Record], batch_size: int) -> Iterator[tuple[list[Record], Seen]]:
+def look_at(captioner: Captioner, records: Sequence[Record], batch_size: int) -> Iterator[tuple[list[Record], Seen]]:
     """The photos of the records, batch by batch, and what the encoder sees in them."""
     remaining = iter(records)
     for chunk in read_ahead((record.path for record in records), captioner.encoder.preprocessing, batch_size):
@@ -393,11 +392,27 @@ def _seen(captioner: Captioner, records: Sequence[Record], batch_size: int) -> I
         yield batch, Seen(images, windows, captioner.encode(images, windows, boxes), boxes)
 
 
-def _maps(
-    captioner: Captioner, batch: Sequence[Record], seen: Seen, of: str, occlusion: str | None, settings: DecodingConfig
-) -> tuple[list[Maps], list[list[list[str]]]]:
-    """Where each word of each caption of a batch looks, and the words."""
-    vocabulary, features = captioner.vocabulary, seen.features
+def lead(
+    captioner: Captioner, batch: Sequence[Record], features: Features, of: str, settings: DecodingConfig
+) -> tuple[Decoder, list[list[list[str]]], Tensor]:
+    """The captions along which a model is led word by word.
+
+    Args:
+        captioner: the model.
+        batch: B images.
+        features: what its encoder sees in them.
+        of: "references", or "own" for the caption that it says itself.
+        settings: how own captions are searched for, and at which stage.
+
+    Returns:
+        The decoder at that stage; the words of each caption of each image; their ids, (B, N, T + 1), begin first.
+
+    Raises:
+        UsageError: `of` is neither.
+    """
+    if of not in ("references", "own"):
+        raise UsageError(f'Captions of "{of}" are not known; say references or own.')
+    vocabulary = captioner.vocabulary
     decoder: Decoder = captioner.decoder if settings.stage is None else AtStage(captioner.decoder, settings.stage)
     if of == "references":
         said = [[tokenize(text) for text in record.captions] for record in batch]
@@ -406,6 +421,15 @@ def _maps(
         found = search(captioner.decoder, features, settings, vocabulary).words[:, :1]
         said = [[vocabulary.decode(row.tolist()) for row in image] for image in found]
         ids = torch.cat((found.new_full((*found.shape[:2], 1), vocabulary.begin), found), -1)
+    return decoder, said, ids
+
+
+def _maps(
+    captioner: Captioner, batch: Sequence[Record], seen: Seen, of: str, occlusion: str | None, settings: DecodingConfig
+) -> tuple[list[Maps], list[list[list[str]]]]:
+    """Where each word of each caption of a batch looks, and the words."""
+    features = seen.features
+    decoder, said, ids = lead(captioner, batch, features, of, settings)
     attention = teacher_forced(decoder, features, ids[..., :-1]).outputs.attention
     if attention is None and occlusion is None:
         raise UsageError(

@@ -29,7 +29,9 @@ Where this differs from the paper, or the paper is silent:
  7. Initialised as §4.4 says: SRUs orthogonal, Xavier elsewhere; embeddings, on which it is silent, normal with
     deviation 0.1.
  8. Dropout acts on h_t in front of U; the paper has none.
- 9. `highway: false` leaves out the highway of the worker's SRU, to which §5.4 gives the credit for segments.
+ 9. Features may first go through a linear layer with ReLU (`project_features`), as papers/002 does; off by default. The
+    discriminator sees them as they come.
+10. `highway: false` leaves out the highway of the worker's SRU, to which §5.4 gives the credit for segments.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.config import Config
-from showtell.models.attention import masked_mean, masked_softmax
+from showtell.models.attention import AdditiveAttention, masked_mean, masked_softmax
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.discriminator import Discriminator
 from showtell.models.linear import Linear, weighted_sum
@@ -61,6 +63,7 @@ class HacapConfig(Config):
     layers: int = Field(1, ge=1)  # of the worker
     highway: bool = True  # of the worker
     attention_size: int = Field(512, ge=1)  # hidden layer of the attention
+    project_features: int | None = Field(None, ge=1)  # size after a linear layer with ReLU; None: as they come
     output_size: int = Field(512, ge=1)  # M, rank of the vectors of words
     dropout: float = Field(0.5, ge=0, lt=1)  # on h_t in front of U
     goals: bool = True  # false: the worker by itself
@@ -131,13 +134,16 @@ class HacapDecoder(Decoder):
     def __init__(self, config: HacapConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
         self.config = config
-        hidden = config.hidden_size
+        size, hidden = config.project_features or feature_size, config.hidden_size
+        self.feature_projection = (
+            nn.Sequential(Linear(feature_size, size), nn.ReLU()) if config.project_features else nn.Identity()
+        )
         self.embedding = nn.Embedding(vocabulary_size, config.embedding_size)  # E
-        self.of_features = Linear(feature_size, config.attention_size)  # L_img, b_a
-        self.of_hidden = Linear(hidden, config.attention_size, bias=False)  # L_lang
-        self.score = nn.Linear(config.attention_size, 1, bias=False)  # W_e
+        self.attention = AdditiveAttention(  # L_img, b_a, L_lang, W_e
+            feature_size=size, query_size=hidden, attention_size=config.attention_size, activation="relu"
+        )
         self.beta = nn.Linear(hidden, 1)
-        self.worker = Sru(config.embedding_size + feature_size, hidden, layers=config.layers, highway=config.highway)
+        self.worker = Sru(config.embedding_size + size, hidden, layers=config.layers, highway=config.highway)
         self.dropout = Dropout(config.dropout)
         columns = config.goal_embedding_size if config.goals else 1
         self.actions = Linear(hidden, config.output_size * columns, bias=False)  # U
@@ -145,7 +151,7 @@ class HacapDecoder(Decoder):
         if config.goals:
             self.discriminator = Discriminator(
                 vocabulary_size=vocabulary_size,
-                feature_size=feature_size,
+                feature_size=feature_size,  # as they come, so that the worker's term cannot move what it sees
                 embedding_size=config.discriminator_embedding_size,
                 hidden_size=config.discriminator_size,
                 layers=config.discriminator_layers,
@@ -177,15 +183,13 @@ class HacapDecoder(Decoder):
 
     def start(self, features: Features) -> State:
         """L_img a, which no word changes, and empty cells."""
-        vectors = features.vectors
-        mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
+        vectors = self.feature_projection(features.vectors)
         has_goals = self.config.goals
-        image = HacapImage(
-            vectors,
-            self.of_features(vectors),
-            features.is_region,
-            self.discriminator.look(mean) if has_goals else None,
-        )
+        seen = None
+        if has_goals:
+            mean = masked_mean(features.vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
+            seen = self.discriminator.look(mean)
+        image = HacapImage(vectors, self.attention.project(vectors), features.is_region, seen)
         rows = HacapRows(
             is_first=torch.ones(len(vectors), 1, dtype=torch.bool, device=vectors.device),
             hidden=vectors.new_zeros(len(vectors), 1, self.config.hidden_size),
@@ -226,8 +230,7 @@ class HacapDecoder(Decoder):
     def _attend(self, image: HacapImage, rows: HacapRows) -> tuple[Tensor, Tensor]:
         """alpha_t, (B, N, R), and beta_t, (B, N)."""
         asked = rows.hidden.detach()
-        scores = self.score(F.relu(image.projected.unsqueeze(1) + self.of_hidden(asked).unsqueeze(2))).squeeze(-1)
-        scores = scores.masked_fill(rows.is_first.unsqueeze(-1), 0.0)
+        scores = self.attention.scores(asked, image.projected).masked_fill(rows.is_first.unsqueeze(-1), 0.0)
         beta = torch.sigmoid(self.beta(asked).squeeze(-1)).masked_fill(rows.is_first, 1.0)
         return masked_softmax(scores, image.is_region), beta
 
@@ -247,3 +250,15 @@ class HacapDecoder(Decoder):
             actions = (columns @ wanted.unsqueeze(-1)).squeeze(-1)
         tau = self.config.training_temperature if self.training else self.config.temperature
         return self.output(actions) / tau
+
+
+def spread_of_directions(vectors: Tensor) -> Tensor:
+    """How far directions spread: 1 less the length of their mean; 0 if all are alike, as of goals that have collapsed.
+
+    Args:
+        vectors: (..., n, G) of any lengths.
+
+    Returns:
+        (...).
+    """
+    return 1 - F.normalize(vectors.float(), dim=-1).mean(-2).norm(dim=-1)

@@ -36,6 +36,7 @@ Where this differs from the papers, or they are silent:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -52,9 +53,10 @@ from showtell.errors import TrainingError
 from showtell.models.attention import masked_mean
 from showtell.models.contract import Decoder
 from showtell.models.discriminator import Discriminator
-from showtell.models.hacap import HacapDecoder, HacapOutput
+from showtell.models.hacap import HacapDecoder, HacapOutput, spread_of_directions
 from showtell.objectives.contract import counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
+from showtell.objectives.processes import of_next_image, of_whole_batch
 from showtell.objectives.self_critical import as_for_photos
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features, Terms
@@ -194,14 +196,16 @@ class AdversarialPretraining(CrossEntropy):
         counts = counts_of(batch)
         seen = _seen(decoder, features)
         real = batch.is_caption
-        examples = [("real", batch.words, real, 1.0, counts.captions)]
+        examples = [("real", batch.words, seen, real, 1.0, counts.captions)]
         everyone = torch.ones_like(sampled[..., 0], dtype=torch.bool)
-        examples.append(("sampled", sampled, everyone, -1.0, counts.images * sampled.shape[1]))
-        if seen is not None and len(real) > 1:  # captions of the image before
-            examples.append(("mismatched", batch.words.roll(1, 0), real.roll(1, 0), -1.0, counts.captions))
+        examples.append(("sampled", sampled, seen, everyone, -1.0, counts.images * sampled.shape[1]))
+        beside = of_next_image(_mean(features), batch.is_counted) if seen is not None else None
+        if beside is not None:
+            looked = decoder.discriminator.look(beside.unsqueeze(1))
+            examples.append(("mismatched", batch.words, looked, real, -1.0, counts.captions))
         total, parts = sampled.new_zeros((), dtype=torch.float32), {}
-        for name, words, is_caption, sign, count in examples:
-            logits = sign * verdicts(decoder.discriminator, words, seen)  # above 0: right
+        for name, words, shown, is_caption, sign, count in examples:
+            logits = sign * verdicts(decoder.discriminator, words, shown)  # above 0: right
             total = total + (F.softplus(-logits) * is_caption).sum() / count
             parts[f"{name}_known"] = ((logits > 0) & is_caption).sum() / count
         return total, parts
@@ -254,13 +258,14 @@ class Adversarial(AdversarialPretraining):
             rewards = self._rewards(features, decoder, words)
         goals = _goals(forced)
         leaks = self._leaks(decoder, features, sampled).detach()
-        quality = ranked(rewards, is_word, config.delta)
+        is_ranked = is_word & batch.is_counted
+        quality = of_whole_batch(partial(ranked, delta=config.delta), rewards, is_ranked)
         cosines = horizon_cosines(leaks, goals, is_word.sum(-1), decoder.config.horizon)
         manager = -(quality * cosines).sum() / count
         intrinsic = intrinsic_rewards(leaks, goals.detach(), decoder.config.horizon)
         wanted = intrinsic + config.external * quality
         if config.baseline == "others":
-            wanted = wanted - mean_of_other_rows(wanted, is_word)
+            wanted = wanted - of_whole_batch(mean_of_other_rows, wanted, is_ranked)
         worker = -(wanted * said).sum() / count
         discriminator, parts = self._discriminate(batch, features, decoder, sampled)
         total = (
@@ -320,15 +325,14 @@ def mean_of_other_rows(values: Tensor, is_word: Tensor) -> Tensor:
 
 
 def goal_health(goals: Tensor, is_word: Tensor) -> dict[str, Tensor]:
-    """How long subgoals are, and how far they spread: 1 less the length of their mean direction, 0 if all are alike.
+    """How long subgoals are, and how far they spread (`models.hacap.spread_of_directions`).
 
     Args:
         goals: (B, N, T, G).
         is_word: (B, N, T) bool.
     """
     chosen = goals[is_word].float()
-    directions = F.normalize(chosen, dim=-1)
-    return {"goal_norm": chosen.norm(dim=-1).mean(), "goal_spread": 1 - directions.mean(0).norm()}
+    return {"goal_norm": chosen.norm(dim=-1).mean(), "goal_spread": spread_of_directions(chosen)}
 
 
 def share(batch: Batch) -> float:
@@ -338,8 +342,11 @@ def share(batch: Batch) -> float:
 
 def _seen(decoder: HacapDecoder, features: Features) -> Tensor | None:
     """What the discriminator sees of the images; the encoder learns nothing from it."""
-    mean = masked_mean(features.vectors.detach(), features.is_region).unsqueeze(1)
-    return decoder.discriminator.look(mean)
+    return decoder.discriminator.look(_mean(features).unsqueeze(1))
+
+
+def _mean(features: Features) -> Tensor:
+    return masked_mean(features.vectors.detach(), features.is_region)
 
 
 def _goals(forced: Forced) -> Tensor:
