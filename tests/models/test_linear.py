@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from showtell.models import packed
 from showtell.models.attention import plain_scores, tiled_scores
-from showtell.models.linear import Linear, gathered_gradients, linear, weighted_sum
+from showtell.models.linear import Embedding, Linear, gathered_gradients, linear, weighted_sum
 
 STEPS = 4
 
@@ -160,3 +160,17 @@ def test_16_bits():
     for value, gradient in zip(values, expected, strict=True):
         assert value.grad.dtype == torch.bfloat16
         torch.testing.assert_close(value.grad.float(), gradient, atol=0.1, rtol=0.1)
+
+
+def test_the_table_of_an_embedding_gets_one_gradient_for_all_steps():
+    """Ids that come twice in a step and in several steps; the second half of the table is never looked up."""
+    layer, ids = Embedding(10, 3), torch.tensor([[[0, 4], [4, 4]], [[1, 0], [3, 3]], [[4, 1], [1, 2]]])
+    with gathered_gradients():
+        said = [layer(step) for step in ids.unbind()]
+    assert {x.grad_fn.name() for x in said} == {"_LookStepBackward"}
+    plain = F.embedding(ids, layer.weight)
+    weights = random(*plain.shape, seed=3)
+    ours, theirs = (torch.autograd.grad((x * weights).sum(), layer.weight)[0] for x in (torch.stack(said), plain))
+    close(ours, theirs)
+    assert ours[5:].abs().max() == 0
+    assert layer(ids).grad_fn.name() == "EmbeddingBackward0"

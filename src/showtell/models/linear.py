@@ -237,6 +237,49 @@ class Linear(nn.Linear):
         return linear(input, self.weight, self.bias)
 
 
+class _Looked(Note):
+    """Rows of a table that steps looked up, and their gradients."""
+
+    def clear(self) -> None:
+        self.steps: list[tuple[Tensor, Tensor]] = []
+
+    def collect(self) -> tuple[Tensor | None, ...]:
+        """The gradient of the table, made once: one for each step would be the size of the table each time."""
+        (table,) = self.shared
+        ids, gradients = (torch.cat(steps) for steps in zip(*self.steps, strict=True))
+        return (torch.ops.aten.embedding_dense_backward(gradients, ids, len(table), -1, False),)
+
+
+class _LookStep(torch.autograd.Function):
+    """Rows of a table as a step of a walk looks them up."""
+
+    @staticmethod
+    def forward(ctx: Any, ids: Tensor, table: Tensor, note: _Looked) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.note = note
+        return F.embedding(ids, table)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (ids,) = ctx.saved_tensors
+        ctx.note.open()
+        ctx.note.steps.append((ids.flatten(), gradient.flatten(0, -2)))
+        return None, None, None
+
+
+class Embedding(nn.Embedding):
+    """torch's embedding of ids, of which a walk gathers the gradient; for tables without torch's further options."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(...) int64 to (..., E)."""
+        gathered = shared(_Looked, self.weight)
+        if gathered is None:
+            return super().forward(input)
+        note, (view,) = gathered
+        return _LookStep.apply(input, view, note)
+
+
 class _Weights(Note):
     """Weights and gradients of the steps that take weighted means of the vectors of an image."""
 

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from showtell.config import Config
 from showtell.models.attention import masked_mean
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.linear import Linear
+from showtell.models.linear import Embedding, Linear
 from showtell.models.recurrent import GruCell, LstmCell
 from showtell.noise import Dropout
 from showtell.types import Features
@@ -80,7 +80,7 @@ class NicDecoder(Decoder):
         super().__init__()
         self.config = config
         hidden, embedding = config.hidden_size, config.embedding_size
-        self.embedding = nn.Embedding(vocabulary_size, embedding)
+        self.embedding = Embedding(vocabulary_size, embedding)
         self.cells = nn.ModuleList(self._cell(embedding if layer == 0 else hidden) for layer in range(config.layers))
         if config.image == "input":
             self.image_to_input = nn.Linear(feature_size, embedding)  # W_I

@@ -45,7 +45,7 @@ from showtell import noise
 from showtell.config import Config
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Decoder, Output, State, gather_rows
-from showtell.models.linear import Linear, weighted_sum
+from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.recurrent import LstmCell
 from showtell.noise import Dropout
 from showtell.types import Features
@@ -123,7 +123,7 @@ class SatDecoder(Decoder):
         self.feature_projection = (
             nn.Sequential(Linear(feature_size, context_size), nn.ReLU()) if config.project_features else nn.Identity()
         )
-        self.embedding = nn.Embedding(vocabulary_size, embedding)  # E
+        self.embedding = Embedding(vocabulary_size, embedding)  # E
         self.attention = AdditiveAttention(
             feature_size=context_size, query_size=hidden, attention_size=config.attention_size
         )  # f_att

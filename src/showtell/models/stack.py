@@ -42,7 +42,7 @@ from torch import Tensor, nn
 from showtell.config import Config
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.linear import Linear, weighted_sum
+from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.recurrent import LstmCell
 from showtell.noise import Dropout
 from showtell.types import Features
@@ -127,7 +127,7 @@ class StackDecoder(Decoder):
             if config.project_features
             else nn.Identity()
         )
-        self.embedding = nn.Embedding(vocabulary_size, config.embedding_size)  # W_e
+        self.embedding = Embedding(vocabulary_size, config.embedding_size)  # W_e
         self.coarse_lstm = LstmCell(hidden + size + config.embedding_size, hidden)
         self.fine = nn.ModuleList(FineStage(config, size) for _ in range(config.fine_stages))
         self.dropout = Dropout(config.dropout)

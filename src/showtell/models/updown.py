@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from showtell.config import Config
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.linear import Linear, weighted_sum
+from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.recurrent import LstmCell
 from showtell.noise import Dropout
 from showtell.types import Features
@@ -98,7 +98,7 @@ class UpDownDecoder(Decoder):
         self.feature_projection = (
             nn.Sequential(Linear(feature_size, size), nn.ReLU()) if config.project_features else nn.Identity()
         )
-        self.embedding = nn.Embedding(vocabulary_size, config.embedding_size)  # W_e
+        self.embedding = Embedding(vocabulary_size, config.embedding_size)  # W_e
         self.attention_lstm = LstmCell(hidden + size + config.embedding_size, hidden)
         self.attention = AdditiveAttention(
             feature_size=size, query_size=hidden, attention_size=config.attention_size, bias=False
