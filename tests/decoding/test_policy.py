@@ -10,7 +10,7 @@ from torch import Tensor
 
 from showtell import noise
 from showtell.decoding import Captions, greedy, teacher_forced
-from showtell.decoding.policy import _LogProbability, policy_logprobs, rollouts
+from showtell.decoding.policy import _log_probability, policy_logprobs, rollouts
 from showtell.decoding.rollout import collect
 from showtell.models.contract import Decoder, Output
 from showtell.models.sat import SatConfig, SatDecoder
@@ -166,7 +166,7 @@ def test_gradients_of_a_words_probability_are_those_of_the_softmax_over_what_may
     given, weights = torch.randn(7, 9, generator=generator).to(kind), torch.randn(7, generator=generator)
     words = torch.randint(2, 9, (7,), generator=generator)
     scores = given.clone().requires_grad_()
-    found = _LogProbability.apply(scores * 1, words)
+    found = _log_probability(scores * 1, words)
     expected_scores = given.double().requires_grad_()
     expected = expected_scores[:, 2:].log_softmax(-1)[torch.arange(7), words - 2]
     torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=0)

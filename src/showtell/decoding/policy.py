@@ -18,14 +18,13 @@ These sum to one over all captions, so that the gradient of an expected reward i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from showtell import noise
+from showtell.decoding.likelihood import log_likelihood
 from showtell.decoding.ranking import best
 from showtell.decoding.rollout import Captions, collect
 from showtell.decoding.sampling import inverse, walk
@@ -98,7 +97,7 @@ def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Te
     is_cut = (words == Vocabulary.pad)[decides]  # (M,) for M decisions: none of the words that could follow was end
     targets = words[decides].masked_fill(is_cut, Vocabulary.end)
     said = map_tensors(outputs, lambda x: x[:, :, :steps][decides])  # (M, ...)
-    logprob: Tensor = _LogProbability.apply(decoder.readout(said), targets)
+    logprob = _log_probability(decoder.readout(said), targets)
     below_one = -torch.finfo(logprob.dtype).eps
     logprob = torch.where(is_cut, (-torch.expm1(logprob.clamp(max=below_one))).log(), logprob)
     if decoder.draws_places:
@@ -108,29 +107,7 @@ def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Te
     return logprob.new_zeros(words.shape).masked_scatter(decides, logprob)
 
 
-class _LogProbability(torch.autograd.Function):
-    """log p(w), p being the softmax over what may be said of the scores x, with its gradient onehot(w) - p.
-
-    Scores of a vocabulary at each word are the largest tensor of a step: what is never said is struck out in place, and
-    nothing of their size is made but the gradient.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, words: Tensor) -> Tensor:
-        """(M, V) and (M,) to (M,); numbers of 16 bits become single precision."""
-        x = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
-        x[:, NEVER_SAID] = float("-inf")
-        total = x.logsumexp(-1, keepdim=True)
-        words = words.unsqueeze(-1)
-        ctx.save_for_backward(x, total, words)
-        ctx.dtype = scores.dtype
-        return (x.gather(-1, words) - total).squeeze(-1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """(M,) to (M, V)."""
-        x, total, words = ctx.saved_tensors
-        gradient = gradient.unsqueeze(-1)
-        of_scores = (x - total).exp_().mul_(-gradient).scatter_add_(-1, words, gradient)
-        return of_scores.to(ctx.dtype), None
+def _log_probability(scores: Tensor, words: Tensor) -> Tensor:
+    """log p(w) among what may be said: (M, V), the largest tensor of a step and struck out in place, to (M,)."""
+    scores.detach()[:, NEVER_SAID] = float("-inf")
+    return log_likelihood(scores, words)

@@ -36,9 +36,9 @@ from torch.nn import functional as F
 
 from showtell.config import Config
 from showtell.decoding import Forced, scheduled, teacher_forced
+from showtell.decoding.likelihood import log_likelihood
 from showtell.models.contract import Decoder
 from showtell.objectives.contract import Objective, counts_of
-from showtell.objectives.likelihood import log_likelihood
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch, Features, Terms
 

@@ -33,11 +33,11 @@ from pydantic import Field
 from torch import Tensor
 
 from showtell.decoding import Forced
+from showtell.decoding.likelihood import log_likelihood
 from showtell.errors import TrainingError
 from showtell.models.contract import Decoder
 from showtell.objectives.contract import counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
-from showtell.objectives.likelihood import log_likelihood
 from showtell.objectives.processes import summed
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features

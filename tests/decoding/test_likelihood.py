@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from showtell.objectives import likelihood
-from showtell.objectives.likelihood import log_likelihood, plain_log_likelihood
+from showtell.decoding import likelihood
+from showtell.decoding.likelihood import log_likelihood, plain_log_likelihood
 
 
 def test_a_word_of_three_by_hand() -> None:
