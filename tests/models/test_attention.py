@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from showtell.models import attention
-from showtell.models.attention import AdditiveAttention, TiledScores, masked_softmax, plain_scores
+from showtell.models.attention import ACTIVATIONS, AdditiveAttention, TiledScores, masked_softmax, plain_scores
+from showtell.models.linear import gathered_gradients
+
+every_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
 
 
 def inputs(images=3, rows=4, regions=5, size=6, dtype=torch.float64, seed=0):
@@ -17,24 +20,27 @@ def inputs(images=3, rows=4, regions=5, size=6, dtype=torch.float64, seed=0):
     return [torch.randn(shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes]
 
 
+@every_activation
 @pytest.mark.parametrize("tile", [1, 31, 60, 130, 250, 10**6])  # part of a row, a row, two rows, an image, two, all
-def test_the_gradients_of_tiles_are_those_of_finite_differences(monkeypatch, tile):
+def test_the_gradients_of_tiles_are_those_of_finite_differences(monkeypatch, tile, activation):
     monkeypatch.setattr(attention, "TILE", tile)
-    assert torch.autograd.gradcheck(TiledScores.apply, inputs())
+    assert torch.autograd.gradcheck(lambda *x: TiledScores.apply(*x, None, ACTIVATIONS[activation]), inputs())
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(1, 4), st.integers(1, 5), st.integers(1, 6), st.integers(1, 7), st.integers(1, 400), st.integers(0, 9)
-)
-def test_tiles_of_any_size_give_the_plain_scores_and_gradients(images, rows, regions, size, tile, seed):
+    st.integers(1, 4), st.integers(1, 5), st.integers(1, 6), st.integers(1, 7), st.integers(1, 400), st.integers(0, 9),
+    st.sampled_from(sorted(ACTIVATIONS)),
+)  # fmt: skip
+def test_tiles_of_any_size_give_the_plain_scores_and_gradients(images, rows, regions, size, tile, seed, name):
+    activation = ACTIVATIONS[name]
     values = inputs(images, rows, regions, size, seed=seed)
     weights = torch.randn(images, rows, regions, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1))
-    plain = plain_scores(*values)
+    plain = plain_scores(*values, activation)
     expected = torch.autograd.grad((plain * weights).sum(), values)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "TILE", tile)
-        tiled = TiledScores.apply(*values)
+        tiled = TiledScores.apply(*values, None, activation)
         found = torch.autograd.grad((tiled * weights).sum(), values)
     torch.testing.assert_close(tiled, plain)
     torch.testing.assert_close(found, expected)
@@ -101,6 +107,26 @@ def test_alpha_and_its_gradients_are_those_of_the_plain_form_where_regions_are_m
         strict=True,
     ):
         torch.testing.assert_close(one, other)
+
+
+@every_activation
+def test_a_walk_gathers_the_gradients_of_what_its_steps_share(activation):
+    torch.manual_seed(0)
+    module = AdditiveAttention(feature_size=5, query_size=7, attention_size=8, activation=activation).double()
+    projected = torch.randn(2, 6, 8, dtype=torch.float64, requires_grad=True)
+    queries = [torch.randn(2, 3, 7, dtype=torch.float64) for _ in range(3)]
+    weights = torch.randn(2, 3, 6, dtype=torch.float64)
+
+    def gradients(scores):
+        total = sum((scores(query) * weights).sum() for query in queries)
+        return torch.autograd.grad(total, (projected, *module.of_query.parameters(), module.score.weight))
+
+    plain = gradients(
+        lambda query: plain_scores(projected, module.of_query(query), module.score.weight, module.activation)
+    )
+    with gathered_gradients():
+        found = gradients(lambda query: module.scores(query, projected))
+    torch.testing.assert_close(found, plain)
 
 
 class _Largest(torch.utils._python_dispatch.TorchDispatchMode):

@@ -23,6 +23,7 @@ KINDS = {
     "image": {"discriminator_image": "mean"},
     "no highway": {"highway": False, "layers": 2},
     "worker": {"goals": False},
+    "projected features": {"project_features": 3, "discriminator_image": "mean"},
     "temperature": {"temperature": 0.5},
 }
 everyone = pytest.mark.parametrize("kind", KINDS)
@@ -67,6 +68,9 @@ def layers(module: torch.nn.Module, x: Tensor, cells: list[Tensor]) -> Tensor:
 def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Logits, alpha, leaks and goals of one caption of one image, word by word and equation by equation."""
     config, p = decoder.config, dict(decoder.named_parameters())
+    as_they_come = vectors.mean(0)
+    if config.project_features:
+        vectors = (vectors @ p["feature_projection.0.weight"].T + p["feature_projection.0.bias"]).clamp(min=0)
     mean = vectors.mean(0)
     worker = [torch.zeros(config.hidden_size, dtype=vectors.dtype) for _ in range(config.layers)]
     reader = [torch.zeros(config.discriminator_size, dtype=vectors.dtype) for _ in range(config.discriminator_layers)]
@@ -76,8 +80,9 @@ def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Ten
         if hidden is None:
             alpha, context = torch.full((len(vectors),), 1 / len(vectors), dtype=vectors.dtype), mean
         else:
-            asked = p["of_hidden.weight"] @ hidden + p["of_features.bias"]
-            energy = [p["score.weight"][0] @ (p["of_features.weight"] @ a + asked).clamp(min=0) for a in vectors]
+            asked = p["attention.of_query.weight"] @ hidden + p["attention.of_features.bias"]
+            hidden_layer = [(p["attention.of_features.weight"] @ a + asked).clamp(min=0) for a in vectors]
+            energy = [p["attention.score.weight"][0] @ layer for layer in hidden_layer]
             alpha = torch.stack(energy).softmax(0)
             beta = torch.sigmoid(p["beta.weight"][0] @ hidden + p["beta.bias"][0])
             context = beta * sum(weight * a for weight, a in zip(alpha, vectors, strict=True))
@@ -87,7 +92,7 @@ def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Ten
         if config.goals:
             x = p["discriminator.embedding.weight"][word]
             if config.discriminator_image == "mean":
-                seen = p["discriminator.see.weight"] @ mean + p["discriminator.see.bias"]
+                seen = p["discriminator.see.weight"] @ as_they_come + p["discriminator.see.bias"]
                 x = torch.cat([x, seen.tanh()])
             leak = p["discriminator.leak.weight"] @ layers(decoder.discriminator.sru, x, reader)
             leak = leak + p["discriminator.leak.bias"]
@@ -154,7 +159,7 @@ def test_gradients_flow_where_they_should_and_nowhere_else():
         assert isinstance(found.outputs, HacapOutput)
         return found.outputs
 
-    worker = {"embedding", "of_features", "of_hidden", "score", "beta", "worker", "actions", "output"}
+    worker = {"embedding", "attention", "beta", "worker", "actions", "output"}
     words = F.cross_entropy(
         teacher_forced(decoder, seen, WORDS[..., :-1]).logits.flatten(0, 2), WORDS[..., 1:].flatten()
     )
@@ -162,7 +167,7 @@ def test_gradients_flow_where_they_should_and_nowhere_else():
     assert gradients(decoder, outputs().goal.square()[..., 0].sum()) == {"manager", "to_goal"}
     assert gradients(decoder, outputs().leak.sum()) == {"discriminator"}
     # of attention alone, no way back into the language model
-    assert gradients(decoder, outputs().attention.square().sum()) == {"of_features", "of_hidden", "score"}
+    assert gradients(decoder, outputs().attention.square().sum()) == {"attention"}
     assert gradients(decoder, outputs().gate.sum()) == {"beta"}
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,18 +37,41 @@ def masked_mean(vectors: Tensor, is_region: Tensor) -> Tensor:
     return (present @ vectors).squeeze(1) / present.sum(-1)
 
 
-def plain_scores(projected: Tensor, query: Tensor, weight: Tensor) -> Tensor:
-    """e_i = w . tanh(p_i + q) as it is written. Its tensor of (B, N, R, A) goes through memory several times.
+@dataclass(frozen=True)
+class Activation:
+    """f(x) = factor s(inner x) + shift, by a function s that is fast, with f'(x) = steepness slope(s(inner x))."""
+
+    plain: Callable[[Tensor], Tensor]  # f
+    squash: Callable[[Tensor], Tensor]  # s, in place
+    slope: Callable[[Tensor], Tensor]  # in place
+    inner: float = 1.0
+    factor: float = 1.0
+    shift: float = 0.0
+    steepness: float = 1.0
+
+
+# tanh(x) = 2 sigmoid(2x) - 1, and torch's sigmoid is six times as fast as its tanh on a CPU. The error is that of
+# float32 numbers near 1 (6e-8), as it is for the tanh of all but small x.
+TANH = Activation(
+    torch.tanh, torch.sigmoid_, lambda s: s.addcmul_(s, s, value=-1), inner=2.0, factor=2.0, shift=-1.0, steepness=4.0
+)
+RELU = Activation(torch.relu, torch.relu_, torch.Tensor.sign_)
+ACTIVATIONS = {"tanh": TANH, "relu": RELU}
+
+
+def plain_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = TANH) -> Tensor:
+    """e_i = w . f(p_i + q) as it is written. Its tensor of (B, N, R, A) goes through memory several times.
 
     Args:
         projected: p, (B, R, A).
         query: q, (B, N, A).
         weight: w, (A) or (1, A).
+        activation: f.
 
     Returns:
         (B, N, R).
     """
-    return torch.tanh(projected.unsqueeze(1) + query.unsqueeze(2)) @ weight.view(-1)
+    return activation.plain(projected.unsqueeze(1) + query.unsqueeze(2)) @ weight.view(-1)
 
 
 def _tiles(images: int, rows: int, size: int) -> Iterator[tuple[slice, slice]]:
@@ -59,16 +83,13 @@ def _tiles(images: int, rows: int, size: int) -> Iterator[tuple[slice, slice]]:
             yield slice(image, image + images_each), slice(row, row + rows_each)
 
 
-def _squash(projected: Tensor, query: Tensor, room: Tensor) -> Tensor:
-    """sigmoid(2 (p + q)) of a tile, (b, n, R, A), written into `room`.
-
-    tanh(x) = 2 sigmoid(2x) - 1, and torch's sigmoid is six times as fast as its tanh on a CPU. The error is that of
-    float32 numbers near 1 (6e-8), as it is for the tanh of all but small x.
-    """
+def _squash(activation: Activation, projected: Tensor, query: Tensor, room: Tensor) -> Tensor:
+    """s(inner (p + q)) of a tile, (b, n, R, A), written into `room`."""
     shape = (len(query), query.shape[1], *projected.shape[1:])
     tile = room[: shape[0] * shape[1] * shape[2] * shape[3]].view(shape)
-    torch.add((2 * query).unsqueeze(2), projected.unsqueeze(1), alpha=2, out=tile)
-    return tile.sigmoid_()
+    inner = activation.inner
+    torch.add((inner * query).unsqueeze(2), projected.unsqueeze(1), alpha=inner, out=tile)
+    return activation.squash(tile)
 
 
 class _Sums(Note):
@@ -79,7 +100,7 @@ class _Sums(Note):
         self.of_w: Tensor | None = None
 
     def add(self) -> tuple[Tensor, Tensor]:
-        """The sums so far, to be added to: dp / 4w, (B, R, A), and dw / 2, (A)."""
+        """The sums so far, to be added to: dp / w, (B, R, A), and dw, (A)."""
         if self.of_p is None or self.of_w is None:
             projected, weight = self.shared
             self.of_p, self.of_w = torch.zeros_like(_wide(projected)), torch.zeros_like(_wide(weight).view(-1))
@@ -89,16 +110,16 @@ class _Sums(Note):
         """dp and dw."""
         projected, weight = self.shared
         of_p, of_w = self.add()
-        of_p *= 4 * _wide(weight).view(-1)
-        return of_p.to(projected.dtype), of_w.mul_(2).to(weight.dtype).view_as(weight)
+        of_p *= _wide(weight).view(-1)
+        return of_p.to(projected.dtype), of_w.to(weight.dtype).view_as(weight)
 
 
 class TiledScores(torch.autograd.Function):
     """`plain_scores` tile by tile, in the cache. The backward pass squashes again instead of keeping (B, N, R, A).
 
-    With s = sigmoid(2 (p + q)), tanh = 2s - 1 and its derivative is 4 s (1 - s). For gradients g of the scores:
+    For gradients g of the scores:
 
-        dw = sum_nr g (2s - 1),   dp_r = w * sum_n 4 g s (1 - s),   dq_n = w * sum_r 4 g s (1 - s)
+        dw = sum_nr g f(p + q),   dp_r = w * sum_n g f'(p + q),   dq_n = w * sum_r g f'(p + q)
 
     In a walk dp and dw are summed over its steps in place. Numbers of 16 bits are computed with in float32.
 
@@ -109,20 +130,28 @@ class TiledScores(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, query: Tensor, weight: Tensor, note: _Sums | None = None) -> Tensor:
+    def forward(
+        ctx: Any,
+        projected: Tensor,
+        query: Tensor,
+        weight: Tensor,
+        note: _Sums | None = None,
+        activation: Activation = TANH,
+    ) -> Tensor:
         """(B, R, A), (B, N, A) and A numbers to (B, N, R)."""
         ctx.save_for_backward(projected, query, weight)
-        ctx.note = note
+        ctx.note, ctx.activation = note, activation
         (images, rows, _), (regions, size) = query.shape, projected.shape[1:]
         p, q, w = _wide(projected), _wide(query), _wide(weight).view(-1)
         scores = p.new_empty(images, rows, regions)
         room = _room(images, rows, regions * size, p.dtype)
         for image, row in _tiles(images, rows, regions * size):
-            tile = _squash(p[image], q[image, row], room)
+            tile = _squash(activation, p[image], q[image, row], room)
             each = tile.flatten(0, 1)  # (b n, R, A)
             summed = torch.bmm(w.view(1, 1, -1).expand(len(each), 1, size), each.mT)
             scores[image, row] = summed.view(tile.shape[:-1])
-        return scores.mul_(2).sub_(w.sum()).to(projected.dtype)
+        scores.mul_(activation.factor).add_(activation.shift * w.sum())
+        return scores.to(projected.dtype)
 
     @staticmethod
     @once_differentiable
@@ -132,34 +161,35 @@ class TiledScores(torch.autograd.Function):
         (images, rows, _), (regions, size) = query.shape, projected.shape[1:]
         p, q, w = _wide(projected), _wide(query), _wide(weight).view(-1)
         g = _wide(gradient).contiguous()
+        activation: Activation = ctx.activation
         note = _Sums(projected, weight) if ctx.note is None else ctx.note
         note.open()
         of_p, of_w = note.add()
-        of_w -= g.sum() / 2
+        of_w += activation.shift * g.sum()
         of_q = torch.empty_like(q)
         room = _room(images, rows, regions * size, p.dtype)
         for image, row in _tiles(images, rows, regions * size):
-            tile = _squash(p[image], q[image, row], room)
+            tile = _squash(activation, p[image], q[image, row], room)
             here = g[image, row]  # (b, n, R)
-            of_w += torch.matmul(here.unsqueeze(2), tile).sum((0, 1, 2))
-            tile.addcmul_(tile, tile, value=-1)  # s (1 - s)
+            of_w.add_(torch.matmul(here.unsqueeze(2), tile).sum((0, 1, 2)), alpha=activation.factor)
+            activation.slope(tile)
             of_q[image, row] = torch.matmul(here.unsqueeze(2), tile).squeeze(2)
             for n in range(tile.shape[1]):
-                of_p[image].addcmul_(tile[:, n], here[:, n].unsqueeze(-1))
-        of_q = of_q.mul_(4 * w).to(query.dtype)
+                of_p[image].addcmul_(tile[:, n], here[:, n].unsqueeze(-1), value=activation.steepness)
+        of_q = of_q.mul_(activation.steepness * w).to(query.dtype)
         if ctx.note is not None:
-            return None, of_q, None, None
+            return None, of_q, None, None, None
         gradient_of_p, gradient_of_w = note.collect()
-        return gradient_of_p, of_q, gradient_of_w, None
+        return gradient_of_p, of_q, gradient_of_w, None, None
 
 
-def tiled_scores(projected: Tensor, query: Tensor, weight: Tensor) -> Tensor:
+def tiled_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = TANH) -> Tensor:
     """`plain_scores` in tiles; in a walk the gradients of p and w are gathered."""
     gathered = shared(_Sums, projected, weight)
     if gathered is None:
-        return TiledScores.apply(projected, query, weight)
+        return TiledScores.apply(projected, query, weight, None, activation)
     note, (p, w) = gathered
-    return TiledScores.apply(p, query, w, note)
+    return TiledScores.apply(p, query, w, note, activation)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -180,13 +210,23 @@ def _room(images: int, rows: int, size: int, dtype: torch.dtype) -> Tensor:
 
 
 class AdditiveAttention(nn.Module):
-    """e_i = w . tanh(W_a a_i + W_h h + b), alpha = softmax(e) (papers/003 §3.1.2, f_att as one hidden layer).
+    """e_i = w . f(W_a a_i + W_h h + b), alpha = softmax(e) (papers/003 §3.1.2, f_att as one hidden layer).
 
-    W_a a_i + b does not depend on the words: `project` computes it once per image.
+    W_a a_i + b does not depend on the words: `project` computes it once per image. f is tanh, or ReLU as in
+    papers/000 §3.5.
     """
 
-    def __init__(self, *, feature_size: int, query_size: int, attention_size: int, bias: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        feature_size: int,
+        query_size: int,
+        attention_size: int,
+        bias: bool = True,
+        activation: Literal["tanh", "relu"] = "tanh",
+    ) -> None:
         super().__init__()
+        self.activation = ACTIVATIONS[activation]
         self.of_features = Linear(feature_size, attention_size, bias=bias)
         self.of_query = Linear(query_size, attention_size, bias=False)
         self.score = nn.Linear(attention_size, 1, bias=False)
@@ -194,6 +234,11 @@ class AdditiveAttention(nn.Module):
     def project(self, vectors: Tensor) -> Tensor:
         """W_a a + b: (B, R, D) to (B, R, A)."""
         return self.of_features(vectors)
+
+    def scores(self, query: Tensor, projected: Tensor) -> Tensor:
+        """e: (B, N, H) and (B, R, A) to (B, N, R)."""
+        form = tiled_scores if projected.device.type == "cpu" else plain_scores
+        return form(projected, self.of_query(query), self.score.weight, self.activation)
 
     def forward(self, query: Tensor, projected: Tensor, is_region: Tensor) -> Tensor:
         """The weights alpha.
@@ -206,5 +251,4 @@ class AdditiveAttention(nn.Module):
         Returns:
             (B, N, R).
         """
-        scores = tiled_scores if projected.device.type == "cpu" else plain_scores
-        return masked_softmax(scores(projected, self.of_query(query), self.score.weight), is_region)
+        return masked_softmax(self.scores(query, projected), is_region)
