@@ -122,7 +122,8 @@ def test_models_are_put_side_by_side_in_their_order(capsys, tiny_checkpoint, pho
 
 def test_titles_tell_checkpoints_apart():
     assert titles_of(["runs/soft/best", "hub/name", "runs/hard/last"]) == ["soft", "name", "hard"]
-    assert titles_of(["runs/soft/best", "runs/soft/last"]) == ["runs/soft/best", "runs/soft/last"]
+    assert titles_of(["runs/soft/best", "runs/soft/last"]) == ["soft/best", "soft/last"]
+    assert titles_of(["runs/soft/0/best", "runs/hard/0/best"]) == ["soft/0", "hard/0"]
     assert titles_of(["best"]) == ["best"]
     assert titles_of(["a", "a"]) == ["a (1)", "a (2)"]
 

@@ -150,17 +150,22 @@ MOST_NAMED = 20  # files that could not be explained; JSON has them all
 
 
 def titles_of(checkpoints: Sequence[str]) -> list[str]:
-    """Short names of checkpoints: of a run's `best` and `last` the run's, or as they were given where those are alike.
+    """Short names of checkpoints: the ends of their paths, as long as it takes to tell them apart.
+
+    `best` and `last` of a run are left out where the run's name tells.
 
     >>> titles_of(["runs/soft/best", "runs/hard/best"])
     ['soft', 'hard']
+    >>> titles_of(["runs/soft/0/best", "runs/hard/0/best"])
+    ['soft/0', 'hard/0']
     >>> titles_of(["runs/soft/best", "runs/soft/last"])
-    ['runs/soft/best', 'runs/soft/last']
+    ['soft/best', 'soft/last']
     """
-    paths = [Path(name) for name in checkpoints]
-    titles = [path.parent.name if path.name in ("best", "last") and path.parent.name else path.name for path in paths]
-    if len(set(titles)) < len(titles):
-        titles = list(checkpoints)
+    whole = [Path(name).parts for name in checkpoints]
+    runs = [parts[:-1] if parts[-1:] in (("best",), ("last",)) and len(parts) > 1 else parts for parts in whole]
+    least, ends = (1, runs) if len(set(runs)) == len(runs) else (2, whole)
+    tails = [["/".join(end[-parts:]) for end in ends] for parts in range(least, max(map(len, ends)) + 1)]
+    titles = next((tail for tail in tails if len(set(tail)) == len(tail)), list(checkpoints))
     counts = Counter(titles)
     return [title if counts[title] == 1 else f"{title} ({number})" for number, title in enumerate(titles, start=1)]
 
