@@ -111,7 +111,8 @@ class Batch:
     words: Tensor  # (B, N, T + 1) int64: begin, the words, end, then pad
     is_caption: Tensor  # (B, N) bool, True where the image has this caption; the rest is padding
     features: Features | None = None  # in the precision of the store until they are moved
-    counts: Counts | None = None  # of all batches of its step; None: it is the only one
+    counts: Counts | None = None  # of all batches of its step, on all processes; None: it is the only one
+    is_counted: bool = True  # False: it stands in for a share without images, so that its process keeps pace
 
     @property
     def inputs(self) -> Tensor:

@@ -46,6 +46,7 @@ def counts_of(*batches: Batch) -> Counts:
     """The words, captions and images of batches; of a batch that belongs to a larger step, those of the step."""
     if len(batches) == 1 and batches[0].counts is not None:
         return batches[0].counts
+    batches = tuple(batch for batch in batches if batch.is_counted)
     return Counts(
         words=sum(int((batch.targets != Vocabulary.pad).sum()) for batch in batches),
         captions=sum(int(batch.is_caption.sum()) for batch in batches),
@@ -53,7 +54,12 @@ def counts_of(*batches: Batch) -> Counts:
     )
 
 
-def of_one_step(batches: Sequence[Batch]) -> list[Batch]:
-    """The same batches with their common counts: their terms then add up to those of one batch with all the images."""
-    counts = counts_of(*batches)
+def of_one_step(batches: Sequence[Batch], counts: Counts | None = None) -> list[Batch]:
+    """The same batches with their common counts: their terms then add up to those of one batch with all the images.
+
+    Args:
+        batches: of this process.
+        counts: of the batches of all processes; None where these are all.
+    """
+    counts = counts or counts_of(*batches)
     return [dataclasses.replace(batch, counts=counts) for batch in batches]
