@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from showtell.captioner import Caption, Captioner
 from showtell.errors import CheckpointError, RecipeError
 from showtell.objectives import OBJECTIVES
+from showtell.objectives.contract import Limit
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.training import loop, make_recipe, train
 from showtell.training.health import Validation
@@ -45,8 +46,9 @@ def validation(score: float, warnings: tuple[str, ...] = (), **shape: int) -> Va
     return Validation({"cider": score, "bleu_4": score / 10}, captions(**shape), warnings)
 
 
-def pilot_of(start: Validation | None = None, **settings: float) -> Pilot:
-    pilot = Pilot(PilotConfig(**settings), selection="cider", reference_words=5.0, best="runs/x/best")  # type: ignore[arg-type]
+def pilot_of(start: Validation | None = None, limits: tuple[Limit, ...] = (), **settings: float) -> Pilot:
+    config = PilotConfig(**settings)  # type: ignore[arg-type]
+    pilot = Pilot(config, selection="cider", reference_words=5.0, best="runs/x/best", limits=limits)
     pilot.begin(start or validation(0.5), None, "f")
     return pilot
 
@@ -267,8 +269,41 @@ def test_samples_that_grow_are_named():
     assert said[-1][0].startswith("the samples grew from 9.8 to 17.2 words: the reward is being gamed")
 
 
+def test_a_window_with_steps_that_lack_a_part_has_the_mean_of_the_others():
+    pilot = pilot_of()
+    for parts in ({"reward": 0.2}, {"words": 3.0}, {"reward": 0.4, "length": 7.0}):
+        pilot.watch(parts)
+    assert pilot.close_window()[0] == pytest.approx({"reward": 0.3, "length": 7.0})
+
+
+LIMITS = (
+    Limit("spread", "the goals are alike ({value:.2f})", "lower the rate", least=0.1, is_collapse=True),
+    Limit("known", "it knows {value:.0%}", "rewards say little", most=0.9),
+)
+
+
+def test_parts_outside_of_their_limits_are_named_and_a_collapse_sends_back():
+    pilot = pilot_of(limits=LIMITS)
+    good, poor = {"spread": 0.5, "known": 0.6}, {"spread": 0.05, "known": 0.95}
+    said = windows(pilot, good, poor, poor, poor, poor)
+    assert said == [[], [], [], ["the goals are alike (0.05): lower the rate", "it knows 95%: rewards say little"], []]
+    verdict = pilot.judge(validation(0.6), 0.5)
+    assert verdict.harm and verdict.goes_back
+    assert verdict.says[0] == ("harm", "the goals are alike (0.05): lower the rate")
+    assert [kind for kind, _ in verdict.says] == ["harm", "goes back"]  # what it knows is no harm
+    assert pilot.judge(validation(0.6), 0.5).says == ()  # said of the weights that were left
+    assert windows(pilot, good, poor, poor) == [[], [], []]  # and counted anew
+
+
+def test_what_was_outside_of_its_limits_from_the_start_sends_nowhere():
+    pilot = pilot_of(limits=LIMITS)
+    said = windows(pilot, *[{"spread": 0.05}] * 3)
+    assert said[-1] == ["the goals are alike (0.05): lower the rate"]
+    assert not pilot.judge(validation(0.6), 0.5).harm
+
+
 EVENTS = st.one_of(
-    st.tuples(st.just("step"), st.floats(-1, 1), st.floats(1, 30)),
+    st.tuples(st.just("step"), st.floats(-1, 1), st.floats(1, 30), st.floats(0, 0.2)),
     st.tuples(st.just("window")),
     st.tuples(st.just("validation"), st.floats(0, 1), st.integers(1, 10)),
 )
@@ -280,16 +315,16 @@ def test_what_is_kept_of_it_is_all_it_knows(events, kept_at):
 
     def follow(pilot: Pilot, event: tuple[Any, ...]) -> object:
         if event[0] == "step":
-            return pilot.watch({"reward": event[1], "length": event[2]})
+            return pilot.watch({"reward": event[1], "length": event[2], "spread": event[3]})
         if event[0] == "validation":
             return pilot.judge(validation(event[1], words=event[2]), 0.8)
         return pilot.close_window() if pilot.state_dict()["steps"] else None
 
-    whole, broken = pilot_of(), pilot_of()
+    whole, broken = pilot_of(limits=LIMITS), pilot_of(limits=LIMITS)
     for number, event in enumerate(events):
         if number == kept_at:
             content = json.loads(json.dumps(broken.state_dict()))
-            broken = Pilot(PilotConfig(), selection="cider", reference_words=5.0, best="runs/x/best")
+            broken = pilot_of(limits=LIMITS)
             broken.load_state_dict(content)
         assert follow(whole, event) == follow(broken, event)
 

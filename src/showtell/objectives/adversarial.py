@@ -3,7 +3,8 @@
 F_t is the discriminator's leak after t words (F_0: after begin), g_t the subgoal that the manager makes of it, y_{t+1}
 the word that follows, T the words of a caption, its end included.
 
-    discriminator   - log D(real) - log(1 - D(sampled)) [- log(1 - D(real, of another image))]
+    discriminator   - log D(real) - log(1 - D(sampled)), or, where it sees the image,
+                    - log D(real) - [log(1 - D(sampled)) + log(1 - D(real, of another image))] / 2
     manager         - sum_t Q_t cos(F_{t+c} - F_t, g_t)                         F constant; in pre-training Q = 1
     worker          - sum_t (r_t - b_t) log p(y_{t+1} | y_<=t)                  in pre-training the likelihood
     r_t = (1/c) sum_{i=1..c} cos(F_{t+1} - F_{t+1-i}, g_{t+1-i})                the intrinsic reward, constant
@@ -35,6 +36,7 @@ Where this differs from the papers, or they are silent:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Literal
@@ -54,12 +56,15 @@ from showtell.models.attention import masked_mean
 from showtell.models.contract import Decoder
 from showtell.models.discriminator import Discriminator
 from showtell.models.hacap import HacapDecoder, HacapOutput, spread_of_directions
-from showtell.objectives.contract import counts_of
+from showtell.objectives.contract import Limit, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.processes import of_next_image, of_whole_batch
 from showtell.objectives.self_critical import as_for_photos
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features, Terms
+
+
+CHANCE = 2 * math.log(2)  # the discriminator's loss if it says 1/2 of everything
 
 
 def horizon_cosines(leaks: Tensor, goals: Tensor, lengths: Tensor, horizon: int) -> Tensor:
@@ -196,17 +201,17 @@ class AdversarialPretraining(CrossEntropy):
         counts = counts_of(batch)
         seen = _seen(decoder, features)
         real = batch.is_caption
-        examples = [("real", batch.words, seen, real, 1.0, counts.captions)]
         everyone = torch.ones_like(sampled[..., 0], dtype=torch.bool)
-        examples.append(("sampled", sampled, seen, everyone, -1.0, counts.images * sampled.shape[1]))
+        fakes = [("sampled", sampled, seen, everyone, counts.images * sampled.shape[1])]
         beside = of_next_image(_mean(features), batch.is_counted) if seen is not None else None
         if beside is not None:
             looked = decoder.discriminator.look(beside.unsqueeze(1))
-            examples.append(("mismatched", batch.words, looked, real, -1.0, counts.captions))
+            fakes.append(("mismatched", batch.words, looked, real, counts.captions))
         total, parts = sampled.new_zeros((), dtype=torch.float32), {}
-        for name, words, shown, is_caption, sign, count in examples:
-            logits = sign * verdicts(decoder.discriminator, words, shown)  # above 0: right
-            total = total + (F.softplus(-logits) * is_caption).sum() / count
+        for name, words, shown, is_caption, count in [("real", batch.words, seen, real, counts.captions), *fakes]:
+            right, weight = (1, 1.0) if name == "real" else (-1, 1 / len(fakes))
+            logits = right * verdicts(decoder.discriminator, words, shown)  # above 0: it knows
+            total = total + weight * (F.softplus(-logits) * is_caption).sum() / count
             parts[f"{name}_known"] = ((logits > 0) & is_caption).sum() / count
         return total, parts
 
@@ -221,6 +226,7 @@ class AdversarialConfig(AdversarialPretrainingConfig):
     external: float = Field(0.0, ge=0)  # weight of Q_t in the worker's reward
     baseline: Literal["others", "none"] = "others"  # b_t
     worker_weight: float = Field(1.0, ge=0)
+    cross_entropy: float = Field(0.0, ge=0)  # weight of the reference captions' likelihood in every step
 
 
 class Adversarial(AdversarialPretraining):
@@ -228,6 +234,31 @@ class Adversarial(AdversarialPretraining):
 
     config: AdversarialConfig
     optimises_reward: ClassVar[bool] = True
+    limits: ClassVar[tuple[Limit, ...]] = (
+        Limit(
+            "goal_spread", "the subgoals all point one way (spread {value:.3f})",
+            "the goals have collapsed and guide nothing; set model.normalise_goals=true or lower "
+            "objective.manager_weight", least=0.01, is_collapse=True,
+        ),
+        Limit(
+            "goal_norm", "the subgoals have length {value:.3g}",
+            "the goals have collapsed and guide nothing; set model.normalise_goals=true", least=0.01, is_collapse=True,
+        ),
+        Limit(
+            "entropy", "the policy has an entropy of {value:.3f} per word",
+            "it says one thing whatever it draws, so that nothing is compared any more; lower "
+            "objective.worker_weight or raise objective.cross_entropy", least=0.05, is_collapse=True,
+        ),
+        Limit(
+            "sampled_known", "the discriminator knows {value:.0%} of the samples",
+            "it has won and its rewards are all alike; lower objective.discriminator_rate", most=0.98,
+        ),
+        Limit(
+            "discriminator", f"the discriminator's loss is {{value:.3f}} and {CHANCE:.3f} is chance",
+            "its rewards say nothing; train it longer in adversarial_pretraining, or let it see the image "
+            "(model.discriminator_image=mean)", most=0.98 * CHANCE,
+        ),
+    )  # fmt: skip
 
     def __init__(self, config: AdversarialConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__(config, feature_size=feature_size, vocabulary_size=vocabulary_size)
@@ -273,10 +304,16 @@ class Adversarial(AdversarialPretraining):
             + config.manager_weight * manager
             + config.discriminator_weight * discriminator
         )
+        if config.cross_entropy:
+            likelihood, words_parts = self._terms(
+                batch, features, teacher_forced(decoder, features, batch.inputs), decoder
+            )
+            total = total + config.cross_entropy * likelihood
+            parts |= words_parts
         whole = rewards.gather(-1, (is_word.sum(-1, keepdim=True) - 1)).sum() / count
         entropy = torch.special.entr(logprobs.detach().exp()).sum(-1)
         parts |= {
-            "worker": worker, "manager": manager, "discriminator": discriminator, "reward": whole,
+            "worker": worker, "manager": manager, "discriminator": discriminator, "verdict": whole,
             "length": is_word.sum() / count, "intrinsic": (intrinsic * is_word).sum() / is_word.sum() * share(batch),
             "entropy": (entropy * is_word).sum() / is_word.sum() * share(batch),
             **{name: value * share(batch) for name, value in goal_health(goals.detach(), is_word).items()},

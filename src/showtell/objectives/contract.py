@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
@@ -14,12 +16,29 @@ from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Counts, Features, Terms
 
 
+@dataclass(frozen=True)
+class Limit:
+    """Between which values a part of the terms, a mean, stays while all is well."""
+
+    part: str
+    fact: str  # what is seen where it does not hold, with {value} for the value
+    meaning: str  # what that means and asks for
+    least: float = -math.inf
+    most: float = math.inf
+    is_collapse: bool = False  # training then goes back; otherwise it is only said
+
+    def holds(self, value: float) -> bool:
+        """Whether a value lies between the limits."""
+        return self.least <= value <= self.most
+
+
 class Objective(nn.Module, abc.ABC):
     """What is minimised. Its own parameters train with the model; its state is kept in `last/training/` alone."""
 
     # A reward instead of the captions' likelihood: `training/pilot.py` then watches the run, and of the parts "reward"
     # (of what is sampled, a mean), "greedy" (of the greedy captions) and "length" (words that are sampled).
     optimises_reward: ClassVar[bool] = False
+    limits: ClassVar[tuple[Limit, ...]] = ()  # of further parts, which the pilot watches too
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
         """Learn what there is to know before the first step; nothing by default.

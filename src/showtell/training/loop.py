@@ -322,7 +322,7 @@ class Trainer:
         lengths = [len(tokenize(caption)) for record in self.validation_records for caption in record.captions]
         return Pilot(
             training.pilot, selection=training.selection, reference_words=statistics.fmean(lengths),
-            best=str(self.folder / "best"),
+            best=str(self.folder / "best"), limits=self.raw_model.objective.limits,
         )  # fmt: skip
 
     # ---- training

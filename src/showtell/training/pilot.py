@@ -9,19 +9,21 @@ pilot holds the captions of each validation against those of the starting weight
 3. after `patience` validations in a row with such a sign, or after one that collapsed, goes back to the best weights
    with a lower learning rate; after `returns` times it stops.
 
-It decides by validations alone, whose captions every process makes alike. The means of the steps between them (reward,
-length) only warn. What it remembers between steps is numbers, saved with the rest of `last/training/`.
+It decides at validations, whose captions every process makes alike. The means of the steps between them (reward,
+length) only warn, unless the objective says that outside of their limits training has collapsed (`Limit` in
+`objectives/contract.py`). What it remembers between steps is numbers, saved with the rest of `last/training/`.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from showtell.captioner import Caption
 from showtell.errors import CheckpointError
+from showtell.objectives.contract import Limit
 from showtell.scores import diagnose
 from showtell.training.health import Validation
 from showtell.training.recipe import PilotConfig
@@ -94,12 +96,13 @@ class _Memory:
     worse: int = 0  # validations in a row with a sign of harm
     returns: int = 0  # times that it went back
     rate: float = 1.0  # what the learning rate is multiplied by
-    steps: int = 0  # in the window that is open
-    sums: dict[str, float] = field(default_factory=dict)  # over them
+    sums: dict[str, float] = field(default_factory=dict)  # of each part over the window that is open
+    steps: dict[str, int] = field(default_factory=dict)  # of the window that have the part
     began: dict[str, float] = field(default_factory=dict)  # of the first step, whose samples are the start's own
     first: dict[str, float] = field(default_factory=dict)  # means of the first window, which vary less
     last: dict[str, float] = field(default_factory=dict)  # of the last one
     lasting: dict[str, int] = field(default_factory=dict)  # windows in a row with a warning's sign; -1: it was said
+    collapsed: dict[str, str] = field(default_factory=dict)  # parts that did, since the last validation: what was seen
 
 
 class Pilot:
@@ -110,10 +113,14 @@ class Pilot:
         selection: the validation score that decides what is best.
         reference_words: mean length of the validation captions.
         best: where the best weights are kept, for sentences.
+        limits: of further parts of the objective.
     """
 
-    def __init__(self, config: PilotConfig, *, selection: str, reference_words: float, best: str) -> None:
+    def __init__(
+        self, config: PilotConfig, *, selection: str, reference_words: float, best: str, limits: Sequence[Limit] = ()
+    ) -> None:
         self.config = config
+        self.limits = {limit.part: limit for limit in limits}
         self.selection = selection
         self.reference_words = reference_words
         self.best = best
@@ -186,17 +193,18 @@ class Pilot:
     def watch(self, parts: Mapping[str, float]) -> None:
         """Take in the parts of a step."""
         memory = self._memory
-        memory.steps += 1
-        found = {name: parts[name] for name in WATCHED if name in parts}
+        found = {name: parts[name] for name in (*WATCHED, *self.limits) if name in parts}
         memory.began = memory.began or found
-        memory.sums = {name: memory.sums.get(name, 0.0) + value for name, value in found.items()}
+        for name, value in found.items():
+            memory.sums[name] = memory.sums.get(name, 0.0) + value
+            memory.steps[name] = memory.steps.get(name, 0) + 1
 
     def close_window(self) -> tuple[dict[str, float], list[str]]:
         """The means since the last call, and warnings; each is said once until the pilot goes back."""
         memory = self._memory
-        means = {name: value / memory.steps for name, value in memory.sums.items()}
-        memory.steps, memory.sums = 0, {}
-        memory.first, memory.last = memory.first or means, means
+        means = {name: value / memory.steps[name] for name, value in memory.sums.items()}
+        memory.steps, memory.sums = {}, {}
+        memory.first, memory.last = {**means, **memory.first}, means
         signs = {}
         if "reward" in means:
             first, now = memory.first["reward"], means["reward"]
@@ -208,6 +216,10 @@ class Pilot:
         if "length" in means:
             first, now = memory.first["length"], means["length"]
             signs["length"] = now > self.config.length * first, ": ".join(_grew("samples", first, now))
+        for name, kept in self.limits.items():
+            if name in means:
+                fact = kept.fact.format(value=means[name])
+                signs[name] = not kept.holds(means[name]), f"{fact}: {kept.meaning}"
         said = []
         for name, (is_there, sentence) in signs.items():
             count = memory.lasting.get(name, 0)
@@ -217,6 +229,9 @@ class Pilot:
             if memory.lasting[name] == LASTING:
                 memory.lasting[name] = -1
                 said.append(sentence)
+                limit = self.limits.get(name)
+                if limit is not None and limit.is_collapse and limit.holds(memory.first[name]):
+                    memory.collapsed[name] = limit.fact.format(value=means[name])
         return means, said
 
     # ---- at a validation
@@ -237,8 +252,11 @@ class Pilot:
             validation.numbers[self.selection],
         )
         signs = self._length(start, vitals) + self._shares(start, vitals, len(validation.captions))
-        has_collapsed = bool(validation.warnings) and not memory.had_collapsed
-        if has_collapsed:
+        signs += [(fact, self.limits[name].meaning) for name, fact in memory.collapsed.items()]
+        has_collapsed = bool(memory.collapsed)
+        memory.collapsed = {}
+        if validation.warnings and not memory.had_collapsed:
+            has_collapsed = True
             signs.append(("the captions collapsed, as the warning says", "lower training.learning_rate"))
         if score < (1 - config.tolerance) * best:
             signs = self._explain(f"{self.selection} is {score:.3f} and was {best:.3f}", signs)
