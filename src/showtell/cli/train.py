@@ -29,10 +29,13 @@ def train(
     import json
 
     from showtell.training import train as run
+    from showtell.training.loop import is_first_process
 
     result = run(recipe, out, resume=resume, overrides=overrides or ())
     best = result.folder / "best"
-    if as_json:
+    if not is_first_process():  # which says it
+        pass
+    elif as_json:
         content = {
             "run": str(result.folder),
             "checkpoint": str(best) if best.exists() else None,

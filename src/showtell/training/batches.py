@@ -6,10 +6,12 @@ Which images share a batch and which captions are chosen is a function of (seed,
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as LateError
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from showtell.datasets.records import Record
+from showtell.errors import TrainingError
 from showtell.features.store import FeatureStore, ImageFeatures, collate_features
 from showtell.images.loading import PreparedPhotos, stack_images
 from showtell.noise import key_of
@@ -27,6 +30,7 @@ from showtell.types import Batch
 ItemT = TypeVar("ItemT")
 Example = tuple[str, torch.Tensor | ImageFeatures, list[torch.Tensor]]  # image id, photo or features, captions as ids
 AHEAD = 2  # batches that are read from a store before they are asked for
+STUCK = 600  # seconds for a batch to be read, after which nobody believes that it still will be
 
 
 class TrainingSet(Dataset[Example]):
@@ -145,7 +149,10 @@ def epoch_batches(
     process: int = 0,
     processes: int = 1,
 ) -> Iterator[Batch]:
-    """The batches of one epoch for one process.
+    """The batches of one epoch for one process, which has every so many-th image of each.
+
+    A last batch may have fewer images than there are processes. One without an image then gets the first, in a batch
+    that is not counted: it keeps pace, and batch norm and the rest see numbers that are like all others.
 
     Args:
         data: all images.
@@ -157,21 +164,28 @@ def epoch_batches(
         workers: processes that read photos; a store is read by a thread, which needs no copy between processes.
         process: this one's number.
         processes: how many share each batch.
+
+    Raises:
+        TrainingError: the store does not answer.
+        RuntimeError: a process that reads photos died, or does not answer (`breakdowns.py`).
     """
     plan = epoch_plan(data.lengths, batch_size=batch_size, bucket=bucket, seed=seed, epoch=epoch)
-    shares = [[(epoch, place) for place in batch[process::processes]] for batch in plan[skip:]]
+    shares = [[(epoch, place) for place in batch[process::processes] or batch[:1]] for batch in plan[skip:]]
+    batches: Iterable[Batch]
     if data.in_store:
-        yield from _in_background(collate([data[index] for index in share]) for share in shares)
-        return
-    loader: Any = DataLoader(
-        data,
-        batch_sampler=shares,
-        collate_fn=collate,
-        num_workers=workers,
-        persistent_workers=False,
-        pin_memory=torch.cuda.is_available(),
-    )
-    yield from loader
+        batches = _in_background(collate([data[index] for index in share]) for share in shares)
+    else:
+        batches = DataLoader(
+            data,
+            batch_sampler=shares,
+            collate_fn=collate,
+            num_workers=workers,
+            persistent_workers=False,
+            pin_memory=torch.cuda.is_available(),
+            timeout=STUCK if workers else 0,
+        )
+    for images, batch in zip(plan[skip:], batches, strict=True):
+        yield batch if process < len(images) else dataclasses.replace(batch, is_counted=False)
 
 
 def _in_background(items: Iterable[ItemT]) -> Iterator[ItemT]:
@@ -182,7 +196,12 @@ def _in_background(items: Iterable[ItemT]) -> Iterator[ItemT]:
         while True:
             while len(waiting) <= AHEAD:
                 waiting.append(maker.submit(next, remaining, end))
-            item = waiting.popleft().result()
+            try:
+                item = waiting.popleft().result(STUCK)
+            except LateError as error:
+                raise TrainingError(
+                    f"The feature store has not given a batch for {STUCK} seconds: look at the disk that holds it."
+                ) from error
             if item is end:
                 return
             yield item

@@ -4,6 +4,11 @@ A run folder holds `recipe.yaml` (as resolved), `log.jsonl`, `last/` and `best/`
 Whatever is random is a function of (seed, epoch or step, image id) and the learning rate is one of the step, so that
 the state between steps is the weights, the optimiser and a few counts. A run that was killed and resumed ends with the
 same bits, log and checkpoints included; the log holds no times for that reason (they are in TensorBoard).
+
+Several processes (`accelerate launch`, `torchrun`) share each batch, image by image, and each validation, batch by
+batch. All of them know all numbers and captions and come to the same decisions; the first one alone writes.
+Batch norm of an encoder that learns sees the images of its own process, and the means and variances that are kept are
+those of the first: torch has a batch norm over processes for GPUs alone.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +31,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+from accelerate.utils import DistributedDataParallelKwargs, broadcast, gather_object
 from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
@@ -48,14 +55,16 @@ from showtell.features.store import FeatureStore
 from showtell.files import recover_folder, write_folder, write_whole
 from showtell.images.loading import PreparedPhotos
 from showtell.models import Decoder
-from showtell.objectives import Objective, build_objective
-from showtell.objectives.contract import of_one_step
+from showtell.objectives import OBJECTIVES, Objective, build_objective
+from showtell.objectives.contract import counts_of, of_one_step
+from showtell.objectives.processes import summed
 from showtell.progress import counting
 from showtell.scores import score
 from showtell.text.tokenizer import tokenize
 from showtell.training import health
 from showtell.training.average import Average
 from showtell.training.batches import TrainingSet, collate, epoch_batches
+from showtell.training.breakdowns import in_words
 from showtell.training.console import TrainingConsole
 from showtell.training.optimizers import build_optimizer
 from showtell.training.pilot import Pilot, Verdict, validation_record
@@ -63,8 +72,10 @@ from showtell.training.recipe import Recipe, load_recipe, make_recipe
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
 from showtell.training.state import load_state, save_state
-from showtell.types import Batch, Terms
+from showtell.types import Batch, Counts, Terms
 
+VALIDATION_BATCH = 64  # images at most; the same for any number of processes, so that captions are too
+EXPLODED = 1e6  # losses lie between -10 and 100
 _METRIC = {"cider": "cider", "bleu_4": "bleu", "meteor": "meteor"}  # what training.selection is a number of
 MAY_CHANGE = (
     "data.path",
@@ -147,6 +158,7 @@ def train(
         RecipeError: a key or a value is wrong, or is not what the run to resume began with.
         DataError: the dataset is unusable.
         UsageError: the folder holds a run and `resume` was not asked for.
+        TrainingError: the loss is no number any more, or a process of the run was lost.
     """
     if isinstance(recipe, dict):
         recipe = make_recipe(recipe)
@@ -154,14 +166,14 @@ def train(
         out = out or Path("runs") / _run_name(Path(recipe))
         recipe = load_recipe(Path(recipe), overrides)
     folder = Path(out or "runs/run")
-    with _only_writer(folder):
+    with _only_writer(folder), in_words(folder):
         return Trainer(recipe, folder, resume=resume, quiet=quiet).run()
 
 
 @contextlib.contextmanager
 def _only_writer(folder: Path) -> Iterator[None]:
     """Keep other programs from writing a run folder; one that was made for a run that cannot begin goes again."""
-    if int(os.environ.get("RANK", "0")):  # the first of several processes does it for all
+    if not is_first_process():  # which does it for all
         yield
         return
     if folder.is_file():
@@ -187,6 +199,11 @@ def _only_writer(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def is_first_process() -> bool:
+    """Of those that `torchrun` or `accelerate launch` started; true where nobody did."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def _run_name(path: Path) -> str:
     return f"{path.parent.name}-{path.stem}" if path.parent.name else path.stem
 
@@ -197,14 +214,15 @@ class Trainer:
     def __init__(self, recipe: Recipe, folder: Path, *, resume: bool, quiet: bool = False) -> None:
         self.recipe = recipe
         self.folder = folder
-        self.quiet = quiet
-        self._claim_folder(resume)
+        self.accelerator = _accelerator(recipe, folder)
+        self.quiet = quiet or not self.accelerator.is_main_process
+        with self.accelerator.main_process_first():
+            self._claim_folder(resume)
         dataset = open_dataset(recipe.data.path).limited(recipe.data.limit, recipe.data.max_captions)
         training = self._split(dataset, recipe.data.train_split)
         split = recipe.data.validation_split
         validation = self._split(dataset, split) if split else ()
         _find_trackers(recipe.training.trackers)
-        self.accelerator = _accelerator(recipe, folder)
         torch.manual_seed(noise.key_of(recipe.training.seed, "weights"))
         words = [tokenize(caption) for record in training for caption in record.captions]
         start_from = recipe.training.start_from
@@ -240,8 +258,9 @@ class Trainer:
         self.steps = self.steps_per_epoch * recipe.training.epochs
         self.memory = Memory()
         self.pilot = self._find_pilot()
-        self.console = TrainingConsole(quiet or not self.accelerator.is_main_process)
-        self.interrupted = False
+        self.console = TrainingConsole(self.quiet)
+        self.signals: set[int] = set()  # that asked this process to stop
+        self.interrupted = False  # all processes agree to stop
 
     # ---- setting up
 
@@ -293,8 +312,15 @@ class Trainer:
         if self.accelerator.is_main_process:
             with counting("extracting features", len(records), self.quiet) as progress:
                 fill_store(name, encoder, records, progress=progress)
-        self.accelerator.wait_for_everyone()
+        self._wait_for_hours()
         return FeatureStore(name)
+
+    def _wait_for_hours(self) -> None:
+        """Wait for the first process longer than torch waits by default, which takes half an hour for a failure."""
+        if self.accelerator.num_processes > 1:
+            group: Any = torch.distributed.new_group(timeout=timedelta(days=7), backend="gloo")
+            torch.distributed.barrier(group)
+            torch.distributed.destroy_process_group(group)
 
     def _training_set(self, records: Sequence[Record], text: str) -> TrainingSet:
         data = self.recipe.data
@@ -343,7 +369,8 @@ class Trainer:
             self.console.begin(self.steps, self.memory.step)
             while self.memory.step < self.steps and not (self.memory.stopped or self.interrupted):
                 self._epoch(self.memory.step // self.steps_per_epoch)
-        self.accelerator.end_training()
+        for tracker in self.accelerator.trackers:
+            tracker.finish()  # accelerate's own end would part the processes too, and a program may train again
         return TrainingResult(
             self.folder,
             self.memory.step // self.steps_per_epoch,
@@ -379,9 +406,10 @@ class Trainer:
         self.model.train()
         for group in _groups(batches, training.gradient_accumulation):
             began = time.perf_counter()
-            terms = self._step(group)
+            counts = self._counts(group)
+            terms = self._step(of_one_step(group, counts))
             self.memory.step += 1
-            self._report(terms, group, epoch, time.perf_counter() - began)
+            self._report(terms, counts, epoch, time.perf_counter() - began)
             ended = self.memory.step % self.steps_per_epoch == 0
             if ended:
                 self._end_of_epoch(epoch + 1)
@@ -392,8 +420,16 @@ class Trainer:
                 self.console.say(f"stopped at step {self.memory.step} of {self.steps}; go on with --resume")
                 return
 
-    def _step(self, group: list[Batch]) -> dict[str, float]:
-        """One step of the optimiser over one or several batches."""
+    def _counts(self, group: Sequence[Batch]) -> Counts:
+        """The counts of the batches of a step on all processes."""
+        own = counts_of(*group)
+        if self.accelerator.num_processes == 1:
+            return own
+        every = summed(torch.tensor([own.words, own.captions, own.images], device=self.accelerator.device))
+        return Counts(*every.tolist())
+
+    def _step(self, group: Sequence[Batch]) -> dict[str, float]:
+        """One step of the optimiser over one or several batches, which have their common counts."""
         training = self.recipe.training
         factor = learning_rate_factor(
             self.memory.step, self.steps, training.warmup_steps, training.schedule,
@@ -401,9 +437,10 @@ class Trainer:
         )  # fmt: skip
         for settings in self.optimizer.param_groups:
             settings["lr"] = settings["initial_lr"] * factor * (self.pilot.rate if self.pilot is not None else 1)
-        torch.manual_seed(noise.key_of(training.seed, "torch", self.memory.step))  # for dropout inside a backbone
-        parts: dict[str, torch.Tensor] = {}
-        for index, batch in enumerate(of_one_step(group)):
+        own_seed = noise.key_of(training.seed, "torch", self.memory.step) + self.accelerator.process_index
+        torch.manual_seed(own_seed)  # for dropout inside a backbone
+        parts: dict[str, Tensor] = {}
+        for index, batch in enumerate(group):
             batch = batch.to(self.accelerator.device)
             last = index == len(group) - 1
             with (
@@ -411,29 +448,47 @@ class Trainer:
                 contextlib.nullcontext() if last else self.accelerator.no_sync(self.model),
             ):
                 terms = self.model(batch)
-                self.accelerator.backward(terms.total)
+                # The terms of all processes add up, and what they make of their gradients is the mean.
+                weight = self.accelerator.num_processes if batch.is_counted else 0
+                self.accelerator.backward(terms.total * weight)
             for name, value in {"loss": terms.total.detach(), **terms.parts}.items():
-                parts[name] = parts.get(name, 0) + value
+                parts[name] = parts.get(name, 0) + (value if batch.is_counted else torch.zeros_like(value))
+        numbers = self._add_up(parts)
         if training.clip_value:
             self.accelerator.clip_grad_value_(self.model.parameters(), training.clip_value)
         if training.clip_norm:
-            parts["gradient_norm"] = self.accelerator.clip_grad_norm_(self.model.parameters(), training.clip_norm)
+            norm = self.accelerator.clip_grad_norm_(self.model.parameters(), training.clip_norm)
+            numbers["gradient_norm"] = float(norm)
+        scales = self.accelerator.scaler is not None  # it leaves out a step whose gradient is too large for 16 bits
+        if not abs(numbers["loss"]) < EXPLODED or not (scales or math.isfinite(numbers.get("gradient_norm", 0.0))):
+            raise self._diverged(numbers, group)
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.average is not None:
             self.average.update(self.memory.step)
-        numbers = {name: float(value) for name, value in parts.items()}
-        if not math.isfinite(numbers["loss"]):
-            raise TrainingError(
-                f"The loss is {numbers['loss']} at step {self.memory.step + 1}: training has diverged; lower "
-                f"training.learning_rate (now {training.learning_rate}) or training.clip_norm. {self.folder / 'last'} "
-                "is the last good checkpoint."
-            )
         return numbers
 
-    def _report(self, numbers: dict[str, float], group: list[Batch], epoch: int, seconds: float) -> None:
-        captions = sum(int(batch.is_caption.sum()) for batch in group) * self.accelerator.num_processes
-        speed = captions / seconds
+    def _add_up(self, parts: Mapping[str, Tensor]) -> dict[str, float]:
+        """The parts of all processes, and whether one of them was asked to stop, which then all do after this step."""
+        asked = torch.tensor(float(bool(self.signals)), device=self.accelerator.device)
+        *numbers, asked_anywhere = summed(torch.stack([*(part.float() for part in parts.values()), asked])).tolist()
+        self.interrupted = asked_anywhere > 0
+        return dict(zip(parts, numbers, strict=True))
+
+    def _diverged(self, numbers: Mapping[str, float], group: Sequence[Batch]) -> TrainingError:
+        finite = math.isfinite(numbers["loss"]) and "gradient_norm" in numbers
+        shown = f"loss is {numbers['loss']:g}" + (f", its gradient {numbers['gradient_norm']:g}," if finite else "")
+        images = gather_object([image for batch in group if batch.is_counted for image in batch.image_ids])
+        last = self.folder / "last"
+        kept = f"{last} is the last good checkpoint" if last.exists() else "there is no checkpoint yet"
+        return TrainingError(
+            f"The {shown} at step {self.memory.step + 1}, over the images {summarise(images)}: training has "
+            f"diverged; lower training.learning_rate (now {self.recipe.training.learning_rate}) or training.clip_norm, "
+            f"or look at these images and their captions; {kept}."
+        )
+
+    def _report(self, numbers: dict[str, float], counts: Counts, epoch: int, seconds: float) -> None:
+        speed = counts.captions / seconds
         self.console.step(self.memory.step, epoch + 1, numbers["loss"], speed)
         if self.pilot is not None:
             self.pilot.watch(numbers)
@@ -520,22 +575,29 @@ class Trainer:
 
     @torch.no_grad()
     def _validate(self) -> health.Validation:
-        """Loss and scores on the validation split, and the captions."""
+        """Loss and scores on the validation split, and the captions: the same on all processes, which share it."""
         assert self.validation_data is not None
         self.raw_model.eval()
-        captions: dict[str, Caption] = {}
-        losses: list[float] = []
-        size = self.recipe.training.batch_size
+        if self.recipe.encoder.trained and self.accelerator.num_processes > 1:
+            broadcast(list(self.raw_model.encoder.buffers()))  # what batch norm keeps, of the first process
+        own: list[tuple[int, float, dict[str, Caption]]] = []  # of each batch: its first image, loss, captions
+        size = min(self.recipe.training.batch_size, VALIDATION_BATCH)
         settings = self.captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
-        for first in range(0, len(self.validation_data), size):
+        stride = size * self.accelerator.num_processes
+        for first in range(size * self.accelerator.process_index, len(self.validation_data), stride):
             places = range(first, min(first + size, len(self.validation_data)))
             batch = collate([self.validation_data[0, place] for place in places]).to(self.accelerator.device)
             features = batch.features or self.captioner.encode(cast(Tensor, batch.images))
             terms = self.raw_model.objective(batch, features, self.raw_model.decoder)
-            losses.append(float(terms.parts.get("words", terms.total)) * len(places))
+            loss = float(terms.parts.get("words", terms.total)) * len(places)
             found = self.captioner.caption_features(features, settings)
-            captions |= {image: best for image, (best, *_) in zip(batch.image_ids, found, strict=True)}
+            own.append((first, loss, {image: best for image, (best, *_) in zip(batch.image_ids, found, strict=True)}))
         self.raw_model.train()
+        losses: list[float] = []
+        captions: dict[str, Caption] = {}
+        for _, loss, some in sorted(gather_object(own), key=lambda one: one[0]):
+            losses.append(loss)
+            captions |= some
         selection = self.recipe.training.selection
         report = score(
             {image: caption.text for image, caption in captions.items()},
@@ -673,9 +735,9 @@ class Trainer:
         """The first Ctrl-C or SIGTERM ends the run after its step, with everything saved; the second kills it."""
 
         def ask(number: int, frame: object) -> None:
-            if self.interrupted:
+            if number in self.signals:  # SIGTERM behind a Ctrl-C is what launchers pass on
                 signal.default_int_handler(number, None)
-            self.interrupted = True
+            self.signals.add(number)
             self.console.say("finishing this step, then saving; press Ctrl-C again to stop at once")
 
         before = {}
@@ -711,11 +773,30 @@ def _find_trackers(names: Sequence[str]) -> None:
 def _accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     """Devices, processes and precision of a run."""
     AcceleratorState._reset_state()  # an earlier run of this program may have had another precision
-    return Accelerator(
+    # Where some weights have no gradient in some steps: those of an encoder that learns later, of stages without
+    # samples of their own, of terms that an epoch leaves out. To look for them takes time.
+    has_idle_weights = (
+        recipe.encoder.start_epoch > 0 or OBJECTIVES[recipe.objective.name][1].optimises_reward  # type: ignore[attr-defined]
+    )
+    accelerator = Accelerator(
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=has_idle_weights)],
         mixed_precision=recipe.training.mixed_precision,
+        cpu=not torch.accelerator.is_available(),  # accelerate wants to be told before it lets processes work together
         log_with=list(recipe.training.trackers) or None,
         project_dir=str(folder),
     )
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if started != accelerator.num_processes:
+        raise UsageError(
+            f"{started} processes were started that cannot work together on {accelerator.device}: start one, or set "
+            "ACCELERATE_USE_CPU=true to train on the processor."
+        )
+    if recipe.training.batch_size < accelerator.num_processes:
+        raise RecipeError(
+            f"training.batch_size={recipe.training.batch_size} is shared by {accelerator.num_processes} processes, of "
+            "which some would have no image: set it to their number or more, or start fewer processes."
+        )
+    return accelerator
 
 
 def _named(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

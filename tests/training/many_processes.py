@@ -1,0 +1,57 @@
+"""A program that trains by several recipes, one after the other, in as many processes as it is started with.
+
+    torchrun --nproc_per_node 2 -m tests.training.many_processes JOBS.json
+
+JOBS.json holds a list of [recipe, run folder]. Each process writes what it ended with beside the run, as
+RUN.0.json, RUN.1.json ...
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from showtell.noise import key_of
+from showtell.training import make_recipe
+from showtell.training.loop import Trainer
+
+
+def run(recipe: dict[str, Any], folder: Path) -> None:
+    trainer = Trainer(make_recipe(recipe), folder, resume=False, quiet=True)
+    process = trainer.accelerator.process_index
+    decisions = []
+    verdict_of = trainer._ask_pilot
+
+    def ask(*given: Any) -> Any:
+        verdict = verdict_of(*given)
+        decisions.append([verdict.goes_back, verdict.harm, [kind for kind, _ in verdict.says]])
+        return verdict
+
+    captions: dict[str, str] = {}
+    validate = trainer._validate
+
+    def validated() -> Any:
+        found = validate()
+        captions.update({image: caption.text for image, caption in found.captions.items()})
+        return found
+
+    trainer._ask_pilot, trainer._validate = ask, validated  # type: ignore[method-assign]
+    result = trainer.run()
+    weights = b"".join(tensor.numpy().tobytes() for tensor in trainer.raw_model.decoder.state_dict().values())
+    content = {
+        "weights": hashlib.sha256(weights).hexdigest(),
+        "best": result.best,
+        "best_epoch": result.best_epoch,
+        "captions": captions,
+        "decisions": decisions,
+        "data": f"{key_of(*trainer.data.contents())}",
+    }
+    folder.with_name(f"{folder.name}.{process}.json").write_text(json.dumps(content))
+
+
+if __name__ == "__main__":
+    for recipe, folder in json.loads(Path(sys.argv[1]).read_text()):
+        run(recipe, Path(folder))
