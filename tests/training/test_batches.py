@@ -11,6 +11,7 @@ from PIL import Image
 from showtell.datasets.records import Record
 from showtell.images.loading import PreparedPhotos
 from showtell.images.preprocessing import Preprocessing
+from showtell.objectives.contract import counts_of
 from showtell.text.vocabulary import Vocabulary
 from showtell.training.batches import TrainingSet, collate, epoch_batches, epoch_plan
 
@@ -118,3 +119,16 @@ def test_buckets_leave_little_padding_and_still_change_with_the_epoch():
     assert padding(sorted_plan) < 0.3 * padding(epoch_plan(lengths, batch_size=10, bucket=1, seed=0, epoch=0))
     assert sorted_plan != epoch_plan(lengths, batch_size=10, bucket=8, seed=0, epoch=1)
     assert sorted_plan != epoch_plan(lengths, batch_size=10, bucket=8, seed=1, epoch=0)
+
+
+@pytest.mark.parametrize("processes", [2, 3, 4])
+def test_processes_share_each_batch_and_one_without_images_keeps_pace(data, processes):
+    whole = every_batch(data)  # of 4, 4 and 2 images
+    shares = [every_batch(data, process=process, processes=processes) for process in range(processes)]
+    for batch, *parts in zip(whole, *shares, strict=True):
+        counted = [part for part in parts if part.is_counted]
+        assert sorted(image for part in counted for image in part.image_ids) == sorted(batch.image_ids)
+        assert [part.is_counted for part in parts] == [place < len(batch.image_ids) for place in range(processes)]
+        for place, part in enumerate(parts):
+            assert part.image_ids == (batch.image_ids[place::processes] or batch.image_ids[:1])
+        assert counts_of(*parts) == counts_of(batch)

@@ -6,14 +6,19 @@ import copy
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import yaml
 
+from showtell.errors import TrainingError
+from showtell.training.breakdowns import in_words
 from tests.conftest import ROOT
 from tests.training import many_processes
-from tests.training.test_loop import log_of
+from tests.training.test_loop import fingerprints, log_of
 
 # Means over the captions of a process, which add up to those of a batch only as far as these are alike.
 APPROXIMATE = {"goal_norm", "goal_spread", "intrinsic", "entropy"}
@@ -132,3 +137,52 @@ def test_processes_find_together_what_one_finds(processes, names, folder, tiny_r
         assert all(end == ends[0] for end in ends), name
         assert ends[0]["captions"] == expected["captions"], name
         assert ends[0]["decisions"] == expected["decisions"], name
+
+
+def launched(recipe: Path, run: Path) -> list[str]:
+    return [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+        "-m", "showtell", "train", str(recipe), "--out", str(run), "--resume",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_lost_process_is_said_and_resuming_ends_with_the_same_bits(tiny_recipe, tmp_path):
+    """SIGKILL to the second of two processes in the second epoch, against an undisturbed run."""
+    tiny_recipe["encoder"]["norm"] = "none"
+    file = tmp_path / "tiny.yaml"
+    file.write_text(yaml.safe_dump(tiny_recipe))
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    subprocess.run(launched(file, whole), check=True, capture_output=True, timeout=280)
+
+    with (tmp_path / "said").open("w") as said:
+        launcher = subprocess.Popen(launched(file, broken), stderr=said, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 200
+        log = broken / "log.jsonl"
+        while not log.exists() or log.read_bytes().count(b"\n") < 10:  # 7 steps and a validation in an epoch
+            assert launcher.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        (second,) = (
+            child for child in psutil.Process(launcher.pid).children() if child.environ().get("RANK") == "1"
+        )  # fmt: skip
+        second.kill()
+        assert launcher.wait(timeout=200) != 0
+    sentence = (tmp_path / "said").read_text()
+    assert "Another process of this run was lost or no longer answers" in sentence
+    assert f"{broken / 'last'} is the last good checkpoint: go on with --resume." in sentence
+    done = subprocess.run(launched(file, broken), check=True, capture_output=True, text=True, timeout=280)
+    assert done.stderr.count("going on at step 7 of 21") == 1
+    assert fingerprints(broken) == fingerprints(whole)
+
+
+def test_errors_of_the_machinery_become_sentences_and_others_stay(tmp_path):
+    gloo = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:1: Connection reset. T"
+    for message, said in (
+        (gloo, "Another process of this run was lost or no longer answers .*Nothing was kept yet"),
+        ("DataLoader worker (pid 7) is killed by signal: Killed. ", r"Reading photos has failed \(DataLoader worker"),
+        ("DataLoader timed out after 600 seconds", "set data.workers=0"),
+    ):
+        with pytest.raises(TrainingError, match=said), in_words(tmp_path):
+            raise RuntimeError(message)
+    with pytest.raises(RuntimeError, match="a defect"), in_words(tmp_path):
+        raise RuntimeError("a defect")
