@@ -238,7 +238,7 @@ def _explain_prepared(
             title,
             captions[image],
             rectangles[image, there].cpu(),
-            _grid_of(captioner.encoder, int(there.sum())),
+            grid_of(captioner.encoder, int(there.sum())),
             _labels_of(captioner.encoder, features, image),
         )
 
@@ -361,7 +361,7 @@ def _explain_words(
     )
 
 
-def _grid_of(encoder: Encoder, places: int) -> tuple[int, int] | None:
+def grid_of(encoder: Encoder, places: int) -> tuple[int, int] | None:
     """(rows, columns) of the places that an encoder looks at, where they are a grid."""
     first = encoder.members[0] if isinstance(encoder, EnsembleEncoder) else encoder
     return first.grid_of(places) if isinstance(first, GridEncoder) else None

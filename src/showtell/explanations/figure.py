@@ -5,6 +5,8 @@ below each other. Grids light the photo by their map, the brightest pixel of a w
 their boxes by their weights, the heavier one where they overlap, and the heaviest has its outline and its class. A
 cross marks the place that hard attention looked at. Below a caption are the numbers that its model has along it, such
 as a gate or subgoals, as lines. Where nothing attends, the words stand beside the photo.
+
+`draw_segments` is Figure 3 of papers/000: on the left the subgoals, on the right attention, a row for each segment.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,6 +23,7 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 from torch import Tensor
 
+from showtell.explanations.alignment import segments
 from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
 from showtell.explanations.geometry import Floats, attention_map, scaled
 
@@ -99,12 +103,7 @@ def _panel(
     assert caption.attention is not None
     boxes = scaled(by.boxes, size, photo.size)
     weights = caption.attention[word]
-    bright = np.asarray(photo, dtype=np.float64) / 255
-    if by.grid is None:
-        light = _light_of_regions(boxes, weights, photo.size)
-    else:
-        light = attention_map(weights, boxes, photo.size, grid=by.grid, style="smooth")
-    axes.imshow(bright * np.minimum(DARK + (1 - DARK) * light / light.max(), 1)[..., None], aspect="auto")
+    _lit(axes, photo, weights, boxes, by.grid)
     if by.grid is None:
         _outline(axes, boxes, int(weights.argmax()), by.labels)
     said = caption.words[word]
@@ -112,6 +111,69 @@ def _panel(
         left, top, right, bottom = boxes[said.place].tolist()
         axes.plot((left + right) / 2, (top + bottom) / 2, "+", color=MARK, markersize=10, markeredgewidth=1.5)
     axes.set_title(_said(said), fontsize=8, pad=2, color="black" if said.absent is None else RED, parse_math=False)
+
+
+def _lit(axes: Axes, photo: Image.Image, weights: Tensor, boxes: Tensor, grid: tuple[int, int] | None) -> None:
+    """The photo, bright where the weights (R,) of its places (R, 4) are."""
+    if grid is None:
+        light = _light_of_regions(boxes, weights, photo.size)
+    else:
+        light = attention_map(weights, boxes, photo.size, grid=grid, style="smooth")
+    bright = np.asarray(photo, dtype=np.float64) / 255
+    axes.imshow(bright * np.minimum(DARK + (1 - DARK) * light / light.max(), 1)[..., None], aspect="auto")
+
+
+def draw_segments(
+    photo: Image.Image,
+    boxes: Tensor,
+    grid: tuple[int, int] | None,
+    words: Sequence[str],
+    attention: Tensor,
+    goals: Tensor,
+    title: str = "",
+) -> Figure:
+    """Subgoals along a caption, and beside them where each word looked, a row for each segment (`alignment.segments`).
+
+    The last picture of a segment is the first one of the next, as in papers/000, Figure 3.
+
+    Args:
+        photo: upright.
+        boxes: (R, 4) of the places, in pixels of this photo.
+        grid: (rows, columns) where the places are a grid.
+        words: T of them.
+        attention: (T, R).
+        goals: (T, G).
+        title: above all; none: the caption.
+    """
+    found = segments(goals.double().numpy())
+    across = max(last - first + 1 for first, last in found)
+    photo_height = PANEL * photo.height / photo.width
+    left = max(3.0, 0.35 * len(words))  # inches for the subgoals
+    width, height = left + across * PANEL + MARGIN, max(2.2, len(found) * (photo_height + TITLE)) + HEADING
+    figure = Figure(figsize=(width, height), facecolor="white")
+    figure.text(0.01, 1 - HEADING / 2 / height, title or " ".join(words), va="center", fontsize=9, weight="bold",
+                parse_math=False)  # fmt: skip
+    tall = min(3.5, height - HEADING - 0.85)  # inches that the lines are high
+    plot = figure.add_axes(
+        (0.6 / width, (height - HEADING - 0.1 - tall) / height, (left - 0.75) / width, tall / height)
+    )
+    plot.plot(goals.numpy(), marker=".", linewidth=1)
+    for first, _ in found[1:]:
+        plot.axvline(first, color="0.6", linestyle="--", linewidth=0.8)
+    plot.set_xticks(range(len(words)), words, rotation=60, ha="right", rotation_mode="anchor", parse_math=False)
+    plot.tick_params(labelsize=7)
+    plot.set_ylabel("subgoal", fontsize=8)
+    plot.spines[["top", "right"]].set_visible(False)
+    for row, (first, last) in enumerate(found):
+        bottom = height - HEADING - (row + 1) * (photo_height + TITLE)
+        for column, word in enumerate(range(first, last + 1)):
+            frame = (left + column * PANEL) / width, bottom / height
+            axes = figure.add_axes((*frame, (PANEL - 0.06) / width, (photo_height - 0.04) / height))
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set_color("0.8")
+            _lit(axes, photo, attention[word], boxes, grid)
+            axes.set_title(words[word], fontsize=8, pad=2, parse_math=False)
+    return figure
 
 
 def _said(word: ExplainedWord) -> str:

@@ -45,7 +45,7 @@ from showtell.features.extraction import corners
 from showtell.images.loading import read_ahead, stack_photos
 from showtell.models import Decoder
 from showtell.scenes.language import SHAPE_WORDS
-from showtell.scores.base import Floats, corpus_numbers, image_numbers
+from showtell.scores.base import Floats, Numbers, corpus_numbers, image_numbers
 from showtell.scores.bootstrap import intervals
 from showtell.scores.chair import Phrases, mentions, phrases_of
 from showtell.scores.report import Measured, ScoreReport
@@ -354,26 +354,36 @@ def measure_attention(
     if not count:
         raise DataError(f"No caption of these {len(records)} images names any of the objects that have boxes.")
     facts = {"captions": of, "occlusion": occlusion}
-    return AttentionReport(_report(records, statistics, facts), count, absent, facts)
+    ids = [record.image_id for record in records]
+    return AttentionReport(report_of("attention", AttentionNumbers(), ids, statistics, facts), count, absent, facts)
 
 
-def _report(records: Sequence[Record], statistics: Floats, facts: dict[str, Any]) -> ScoreReport:
-    numbers = AttentionNumbers()
+def report_of(
+    metric: str, numbers: Numbers, ids: Sequence[str], statistics: Floats, facts: dict[str, Any]
+) -> ScoreReport:
+    """A report of numbers that come from the statistics of each image, (images, columns).
+
+    Args:
+        metric: what the numbers are called together.
+        numbers: how they come from sums.
+        ids: of the images.
+        statistics: of the images, in the order of `ids`.
+        facts: how they were made, for the signature.
+    """
     signature = "|".join(f"{key}:{value}" for key, value in facts.items())
 
     def defined(values: Floats) -> dict[str, float | None]:
         pairs = zip(numbers.names, values.tolist(), strict=True)
         return {name: None if math.isnan(value) else value for name, value in pairs}
 
-    ids = tuple(record.image_id for record in records)
     return ScoreReport(
         scores=defined(corpus_numbers(numbers, statistics)),
         signatures=dict.fromkeys(numbers.names, signature),
         skipped={},
         images=len(ids),
         per_image=dict(zip(ids, map(defined, image_numbers(numbers, statistics)), strict=True)),
-        measured={"attention": Measured(numbers, statistics, signature)},
-        ids=ids,
+        measured={metric: Measured(numbers, statistics, signature)},
+        ids=tuple(ids),
     )
 
 

@@ -1,0 +1,233 @@
+"""Do attention and subgoals change together, and with phrases? A table by model for docs/results.md.
+
+    python benchmarks/alignment.py --out runs/old-papers [--splits test,test_compositional] [--images 300]
+        [--rows hacap,sat_soft] [--permutations 2000] [--docs docs/results.md] [--figures FOLDER] [--json]
+
+--out is what `old_papers.py --out` wrote: its pictures, and its finished runs, which are only read. Of every row all
+seeds are measured, along references and along own captions. Correlations and means are of all seeds together, with
+intervals over images; p is the greatest of the seeds', and what becomes of goals is the mean over them.
+`explanations/alignment.py` defines the numbers. --figures draws the first images as Figure 3 of papers/000 has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from old_papers import pool_reports, write_between
+from showtell.captioner import Captioner
+from showtell.datasets import open_dataset
+from showtell.datasets.records import Record
+from showtell.errors import DataError, ShowtellError
+from showtell.explanations.alignment import (
+    PAIRS,
+    PERMUTATIONS,
+    AlignmentReport,
+    Along,
+    measure_alignment,
+    phrase_begins,
+)
+from showtell.explanations.explanation import grid_of
+from showtell.explanations.figure import draw_segments
+from showtell.images.photo import to_photo
+from showtell.scores import intervals
+from showtell.scores.base import corpus_numbers
+
+MARKERS = ("<!-- alignment: begin -->", "<!-- alignment: end -->")
+OF = ("references", "own")
+FIGURES = 6
+CORRELATIONS = {
+    "goals, attention": "goals_attention",
+    "next": "goals_attention_next",
+    "same phrases": "goals_attention_same_phrases",
+    "same phrases, next": "goals_attention_same_phrases_next",
+    "goals, phrases": "goals_phrases",
+    "attention, phrases": "attention_phrases",
+    "attention, phrases, next": "attention_phrases_next",
+}
+MEANS = {
+    "moved": "moved",
+    "where a phrase begins": "moved_begins",
+    "within": "moved_within",
+    "difference": "moved_begins_over_within",
+    "a word later": "moved_begins_next",
+    "elsewhere": "moved_within_next",
+    "difference, a word later": "moved_begins_over_within_next",
+    "unevenness": "unevenness",
+    "turned": "turned",
+    "turned more where a phrase begins": "turned_begins_over_within",
+}
+GOALS = {
+    "spread": "spread",
+    "over time": "spread_over_time",
+    "over captions": "spread_over_captions",
+    "dimensions": "dimensions",
+    "length": "norm",
+}
+
+
+def measure_row(
+    name: str, folders: Sequence[Path], records: Sequence[Record], permutations: int, figures: Path | None
+) -> dict[str, Any]:
+    """The numbers of one row over its seeds, along references and along own captions; of its first seed the figures."""
+    found: dict[str, Any] = {"name": name, "seeds": len(folders)}
+    captioners = [Captioner.from_pretrained(folder / "best", device="cpu") for folder in folders]
+    for of in OF:
+        reports = [
+            measure_alignment(one, records, of=of, begins=phrase_begins, permutations=permutations)
+            for one in captioners
+        ]
+        found[of] = pooled(reports)
+        if figures is not None:
+            write_figures(figures, f"{name}-{of}", captioners[0], records, reports[0].captions)
+    return found
+
+
+def write_figures(
+    folder: Path, name: str, captioner: Captioner, records: Sequence[Record], captions: Sequence[Along]
+) -> None:
+    """Figure 3 of papers/000 for the first images, where there are subgoals."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for record, caption in list(zip(records, captions, strict=True))[:FIGURES]:
+        if caption.goals is None or not caption.words:
+            continue
+        assert caption.attention is not None
+        assert caption.boxes is not None
+        figure = draw_segments(
+            to_photo(record.path).image,
+            caption.boxes,
+            grid_of(captioner.encoder, len(caption.boxes)),
+            caption.words,
+            torch.from_numpy(caption.attention),
+            torch.from_numpy(caption.goals),
+        )
+        figure.savefig(folder / f"{name}-{record.image_id}.png", dpi=110)
+
+
+def pooled(reports: Sequence[AlignmentReport]) -> dict[str, Any]:
+    """Several seeds as one: each number with its interval, and the greatest p."""
+    together = pool_reports([one.report for one in reports])
+    (measured,) = together.measured.values()
+    bounds = intervals(together)
+    values = corpus_numbers(measured.score, measured.statistics).tolist()
+    return {
+        "numbers": {
+            name: {
+                "value": value,
+                **dataclasses.asdict(bounds[name]),
+                **({"p": max(one.p[name] for one in reports)} if all(name in one.p for one in reports) else {}),
+            }
+            for name, value in zip(measured.score.names, values, strict=True)
+        },
+        "goals": {name: statistics.mean(one.goals[name] for one in reports) for name in reports[0].goals},
+    }
+
+
+def measure_rows(
+    out: Path, names: Sequence[str], records: Sequence[Record], permutations: int, figures: Path | None = None
+) -> list[dict[str, Any]]:
+    """Every row that has a finished run.
+
+    Raises:
+        DataError: none has.
+    """
+    lines = []
+    for name in names:
+        folders = sorted(path.parent for path in (out / "runs" / name).glob("*/result.json"))
+        if folders:
+            began = time.perf_counter()
+            lines.append(measure_row(name, folders, records, permutations, figures))
+            print(f"{name}: {len(folders)} runs, {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    if not lines:
+        raise DataError(f"{out} has no finished run of {', '.join(names)}; run benchmarks/old_papers.py first.")
+    return lines
+
+
+def _cell(found: dict[str, float]) -> str:
+    if found["value"] != found["value"]:
+        return "–"
+    text = f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+    return f"{text}, p {found['p']:.4f}" if "p" in found else text
+
+
+def tables(lines: Sequence[dict[str, Any]]) -> str:
+    """The tables in Markdown."""
+    parts = []
+    for title, columns in (("Correlations", CORRELATIONS), ("Means", MEANS)):
+        rows = [["model", "captions", *columns], ["---"] * (2 + len(columns))]
+        rows += [
+            [line["name"], of, *[_cell(line[of]["numbers"][number]) for number in columns.values()]]
+            for line in lines
+            for of in OF
+        ]
+        parts.append(f"{title}:\n\n" + _table(rows))
+    rows = [["model", "captions", *GOALS], ["---"] * (2 + len(GOALS))]
+    followed = [(line, of) for line in lines for of in OF if line[of]["goals"]]
+    rows += [
+        [line["name"], of, *[f"{line[of]['goals'][name]:.3f}" for name in GOALS.values()]] for line, of in followed
+    ]
+    return "\n\n".join([*parts, *(["Goals:\n\n" + _table(rows)] if followed else [])])
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+
+
+def ratios(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `--json` prints: how much more attention moves where a phrase begins than within phrases; p of the pairs."""
+    return [
+        {
+            "name": f"{line['name']}_{of}_moved",
+            "value": numbers["moved_begins"]["value"],
+            "unit": "share of attention",
+            "against": "within phrases",
+            "ratio": numbers["moved_begins"]["value"] / numbers["moved_within"]["value"],
+            "p": {name: numbers[name]["p"] for name in PAIRS if "p" in numbers[name]},
+        }
+        for line in lines
+        for of in OF
+        for numbers in [line[of]["numbers"]]
+        if numbers["moved_within"]["value"] > 0
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and write the tables where they are wanted."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, required=True, help="what old_papers.py --out wrote")
+    parser.add_argument("--splits", default="test,test_compositional", help="with commas")
+    parser.add_argument("--images", type=int, default=300, help="at most so many of each split")
+    parser.add_argument("--rows", help="names of folders of runs, with commas; all hacap* and sat_soft if not given")
+    parser.add_argument("--permutations", type=int, default=PERMUTATIONS)
+    parser.add_argument("--docs", type=Path, help="the document to write the tables into, between its markers")
+    parser.add_argument("--figures", type=Path, help=f"a folder for pictures of the first {FIGURES} images")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    if given.rows:
+        names = given.rows.split(",")
+    else:
+        names = [*sorted(path.name for path in (given.out / "runs").glob("hacap*")), "sat_soft"]
+    try:
+        dataset = open_dataset(given.out / "scenes").limited(given.images)
+        records = [record for split in given.splits.split(",") for record in dataset.split(split)]
+        lines = measure_rows(given.out, names, records, given.permutations, given.figures)
+        if given.docs is not None:
+            write_between(given.docs, tables(lines), MARKERS)
+    except ShowtellError as error:
+        print(f"alignment: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(ratios(lines)) if given.json else tables(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
