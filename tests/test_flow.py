@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "showtell"
-BESIDE = {"objectives", "training", "quickstart", "diagnosis", "cli"}
+BESIDE = {"objectives", "training", "quickstart", "diagnosis", "bulk", "cli"}
 # What each package of the line may import from; the plain modules at the root count by their own names.
 LINE = {
     "images": {"config", "errors"},

@@ -18,7 +18,7 @@ from showtell.decoding.calibration import Calibration
 from showtell.errors import CheckpointError, ImageError, UsageError
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder
-from showtell.images.loading import PreparedPhoto, prepare_photo, read_ahead, stack_photos
+from showtell.images.loading import READERS, PreparedPhoto, prepare_photo, read_ahead, stack_photos
 from showtell.images.photo import PhotoSource
 from showtell.models import Decoder
 from showtell.text.vocabulary import Vocabulary
@@ -93,6 +93,16 @@ class Caption:
             "words": [{"word": word.word, "logprob": word.logprob} for word in self.words],
             **({} if self.attention is None else {"attention": self.attention.to_json()}),
         }
+
+
+Record = dict[str, Any]
+
+
+def record_of(name: str, found: list[Caption] | ImageError) -> Record:
+    """What was found of one photo, as `showtell caption --format json` writes it."""
+    if isinstance(found, ImageError):
+        return {"image": name, "error": str(found)}
+    return {"image": name, "captions": [caption.to_json() for caption in found]}
 
 
 class Captioner:
@@ -291,6 +301,7 @@ class Captioner:
         *,
         first_alone: bool = True,
         attention: bool = False,
+        readers: int = READERS,
     ) -> Iterator[tuple[SourceT, list[Caption] | ImageError]]:
         """Captions of many photos, batch by batch, in their order. What is no image gives its error.
 
@@ -302,8 +313,10 @@ class Captioner:
             batch_size: how many are encoded at a time.
             first_alone: the first photo is a batch of its own, so that the first result comes soon.
             attention: whether to keep where the words looked.
+            readers: threads that open and prepare photos.
         """
-        for chunk in read_ahead(photos, self.encoder.preprocessing, batch_size, first_alone=first_alone):
+        ahead = read_ahead(photos, self.encoder.preprocessing, batch_size, first_alone=first_alone, readers=readers)
+        for chunk in ahead:
             prepared = [photo for _, photo in chunk if not isinstance(photo, ImageError)]
             captions = iter(self._caption_prepared(prepared, settings, attention))
             for source, photo in chunk:

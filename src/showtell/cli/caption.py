@@ -12,10 +12,16 @@ import typer
 from showtell.cli.decoding_options import ALL, Ensemble, open_captioner, settings_of, with_decoding_options
 
 if TYPE_CHECKING:
-    from showtell.captioner import Caption, Captioner
-    from showtell.cli.caption_formats import Record
+    from showtell.captioner import Caption, Captioner, Record
     from showtell.decoding import DecodingConfig
     from showtell.errors import ImageError
+
+
+class Engine(StrEnum):
+    """What captions photos."""
+
+    plain = "plain"
+    ray = "ray"
 
 
 class Format(StrEnum):
@@ -46,7 +52,9 @@ def caption(
         bool, typer.Option("--calibrated", help="Write the chance that a caption is good; see showtell calibrate.")
     ] = False,
     attention: Annotated[bool, typer.Option("--attention", help="Write where each word looked, into JSON.")] = False,
-    format: Annotated[Format, typer.Option(help="How to write them.")] = Format.text,
+    format: Annotated[
+        Format | None, typer.Option(help="How to write them.", show_default="text; jsonl with --engine ray")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     out: Annotated[
         Path | None,
@@ -67,6 +75,30 @@ def caption(
         bool, typer.Option("--least-sure-first", help="Sort the table of --correct by confidence.")
     ] = False,
     batch_size: Annotated[int, typer.Option(help="Photos at a time.", min=1, max=100_000)] = 32,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            help="ray: for very many photos, of tars, parquet files and object stores too; --out is a folder of parts.",
+            rich_help_panel="Very many photos",
+        ),
+    ] = Engine.plain,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Of --engine ray: processes with a model each.",
+            min=1,
+            show_default="one for each GPU, or for each core where there is none",
+            rich_help_panel="Very many photos",
+        ),
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            help="Of parquet files: where the photos or their paths are.",
+            show_default=False,
+            rich_help_panel="Very many photos",
+        ),
+    ] = None,
     *,
     decoding: dict[str, Any],
 ) -> None:
@@ -84,37 +116,64 @@ def caption(
         raise UsageError("--correct names the file to write, so it takes no --out beside it.")
     if least_sure_first and correct is None:
         raise UsageError("--least-sure-first sorts the table of --correct; give that too.")
-    written = Format.json if as_json else format
+    is_ray = engine is Engine.ray
+    if is_ray and (out is None or correct is not None):
+        raise UsageError("--engine ray writes parts into a folder; name it with --out FOLDER, without --correct.")
+    if not is_ray and (workers is not None or column is not None):
+        raise UsageError("--workers and --column are of --engine ray; give that too.")
+    written = Format.json if as_json else format or (Format.jsonl if is_ray else Format.text)
     if attention and (correct is not None or written not in (Format.json, Format.jsonl)):
         raise UsageError("--attention is written into JSON; give --format json or jsonl with it.")
     if "" in photos:
         raise UsageError("A photo has an empty name; is a variable of the shell not set?")
     if "-" in photos and sys.stdin is None:
         raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
-    paths = find_photos(photos, sys.stdin.buffer if "-" in photos else None)
+    stdin = sys.stdin.buffer if "-" in photos else None
+    paths = [] if is_ray else find_photos(photos, stdin)
     style: Style = partial(FORMATS[written], calibrated=calibrated)
     if correct is not None:
         refuse_outside(paths, correct)
         style = partial(as_corrections, table=correct, least_sure_first=least_sure_first)
     folders = [find_checkpoint(name) for name in (checkpoint, *(ensemble or ()))]
-    if out is not None:
+    if out is not None and not is_ray:
         refuse_overwriting(out, "--out", [*paths, *folders])
     captioner = open_captioner(folders[0], folders[1:])
     settings = settings_of(captioner, decoding)
     if calibrated:
         _calibrate(captioner, folders, settings)
+    made_with: dict[str, Any] = {
+        "checkpoint": fingerprints(folders[0]),
+        "decoding": settings.model_dump(mode="json"),
+    }
+    made_with |= {"ensemble": [fingerprints(folder) for folder in folders[1:]]} if ensemble else {}
+    made_with |= {"attention": True} if attention else {}
+    made_with |= {"calibration": captioner.calibration.to_json()} if captioner.calibration else {}
     work = partial(captioner.caption_files, settings=settings, batch_size=batch_size, attention=attention)
     file = correct or out
     if file is None:
         failures = _print(work, paths, style)
+    elif is_ray:
+        from showtell.bulk import caption_parts, plan_parts, require_ray
+        from showtell.cli.caption_parts import write_parts
+
+        require_ray()
+        write_parts(
+            partial(plan_parts, photos, batch_size, column=column, stdin=stdin),
+            partial(
+                caption_parts,
+                captioner,
+                settings=settings,
+                batch_size=batch_size,
+                attention=attention,
+                workers=workers,
+            ),
+            style,
+            written.value,
+            file,
+            made_with | {"photos": photos, "folder": str(Path.cwd()), "column": column, "batch_size": batch_size},
+        )
+        return
     else:
-        made_with: dict[str, Any] = {
-            "checkpoint": fingerprints(folders[0]),
-            "decoding": settings.model_dump(mode="json"),
-        }
-        made_with |= {"ensemble": [fingerprints(folder) for folder in folders[1:]]} if ensemble else {}
-        made_with |= {"attention": True} if attention else {}
-        made_with |= {"calibration": captioner.calibration.to_json()} if captioner.calibration else {}
         failures = _write(work, paths, style, file, made_with, batch_size)
     if failures:
         raise DataError(
@@ -144,7 +203,7 @@ def _print(work: Work, paths: Sequence[Path], style: Style) -> list[str]:
     import sys
     from io import TextIOWrapper
 
-    from showtell.cli.caption_formats import record_of
+    from showtell.captioner import record_of
     from showtell.progress import counting
 
     if isinstance(sys.stdout, TextIOWrapper):
@@ -157,7 +216,7 @@ def _print(work: Work, paths: Sequence[Path], style: Style) -> list[str]:
             def records() -> Iterator[Record]:
                 nonlocal done
                 for path, found in work(paths):
-                    record = record_of(path, found)
+                    record = record_of(str(path), found)
                     if "error" in record:
                         failures.append(record["error"])
                     yield record
@@ -182,7 +241,7 @@ def _write(
     import sys
     from itertools import islice
 
-    from showtell.cli.caption_formats import record_of
+    from showtell.captioner import record_of
     from showtell.cli.caption_journal import Journal
     from showtell.progress import counting
 
@@ -201,7 +260,7 @@ def _write(
         try:
             with counting("captioning", len(left)) as progress:
                 found = work(left, first_alone=False)
-                while batch := [record_of(*one) for one in islice(found, batch_size)]:
+                while batch := [record_of(str(path), one) for path, one in islice(found, batch_size)]:
                     journal.append(batch)
                     progress(len(batch))
         except KeyboardInterrupt as error:

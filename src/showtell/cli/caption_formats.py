@@ -1,7 +1,7 @@
 """How captions are written: text, JSON, JSON lines, CSV, and a table that a person corrects.
 
-A record is {"image": path, "captions": [as `Caption.to_json`]}, or {"image": path, "error": sentence}. A format is a
-function from records to pieces of text, a piece as soon as its record is there.
+A record is what `captioner.record_of` makes: {"image": path, "captions": [...]}, or {"image": path, "error": sentence}.
+A format is a function from records to pieces of text, a piece as soon as its record is there.
 """
 
 from __future__ import annotations
@@ -17,18 +17,9 @@ from typing import TYPE_CHECKING, Any
 from showtell.errors import UsageError
 
 if TYPE_CHECKING:
-    from showtell.captioner import Caption
-    from showtell.errors import ImageError
+    from showtell.captioner import Record
 
-Record = dict[str, Any]
 UNCHECKED = "unchecked"  # the split of captions that nobody has looked at yet, and so no split to train on
-
-
-def record_of(path: Path, found: list[Caption] | ImageError) -> Record:
-    """What was found of one photo."""
-    if isinstance(found, Exception):
-        return {"image": str(path), "error": str(found)}
-    return {"image": str(path), "captions": [caption.to_json() for caption in found]}
 
 
 def _as_text(records: Iterable[Record], calibrated: bool = False) -> Iterator[str]:

@@ -14,14 +14,16 @@ from contextlib import ExitStack
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from filelock import FileLock, Timeout
 
-from showtell.cli.caption_formats import Record
 from showtell.config import flat
 from showtell.errors import DataError, UsageError, summarise
 from showtell.files import write_whole, writing
+
+if TYPE_CHECKING:
+    from showtell.captioner import Record
 
 _KIND = "showtell captions"
 
@@ -33,16 +35,30 @@ class Journal:
         out: the file that shall be written in the end.
         made_with: whatever the captions depend on; anything that JSON can hold.
         batch_size: records of a whole batch.
+        key: what names a record, and no two records alike.
+        things: what messages call the records.
+        in_place: the journal is the file itself, which nothing finishes.
     """
 
-    def __init__(self, out: Path, made_with: dict[str, Any], batch_size: int) -> None:
+    def __init__(
+        self,
+        out: Path,
+        made_with: dict[str, Any],
+        batch_size: int,
+        *,
+        key: str = "image",
+        things: str = "photos",
+        in_place: bool = False,
+    ) -> None:
         if out.is_dir():
             raise UsageError(f"{out} is a folder; --out needs the name of a file.")
-        self.part = out.with_name(out.name + ".part")
+        self.part = out if in_place else out.with_name(out.name + ".part")
         self._out = out
         self._head = {"kind": _KIND, "batch_size": batch_size, **json.loads(json.dumps(made_with))}
         self._batch_size = batch_size
-        self._places: dict[str, int] = {}  # image: where its line begins
+        self._key = key
+        self._things = things
+        self._places: dict[str, int] = {}  # name of a record: where its line begins
         self._is_ours = False
         self._lock = FileLock(out.with_name(f".{out.name}.lock"))
 
@@ -76,8 +92,8 @@ class Journal:
         if self._is_ours and not self._places:
             self.part.unlink(missing_ok=True)
 
-    def __contains__(self, photo: Path) -> bool:
-        return str(photo) in self._places
+    def __contains__(self, name: Path | str) -> bool:
+        return str(name) in self._places
 
     def __len__(self) -> int:
         return len(self._places)
@@ -95,7 +111,7 @@ class Journal:
             self._write(b"".join(lines))
         except OSError as error:
             raise self._cannot_write(error) from error
-        self._places |= {record["image"]: place for record, place in zip(records, places, strict=False)}
+        self._places |= {record[self._key]: place for record, place in zip(records, places, strict=False)}
 
     def finish(self, photos: Iterable[Path], style: Callable[[Iterable[Record]], Iterator[str]]) -> None:
         """Write the file whole, in the order of the photos, and take the journal away.
@@ -104,13 +120,14 @@ class Journal:
             DataError: it cannot be written; the journal is still there.
         """
         with writing(self._out) as stream:
-            for text in style(self._records(photos)):
+            for text in style(self.records(photos)):
                 stream.write(text.encode("utf-8", "surrogateescape"))
         self.part.unlink()
 
-    def _records(self, photos: Iterable[Path]) -> Iterator[Record]:
-        for photo in photos:
-            self._reader.seek(self._places[str(photo)])
+    def records(self, names: Iterable[Path | str]) -> Iterator[Record]:
+        """The records of these names, which it has."""
+        for name in names:
+            self._reader.seek(self._places[str(name)])
             yield json.loads(self._reader.readline())
 
     def _read(self) -> None:
@@ -121,15 +138,15 @@ class Journal:
             self._write(_line(self._head))
             return
         self._compare(head)
-        images, places = [], [self._reader.tell()]
+        names, places = [], [self._reader.tell()]
         for line in self._reader:
-            image = _image_of(line)
-            if image is None:
+            name = self._name_of(line)
+            if name is None:
                 break
-            images.append(image)
+            names.append(name)
             places.append(places[-1] + len(line))
-        whole = len(images) // self._batch_size * self._batch_size
-        self._places = dict(zip(images[:whole], places, strict=False))
+        whole = len(names) // self._batch_size * self._batch_size
+        self._places = dict(zip(names[:whole], places, strict=False))
         self._writer.truncate(places[whole])
 
     def _compare(self, line: bytes) -> None:
@@ -157,17 +174,16 @@ class Journal:
         os.fsync(self._writer.fileno())
 
     def _cannot_write(self, error: OSError) -> DataError:
-        kept = f"; {len(self)} photos are kept in {self.part}" if len(self) else ""
+        kept = f"; {len(self)} {self._things} are kept in {self.part}" if len(self) else ""
         return DataError(f"Cannot write {self._out}: {error.strerror or error}{kept}.")
+
+    def _name_of(self, line: bytes) -> str | None:
+        """Which record a line is; None for one that was not written to its end."""
+        try:
+            return json.loads(line)[self._key] if line.endswith(b"\n") else None
+        except json.JSONDecodeError:
+            return None
 
 
 def _line(content: dict[str, Any]) -> bytes:
     return json.dumps(content).encode("ascii") + b"\n"
-
-
-def _image_of(line: bytes) -> str | None:
-    """Which image a line is of; None for one that was not written to its end."""
-    try:
-        return json.loads(line)["image"] if line.endswith(b"\n") else None
-    except json.JSONDecodeError:
-        return None

@@ -56,7 +56,12 @@ def stack_photos(photos: Sequence[PreparedPhoto]) -> tuple[Tensor | tuple[Tensor
 
 
 def read_ahead(
-    sources: Iterable[SourceT], preprocessing: Preprocessing, batch_size: int, *, first_alone: bool = False
+    sources: Iterable[SourceT],
+    preprocessing: Preprocessing,
+    batch_size: int,
+    *,
+    first_alone: bool = False,
+    readers: int = READERS,
 ) -> Iterator[list[tuple[SourceT, PreparedPhoto | ImageError]]]:
     """Prepared photos in batches and in order, the next batch being read while the last one is worked on.
 
@@ -65,6 +70,7 @@ def read_ahead(
         preprocessing: of the encoder.
         batch_size: photos in a batch; the last may be smaller.
         first_alone: the first batch is a single photo, for who waits for a first result.
+        readers: threads.
 
     Yields:
         Each source with its photo, or with the error of one that is no image.
@@ -79,7 +85,7 @@ def read_ahead(
     remaining = iter(sources)
     size = 1 if first_alone else batch_size
     waiting: deque[list[Future[tuple[SourceT, PreparedPhoto | ImageError]]]] = deque()
-    pool = ThreadPoolExecutor(max_workers=READERS, initializer=_give_way)
+    pool = ThreadPoolExecutor(max_workers=readers, initializer=_give_way)
     try:
         while True:
             while len(waiting) < 2 and (chunk := list(islice(remaining, size))):

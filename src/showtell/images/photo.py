@@ -36,6 +36,7 @@ _FORMATS = (
 
 MOST_PIXELS = 110_000_000  # with what Pillow needs to decode, convert and turn it, about 1 GB; phones have up to 108
 MOST_BYTES = 512 * 2**20  # of a file
+IN_MEMORY = "The image in memory"  # what messages call a photo that has no name
 _LARGE = 30_000_000  # pixels from which on photos are decoded one at a time, whatever the number of threads
 _STRIP = 1_000_000  # pixels that are converted at a time
 
@@ -146,9 +147,9 @@ def to_photo(source: PhotoSource, enough: Callable[[tuple[int, int]], tuple[int,
     if isinstance(source, str | Path):
         return read_photo_at(Path(source), enough)
     if isinstance(source, bytes | bytearray | memoryview):
-        return _decode(BytesIO(source), "The image in memory", enough)
+        return _decode(BytesIO(source), IN_MEMORY, enough)
     if isinstance(source, Image.Image):
-        image = _upright(source, "The image in memory", keep=True)
+        image = _upright(source, IN_MEMORY, keep=True)
     elif isinstance(source, np.ndarray):
         if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3 or not source.size:
             raise ImageError(

@@ -1,0 +1,205 @@
+"""A part: some of the photos of a large input, small enough to be done again, and how its photos are read.
+
+A part is a list of files, a tar of a WebDataset or a row group of a parquet file. Its photos always come in the same
+order under the same names, on any machine that reaches the files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, TypeVar
+
+from showtell.errors import ImageError
+from showtell.images.photo import MOST_BYTES, is_photo_name
+
+Source = Path | bytes | ImageError  # a file, its bytes, or why there are none
+ItemT = TypeVar("ItemT")
+FETCHERS = 8  # threads that wait for an object store
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files by name."""
+
+    names: tuple[str, ...]  # paths, or URLs that fsspec opens
+
+    @property
+    def photos(self) -> int | None:
+        """How many."""
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Tar:
+    """The members of a tar that are images by their names; it may be compressed."""
+
+    url: str
+
+    @property
+    def photos(self) -> int | None:
+        """How many: nobody knows before it is read."""
+        return None
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """One row group of a parquet file."""
+
+    url: str
+    group: int
+    first_row: int  # of the file's rows, counted from 0
+    rows: int
+    column: str  # bytes, paths, or a struct {bytes, path} as Hugging Face writes it
+
+    @property
+    def photos(self) -> int | None:
+        """How many."""
+        return self.rows
+
+
+Part = Files | Tar | RowGroup
+_KINDS: dict[str, Callable[..., Part]] = {"files": Files, "tar": Tar, "row_group": RowGroup}
+
+
+def part_to_json(part: Part) -> dict[str, Any]:
+    """A part as a plan keeps it."""
+    kind = next(name for name, kind in _KINDS.items() if kind is type(part))
+    return {"kind": kind, **dataclasses.asdict(part)}
+
+
+def part_from_json(content: dict[str, Any]) -> Part:
+    """The part that `part_to_json` wrote."""
+    fields = {name: tuple(value) if name == "names" else value for name, value in content.items() if name != "kind"}
+    return _KINDS[content["kind"]](**fields)
+
+
+def is_url(name: str) -> bool:
+    """Whether fsspec opens it, as opposed to a path on this machine."""
+    return "://" in name
+
+
+def open_binary(name: str) -> BinaryIO:
+    """Open a path or a URL for reading, with seeking."""
+    if not is_url(name):
+        return Path(name).open("rb")
+    import fsspec
+
+    files, path = fsspec.core.url_to_fs(name)
+    return files.open(path, "rb")
+
+
+def photos_of(part: Part, batch_size: int) -> Iterator[tuple[str, Source]]:
+    """The photos of a part, each with its name, read from afar a batch ahead of who works on them.
+
+    Photos that cannot be fetched come as an `ImageError` that says why, and so does a tar or a parquet file from the
+    place on where it cannot be read.
+    """
+    if isinstance(part, Files):
+        named: Iterator[tuple[str, str | Source]] = ((name, name) for name in part.names)
+    elif isinstance(part, Tar):
+        named = _members(part)
+    else:
+        named = _rows(part)
+    return _ahead(_fetched(named, batch_size), batch_size)
+
+
+def _ahead(items: Iterable[ItemT], size: int) -> Iterator[ItemT]:
+    """The items, so many of which are drawn by a thread while the last ones are worked on."""
+    remaining = iter(items)
+
+    def draw() -> list[ItemT]:
+        return list(islice(remaining, size))
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        drawn = pool.submit(draw)
+        while chunk := drawn.result():
+            drawn = pool.submit(draw)
+            yield from chunk
+
+
+def _fetched(named: Iterator[tuple[str, str | Source]], size: int) -> Iterator[tuple[str, Source]]:
+    """Sources in place of names of files: a path stays one, since the captioner's own threads read it."""
+    with ThreadPoolExecutor(max_workers=FETCHERS) as pool:
+        while chunk := list(islice(named, size)):
+            yield from pool.map(lambda one: (one[0], _fetch(one[1]) if isinstance(one[1], str) else one[1]), chunk)
+
+
+def _fetch(name: str) -> Source:
+    if not is_url(name):
+        return Path(name)
+    import fsspec
+
+    try:
+        files, path = fsspec.core.url_to_fs(name)
+        return files.cat_file(path)
+    except FileNotFoundError:
+        return ImageError(f"There is no file {name}.")
+    except Exception as error:  # noqa: BLE001  (each object store has errors of its own)
+        return ImageError(f"Cannot read {name}: {reason(error)}.")
+
+
+def _members(part: Tar) -> Iterator[tuple[str, str | Source]]:
+    count = 0
+    try:
+        with open_binary(part.url) as stream, tarfile.open(fileobj=stream, mode="r|*") as archive:
+            for member in archive:
+                if not member.isfile() or not is_photo_name(PurePosixPath(member.name).name):
+                    continue
+                content = _content(archive, member)
+                count += 1
+                yield f"{part.url}/{member.name}", content
+    except Exception as error:  # noqa: BLE001  (of tarfile, of what it is compressed with, and of object stores)
+        yield part.url, ImageError(f"{part.url} cannot be read after {count} photos: {reason(error)}.")
+        return
+    if not count:
+        yield part.url, ImageError(f"{part.url} holds no image.")
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Source:
+    if member.size > MOST_BYTES:
+        return ImageError(
+            f"{member.name} has {member.size / 2**20:,.0f} MB, more than a photo may have ({MOST_BYTES // 2**20} MB); "
+            "save it smaller."
+        )
+    stream = archive.extractfile(member)
+    assert stream is not None  # it is None for what is no file
+    return stream.read()
+
+
+def _rows(part: RowGroup) -> Iterator[tuple[str, str | Source]]:
+    import pyarrow.parquet
+
+    row = part.first_row
+    try:
+        with open_binary(part.url) as stream, pyarrow.parquet.ParquetFile(stream) as table:
+            for rows in table.iter_batches(batch_size=64, row_groups=[part.group], columns=[part.column]):
+                for value in rows.column(0):
+                    yield _row(part, row, value.as_py())
+                    row += 1
+    except Exception as error:  # noqa: BLE001  (of pyarrow and of object stores)
+        yield part.url, ImageError(f"{part.url} cannot be read from row {row} on: {reason(error)}.")
+
+
+def _row(part: RowGroup, row: int, value: Any) -> tuple[str, str | Source]:
+    name = f"{part.url}#{row}"
+    if isinstance(value, dict):  # a struct
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, bytes):
+        return name, value
+    if not value:
+        return name, ImageError(f"{name} has no photo in the column {part.column}.")
+    path = value if is_url(value) or os.path.isabs(value) else f"{os.path.dirname(part.url) or '.'}/{value}"  # noqa: PTH117, PTH120
+    return path, path
+
+
+def reason(error: Exception) -> str:
+    """What an error says, as the end of a sentence."""
+    said = " ".join((getattr(error, "strerror", None) or str(error)).split())
+    return said.rstrip(".") or type(error).__name__

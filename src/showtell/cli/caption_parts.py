@@ -1,0 +1,153 @@
+"""A folder of captions in parts: what `showtell caption --engine ray` writes, and goes on with after a kill.
+
+    plan.jsonl      which photos each part has; written once, so that photos that come later change nothing
+    manifest.jsonl  what the captions are made with, then a line for each part that is whole, with the photos in it
+                    that could not be captioned, then a line that says that all are there
+    part-00000.*    captions in one of the formats of `caption_formats.py`
+    failed.jsonl    at the end, all that could not be captioned, with the reasons
+
+A part is written whole before the manifest says so, and again if it does not: nothing is lost and nothing there twice.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from showtell.bulk import Captioned, Part, part_from_json, part_to_json
+from showtell.cli.caption_formats import FORMATS
+from showtell.cli.caption_journal import Journal
+from showtell.errors import DataError, summarise
+from showtell.files import write_bytes
+from showtell.progress import reporting
+
+if TYPE_CHECKING:
+    from showtell.captioner import Record
+
+MANIFEST, PLAN, FAILED = "manifest.jsonl", "plan.jsonl", "failed.jsonl"
+END = "end"  # what the manifest has in place of a part when all are there
+MOST_NAMED = 20  # photos that could not be captioned, in the message; FAILED has them all
+
+
+def write_parts(
+    plan: Callable[[], list[Part]],
+    work: Callable[[Iterable[tuple[int, Part]]], Iterator[Captioned]],
+    style: Callable[[Iterable[Record]], Iterator[str]],
+    suffix: str,
+    folder: Path,
+    made_with: dict[str, Any],
+) -> None:
+    """Caption the parts that are not captioned yet.
+
+    Args:
+        plan: finds the parts; asked only if none is captioned.
+        work: parts with their numbers to their records.
+        style: how records are written.
+        suffix: of the files, and the name of the style.
+        folder: where they are written.
+        made_with: whatever the captions depend on, for `Journal`.
+
+    Raises:
+        DataError: the folder is of something else or cannot be written to, or some photos could not be captioned, which
+            then are named; all others were.
+    """
+    _refuse_strangers(folder)
+    with Journal(
+        folder / MANIFEST, made_with | {"format": suffix}, 1, key="part", things="parts", in_place=True
+    ) as manifest:
+        parts = _planned(folder / PLAN, plan, is_begun=len(manifest) > 0)
+        names = [f"part-{number:05}.{suffix}" for number in range(len(parts))]
+        left = {number: part for number, part in enumerate(parts) if names[number] not in manifest}
+        if len(left) < len(parts):
+            sys.stderr.write(
+                f"showtell: going on in {folder}: {len(parts) - len(left)} of {len(parts)} parts are done.\n"
+            )
+        try:
+            with reporting("captioning") as report:
+                for number, records in _whole(work(left.items()), left, report):
+                    write_bytes(folder / names[number], "".join(style(records)).encode("utf-8", "surrogateescape"))
+                    failed = [record for record in records if "error" in record]
+                    manifest.append([{"part": names[number], "photos": len(records), "failed": failed}])
+        except KeyboardInterrupt as error:
+            sys.stderr.write(
+                f"showtell: interrupted; {len(manifest)} of {len(parts)} parts are kept in {folder}; the same command "
+                "goes on.\n"
+            )
+            raise typer.Exit(130) from error
+        done = list(manifest.records(names))
+        failed = [record for line in done for record in line["failed"]]
+        photos = sum(line["photos"] for line in done)
+        if END not in manifest:
+            write_bytes(folder / FAILED, "".join(FORMATS["jsonl"](failed)).encode())
+            manifest.append([{"part": END, "photos": photos, "failed": len(failed)}])
+    sys.stderr.write(f"showtell: {folder} has the captions of {photos - len(failed)} photos in {len(parts)} parts.\n")
+    if failed:
+        raise DataError(
+            f"{len(failed)} of {photos} photos could not be captioned, as {folder / FAILED} says: "
+            + summarise([record["error"].rstrip(".") for record in failed], MOST_NAMED)
+            + "."
+        )
+
+
+def _whole(
+    captioned: Iterable[Captioned], left: dict[int, Part], report: Callable[[int, int | None], None]
+) -> Iterator[tuple[int, list[Record]]]:
+    """The records of each part that has come to its end."""
+    open_parts: dict[int, dict[int, list[Record]]] = defaultdict(dict)  # by the number of the first record
+    counts: dict[int, int] = {}  # photos in parts that are whole
+    expected = _expected(left, counts)
+    for found in captioned:
+        if not found.is_end:
+            open_parts[found.number][found.first] = found.records
+            report(len(found.records), expected)
+            continue
+        batches = open_parts.pop(found.number, {})
+        records = [record for first in sorted(batches) for record in batches[first]]
+        assert len(records) == found.first, f"part {found.number} has {len(records)} of {found.first} photos"
+        yield found.number, records
+        counts[found.number] = len(records)
+        expected = _expected(left, counts)
+
+
+def _expected(left: dict[int, Part], counts: dict[int, int]) -> int | None:
+    """How many photos parts have: of tars that are not read yet as many as of those that are."""
+    known = [counts.get(number, part.photos) for number, part in left.items()]
+    read = [counts[number] for number, part in left.items() if part.photos is None and number in counts]
+    if None in known and not read:
+        return None
+    return round(sum(sum(read) / len(read) if count is None else count for count in known))
+
+
+def _planned(file: Path, plan: Callable[[], list[Part]], is_begun: bool) -> list[Part]:
+    """The parts: those of the plan that was begun, or of a new one."""
+    if is_begun:
+        try:
+            with file.open("rb") as lines:
+                return [part_from_json(json.loads(line)) for line in lines]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{file} says what the parts are and cannot be read any more; choose another --out."
+            ) from error
+    parts = plan()
+    write_bytes(file, b"".join(json.dumps(part_to_json(part)).encode() + b"\n" for part in parts))
+    return parts
+
+
+def _refuse_strangers(folder: Path) -> None:
+    """Make sure that a folder is new, or of this command.
+
+    Raises:
+        DataError: it is a file, or holds something and no manifest.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file; --out of --engine ray needs the name of a folder.")
+    if not folder.is_dir() or (folder / MANIFEST).exists():
+        return
+    if any(path.name != PLAN and not path.name.startswith(".") for path in folder.iterdir()):
+        raise DataError(f"{folder} holds other things and no {MANIFEST}; choose a new folder for --out.")
