@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation
+from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
 from showtell.explanations.geometry import attention_map, scaled
 from showtell.explanations.page import fragment, page, whereabouts, write_page
 from tests.chromium import Chromium
@@ -366,6 +366,45 @@ def test_all_words_are_a_strip_of_pictures_that_choose_them(show):
     assert len(set(pictures)) == 4
     browser.click(".strip li:nth-child(3)")
     assert chosen(browser) == [2]
+
+
+def test_numbers_along_a_caption_are_lines_above_their_words(show):
+    strips = (
+        Strip("gate", torch.tensor([[0.2], [1.0], [0.6], [0.2]])),
+        Strip("subgoal", torch.tensor([[0.0, 4], [1, 3], [0, 2], [-1, 1]])),
+    )
+    caption = replace(say("a dog runs", hot(12, 0, 1, 2, 3)), strips=strips)
+    browser = show(explain("x.jpg", ExplainedBy("hacap", (caption,), grid(3, 4), (3, 4)), soft()))
+    assert browser.ask("[...document.querySelectorAll('.along svg')].map(one => one.ariaLabel)") == [
+        "gate along the caption: a 0.20, dog 1.00, runs 0.60, end 0.20",
+        "subgoal along the caption: 2 lines; half of them or more turn at dog",
+    ]
+    assert browser.ask("[...document.querySelectorAll('figcaption')].map(one => one.textContent)") == [
+        "gate, 0.20 to 1.00",
+        "subgoal, -1.00 to 4.00",
+    ]
+    points = "[...[...document.querySelectorAll('.along polyline')][{}].points].map(at => [at.x, at.y])"
+    gate, second = (browser.ask(points.format(line)) for line in (0, 2))
+    np.testing.assert_allclose(gate, [(0.5, 1), (1.5, 0), (2.5, 0.5), (3.5, 1)], atol=1e-3)
+    np.testing.assert_allclose(second, [(0.5, 0), (1.5, 0.2), (2.5, 0.4), (3.5, 0.6)], atol=1e-3)
+    middles = (
+        "[...document.querySelectorAll('.along {}')].map(one => one.getBoundingClientRect())"
+        ".map(at => at.x + at.width / 2)"
+    )
+    columns, words = browser.ask(middles.format("rect")), browser.ask(middles.format("li"))
+    assert columns == pytest.approx(words * 2, abs=1)
+    marked = "[...document.querySelectorAll('.along {}')].flatMap((one, i) => one.matches('.chosen') ? [i] : [])"
+    assert browser.ask(marked.format("rect")) == []
+    browser.click(word(1))
+    assert (browser.ask(marked.format("rect")), browser.ask(marked.format("li"))) == ([1, 5], [1])
+    said = browser.ask("document.querySelector('.now').textContent")
+    assert said.endswith("Gate: 1.00.Subgoal: 1.00, 3.00.")
+    browser.ask(
+        "document.querySelectorAll('.along svg')[1].querySelectorAll('rect')[2].dispatchEvent(new Event('click'))"
+    )
+    assert chosen(browser) == [2]
+    browser.click(".along li:nth-child(4)")
+    assert chosen(browser) == [3]
 
 
 def test_the_table_sorts_the_photos_by_any_score(show):

@@ -145,6 +145,8 @@
       }));
       this.buttons = [...section.querySelectorAll(".words button")];
       this.pictures = [...section.querySelectorAll(".strip li")];
+      this.columns = [...section.querySelectorAll(".along svg, .along ol")].map((drawn) => // of each strip, and of their words
+        [...drawn.querySelectorAll("rect, li")]);
       this.now = section.querySelector(".now");
       this.hint = this.now.textContent;
       this.buttons.forEach((button, index) => {
@@ -153,8 +155,9 @@
         button.addEventListener("click", () => this.choose(this.chosen === index ? null : index));
         button.addEventListener("keydown", (event) => this.key(event, index));
       });
-      this.pictures.forEach((picture, index) =>
-        picture.addEventListener("click", () => this.choose(this.chosen === index ? null : index)));
+      for (const pictures of [this.pictures, ...this.columns])
+        pictures.forEach((picture, index) =>
+          picture.addEventListener("click", () => this.choose(this.chosen === index ? null : index)));
     }
 
     key(event, index) {
@@ -172,7 +175,8 @@
         button.setAttribute("aria-pressed", String(at === index));
         if (index !== null) button.tabIndex = at === index ? 0 : -1;
       });
-      this.pictures.forEach((picture, at) => picture.classList.toggle("chosen", at === index));
+      for (const pictures of [this.pictures, ...this.columns])
+        pictures.forEach((picture, at) => picture.classList.toggle("chosen", at === index));
       this.draw();
       this.tell();
     }

@@ -27,7 +27,8 @@ from markupsafe import Markup
 from PIL import Image
 from torch import Tensor
 
-from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation
+from showtell.explanations.alignment import segments
+from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
 from showtell.explanations.geometry import DEVIATION, attention_map, scaled
 from showtell.explanations.occlusion import agreement
 from showtell.files import write_text
@@ -216,11 +217,46 @@ def _caption(by: ExplainedBy, caption: ExplainedCaption, size: tuple[int, int]) 
                 "word": word.word,
                 "absent": word.absent,
                 "label": _label(word, where),
-                "data": _word(by, word, weights, where, correlation),
+                "data": _word(by, word, weights, where, correlation, _on_strips(caption, place)),
             }
-            for word, weights, where, correlation in zip(caption.words, attention, seen, alike, strict=True)
+            for place, (word, weights, where, correlation) in enumerate(
+                zip(caption.words, attention, seen, alike, strict=True)
+            )
         ],
+        "along": [_along(strip, caption) for strip in caption.strips],
     }
+
+
+def _along(strip: Strip, caption: ExplainedCaption) -> dict[str, Any]:
+    """Numbers along a caption as lines, from 0 to 1 in height and one word wide for each word, and in words."""
+    low, high = float(strip.values.min()), float(strip.values.max())
+    heights = 1 - (strip.values - low) / ((high - low) or 1)
+    lines = [" ".join(f"{at + 0.5},{y:.3f}" for at, y in enumerate(line)) for line in heights.T.tolist()]
+    return {
+        "title": strip.title,
+        "low": f"{low:.2f}",
+        "high": f"{high:.2f}",
+        "lines": lines,
+        "said": f"{strip.title} along the caption: {_course(strip, caption)}",
+    }
+
+
+def _course(strip: Strip, caption: ExplainedCaption) -> str:
+    """The course of numbers along a caption: of one line its values, of several where they turn."""
+    words = [word.word or "end" for word in caption.words]
+    if strip.values.shape[1] == 1:
+        return ", ".join(f"{word} {value:.2f}" for word, value in zip(words, strip.values[:, 0].tolist(), strict=True))
+    turning = [words[first] for first, _ in segments(strip.values.double().numpy())[1:]]
+    where = f"half of them or more turn at {', '.join(turning)}" if turning else "at no word do half of them turn"
+    return f"{strip.values.shape[1]} lines; {where}"
+
+
+def _on_strips(caption: ExplainedCaption, place: int) -> list[str]:
+    """What the page says of the numbers along a caption at one of its words."""
+    return [
+        f"{strip.title.capitalize()}: {', '.join(f'{value:.2f}' for value in strip.values[place].tolist())}."
+        for strip in caption.strips
+    ]
 
 
 def _rank_correlations(caption: ExplainedCaption) -> list[float | None]:
@@ -312,7 +348,12 @@ def _spread(boxes: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> dict
 
 
 def _word(
-    by: ExplainedBy, word: ExplainedWord, weights: Tensor | None, where: str | None, correlation: float | None
+    by: ExplainedBy,
+    word: ExplainedWord,
+    weights: Tensor | None,
+    where: str | None,
+    correlation: float | None,
+    along: Sequence[str],
 ) -> dict[str, Any]:
     named = _named_regions(by, weights)
     return {
@@ -324,7 +365,7 @@ def _word(
         "attention": None if weights is None else _bytes(weights),
         "named": named,
         "occlusion": None if word.occlusion is None else _signed_bytes(word.occlusion),
-        "sentences": [*_on_attention(by, word, where, named), *_on_occlusion(by, word, correlation)],
+        "sentences": [*_on_attention(by, word, where, named), *_on_occlusion(by, word, correlation), *along],
     }
 
 
