@@ -1,0 +1,203 @@
+"""Ray Data gives the captions of the plain engine, whatever the photos come in; killed, it goes on."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from showtell.bulk import photos_of, require_ray
+from showtell.bulk.actors import caption_named
+from showtell.bulk.parts import Files, Tar
+from showtell.captioner import Captioner
+from showtell.errors import ImageError, MissingDependencyError
+from tests.cli.test_caption import run
+
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason='Ray is not installed; pip install "showtell[ray]"'
+)
+
+
+@pytest.fixture
+def photos(tiny_scenes: Path) -> list[Path]:
+    return sorted((tiny_scenes / "images").iterdir())
+
+
+def write_tar(file: Path, photos: list[Path]) -> None:
+    with tarfile.open(file, "w") as archive:
+        for photo in photos:
+            archive.add(photo, photo.name)
+            about = tarfile.TarInfo(f"{photo.stem}.json")
+            archive.addfile(about, io.BytesIO())
+
+
+def without_names(records: list[dict]) -> list[object]:
+    return [record.get("captions", "failed") for record in records]
+
+
+def test_what_could_not_be_fetched_keeps_its_place(tiny_checkpoint, photos):
+    captioner = Captioner.from_pretrained(tiny_checkpoint)
+    lost = ImageError("It is lost.")
+    named = [
+        ("a", lost),
+        ("b", photos[0]),
+        ("c", b"text"),
+        ("d", lost),
+        ("e", lost),
+        ("f", photos[1].read_bytes()),
+        ("g", lost),
+    ]
+    records = list(caption_named(captioner, named, captioner.settings(), 2))
+    assert [record["image"] for record in records] == list("abcdefg")
+    assert [record.get("error") for record in records] == [
+        *("It is lost.", None, "c is not an image: it holds text.", "It is lost.", "It is lost.", None, "It is lost."),
+    ]
+    for record, photo in ((records[1], photos[0]), (records[5], photos[1])):
+        (caption,), (plain,) = record["captions"], captioner.caption(photo)
+        assert caption["text"] == plain.text
+        assert caption["logprob"] == pytest.approx(plain.logprob, abs=1e-5)
+
+
+def test_the_members_of_a_tar_have_the_captions_of_the_files(tiny_checkpoint, photos, tmp_path):
+    write_tar(tmp_path / "a.tar", photos[:7])
+    captioner = Captioner.from_pretrained(tiny_checkpoint)
+    both = [
+        list(caption_named(captioner, photos_of(part, 3), captioner.settings(), 3))
+        for part in (Files(tuple(map(str, photos[:7]))), Tar(str(tmp_path / "a.tar")))
+    ]
+    assert without_names(both[0]) == without_names(both[1])
+    assert [record["image"] for record in both[1]] == [f"{tmp_path}/a.tar/{photo.name}" for photo in photos[:7]]
+
+
+def test_without_ray_the_install_line_is_said(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match=r'^The engine ray needs Ray; pip install "showtell\[ray\]"\.$'):
+        require_ray()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--engine", "ray"), "--engine ray writes parts into a folder; name it with --out FOLDER, without --correct."),
+        (("--workers", 2), "--workers and --column are of --engine ray; give that too."),
+        (("--column", "a"), "--workers and --column are of --engine ray; give that too."),
+    ],
+)
+def test_options_that_do_not_go_together(capsys, tiny_checkpoint, photos, given, said):
+    assert run(capsys, "caption", tiny_checkpoint, photos[0], *given) == (2, "", f"showtell: {said}\n")
+
+
+def ray_command(checkpoint: Path, *given: object) -> list[str]:
+    return [sys.executable, "-m", "showtell", "caption", *map(str, (checkpoint, *given)), "--engine", "ray"]
+
+
+@needs_ray
+@pytest.mark.slow
+def test_row_for_row_as_the_plain_engine(capsys, tiny_checkpoint, photos, tmp_path):
+    """Files, a pattern of URLs, a tar and a parquet file of bytes, captioned by two actors."""
+    import pyarrow
+    from pyarrow import parquet
+
+    (tmp_path / "broken.png").write_bytes(b"text")
+    write_tar(tmp_path / "a.tar", photos[:30])
+    table = pyarrow.table({"image": [photo.read_bytes() for photo in photos[30:50]]})
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=8)
+    (tmp_path / "more").mkdir()
+    for photo in photos[50:]:
+        (tmp_path / "more" / photo.name).write_bytes(photo.read_bytes())
+    common = ("--format", "jsonl", "--batch-size", 4, "--num-beams", 2, "--num-return-sequences", 2)
+    plain = tmp_path / "plain.jsonl"
+    status, _, err = run(capsys, "caption", tiny_checkpoint, *photos, tmp_path / "broken.png", *common, "--out", plain)
+    assert status == 2, err
+    out = tmp_path / "out"
+    inputs = (tmp_path / "a.tar", tmp_path / "a.parquet", f"file://{tmp_path}/more/*.png", tmp_path / "broken.png")
+    done = subprocess.run(
+        [*ray_command(tiny_checkpoint, *inputs, *common, "--out", out), "--workers", "2"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    sentence = f"{tmp_path}/broken.png is not an image: it holds text."
+    assert done.returncode == 2, done.stderr
+    assert f"showtell: 1 of 61 photos could not be captioned, as {out}/failed.jsonl says: {sentence}\n" in done.stderr
+    assert done.stdout == ""
+    parts = sorted(out.glob("part-*"))
+    found = [json.loads(line) for part in parts for line in part.read_text().splitlines()]
+    wanted = [json.loads(line) for line in plain.read_text().splitlines()]
+    assert [record["image"] for record in found[29:32]] == [
+        f"{tmp_path}/a.tar/{photos[29].name}",
+        f"{tmp_path}/a.parquet#0",
+        f"{tmp_path}/a.parquet#1",
+    ]
+    assert len(found) == len(wanted) == 61
+    for one, other in zip(found, wanted, strict=True):
+        assert one.get("error") == other.get("error")
+        for mine, plains in zip(one.get("captions", ()), other.get("captions", ()), strict=True):
+            assert mine["text"] == plains["text"]
+            assert mine["logprob"] == pytest.approx(plains["logprob"], abs=1e-5)
+            assert [word["word"] for word in mine["words"]] == [word["word"] for word in plains["words"]]
+            assert [word["logprob"] for word in mine["words"]] == pytest.approx(
+                [word["logprob"] for word in plains["words"]], abs=1e-5
+            )
+
+
+@needs_ray
+@pytest.mark.slow
+def test_killed_nothing_is_lost_and_nothing_there_twice(capsys, tiny_checkpoint, photos, tmp_path):
+    given = (tiny_checkpoint, photos[0].parent, "--format", "jsonl", "--batch-size", 2)
+    plain, out = tmp_path / "plain.jsonl", tmp_path / "out"
+    assert run(capsys, "caption", *given, "--out", plain)[0] == 0
+    command = ray_command(*given, "--out", out, "--workers", 1)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline and len(list(out.glob("part-*"))) < 5 and process.poll() is None:
+        time.sleep(0.01)
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    assert started
+    _, alive = psutil.wait_procs(started, timeout=60)
+    assert not alive  # Ray's processes end with the one that started them
+    kept = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
+    recorded = [json.loads(line).get("part") for line in (out / "manifest.jsonl").read_bytes().splitlines()[1:]]
+    assert 4 <= len(recorded) < 30
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert f"showtell: going on in {out}: {len(recorded)} of 30 parts are done.\n" in done.stderr
+    assert all((out / name).stat().st_mtime_ns == kept[name] for name in recorded)  # they were not done again
+    assert b"".join(path.read_bytes() for path in sorted(out.glob("part-*"))) == plain.read_bytes()
+
+
+@needs_ray
+@pytest.mark.slow
+def test_an_actor_that_dies_is_replaced(tiny_checkpoint, photos, tmp_path, capsys):
+    """What the kernel does to a process that takes too much memory."""
+    given = (tiny_checkpoint, photos[0].parent, "--format", "jsonl", "--batch-size", 2)
+    plain, out = tmp_path / "plain.jsonl", tmp_path / "out"
+    assert run(capsys, "caption", *given, "--out", plain)[0] == 0
+    command = ray_command(*given, "--out", out, "--workers", 1)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline and len(list(out.glob("part-*"))) < 3 and process.poll() is None:
+        time.sleep(0.01)
+    actors = [
+        one
+        for one in psutil.Process(process.pid).children(recursive=True)
+        if "MapWorker" in one.name() or "MapWorker" in "".join(one.cmdline())
+    ]
+    assert len(actors) == 1
+    os.kill(actors[0].pid, signal.SIGKILL)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    assert b"".join(path.read_bytes() for path in sorted(out.glob("part-*"))) == plain.read_bytes()
