@@ -209,7 +209,7 @@ def test_without_rollouts_the_prefix_itself_is_judged():
 
 @pytest.mark.parametrize("baseline", ["others", "none"])
 def test_the_terms_are_what_the_head_of_the_file_says(baseline):
-    """With the samples that were drawn: -sum (r + e Q - b) log p, p at the temperature, and -sum Q cos, by caption."""
+    """With the samples that were drawn: -sum (r - b) log p(word | no end) - e sum (Q - b') log p, -sum Q cos."""
     decoder = model(dropout=0.0)
     loss = adversarial(rollouts=0, external=0.5, sampling_temperature=2.0, samples=2, interleave=0, baseline=baseline)
     with noise.use(noise.Noise(5, 1, ["a", "b"])):
@@ -225,9 +225,15 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     rewards = torch.sigmoid(decoder.discriminator.logits(leaks))[:, :, 1:]
     quality = ranked(rewards, is_word, 12.0)
     intrinsic = intrinsic_rewards(leaks, forced.outputs.goal, 2)
-    wanted = intrinsic + 0.5 * quality
-    wanted = wanted - mean_of_other_rows(wanted, is_word) if baseline == "others" else wanted
-    worker = -(wanted * logprobs)[is_word].sum() / 4
+    goes_on = is_word & (words != END)
+    logits[..., END] = -torch.inf
+    followed = logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
+    if baseline == "others":
+        intrinsic = intrinsic - mean_of_other_rows(intrinsic, goes_on)
+        held = quality - mean_of_other_rows(quality, is_word)
+    else:
+        held = quality
+    worker = -((intrinsic * followed)[goes_on].sum() + 0.5 * (held * logprobs)[is_word].sum()) / 4
     manager = -(quality * horizon_cosines(leaks, forced.outputs.goal, is_word.sum(-1), 2)).sum() / 4
     assert float(terms.parts["worker"]) == pytest.approx(float(worker.detach()), abs=1e-5)
     assert float(terms.parts["manager"]) == pytest.approx(float(manager.detach()), abs=1e-5)
@@ -236,6 +242,29 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     assert float(terms.parts["length"]) == pytest.approx(float(is_word.sum()) / 4)
     whole = [rewards[i, n, is_word[i, n].sum() - 1] for i in range(2) for n in range(2)]
     assert float(terms.parts["verdict"]) == pytest.approx(float(sum(whole).detach()) / 4, abs=1e-5)
+
+
+def test_when_to_stop_is_no_matter_of_the_intrinsic_reward():
+    """Each word's reward moves the words that go on against each other; the chance of the end stays what it is."""
+    decoder = model(dropout=0.0)
+    loss = adversarial(rollouts=0, samples=8, discriminator_weight=0.0, manager_weight=0.0)
+    with noise.use(noise.Noise(5, 1, ["a", "b"])):
+        loss(batch(), features(), decoder).total.backward()
+    gradient = decoder.output.bias.grad
+    assert gradient is not None and gradient.abs().max() > 1e-3
+    assert gradient[END] == 0
+
+
+def test_likelihood_may_be_part_of_every_step():
+    decoder = model(dropout=0.0)
+    found = {}
+    for weight in (0.0, 0.5):
+        loss = adversarial(rollouts=0, cross_entropy=weight)
+        with noise.use(noise.Noise(5, 1, ["a", "b"])):
+            found[weight] = loss(batch(), features(), decoder)
+    words = pretraining().eval()(batch(), features(), decoder).parts["words"]
+    assert "words" not in found[0.0].parts
+    assert float(found[0.5].total.detach()) == pytest.approx(float(found[0.0].total.detach() + 0.5 * words), abs=1e-5)
 
 
 def test_pretraining_has_the_likelihood_and_the_transitions_of_real_captions():

@@ -6,7 +6,7 @@ the word that follows, T the words of a caption, its end included.
     discriminator   - log D(real) - log(1 - D(sampled)), or, where it sees the image,
                     - log D(real) - [log(1 - D(sampled)) + log(1 - D(real, of another image))] / 2
     manager         - sum_t Q_t cos(F_{t+c} - F_t, g_t)                         F constant; in pre-training Q = 1
-    worker          - sum_t (r_t - b_t) log p(y_{t+1} | y_<=t)                  in pre-training the likelihood
+    worker          - sum_t (r_t - b_t) log p(y_{t+1} | y_<=t, no end)          in pre-training the likelihood
     r_t = (1/c) sum_{i=1..c} cos(F_{t+1} - F_{t+1-i}, g_{t+1-i})                the intrinsic reward, constant
     Q_t = sigmoid(delta (1/2 - rank_t / B))                                     rank 1: the best of the B in the batch
     ranked is the reward of y_1 .. y_{t+1}: the mean of D over M captions that the policy makes of it; at the end D
@@ -15,6 +15,7 @@ the word that follows, T the words of a caption, its end included.
 captions, the discriminator from them and from samples. `adversarial` goes on from such a checkpoint: all three learn in
 every step, worker and manager from samples; after each `interleave` such epochs comes one of pre-training. The three
 have no weight in common and no gradient from one into another (`models/hacap.py`), so that one sum is minimised.
+`cross_entropy` adds the likelihood of the reference captions to each adversarial step.
 
 Where this differs from the papers, or they are silent:
  1. The policy is that of `decoding/policy.py`: the decoder as it captions photos, without dropout, `pad` and `begin`
@@ -23,15 +24,18 @@ Where this differs from the papers, or they are silent:
     r_t is the mean of the terms that exist: near the beginning there are fewer than c.
  3. r_t is for the word that leads to F_{t+1}. LeakGAN's formula counts the same transitions one word later.
  4. `external` adds Q_t to the worker's reward, as feudal networks do (Vezhnevets et al., 2017); LeakGAN, and the
-    default, leave it at 0.
- 5. b_t is the mean reward of the other captions of the batch at the same step (`baseline: others`), which leaves the
-    expectation of the gradient as it is. LeakGAN has none (`baseline: none`), and its rewards are nearly always
-    positive: whatever was sampled then becomes likelier, and captions shrink (docs/lab_notes.md).
- 6. Ranks of equal rewards are shared; of captions that have ended nothing is ranked. LeakGAN's code ranks by order of
+    default, leave it at 0. Q_t has a mean of its own to be held against and is for all words, the end included.
+ 5. Whether a caption ends at a word is no matter of r_t: the sum over t leaves the end out, and p is that of the word
+    among those that go on. The end takes F_t where the last goals point, whatever was said, because goals near the end
+    are held against F_T: it has r_t = 0.95 where other words have 0.51, on scenes, and where it was rewarded, captions
+    shrank from 11 to 5 words within 32 steps, b_t or not (docs/hacap.md). LeakGAN's texts all have one length.
+ 6. b_t is the mean reward of the other captions of the batch at the same step (`baseline: others`), which leaves the
+    expectation of the gradient as it is. LeakGAN has none (`baseline: none`).
+ 7. Ranks of equal rewards are shared; of captions that have ended nothing is ranked. LeakGAN's code ranks by order of
     appearance, adds the cosines of a batch up before it weighs them, and lets a gradient into the worker's reward: none
     of that is done here.
- 7. Every discriminator step draws fresh samples; LeakGAN trains it for epochs on a store of 50,000.
- 8. Without rollouts (`rollouts: 0`) the reward of a prefix is D of the prefix, though D has learned whole captions.
+ 8. Every discriminator step draws fresh samples; LeakGAN trains it for epochs on a store of 50,000.
+ 9. Without rollouts (`rollouts: 0`) the reward of a prefix is D of the prefix, though D has learned whole captions.
 """
 
 from __future__ import annotations
@@ -62,7 +66,6 @@ from showtell.objectives.processes import of_next_image, of_whole_batch
 from showtell.objectives.self_critical import as_for_photos
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features, Terms
-
 
 CHANCE = 2 * math.log(2)  # the discriminator's loss if it says 1/2 of everything
 
@@ -132,7 +135,7 @@ class AdversarialPretrainingConfig(CrossEntropyConfig):
     name: Literal["adversarial_pretraining"] = "adversarial_pretraining"  # type: ignore[assignment]
     samples: int = Field(1, ge=1)  # N, captions that are sampled for each image
     sampling_temperature: float = Field(1.0, gt=0)  # logits of the policy are divided by it
-    discriminator_rate: float = Field(1.0, gt=0)  # its learning rate as a share of the others'; LeakGAN: 0.05
+    discriminator_rate: float = Field(0.1, gt=0)  # its learning rate as a share of the others'; LeakGAN: 0.05
     discriminator_weight: float = Field(1.0, ge=0)
     manager_weight: float = Field(1.0, ge=0)
 
@@ -279,13 +282,16 @@ class Adversarial(AdversarialPretraining):
         sampled = self._sample(features, decoder)  # (B, N, T + 1)
         words = sampled[..., 1:]
         is_word = words != Vocabulary.pad
+        goes_on = is_word & (words != Vocabulary.end)
         count = counts_of(batch).images * config.samples
         with as_for_photos(decoder):
             forced = teacher_forced(decoder, features, sampled[..., :-1])
             never = torch.tensor(NEVER_SAID, device=words.device)
             logits = (forced.logits.float() / config.sampling_temperature).index_fill(-1, never, float("-inf"))
             logprobs = logits.log_softmax(-1)
-            said = logprobs.gather(-1, words.unsqueeze(-1)).squeeze(-1).masked_fill(~is_word, 0.0)
+            said = _at(logprobs, words).masked_fill(~is_word, 0.0)
+            without_end = logits.index_fill(-1, words.new_tensor([Vocabulary.end]), float("-inf"))
+            followed = _at(without_end.log_softmax(-1), words).masked_fill(~goes_on, 0.0)
             rewards = self._rewards(features, decoder, words)
         goals = _goals(forced)
         leaks = self._leaks(decoder, features, sampled).detach()
@@ -294,10 +300,9 @@ class Adversarial(AdversarialPretraining):
         cosines = horizon_cosines(leaks, goals, is_word.sum(-1), decoder.config.horizon)
         manager = -(quality * cosines).sum() / count
         intrinsic = intrinsic_rewards(leaks, goals.detach(), decoder.config.horizon)
-        wanted = intrinsic + config.external * quality
-        if config.baseline == "others":
-            wanted = wanted - of_whole_batch(mean_of_other_rows, wanted, is_ranked)
-        worker = -(wanted * said).sum() / count
+        worker = -(self._held(intrinsic, goes_on & batch.is_counted) * followed).sum() / count
+        if config.external:
+            worker = worker - config.external * (self._held(quality, is_ranked) * said).sum() / count
         discriminator, parts = self._discriminate(batch, features, decoder, sampled)
         total = (
             config.worker_weight * worker
@@ -314,11 +319,17 @@ class Adversarial(AdversarialPretraining):
         entropy = torch.special.entr(logprobs.detach().exp()).sum(-1)
         parts |= {
             "worker": worker, "manager": manager, "discriminator": discriminator, "verdict": whole,
-            "length": is_word.sum() / count, "intrinsic": (intrinsic * is_word).sum() / is_word.sum() * share(batch),
+            "length": is_word.sum() / count, "intrinsic": (intrinsic * goes_on).sum() / goes_on.sum() * share(batch),
             "entropy": (entropy * is_word).sum() / is_word.sum() * share(batch),
             **{name: value * share(batch) for name, value in goal_health(goals.detach(), is_word).items()},
         }  # fmt: skip
         return Terms(total, {name: value.detach() for name, value in parts.items()})
+
+    def _held(self, rewards: Tensor, is_held: Tensor) -> Tensor:
+        """Rewards (B, N, T) less what they are held against."""
+        if self.config.baseline == "none":
+            return rewards
+        return rewards - of_whole_batch(mean_of_other_rows, rewards, is_held)
 
     @torch.no_grad()
     def _rewards(self, features: Features, decoder: HacapDecoder, words: Tensor) -> Tensor:
@@ -336,6 +347,11 @@ class Adversarial(AdversarialPretraining):
         flat = F.pad(ended.flatten(1, 3), (1, 0), value=Vocabulary.begin)  # (B, N M T, L + 2)
         judged = torch.sigmoid(verdicts(decoder.discriminator, flat, seen))
         return judged.view(shape[:-1]).mean(2)
+
+
+def _at(logprobs: Tensor, words: Tensor) -> Tensor:
+    """Of the words themselves: (..., V) and (...) to (...)."""
+    return logprobs.gather(-1, words.unsqueeze(-1)).squeeze(-1)
 
 
 def verdicts(discriminator: Discriminator, words: Tensor, seen: Tensor | None) -> Tensor:
