@@ -196,6 +196,13 @@ def test_a_collapse_sends_back_at_once(collapsed):
     assert "because of this validation: back to the best weights" in verdict.says[-1][1]
 
 
+def test_a_collapse_is_a_sign_of_harm_however_much_may_be_lost():
+    verdict = pilot_of(tolerance=0.9).judge(validation(0.24), 0.5)
+    assert verdict.harm and verdict.goes_back
+    assert [kind for kind, _ in verdict.says] == ["harm", "goes back"]
+    assert "because of this validation" in verdict.says[-1][1]
+
+
 def test_a_start_that_had_collapsed_is_not_blamed_on_the_steps():
     pilot = pilot_of(validation(0.1, ("the same",)))
     assert not pilot.judge(validation(0.1, ("the same",)), 0.1).harm

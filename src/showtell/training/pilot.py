@@ -258,7 +258,7 @@ class Pilot:
         if validation.warnings and not memory.had_collapsed:
             has_collapsed = True
             signs.append(("the captions collapsed, as the warning says", "lower training.learning_rate"))
-        if score < (1 - config.tolerance) * best:
+        if score < max(1 - config.tolerance, config.collapse) * best:
             signs = self._explain(f"{self.selection} is {score:.3f} and was {best:.3f}", signs)
         memory.worse = memory.worse + 1 if signs else 0
         says = [("harm", ": ".join(sign)) for sign in signs] + [("warns", note) for note in self._notes(start, vitals)]
