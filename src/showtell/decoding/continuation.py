@@ -33,7 +33,8 @@ def continuations(
 
     Returns:
         (B, N, M, T, L) int64: caption t begins with the first t + 1 of the words; pad behind end or the last word. A
-        prefix that has ended, or that is as long as captions may be, stays what it is; of padding there is none.
+        prefix that has ended stays what it is, one that is as long as captions may be ends or is cut off; of padding
+        there is none.
     """
     images, captions, times, steps, _ = uniform.shape
     whole = words.new_full((*uniform.shape[:-1], max_length + 1), Vocabulary.pad)
