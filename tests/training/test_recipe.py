@@ -42,9 +42,9 @@ def refused(change: dict[str, object]) -> str:
             "training.schedule: input should be 'constant', 'linear', 'cosine' or 'step', got 'stairs'",
         ),
         ({"training.optimizer": {"nam": "adam"}}, 'training.optimizer.nam: no such key; did you mean "name"?'),
-        ({"model.name": "sad"}, 'model.name: there is no model "sad"; did you mean "sat"? Known: nic, sat, updown'),
+        ({"model.name": "sad"}, 'model.name: there is no model "sad"; did you mean "sat"? Known: hacap, nic, sat, '),
         ({"model.hidden": 4}, 'model.hidden: no such key; did you mean "hidden_size"?'),
-        ({"objective.name": "xe"}, 'objective.name: there is no objective "xe"; Known: cross_entropy'),
+        ({"objective.name": "xe"}, 'objective.name: there is no objective "xe"; Known: adversarial, '),
         ({"encoder.name": "vgg19x"}, 'encoder.name: There is no encoder "vgg19x"; did you mean "vgg19"?'),
         ({"trainning": {}}, 'trainning: no such section; did you mean "training"?'),
         ({"data": 3}, "data: should be a mapping of keys to values, got 3"),
@@ -71,6 +71,15 @@ def test_each_mistake_has_its_sentence(change, sentence):
             {"model.attention": "hard"},
             "model.attention=hard and objective.name=cross_entropy contradict each other: sampled places get no "
             "gradient from it; set objective.name=hard_attention, or model.attention=soft",
+        ),
+        (
+            {"objective.name": "adversarial_pretraining"},
+            "objective.name=adversarial_pretraining and model.name=sat contradict each other: it needs a model with a "
+            "manager and a discriminator; set model.name=hacap with model.goals=true, or objective.name=cross_entropy",
+        ),
+        (
+            {"objective.name": "adversarial", "model": {"name": "hacap", "goals": False}, "training.pilot": None},
+            "objective.name=adversarial and model.goals=false contradict each other",
         ),
         (
             {"data.features": "store"},

@@ -235,7 +235,8 @@ def _contradictions(
             )
     if model is not None:
         name, fine_stages = model.name, getattr(model, "fine_stages", 0)  # type: ignore[attr-defined]
-        if objective is not None and objective.name == "coarse_to_fine" and not fine_stages:  # type: ignore[attr-defined]
+        kind = None if objective is None else objective.name  # type: ignore[attr-defined]
+        if kind == "coarse_to_fine" and not fine_stages:
             found.append(
                 f"objective.name=coarse_to_fine and model.name={name} contradict each other: it needs a model with "
                 "several stages; set model.name=stack, or objective.name=self_critical"
@@ -245,6 +246,12 @@ def _contradictions(
             found.append(
                 f"decoding.stage={decoding.stage} and model.name={name} contradict each other: the model has {has}; "
                 "leave out decoding.stage for the last"
+            )
+        if kind in ("adversarial", "adversarial_pretraining") and not getattr(model, "goals", False):
+            shown = "model.goals=false" if hasattr(model, "goals") else f"model.name={name}"
+            found.append(
+                f"objective.name={kind} and {shown} contradict each other: it needs a model with a manager and a "
+                "discriminator; set model.name=hacap with model.goals=true, or objective.name=cross_entropy"
             )
     if encoder is not None:
         if data is not None and data.features is not None and encoder.trained:
