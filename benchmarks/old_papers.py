@@ -89,12 +89,13 @@ class Row:
     view: str | None = "last"  # of `VIEWS`; None: the encoder starts from nothing and learns too
     start: str | None = None  # the row whose best weights it goes on from
     changes: tuple[str, ...] = ()  # KEY=VALUE of the recipe
+    tried_by: str = REWARD_TRIAL  # of a row that goes on from another: the row that tries learning rates for it
 
     @property
     def trial(self) -> str:
         """What its trials of learning rates are called; rows that share them look at another map at most."""
         if self.start:
-            return REWARD_TRIAL
+            return self.tried_by
         return self.name if self.changes else self.recipe
 
     @property
@@ -104,6 +105,8 @@ class Row:
 
 
 INDEPENDENT = ("model.attention=independent",)
+WORKER = ("model.goals=false", "objective.name=cross_entropy")
+IMAGE = ("model.discriminator_image=mean",)
 GRU = ("model.cell=gru", "model.image=state")
 ROWS = (
     Row("nic_gru", "nic, GRU, image as first state (papers/004)", "nic_ensae"),
@@ -134,6 +137,19 @@ ROWS = (
         "stack_independent_c2f", "stack independent, then coarse-to-fine", "stack_coarse_to_fine",
         start="stack_independent", changes=INDEPENDENT,
     ),
+    Row("hacap_worker", "hacap, worker alone", "hacap", changes=WORKER),
+    Row("hacap", "hacap, pre-trained", "hacap"),
+    Row("hacap_unnormalised", "hacap, goals of any length", "hacap", changes=("model.normalise_goals=false",)),
+    Row("hacap_no_highway", "hacap without highway", "hacap", changes=("model.highway=false",)),
+    Row("hacap_image", "hacap, discriminator sees the image", "hacap", changes=IMAGE),
+    Row(
+        "hacap_adversarial", "hacap, then adversarial", "hacap_adversarial",
+        start="hacap", tried_by="hacap_adversarial",
+    ),
+    Row(
+        "hacap_image_adversarial", "hacap, discriminator sees the image, then adversarial", "hacap_adversarial",
+        start="hacap_image", changes=IMAGE, tried_by="hacap_adversarial",
+    ),
 )  # fmt: skip
 # What the papers claim, or what one asks of them: the first of each pair is better than the second.
 PAIRS = (
@@ -157,6 +173,14 @@ PAIRS = (
     ("stack_c2f", "stack_independent_c2f"),
     ("stack_sc", "sat_soft_sc"),
     ("stack_sc", "updown_sc"),
+    ("hacap", "hacap_worker"),
+    ("hacap", "hacap_unnormalised"),
+    ("hacap", "hacap_no_highway"),
+    ("hacap_image", "hacap"),
+    ("hacap_adversarial", "hacap"),
+    ("hacap_image_adversarial", "hacap_image"),
+    ("hacap_image_adversarial", "hacap_adversarial"),
+    ("hacap_worker", "sat_soft"),
 )
 ENCODER = ("sat_soft_joint", 0)  # the row and the seed whose encoder all frozen rows have
 
