@@ -9,6 +9,7 @@ Ratios:
   - against the plain way (`plain.py`), where it is written for the model: images per second over the plain's;
   - against the limit: the matrix products, tanh and sigmoid that the very same decoding calls, called again with the
     same operands and nothing between them. 0.8 means that all else (softmax, search, state, Python) takes a fifth;
+  - HACap's time against that of Up-Down (their `_beside_` rows: 2 is twice as slow);
   - against a batch of one image: what an image costs as the batch grows;
   - bf16 and features of 2048 that are attended to as they are (papers/003), against the row in fp32 with 512.
 
@@ -45,7 +46,13 @@ KINDS: dict[str, dict[str, Any]] = {
     **{name: {"name": name} for name in MODELS if name != "sat"},
     "nic_lstm": {"name": "nic", "cell": "lstm", "image": "input"},
     "sat_soft": {"name": "sat"},
-}
+    # the papers' sizes of what stands beside the worker, which is as wide as the other decoders
+    "hacap": {
+        "name": "hacap", "goal_size": 6, "goal_embedding_size": 16, "manager_size": 256,
+        "discriminator_embedding_size": 128, "discriminator_size": 128,
+    },
+}  # fmt: skip
+BESIDE = {"hacap": "updown"}  # models that are held against another one
 
 
 def make(kind: str, *, project: bool = True) -> Decoder:
@@ -55,7 +62,7 @@ def make(kind: str, *, project: bool = True) -> Decoder:
     settings: dict[str, Any] = {field: SIZE for field in model.model_fields if field.endswith("_size")}
     if "project_features" in model.model_fields:
         settings["project_features"] = SIZE if project else None
-    config = model.model_validate({**KINDS[kind], **settings})
+    config = model.model_validate({**settings, **KINDS[kind]})
     return build_decoder(config, feature_size=CONTEXT, vocabulary_size=WORDS).eval()
 
 
@@ -153,6 +160,11 @@ def rows_of(name: str, images: int, repeats: int) -> list[dict[str, Any]]:
         else:
             row(kind, images / ours, "images/s", *reached)
         row(f"{kind}_of_limit", 100 * limit / ours, "%", *reached)
+        if name in BESIDE:
+            other = make(BESIDE[name])
+            ours, theirs = seconds(repeats, runs[0], lambda beams=beams, d=other: decode(d, features, beams))
+            against = f"{BESIDE[name]}{kind}, {1000 * theirs / images:.1f} ms/image"
+            row(f"{kind}_beside_{BESIDE[name]}", 1000 * ours / images, "ms/image", against, ours / theirs)
 
         narrow, narrow_features = make(name).bfloat16(), make_features(images, torch.bfloat16)
         wide = make(name, project=False)
