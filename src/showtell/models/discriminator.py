@@ -22,7 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from showtell.models.linear import Linear
+from showtell.models.linear import Embedding, Linear
 from showtell.models.sru import Sru
 
 
@@ -51,7 +51,7 @@ class Discriminator(nn.Module):
         image: Literal["none", "mean"] = "none",
     ) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary_size, embedding_size)  # E_d
+        self.embedding = Embedding(vocabulary_size, embedding_size)  # E_d
         self.see = Linear(feature_size, embedding_size) if image == "mean" else None
         self.embedding_size = embedding_size
         self.sru = Sru(embedding_size * (1 if self.see is None else 2), hidden_size, layers=layers)

@@ -48,7 +48,7 @@ from showtell.config import Config
 from showtell.models.attention import AdditiveAttention, masked_mean, masked_softmax
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.discriminator import Discriminator
-from showtell.models.linear import Linear, weighted_sum
+from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.sru import Sru
 from showtell.noise import Dropout
 from showtell.types import Features
@@ -138,7 +138,7 @@ class HacapDecoder(Decoder):
         self.feature_projection = (
             nn.Sequential(Linear(feature_size, size), nn.ReLU()) if config.project_features else nn.Identity()
         )
-        self.embedding = nn.Embedding(vocabulary_size, config.embedding_size)  # E
+        self.embedding = Embedding(vocabulary_size, config.embedding_size)  # E
         self.attention = AdditiveAttention(  # L_img, b_a, L_lang, W_e
             feature_size=size, query_size=hidden, attention_size=config.attention_size, activation="relu"
         )

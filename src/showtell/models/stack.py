@@ -123,7 +123,7 @@ class StackDecoder(Decoder):
         self.config = config
         size, hidden = config.project_features or feature_size, config.hidden_size
         self.feature_projection = (
-            nn.Sequential(nn.Linear(feature_size, size), nn.ReLU(), Dropout(config.dropout))
+            nn.Sequential(Linear(feature_size, size), nn.ReLU(), Dropout(config.dropout))
             if config.project_features
             else nn.Identity()
         )
