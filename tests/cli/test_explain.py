@@ -12,8 +12,10 @@ from PIL import Image
 
 from showtell import Captioner
 from showtell.cli import main
-from showtell.cli.explain import titles_of
+from showtell.cli.attention import Hidden
+from showtell.cli.explain import Hiding, titles_of
 from showtell.datasets import open_dataset
+from showtell.explanations.occlusion import HIDINGS
 
 
 def run(*arguments: object) -> int:
@@ -126,6 +128,11 @@ def test_titles_tell_checkpoints_apart():
     assert titles_of(["runs/soft/0/best", "runs/hard/0/best"]) == ["soft/0", "hard/0"]
     assert titles_of(["best"]) == ["best"]
     assert titles_of(["a", "a"]) == ["a (1)", "a (2)"]
+
+
+def test_places_can_be_hidden_in_every_way_that_there_is():
+    assert tuple(Hiding) == HIDINGS
+    assert tuple(Hidden) == ("none", *HIDINGS)
 
 
 @pytest.mark.parametrize("name", ["{name}", "{stem}", "{path}"])

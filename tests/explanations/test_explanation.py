@@ -125,7 +125,7 @@ def test_a_model_without_attention_has_words_and_no_map(captioner, photos):
 
 def test_several_captioners_keep_their_order_and_get_names_of_their_own(captioner, tiny_checkpoint, photos):
     one = explain([captioner, tiny_checkpoint, hard(captioner, "likeliest")], photos[0])
-    assert [by.model for by in one.by] == ["sat 1", "sat 2", "sat 3"]
+    assert [by.model for by in one.by] == ["sat (1)", "sat (2)", "sat (3)"]
     assert one.by[0].caption == one.by[1].caption
     assert one.by[0].caption != one.by[2].caption
     assert explain(captioner, photos[0]).by[0].model == "sat"

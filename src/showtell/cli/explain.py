@@ -87,9 +87,8 @@ def explain(
 
     from showtell.captioner import Captioner
     from showtell.checkpoint import find_checkpoint
-    from showtell.errors import DataError, ImageError, UsageError, summarise
-    from showtell.explanations import explain_photos
-    from showtell.explanations.subjects import find_subjects, judge, with_references
+    from showtell.errors import DataError, UsageError, summarise
+    from showtell.explanations.subjects import explain_subjects, find_subjects, with_references
     from showtell.files import refuse_overwriting
     from showtell.progress import counting
 
@@ -114,24 +113,11 @@ def explain(
             refuse_overwriting(file, "--out", inputs)
     captioners = dict(zip(titles_of(names), map(Captioner.from_pretrained, folders), strict=True))
     settings = {title: settings_of(one, {**decoding, "num_return_sequences": 1}) for title, one in captioners.items()}
-    boxes = [subject.boxes for subject in subjects.photos if subject.boxes is not None]
-    found: list[Explanation] = []
-    failures: dict[str, str] = {}  # a path: what is wrong with it
     with counting("explaining", len(paths)) as progress:
-        for path, one in explain_photos(
-            captioners,
-            paths,
-            settings,
-            boxes=boxes if len(boxes) == len(paths) else None,
-            occlusion=occlusion,
-            batch_size=batch_size,
-        ):
-            if isinstance(one, ImageError):
-                failures[str(path)] = str(one)
-            else:
-                found.append(one)
-            progress(1)
-    found = judge(found, subjects)
+        found, broken = explain_subjects(
+            captioners, subjects, settings, occlusion=occlusion, batch_size=batch_size, progress=progress
+        )
+    failures = {str(path): str(error) for path, error in broken.items()}
     if found or style is Format.json:
         _write(found, failures, style, out, pictures)
     if subjects.left_out:
@@ -161,13 +147,13 @@ def titles_of(checkpoints: Sequence[str]) -> list[str]:
     >>> titles_of(["runs/soft/best", "runs/soft/last"])
     ['soft/best', 'soft/last']
     """
+    from showtell.explanations.explanation import distinct
+
     whole = [Path(name).parts for name in checkpoints]
     runs = [parts[:-1] if parts[-1:] in (("best",), ("last",)) and len(parts) > 1 else parts for parts in whole]
     least, ends = (1, runs) if len(set(runs)) == len(runs) else (2, whole)
     tails = [["/".join(end[-parts:]) for end in ends] for parts in range(least, max(map(len, ends)) + 1)]
-    titles = next((tail for tail in tails if len(set(tail)) == len(tail)), list(checkpoints))
-    counts = Counter(titles)
-    return [title if counts[title] == 1 else f"{title} ({number})" for number, title in enumerate(titles, start=1)]
+    return distinct(next((tail for tail in tails if len(set(tail)) == len(tail)), list(checkpoints)))
 
 
 def _style_of(out: Path | None) -> Format:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from showtell.captioner import Captioner
     from showtell.explanations import Explanation
 
 
@@ -37,6 +36,7 @@ def report(
     from showtell.datasets import open_dataset
     from showtell.errors import DataError
     from showtell.explanations.run_page import read_run, score_run, write_run_page
+    from showtell.explanations.subjects import explain_subjects, find_subjects
     from showtell.features.store import FeatureStore
     from showtell.files import refuse_overwriting
     from showtell.progress import counting
@@ -44,7 +44,8 @@ def report(
     found = read_run(run)
     refuse_overwriting(out, "--out", [run])
     chosen = split or found.recipe["data"]["validation_split"] or "test"
-    card, explanations = None, []
+    card = None
+    explanations: list[Explanation] = []
     if found.checkpoint is not None and (score or photos):
         path = data or found.recipe["data"]["path"]
         if data is None and not path.startswith("hf:") and not Path(path).exists():
@@ -60,27 +61,7 @@ def report(
             with counting("captioning", len(dataset.split(chosen))) as progress:
                 card = score_run(captioner, dataset, chosen, store=store, progress=progress)
         if photos:
-            explanations = _explain(captioner, run.resolve().name, path, chosen, photos)
+            subjects = find_subjects([path], chosen, photos)
+            with counting("explaining", len(subjects.photos)) as progress:  # what is no image is left out
+                explanations, _ = explain_subjects({run.resolve().name: captioner}, subjects, progress=progress)
     write_run_page(out, found, card, explanations)
-
-
-def _explain(captioner: Captioner, title: str, data: str, split: str, photos: int) -> list[Explanation]:
-    """A few photos of a split, the worst caption first; what is no image is left out."""
-    from showtell.errors import ImageError
-    from showtell.explanations import explain_photos
-    from showtell.explanations.subjects import find_subjects, judge
-    from showtell.progress import counting
-
-    subjects = find_subjects([data], split, photos)
-    boxes = [subject.boxes for subject in subjects.photos if subject.boxes is not None]
-    found = []
-    with counting("explaining", len(subjects.photos)) as progress:
-        for _, one in explain_photos(
-            {title: captioner},
-            [subject.path for subject in subjects.photos],
-            boxes=boxes if len(boxes) == len(subjects.photos) else None,
-        ):
-            if not isinstance(one, ImageError):
-                found.append(one)
-            progress(1)
-    return judge(found, subjects)

@@ -14,6 +14,7 @@ from showtell.explanations.explanation import (
     ExplainedWord,
     Explanation,
     Strip,
+    distinct,
     explain_features,
     explain_photos,
     title_of,
@@ -79,9 +80,7 @@ def explain(
     """
     models = captioner if isinstance(captioner, list) else [captioner]
     opened = [one if isinstance(one, Captioner) else Captioner.from_pretrained(one) for one in models]
-    names = [title_of(one) for one in opened]
-    titles = [name if names.count(name) == 1 else f"{name} {number}" for number, name in enumerate(names, start=1)]
-    captioners = dict(zip(titles, opened, strict=True))
+    captioners = dict(zip(distinct([title_of(one) for one in opened]), opened, strict=True))
     settings = {title: one.settings(**decoding) for title, one in captioners.items()}
     many = isinstance(photo, Iterable) and not isinstance(photo, PhotoSource)
     photos: list[Any] = list(photo) if many else [photo]  # type: ignore[arg-type]  # mypy loses sight of `many`

@@ -11,16 +11,18 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from torch import Tensor
 
+from showtell.captioner import Captioner
 from showtell.datasets import READERS, CaptionDataset, hub, read_dataset
-from showtell.errors import DataError, summarise
-from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, Explanation
+from showtell.decoding import DecodingConfig
+from showtell.errors import DataError, ImageError, summarise
+from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, Explanation, explain_photos
 from showtell.features.extraction import corners
 from showtell.files import read_json
 from showtell.images.photo import find_photos, is_photo_name
@@ -125,6 +127,42 @@ def with_references(subjects: Subjects, path: Path) -> Subjects:
         references=tuple(one.references for one in records),
         categories=subjects.categories | _categories(records),
     )
+
+
+def explain_subjects(
+    captioners: Mapping[str, Captioner],
+    subjects: Subjects,
+    settings: Mapping[str, DecodingConfig] | None = None,
+    *,
+    occlusion: str | None = None,
+    batch_size: int = 32,
+    progress: Callable[[int], None],
+) -> tuple[list[Explanation], dict[Path, ImageError]]:
+    """Explanations of the photos, judged; and what is wrong with those that are no images, by their paths.
+
+    Args:
+        captioners: by their titles, as of `explain_photos`, settings, occlusion and batch_size too.
+        subjects: the photos, and what is known of them; boxes count where all have some.
+        progress: called with the number of photos done since the last call.
+    """
+    paths = [subject.path for subject in subjects.photos]
+    boxes = [subject.boxes for subject in subjects.photos if subject.boxes is not None]
+    found: list[Explanation] = []
+    failures: dict[Path, ImageError] = {}
+    for path, one in explain_photos(
+        captioners,
+        paths,
+        settings,
+        boxes=boxes if len(boxes) == len(paths) else None,
+        occlusion=occlusion,
+        batch_size=batch_size,
+    ):
+        if isinstance(one, ImageError):
+            failures[path] = one
+        else:
+            found.append(one)
+        progress(1)
+    return judge(found, subjects), failures
 
 
 def judge(explanations: Sequence[Explanation], subjects: Subjects) -> list[Explanation]:
