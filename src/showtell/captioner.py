@@ -21,6 +21,7 @@ from showtell.features.ensemble import EnsembleEncoder
 from showtell.images.loading import READERS, PreparedPhoto, prepare_photo, read_ahead, stack_photos
 from showtell.images.photo import PhotoSource
 from showtell.models import Decoder
+from showtell.models.contract import as_for_photos
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
@@ -378,16 +379,14 @@ class Captioner:
         boxes: Sequence[Tensor] | None = None,
     ) -> Features:
         """The features of prepared photos, in eval mode. See `caption_images`, and `Encoder.forward` for `boxes`."""
-        was_training = self.encoder.training
-        self.encoder.eval()
         images = images.to(self.device) if isinstance(images, Tensor) else [image.to(self.device) for image in images]
-        features = self.encoder(
-            images,
-            None if windows is None else windows.to(self.device),
-            None if boxes is None else [own.to(self.device) for own in boxes],
-        )
-        self.encoder.train(was_training)
-        return features
+        with as_for_photos(self.encoder):
+            found: Features = self.encoder(
+                images,
+                None if windows is None else windows.to(self.device),
+                None if boxes is None else [own.to(self.device) for own in boxes],
+            )
+        return found
 
     @torch.no_grad()
     def caption_features(
@@ -412,10 +411,10 @@ class Captioner:
             UsageError: the model has no attention and is asked for it, or does not know a required word.
         """
         settings = settings or self.decoding
-        was_training = self.decoder.training
-        self.decoder.eval()
-        found = search(self.decoder, features, settings, self.vocabulary, image_ids=image_ids, keep_outputs=attention)
-        self.decoder.train(was_training)
+        with as_for_photos(self.decoder):
+            found = search(
+                self.decoder, features, settings, self.vocabulary, image_ids=image_ids, keep_outputs=attention
+            )
         captions = self.read_captions(found, settings.num_return_sequences)
         if attention:
             captions = _with_attention(captions, found.attention, features.is_region, boxes)

@@ -44,6 +44,7 @@ from showtell.datasets.records import Record
 from showtell.decoding import DecodingConfig, teacher_forced
 from showtell.errors import DataError, UsageError
 from showtell.explanations.pointing import lead, look_at, report_of
+from showtell.models.contract import as_for_photos
 from showtell.models.hacap import HacapOutput, spread_of_directions
 from showtell.scenes.language import ANY_SHAPE, BACKGROUND_WORDS, COUNT_WORDS, PATTERN_NOUNS
 from showtell.scenes.truth import ADJECTIVES, NOUNS
@@ -385,27 +386,25 @@ def measure_alignment(
     if of == "references" and (bare := [record.image_id for record in records if not record.captions]):
         raise DataError(f"Image {bare[0]} has no caption to go along; ask for own captions, or leave it out.")
     captions: list[Along] = []
-    was_training = captioner.decoder.training
-    captioner.decoder.eval()
-    for batch, seen in look_at(captioner, [record.limited(1) for record in records], batch_size):
-        decoder, said, ids = lead(captioner, batch, seen.features, of, settings or captioner.decoding)
-        outputs = teacher_forced(decoder, seen.features, ids[..., :-1]).outputs
-        if outputs.attention is None:
-            raise UsageError("This captioner has no attention to follow along its captions; ask one that has.")
-        goals = outputs.goal if isinstance(outputs, HacapOutput) else None
-        rectangles = captioner.encoder.rectangles(seen.features, seen.windows.to(captioner.device)).cpu()
-        for image, (words,) in enumerate(said):
-            there = seen.features.is_region[image]
-            captions.append(
-                Along(
-                    tuple(words),
-                    _numbers(outputs.attention[image, 0, : len(words), there]),
-                    None if goals is None else _numbers(goals[image, 0, : len(words)]),
-                    None if begins is None else np.array(begins(words), dtype=bool),
-                    rectangles[image, there.cpu()],
+    with as_for_photos(captioner.decoder):
+        for batch, seen in look_at(captioner, [record.limited(1) for record in records], batch_size):
+            decoder, said, ids = lead(captioner, batch, seen.features, of, settings or captioner.decoding)
+            outputs = teacher_forced(decoder, seen.features, ids[..., :-1]).outputs
+            if outputs.attention is None:
+                raise UsageError("This captioner has no attention to follow along its captions; ask one that has.")
+            goals = outputs.goal if isinstance(outputs, HacapOutput) else None
+            rectangles = captioner.encoder.rectangles(seen.features, seen.windows.to(captioner.device)).cpu()
+            for image, (words,) in enumerate(said):
+                there = seen.features.is_region[image]
+                captions.append(
+                    Along(
+                        tuple(words),
+                        _numbers(outputs.attention[image, 0, : len(words), there]),
+                        None if goals is None else _numbers(goals[image, 0, : len(words)]),
+                        None if begins is None else np.array(begins(words), dtype=bool),
+                        rectangles[image, there.cpu()],
+                    )
                 )
-            )
-    captioner.decoder.train(was_training)
     statistics, chances = statistics_of(captions, permutations=permutations, seed=seed)
     ids_of_images = [record.image_id for record in records]
     followed = [one.goals for one in captions if one.goals is not None and len(one.goals)]

@@ -11,6 +11,7 @@ are those that the search saw, before its rules, and hard attention's places are
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
@@ -31,6 +32,7 @@ from showtell.features.grid import GridEncoder
 from showtell.images.loading import PreparedPhoto, read_ahead, stack_photos
 from showtell.images.photo import PhotoSource, to_photo
 from showtell.models import Decoder
+from showtell.models.contract import as_for_photos
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors
 
@@ -262,22 +264,20 @@ def explain_features(
         falls: gives what each word loses when a place is hidden; None: nothing is.
     """
     decoder = captioner.decoder
-    was_training = decoder.training
-    decoder.eval()
-    if decoder.stages == 1:
-        stages = [_explain_stage(captioner, features, settings, image_ids, falls, -1)]
-    else:
-        wanted = range(decoder.stages) if settings.stage is None else [settings.stage]
-        stages = [
-            [
-                replace(caption, title=f"stage {stage + 1} of {decoder.stages}")
-                for caption in _explain_stage(
-                    captioner, features, settings.changed(stage=stage), image_ids, falls, stage
-                )
+    with as_for_photos(decoder):
+        if decoder.stages == 1:
+            stages = [_explain_stage(captioner, features, settings, image_ids, falls, -1)]
+        else:
+            wanted = range(decoder.stages) if settings.stage is None else [settings.stage]
+            stages = [
+                [
+                    replace(caption, title=f"stage {stage + 1} of {decoder.stages}")
+                    for caption in _explain_stage(
+                        captioner, features, settings.changed(stage=stage), image_ids, falls, stage
+                    )
+                ]
+                for stage in wanted
             ]
-            for stage in wanted
-        ]
-    decoder.train(was_training)
     return list(zip(*stages, strict=True))
 
 
@@ -388,6 +388,16 @@ def _word_to_json(word: ExplainedWord) -> dict[str, Any]:
 
 def _rounded(values: Tensor, decimals: int) -> list[float]:
     return [round(value, decimals) for value in values.tolist()]
+
+
+def distinct(titles: Sequence[str]) -> list[str]:
+    """Titles of which no two are alike: where several are, each gets its number among all.
+
+    >>> distinct(["sat", "nic", "sat"])
+    ['sat (1)', 'nic', 'sat (3)']
+    """
+    counts = Counter(titles)
+    return [title if counts[title] == 1 else f"{title} ({number})" for number, title in enumerate(titles, start=1)]
 
 
 def title_of(captioner: Captioner) -> str:

@@ -32,9 +32,11 @@ from torch import Tensor
 
 from showtell.captioner import Captioner
 from showtell.decoding import teacher_forced
+from showtell.decoding.likelihood import log_likelihood
 from showtell.errors import UsageError, nearest
 from showtell.images.loading import stack_images
 from showtell.models import Decoder
+from showtell.models.contract import as_for_photos
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import EnsembleFeatures, Features, map_tensors
 
@@ -94,23 +96,20 @@ def occlude(
             "hide pixels instead (pixels), or ask each member."
         )
     decoder = decoder or captioner.decoder
-    was_training = decoder.training
-    decoder.eval()
-    words = words.to(captioner.device)
-    whole = logprobs_of(decoder, seen.features, words)  # (B, N, T)
-    falls = whole.new_zeros(*whole.shape, seen.features.is_region.shape[1])
-    at_once = _at_once(seen, words, len(captioner.vocabulary), memory)
-    for image, place, features in _variants(captioner, seen, hide, patch, at_once):
-        falls[image, :, :, place] = whole[image] - logprobs_of(decoder, features, words[image])
-    decoder.train(was_training)
+    with as_for_photos(decoder):
+        words = words.to(captioner.device)
+        whole = logprobs_of(decoder, seen.features, words)  # (B, N, T)
+        falls = whole.new_zeros(*whole.shape, seen.features.is_region.shape[1])
+        at_once = _at_once(seen, words, len(captioner.vocabulary), memory)
+        for image, place, features in _variants(captioner, seen, hide, patch, at_once):
+            falls[image, :, :, place] = whole[image] - logprobs_of(decoder, features, words[image])
     return falls
 
 
 def logprobs_of(decoder: Decoder, features: Features, words: Tensor) -> Tensor:
     """The log-probability of each given word, the end included: words (B, N, T + 1) to (B, N, T), 0 for padding."""
     targets = words[..., 1:]
-    logits = teacher_forced(decoder, features, words[..., :-1]).logits.float()
-    said = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
+    said = log_likelihood(teacher_forced(decoder, features, words[..., :-1]).logits, targets)
     return said.masked_fill(targets == Vocabulary.pad, 0)
 
 

@@ -44,6 +44,7 @@ from showtell.explanations.occlusion import Seen, agreement, occlude, rank_corre
 from showtell.features.extraction import corners
 from showtell.images.loading import read_ahead, stack_photos
 from showtell.models import Decoder
+from showtell.models.contract import as_for_photos
 from showtell.scenes.language import SHAPE_WORDS
 from showtell.scores.base import Floats, Numbers, corpus_numbers, image_numbers
 from showtell.scores.bootstrap import intervals
@@ -334,21 +335,19 @@ def measure_attention(
     settings = settings or captioner.decoding
     names = names_of(records)
     rows, absent = [], 0
-    was_training = captioner.decoder.training
-    captioner.decoder.eval()
-    for batch, seen in look_at(captioner, records, batch_size):
-        maps, words = _maps(captioner, batch, seen, of, occlusion, settings)
-        for record, own, said in zip(batch, maps, words, strict=True):
-            if of == "references" and record.groundings is not None:
-                mentioned = [grounded(record, number, names) for number in range(len(said))]
-            else:
-                found = [by_category(record, caption, names) for caption in said]
-                mentioned = [of_caption for of_caption, _ in found]
-                absent += sum(missing for _, missing in found)
-            rows.append(statistics_of(own, mentioned))
-        if progress:
-            progress(len(batch))
-    captioner.decoder.train(was_training)
+    with as_for_photos(captioner.decoder):
+        for batch, seen in look_at(captioner, records, batch_size):
+            maps, words = _maps(captioner, batch, seen, of, occlusion, settings)
+            for record, own, said in zip(batch, maps, words, strict=True):
+                if of == "references" and record.groundings is not None:
+                    mentioned = [grounded(record, number, names) for number in range(len(said))]
+                else:
+                    found = [by_category(record, caption, names) for caption in said]
+                    mentioned = [of_caption for of_caption, _ in found]
+                    absent += sum(missing for _, missing in found)
+                rows.append(statistics_of(own, mentioned))
+            if progress:
+                progress(len(batch))
     statistics = np.stack(rows)
     count = int(statistics[:, _COLUMN["mentions"]].sum())
     if not count:

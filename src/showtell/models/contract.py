@@ -13,6 +13,8 @@ sample or beam of it), (B, N, ...). A search that reorders beams touches the row
 from __future__ import annotations
 
 import abc
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +90,17 @@ class Decoder(nn.Module, abc.ABC):
             output: of a step, or of several stacked.
             stage: which of the `stages`; models with one look past it.
         """
+
+
+@contextlib.contextmanager
+def as_for_photos(module: nn.Module) -> Iterator[None]:
+    """Inside the block a decoder, or an encoder, is in eval mode, as it is when photos are captioned."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)
 
 
 def spread(state: State, rows: int) -> State:

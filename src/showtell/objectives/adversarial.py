@@ -57,13 +57,12 @@ from showtell.decoding.policy import NEVER_SAID
 from showtell.decoding.sampling import inverse, walk
 from showtell.errors import TrainingError
 from showtell.models.attention import masked_mean
-from showtell.models.contract import Decoder
+from showtell.models.contract import Decoder, as_for_photos
 from showtell.models.discriminator import Discriminator
 from showtell.models.hacap import HacapDecoder, HacapOutput, spread_of_directions
 from showtell.objectives.contract import Limit, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.processes import of_next_image, of_whole_batch
-from showtell.objectives.self_critical import as_for_photos
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features, Terms
 

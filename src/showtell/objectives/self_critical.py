@@ -33,16 +33,15 @@ Where this differs from the papers or the authors' code, or they are silent:
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from showtell.config import Config
 from showtell.decoding.policy import Rollouts, policy_logprobs, rollouts
-from showtell.models.contract import Decoder
+from showtell.models.contract import Decoder, as_for_photos
 from showtell.objectives.contract import Objective, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.scores.reward import Reward
@@ -177,17 +176,6 @@ def prepare_reward(
 def mean_of_others(rewards: Tensor) -> Tensor:
     """For each sample the mean reward of the image's other samples: (B, N) to (B, N)."""
     return (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[-1] - 1)
-
-
-@contextlib.contextmanager
-def as_for_photos(decoder: nn.Module) -> Iterator[None]:
-    """Inside the block the decoder is in eval mode, as it is when it captions photos."""
-    was = decoder.training
-    decoder.eval()
-    try:
-        yield
-    finally:
-        decoder.train(was)
 
 
 def _number(gradient: Tensor, value: Tensor) -> Tensor:
