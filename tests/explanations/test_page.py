@@ -160,7 +160,7 @@ def test_occlusion_is_told_with_its_rank_correlation():
 def test_a_model_without_attention_is_said_to_have_none():
     content = page([explain("x.jpg", ExplainedBy("nic", (say("a dog", None),), grid(1, 1), (1, 1)))])
     body = content.partition("<main>")[2].partition("</main>")[0]
-    assert "This model has no attention: it sees the photo as a whole." in body
+    assert "Here is no attention: the photo is seen as a whole." in body
     assert "<canvas" not in body
     assert "looks at" not in body
 

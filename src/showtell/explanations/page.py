@@ -271,9 +271,7 @@ def _rank_correlations(caption: ExplainedCaption) -> list[float | None]:
 def _hint(caption: ExplainedCaption, correlations: Sequence[float]) -> str:
     """What stands below a caption until a word is chosen."""
     if caption.attention is None:
-        return (
-            "This model has no attention: it sees the photo as a whole. Choose a word to see what else it thought of."
-        )
+        return "Here is no attention: the photo is seen as a whole. Choose a word to see what else was thought of."
     hint = "Choose a word to see where the model looked when it said it."
     if correlations:
         mean = statistics.mean(correlations)
