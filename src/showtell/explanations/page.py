@@ -21,7 +21,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import torch
 from markupsafe import Markup
 from PIL import Image
@@ -32,6 +31,7 @@ from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, Exp
 from showtell.explanations.geometry import DEVIATION, attention_map, scaled
 from showtell.explanations.occlusion import agreement
 from showtell.files import write_text
+from showtell.pages import data_url, templates
 
 SAMPLES = 160  # of a smoothed map along each side
 NAMED_REGIONS = 3  # that are drawn with their names for each word
@@ -96,9 +96,7 @@ def render(
         more_style: CSS behind that of all pages.
         values: what the template asks for beside that.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_resource), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = templates(__package__)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     style, script = _resource("page.css") + more_style, _resource("page.js")
     scores = list(dict.fromkeys(name for one in explanations for by in one.by for name in by.scores))
@@ -164,7 +162,7 @@ def _photo(number: int, explanation: Explanation, name: str) -> dict[str, Any]:
         "id": f"photo-{number}",
         "image": explanation.image,
         "name": name,
-        "picture": _data_url(explanation.photo),
+        "picture": _picture(explanation.photo),
         "width": width,
         "height": height,
         "is_tiny": max(width, height) <= TINY,
@@ -184,12 +182,12 @@ def _photo(number: int, explanation: Explanation, name: str) -> dict[str, Any]:
     }
 
 
-def _data_url(photo: Image.Image) -> str:
+def _picture(photo: Image.Image) -> str:
     """A photo within the page: drawings, which are small and flat, without loss."""
     content = io.BytesIO()
     form = "PNG" if max(photo.size) <= TINY else "JPEG"
     photo.save(content, form, quality=QUALITY)
-    return f"data:image/{form.lower()};base64,{base64.b64encode(content.getvalue()).decode('ascii')}"
+    return data_url(content.getvalue(), form.lower())
 
 
 def _by(by: ExplainedBy, size: tuple[int, int]) -> dict[str, Any]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
-
-import jinja2
 
 from showtell.files import write_text
 from showtell.images.photo import PhotoSource, to_photo
 from showtell.laboratory.searches import Trial
+from showtell.pages import data_url, templates
 
 
 def write_page(file: Path, photo: PhotoSource, trials: Sequence[Trial]) -> None:
@@ -30,7 +27,5 @@ def write_page(file: Path, photo: PhotoSource, trials: Sequence[Trial]) -> None:
     seen.thumbnail((640, 640))
     content = io.BytesIO()
     seen.save(content, "JPEG")
-    template = resources.files(__package__).joinpath("page.html.j2").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    picture = base64.b64encode(content.getvalue()).decode("ascii")
-    write_text(file, environment.from_string(template).render(picture=picture, trials=trials))
+    template = templates(__package__).get_template("page.html.j2")
+    write_text(file, template.render(picture=data_url(content.getvalue(), "jpeg"), trials=trials))

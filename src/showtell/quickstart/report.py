@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
-
-import jinja2
 
 from showtell.captioner import Caption
 from showtell.datasets.records import Record
 from showtell.explanations import curves
 from showtell.files import write_text
+from showtell.pages import data_url, templates
 from showtell.scenes.truth import Judgement
 
-MEDIA_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
+KINDS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}  # of pictures, by how their files end
 
 
 @dataclass(frozen=True)
@@ -31,8 +28,8 @@ class Example:
     @property
     def source(self) -> str:
         """The picture itself, as a data URL."""
-        kind = MEDIA_TYPES[self.record.path.suffix.lower()]
-        return f"data:{kind};base64,{base64.b64encode(self.record.path.read_bytes()).decode('ascii')}"
+        kind = KINDS[self.record.path.suffix.lower()]
+        return data_url(self.record.path.read_bytes(), kind)
 
 
 @dataclass(frozen=True)
@@ -64,8 +61,6 @@ def write_report(
         facts: name to text, what the run was.
         next_steps: commands.
     """
-    template = resources.files(__package__).joinpath("report.html.j2").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     charts = [
         curves.chart("training loss", {"": [(line["step"], line["words"]) for line in lines if "words" in line]}),
@@ -74,7 +69,8 @@ def write_report(
             {"": [(line["step"], line["validation"]["cider"]) for line in lines if "validation" in line]},
         ),
     ]
-    page = environment.from_string(template).render(
+    template = templates(__package__).get_template("report.html.j2")
+    page = template.render(
         rows=rows,
         examples=examples,
         signatures=signatures,
