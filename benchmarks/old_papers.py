@@ -524,11 +524,11 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
     if rows:
         parts.append("Other pairs, in the same way:\n\n" + _table(["difference", *heads], rows))
     rows = [
-        [f"{line['says']}: stage {number} of {len(stages) + 1}", *[_number(found.get(name)) for name in COLUMNS]]
+        [f"{line['says']}: stage {number} of 0 to {len(stages)}", *[_number(found.get(name)) for name in COLUMNS]]
         for line in lines
         if line["stages"]
         for stages in [line["stages"]["test"]]
-        for number, found in enumerate([*stages, line["scores"]["test"]], 1)
+        for number, found in enumerate([*stages, line["scores"]["test"]])
     ]
     if rows:
         parts.append("The caption of each stage, on `test`:\n\n" + _table(["model", *COLUMNS.values()], rows))

@@ -81,8 +81,8 @@ def test_tables_hold_pairs_and_stages_where_there_are_some():
     assert "| the stack - the sat_soft" + " | +0.250 [-0.750, -0.250], p 0.010" * 4 + " |" in rows
     assert not any("not here" in row for row in rows)
     assert [row for row in rows if "stage" in row] == [
-        *[f"| the stack: stage {n} of 3{missing} | 0.750 | – | – | – | – |" for n in (1, 2)],
-        f"| the stack: stage 3 of 3{missing} | 1.250 ± 0.250 | 0.750 | – | – | – |",
+        *[f"| the stack: stage {n} of 0 to 2{missing} | 0.750 | – | – | – | – |" for n in (0, 1)],
+        f"| the stack: stage 2 of 0 to 2{missing} | 1.250 ± 0.250 | 0.750 | – | – | – |",
     ]
 
 
@@ -220,7 +220,7 @@ def test_one_command_makes_the_tables_and_again_does_only_what_is_missing(tmp_pa
         *[f"trials/sat_soft_sc/{rate}" for rate in REWARD_RATES],
         *[f"trials/{recipe}/{rate}" for recipe in ("stack", "updown") for rate in RATES],
     ]  # fmt: skip
-    assert "| stack, then coarse-to-fine: stage 1 of 3 |" in document.read_text()
+    assert "| stack, then coarse-to-fine: stage 0 of 0 to 2 |" in document.read_text()
     assert "| sat soft, then self-critical - sat soft, soft attention |" in document.read_text().replace(
         "sat,", "sat soft,"
     )

@@ -69,6 +69,22 @@ def test_pictures_one_file_or_a_folder_of_several(capsys, tiny_checkpoint, photo
     assert not (tmp_path / "many.png").exists()
 
 
+@pytest.mark.parametrize("format", ["png", "html", "json"])
+def test_somebody_elses_picture_is_never_replaced(tiny_checkpoint, photos, tmp_path, format, capsys):
+    first = sorted(photos.iterdir())[0]
+    theirs = tmp_path / "theirs.png"
+    shutil.copy(first, theirs)
+    before = theirs.read_bytes()
+    assert run("explain", tiny_checkpoint, first, "--format", format, "--out", theirs) == 2
+    assert f"--out would replace {theirs}, a picture that is none of showtell's; choose another." in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert theirs.read_bytes() == before
+    ours = tmp_path / "ours.png"
+    for _ in range(2):  # a figure of its own may be drawn again
+        assert run("explain", tiny_checkpoint, first, "--format", "png", "--out", ours) == 0
+
+
 def test_pictures_of_photos_with_one_name_do_not_meet(tiny_checkpoint, photos, tmp_path):
     other = tmp_path / "photos" / "more"
     other.mkdir()

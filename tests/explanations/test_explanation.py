@@ -245,7 +245,7 @@ def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos)
     config = StackConfig(embedding_size=8, hidden_size=8, attention_size=4, fine_stages=2)
     stack = like(captioner, StackDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary)))
     by = stack.explain(photos[0]).by[0]
-    assert [caption.title for caption in by.captions] == ["stage 1 of 3", "stage 2 of 3", "stage 3 of 3"]
+    assert [caption.title for caption in by.captions] == ["stage 0 of 0 to 2", "stage 1 of 0 to 2", "stage 2 of 0 to 2"]
     assert by.caption.text == stack.caption(photos[0])[0].text
     features = stack.encode(prepare_photo(photos[0], stack.encoder.preprocessing).pixels.unsqueeze(0))
     for stage, caption in enumerate(by.captions):

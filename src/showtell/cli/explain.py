@@ -88,6 +88,7 @@ def explain(
     from showtell.captioner import Captioner
     from showtell.checkpoint import find_checkpoint
     from showtell.errors import DataError, UsageError, summarise
+    from showtell.explanations.figure import is_foreign_picture
     from showtell.explanations.subjects import explain_subjects, find_subjects, with_references
     from showtell.files import refuse_overwriting
     from showtell.progress import counting
@@ -111,6 +112,8 @@ def explain(
         inputs += [] if references is None else [references]
         for file in pictures.values() or [out]:
             refuse_overwriting(file, "--out", inputs)
+            if is_foreign_picture(file):
+                raise UsageError(f"--out would replace {file}, a picture that is none of showtell's; choose another.")
     captioners = dict(zip(titles_of(names), map(Captioner.from_pretrained, folders), strict=True))
     settings = {title: settings_of(one, {**decoding, "num_return_sequences": 1}) for title, one in captioners.items()}
     with counting("explaining", len(paths)) as progress:

@@ -75,7 +75,7 @@ class ExplainedCaption:
     logprob: float  # of the whole caption, its end included
     finished: bool  # false where the limit on the length cut it off
     confidence: float  # see `captioner.Caption.confidence`
-    title: str = ""  # such as "stage 1 of 3"
+    title: str = ""  # such as "stage 0 of 0 to 2"
     attention: Tensor | None = field(default=None, compare=False, repr=False)  # (T, R) rows sum to one
     strips: tuple[Strip, ...] = ()
 
@@ -271,7 +271,7 @@ def explain_features(
             wanted = range(decoder.stages) if settings.stage is None else [settings.stage]
             stages = [
                 [
-                    replace(caption, title=f"stage {stage + 1} of {decoder.stages}")
+                    replace(caption, title=f"stage {stage} of 0 to {decoder.stages - 1}")
                     for caption in _explain_stage(
                         captioner, features, settings.changed(stage=stage), image_ids, falls, stage
                     )

@@ -15,6 +15,7 @@ import io
 import math
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -33,6 +34,7 @@ STRIP, MARGIN = 0.9, 0.55  # inches that a strip of numbers is high, its words i
 TITLE, HEADING = 0.2, 0.25  # inches above a panel for its word, and above a row for its caption
 PIXELS = 320  # of a panel's longer side
 DARK = 0.2  # of a photo's brightness is left where a word did not look
+SOFTWARE = "showtell explain"  # in the PNG files
 MARK, RED = "#e8710a", "#b3261e"  # of places and boxes, and of words that name what is not there
 
 
@@ -83,10 +85,19 @@ def draw(explanation: Explanation) -> Figure:
 
 
 def to_png(explanation: Explanation, dots: int = 150) -> bytes:
-    """The figure as the content of a PNG file, with so many dots per inch."""
+    """The figure as the content of a PNG file, with so many dots per inch, and a mark that it is one."""
     stream = io.BytesIO()
-    draw(explanation).savefig(stream, format="png", dpi=dots)
+    draw(explanation).savefig(stream, format="png", dpi=dots, metadata={"Software": SOFTWARE})
     return stream.getvalue()
+
+
+def is_foreign_picture(file: Path) -> bool:
+    """Whether a file is an image, and none that `to_png` made: somebody's photo, which no figure should replace."""
+    try:
+        with Image.open(file) as image:
+            return image.info.get("Software") != SOFTWARE
+    except (OSError, ValueError):  # there is none, or it is no image
+        return False
 
 
 def _write(figure: Figure, by: ExplainedBy, caption: ExplainedCaption, height: float, several: bool) -> None:

@@ -50,7 +50,7 @@ class Objective(nn.Module, abc.ABC):
 
     @property
     def rates(self) -> Mapping[str, float]:
-        """Submodules of the decoder that learn at another rate, as a share of the recipe's: name to share; none here."""
+        """Submodules of the decoder that learn at another rate: name to share of the recipe's; none by default."""
         return {}
 
     def begin_epoch(self, epoch: int) -> None:
