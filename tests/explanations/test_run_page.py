@@ -177,6 +177,9 @@ def test_every_term_has_a_chart_and_a_term_that_is_the_loss_has_none() -> None:
     assert titles(LOG) == ["loss", "validation bleu_4", "validation cider", *rest]
     lines = [step(1, 1, 4.0, words=3.0, reward=0.5), step(2, 1, 4.0, words=3.0, reward=0.5, length_mean=9.0)]
     assert titles(lines) == ["loss", "words", "reward", "length mean", *rest]
+    # of a reward the two losses are no likelihoods of one kind, and no chart holds both
+    rewarded = ["loss of training, not a likelihood", "loss of validation, cross-entropy per word", "reward", *rest]
+    assert titles([step(1, 1, -0.5, reward=0.5)]) == rewarded
 
 
 # --- scores, and the whole ---

@@ -259,8 +259,15 @@ def draw_curves(run: Run) -> list[Markup]:
     def validated(name: str) -> curves.Points:
         return [(line["step"], line["validation"][name]) for line in run.validations if name in line["validation"]]
 
+    if all("words" in line for line in steps):
+        losses = [curves.chart("loss", {"training": trained("loss"), "validation": validated("loss")})]
+    else:  # what a reward is turned into is no likelihood, and validation reports that
+        losses = [
+            curves.chart("loss of training, not a likelihood", {"": trained("loss")}),
+            curves.chart("loss of validation, cross-entropy per word", {"": validated("loss")}),
+        ]
     return [
-        curves.chart("loss", {"training": trained("loss"), "validation": validated("loss")}),
+        *losses,
         *(curves.chart(f"validation {name}", {"": validated(name)}) for name in scores),
         *(curves.chart(name.replace("_", " "), {"": trained(name)}) for name in terms),
         curves.chart("gradient norm, before it is clipped", {"": trained("gradient_norm")}),
