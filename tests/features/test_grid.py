@@ -18,6 +18,7 @@ from showtell.checkpoint import load_checkpoint
 from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
 from showtell.features.grid import _trained_modules
+from showtell.objectives import build_objective
 from showtell.training.optimizers import build_optimizer
 from showtell.training.recipe import make_recipe
 
@@ -481,7 +482,10 @@ def test_the_optimiser_has_a_group_for_each_rate(tiny_recipe):
         "name": "resnet18", "weights": "random", "image_size": 64, "trained": {"layer3": 1e-5, "layer4": 1e-4},
     }  # fmt: skip
     recipe = make_recipe(tiny_recipe)
-    model = nn.ModuleDict({"encoder": build_encoder(recipe.encoder), "decoder": nn.Linear(2, 3)})
+    objective = build_objective(recipe.objective, feature_size=3, vocabulary_size=5)
+    model = nn.ModuleDict(
+        {"encoder": build_encoder(recipe.encoder), "decoder": nn.Linear(2, 3), "objective": objective}
+    )
     groups = build_optimizer(model, recipe).param_groups
     assert [group["initial_lr"] for group in groups] == [0.004, 1e-5, 1e-4]
     assert sum(len(group["params"]) for group in groups) == len([p for p in model.parameters() if p.requires_grad])

@@ -214,6 +214,7 @@ class Trainer:
     def __init__(self, recipe: Recipe, folder: Path, *, resume: bool, quiet: bool = False) -> None:
         self.recipe = recipe
         self.folder = folder
+        _find_trackers(recipe.training.trackers)
         self.accelerator = _accelerator(recipe, folder)
         self.quiet = quiet or not self.accelerator.is_main_process
         with self.accelerator.main_process_first():
@@ -222,7 +223,6 @@ class Trainer:
         training = self._split(dataset, recipe.data.train_split)
         split = recipe.data.validation_split
         validation = self._split(dataset, split) if split else ()
-        _find_trackers(recipe.training.trackers)
         torch.manual_seed(noise.key_of(recipe.training.seed, "weights"))
         words = [tokenize(caption) for record in training for caption in record.captions]
         start_from = recipe.training.start_from
