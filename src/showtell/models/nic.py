@@ -32,7 +32,7 @@ from showtell.config import Config
 from showtell.models.attention import masked_mean
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.linear import Embedding, Linear
-from showtell.models.recurrent import GruCell, LstmCell
+from showtell.models.recurrent import GruCell, LstmCell, initialise
 from showtell.noise import Dropout
 from showtell.types import Features
 
@@ -114,15 +114,7 @@ class NicDecoder(Decoder):
         | embedding          | normal, deviation 0.1    |
         | biases             | 0; forget gates 1        |
         """
-        for name, parameter in self.named_parameters():
-            if name == "embedding.weight":
-                nn.init.normal_(parameter, std=0.1)
-            elif parameter.dim() > 1:
-                nn.init.xavier_uniform_(parameter)
-            else:
-                nn.init.zeros_(parameter)
-        for cell in self._layers:
-            cell.initialise()
+        initialise(self, self._layers)
 
     def start(self, features: Features) -> State:
         """The image enters, as state or as first input; nothing of it is looked at again."""

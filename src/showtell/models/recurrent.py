@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -137,3 +138,17 @@ class GruCell(nn.GRUCell):
             nn.init.orthogonal_(gate)
         nn.init.zeros_(self.bias_ih)
         nn.init.zeros_(self.bias_hh)
+
+
+def initialise(decoder: nn.Module, cells: Iterable[LstmCell | GruCell]) -> None:
+    """Set the weights of a decoder before training: matrices Xavier uniform, `embedding` normal with deviation 0.1,
+    biases 0; then its recurrent cells in their own way."""
+    for name, parameter in decoder.named_parameters():
+        if name == "embedding.weight":
+            nn.init.normal_(parameter, std=0.1)
+        elif parameter.dim() > 1:
+            nn.init.xavier_uniform_(parameter)
+        else:
+            nn.init.zeros_(parameter)
+    for cell in cells:
+        cell.initialise()

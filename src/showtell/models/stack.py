@@ -43,7 +43,7 @@ from showtell.config import Config
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.linear import Embedding, Linear, weighted_sum
-from showtell.models.recurrent import LstmCell
+from showtell.models.recurrent import LstmCell, initialise
 from showtell.noise import Dropout
 from showtell.types import Features
 
@@ -144,15 +144,7 @@ class StackDecoder(Decoder):
         | embedding W_e                   | normal, deviation 0.1    |
         | biases                          | 0; forget gates 1        |
         """
-        for name, parameter in self.named_parameters():
-            if name == "embedding.weight":
-                nn.init.normal_(parameter, std=0.1)
-            elif parameter.dim() > 1:
-                nn.init.xavier_uniform_(parameter)
-            else:
-                nn.init.zeros_(parameter)
-        for lstm in self._lstms:
-            lstm.initialise()
+        initialise(self, self._lstms)
 
     @property
     def stages(self) -> int:
