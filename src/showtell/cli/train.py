@@ -29,7 +29,7 @@ def train(
     import json
 
     from showtell.training import train as run
-    from showtell.training.loop import is_first_process
+    from showtell.training.launch import is_first_process
 
     result = run(recipe, out, resume=resume, overrides=overrides or ())
     best = result.folder / "best"

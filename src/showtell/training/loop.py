@@ -28,11 +28,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
-from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
-from accelerate.utils import DistributedDataParallelKwargs, broadcast, gather_object
-from filelock import FileLock, Timeout
+from accelerate.utils import broadcast, gather_object
 from torch import Tensor, nn
 
 from showtell import noise
@@ -42,11 +38,9 @@ from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionDataset, Record
 from showtell.errors import (
     DataError,
-    MissingDependencyError,
     RecipeError,
     TrainingError,
     UsageError,
-    nearest,
     summarise,
 )
 from showtell.features import Encoder
@@ -55,7 +49,7 @@ from showtell.features.store import FeatureStore
 from showtell.files import recover_folder, write_folder, write_whole
 from showtell.images.loading import PreparedPhotos
 from showtell.models import Decoder
-from showtell.objectives import OBJECTIVES, Objective, build_objective
+from showtell.objectives import Objective, build_objective
 from showtell.objectives.contract import counts_of, of_one_step
 from showtell.objectives.processes import summed
 from showtell.progress import counting
@@ -66,12 +60,13 @@ from showtell.training.average import Average
 from showtell.training.batches import TrainingSet, collate, epoch_batches
 from showtell.training.breakdowns import in_words
 from showtell.training.console import TrainingConsole
+from showtell.training.launch import find_trackers, make_accelerator, only_writer
 from showtell.training.optimizers import build_optimizer
 from showtell.training.pilot import Pilot, Verdict, validation_record
 from showtell.training.recipe import Recipe, load_recipe, make_recipe
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
-from showtell.training.state import load_state, save_state
+from showtell.training.state import load_state, named, of_part, save_state
 from showtell.types import Batch, Counts, Terms
 
 VALIDATION_BATCH = 64  # images at most; the same for any number of processes, so that captions are too
@@ -166,42 +161,8 @@ def train(
         out = out or Path("runs") / _run_name(Path(recipe))
         recipe = load_recipe(Path(recipe), overrides)
     folder = Path(out or "runs/run")
-    with _only_writer(folder), in_words(folder):
+    with only_writer(folder), in_words(folder):
         return Trainer(recipe, folder, resume=resume, quiet=quiet).run()
-
-
-@contextlib.contextmanager
-def _only_writer(folder: Path) -> Iterator[None]:
-    """Keep other programs from writing a run folder; one that was made for a run that cannot begin goes again."""
-    if not is_first_process():  # which does it for all
-        yield
-        return
-    if folder.is_file():
-        raise UsageError(f"{folder} is a file; a run needs a folder: choose another --out.")
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
-    file = folder / ".writing.lock"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(file)
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise DataError(f"Another program is training in {folder}; wait for it, or choose another --out.") from error
-    except OSError as error:
-        raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            if made and all(entry == file for entry in folder.iterdir()):
-                file.unlink()
-                for place in made:
-                    place.rmdir()
-        lock.release()
-
-
-def is_first_process() -> bool:
-    """Of those that `torchrun` or `accelerate launch` started; true where nobody did."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def _run_name(path: Path) -> str:
@@ -214,8 +175,8 @@ class Trainer:
     def __init__(self, recipe: Recipe, folder: Path, *, resume: bool, quiet: bool = False) -> None:
         self.recipe = recipe
         self.folder = folder
-        _find_trackers(recipe.training.trackers)
-        self.accelerator = _accelerator(recipe, folder)
+        find_trackers(recipe.training.trackers)
+        self.accelerator = make_accelerator(recipe, folder)
         self.quiet = quiet or not self.accelerator.is_main_process
         with self.accelerator.main_process_first():
             self._claim_folder(resume)
@@ -654,8 +615,8 @@ class Trainer:
         def fill(folder: Path) -> None:
             self.captioner.save_pretrained(folder)
             save_state(
-                folder / "training", self.optimizer, _named("objective", self.raw_model.objective.state_dict())
-                | _named("average", self.average.tensors if self.average is not None else {}),
+                folder / "training", self.optimizer, named("objective", self.raw_model.objective.state_dict())
+                | named("average", self.average.tensors if self.average is not None else {}),
                 {"memory": asdict(self.memory), "data": self._data_fingerprint()}
                 | ({"pilot": self.pilot.state_dict()} if self.pilot is not None else {}),
             )  # fmt: skip
@@ -688,9 +649,9 @@ class Trainer:
                 "restore them, or begin anew with another --out."
             )
         self._load_weights(last)
-        self.raw_model.objective.load_state_dict(_of("objective", extra))
+        self.raw_model.objective.load_state_dict(of_part("objective", extra))
         if self.average is not None:
-            self.average.load(_of("average", extra))
+            self.average.load(of_part("average", extra))
         self.memory = Memory(**numbers["memory"])
         if self.pilot is not None:
             self.pilot.load_state_dict(numbers["pilot"])
@@ -751,62 +712,6 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _find_trackers(names: Sequence[str]) -> None:
-    """Make sure that accelerate knows each of the trackers, and that their packages are installed.
-
-    Raises:
-        RecipeError: there is no such tracker.
-        MissingDependencyError: its package is missing.
-    """
-    for name in names:
-        if name not in LOGGER_TYPE_TO_CLASS:
-            raise RecipeError(f'training.trackers: there is no "{name}"; {nearest(name, LOGGER_TYPE_TO_CLASS)}.')
-        if name not in {tracker.value for tracker in get_available_trackers()}:
-            raise MissingDependencyError(
-                f"training.trackers asks for {name}, whose package is not installed: pip install "
-                f"{name.replace('_', '-')}, or leave it out."
-            )
-
-
-def _accelerator(recipe: Recipe, folder: Path) -> Accelerator:
-    """Devices, processes and precision of a run."""
-    AcceleratorState._reset_state()  # an earlier run of this program may have had another precision
-    # Where some weights have no gradient in some steps: those of an encoder that learns later, of stages without
-    # samples of their own, of terms that an epoch leaves out. To look for them takes time.
-    has_idle_weights = (
-        recipe.encoder.start_epoch > 0 or OBJECTIVES[recipe.objective.name][1].optimises_reward  # type: ignore[attr-defined]
-    )
-    accelerator = Accelerator(
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=has_idle_weights)],
-        mixed_precision=recipe.training.mixed_precision,
-        cpu=not torch.accelerator.is_available(),  # accelerate wants to be told before it lets processes work together
-        log_with=list(recipe.training.trackers) or None,
-        project_dir=str(folder),
-    )
-    started = int(os.environ.get("WORLD_SIZE", "1"))
-    if started != accelerator.num_processes:
-        raise UsageError(
-            f"{started} processes were started that cannot work together on {accelerator.device}: start one, or set "
-            "ACCELERATE_USE_CPU=true to train on the processor."
-        )
-    if recipe.training.batch_size < accelerator.num_processes:
-        raise RecipeError(
-            f"training.batch_size={recipe.training.batch_size} is shared by {accelerator.num_processes} processes, of "
-            "which some would have no image: set it to their number or more, or start fewer processes."
-        )
-    return accelerator
-
-
-def _named(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors under the name of a part."""
-    return {f"{part}.{name}": tensor for name, tensor in tensors.items()}
-
-
-def _of(part: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those of a part, under their own names."""
-    return {name.removeprefix(f"{part}."): tensor for name, tensor in tensors.items() if name.startswith(f"{part}.")}
 
 
 def _groups(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:

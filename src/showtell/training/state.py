@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,16 @@ def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, torch.Tens
             entries.setdefault(int(parameter), {})[entry] = _laid_out_as(weights[int(parameter)], tensor)
     optimizer.load_state_dict({"state": entries, "param_groups": groups["param_groups"]})
     return extra, numbers
+
+
+def named(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors under the name of a part."""
+    return {f"{part}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def of_part(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those of a part, under their own names."""
+    return {name.removeprefix(f"{part}."): tensor for name, tensor in tensors.items() if name.startswith(f"{part}.")}
 
 
 def _laid_out_as(weight: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,99 @@
+"""What a run stands on: one writer of its folder, its trackers, and the processes that work together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+from accelerate.utils import DistributedDataParallelKwargs
+from filelock import FileLock, Timeout
+
+from showtell.errors import DataError, MissingDependencyError, RecipeError, UsageError, nearest
+from showtell.objectives import OBJECTIVES
+from showtell.training.recipe import Recipe
+
+
+@contextlib.contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Keep other programs from writing a run folder; one that was made for a run that cannot begin goes again."""
+    if not is_first_process():  # which does it for all
+        yield
+        return
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file; a run needs a folder: choose another --out.")
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    file = folder / ".writing.lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(file)
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise DataError(f"Another program is training in {folder}; wait for it, or choose another --out.") from error
+    except OSError as error:
+        raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if made and all(entry == file for entry in folder.iterdir()):
+                file.unlink()
+                for place in made:
+                    place.rmdir()
+        lock.release()
+
+
+def is_first_process() -> bool:
+    """Of those that `torchrun` or `accelerate launch` started; true where nobody did."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def find_trackers(names: Sequence[str]) -> None:
+    """Make sure that accelerate knows each of the trackers, and that their packages are installed.
+
+    Raises:
+        RecipeError: there is no such tracker.
+        MissingDependencyError: its package is missing.
+    """
+    for name in names:
+        if name not in LOGGER_TYPE_TO_CLASS:
+            raise RecipeError(f'training.trackers: there is no "{name}"; {nearest(name, LOGGER_TYPE_TO_CLASS)}.')
+        if name not in {tracker.value for tracker in get_available_trackers()}:
+            raise MissingDependencyError(
+                f"training.trackers asks for {name}, whose package is not installed: pip install "
+                f"{name.replace('_', '-')}, or leave it out."
+            )
+
+
+def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
+    """Devices, processes and precision of a run."""
+    AcceleratorState._reset_state()  # an earlier run of this program may have had another precision
+    # Where some weights have no gradient in some steps: those of an encoder that learns later, of stages without
+    # samples of their own, of terms that an epoch leaves out. To look for them takes time.
+    has_idle_weights = (
+        recipe.encoder.start_epoch > 0 or OBJECTIVES[recipe.objective.name][1].optimises_reward  # type: ignore[attr-defined]
+    )
+    accelerator = Accelerator(
+        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=has_idle_weights)],
+        mixed_precision=recipe.training.mixed_precision,
+        cpu=not torch.accelerator.is_available(),  # accelerate wants to be told before it lets processes work together
+        log_with=list(recipe.training.trackers) or None,
+        project_dir=str(folder),
+    )
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if started != accelerator.num_processes:
+        raise UsageError(
+            f"{started} processes were started that cannot work together on {accelerator.device}: start one, or set "
+            "ACCELERATE_USE_CPU=true to train on the processor."
+        )
+    if recipe.training.batch_size < accelerator.num_processes:
+        raise RecipeError(
+            f"training.batch_size={recipe.training.batch_size} is shared by {accelerator.num_processes} processes, of "
+            "which some would have no image: set it to their number or more, or start fewer processes."
+        )
+    return accelerator
