@@ -47,6 +47,44 @@ def test_an_image_has_its_numbers_whatever_the_batch(order, rows, words):
     assert torch.equal(part, whole[list(order[:3])][:, :rows, :words])
 
 
+@settings(max_examples=25, deadline=None)
+@given(rounds=st.integers(1, 9), others=st.integers(1, 9), stops=st.booleans(), inside=st.integers(0, 3))
+def test_how_long_a_loop_over_time_is_changes_nothing_behind_it(rounds, others, stops, inside):
+    """A round has its own numbers, and what is drawn behind the loop is the same after one round as after nine."""
+
+    def draw(rounds: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+        noise = Noise(0, 0, ["a"])
+        noise.uniform((1, 8), CPU)
+        found = []
+        for number in noise.over_time(range(rounds if not stops else 99)):
+            found += [noise.uniform((1, 1000), CPU) for _ in range(inside)]
+            if number == rounds - 1:
+                break
+        return found, noise.uniform((1, 1000), CPU)
+
+    (found, behind), (found_too, behind_too) = draw(rounds), draw(others)
+    assert torch.equal(behind, behind_too)
+    assert all(torch.equal(*pair) for pair in zip(found, found_too, strict=False))
+    every = [*found, behind]
+    for number, one in enumerate(every):
+        assert all((one == other).float().mean() < 0.01 for other in every[:number])
+
+
+def test_a_loop_that_draws_nothing_is_none():
+    plain, looped = Noise(0, 0, ["a"]), Noise(0, 0, ["a"])
+    assert list(looped.over_time("abc")) == ["a", "b", "c"]
+    assert torch.equal(looped.uniform((1, 9), CPU), plain.uniform((1, 9), CPU))
+
+
+def test_a_number_of_all_images_does_not_depend_on_which_there_are():
+    drawn = [
+        Noise(seed, step, names).of_all_images() for names in ("ab", "c") for seed in (0, 1) for step in range(500)
+    ]
+    assert drawn[:1000] == drawn[1000:] and len(set(drawn)) == 1000
+    assert sum(drawn[:1000]) / 1000 == pytest.approx(0.5, abs=0.03)  # 3.3 deviations
+    assert 0 <= min(drawn) and max(drawn) < 1
+
+
 def test_seed_step_and_call_change_every_number():
     def draw(seed: int, step: int) -> torch.Tensor:
         return Noise(seed, step, ["a"]).uniform((1, 1000), CPU)

@@ -5,8 +5,9 @@ depends on which images happen to share its batch and its process. Here each num
 
     u = mix(key(seed, step, image, call) + sum_j index_j * constant_j) / 2**32
 
-`call` counts the requests within a step, `index_j` is the position along each axis behind the images. Neither the
-length of the longest caption of the batch nor the place of the image in it matters.
+`call` counts the requests within a step, `index_j` is the position along each axis behind the images. In a loop over
+time (`over_time`) it counts those of each word anew. Neither the length of the longest caption of the batch nor the
+place of the image in it matters.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+ItemT = TypeVar("ItemT")
 
 # Odd 32-bit constants, one per axis behind the images (2**32 over the powers of a root of x**5 = x + 1).
 _AXES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F)
@@ -50,6 +54,7 @@ class Noise:
 
     def __init__(self, seed: int, step: int, images: Sequence[str]) -> None:
         self._keys = torch.tensor([_signed(key_of(seed, step, image)) for image in images], dtype=torch.int32)  # (B,)
+        self._step = (seed, step)
         self._call = 0
         self._places: Tensor | None = None  # of the images at work, where others have left the batch
 
@@ -72,6 +77,25 @@ class Noise:
             index = torch.arange(size, dtype=torch.int32, device=device) * _signed(factor)
             x = x.unsqueeze(-1) + index.reshape(*[1] * (axis + 1), size)
         return (_mix(x) & 0xFFFFFF).to(torch.float32) * 2.0**-24
+
+    def over_time(self, items: Iterable[ItemT]) -> Iterator[ItemT]:
+        """The items of a loop over time, between which the requests are counted anew for each.
+
+        The loop counts as one request to those behind it, and as none where nothing is asked for in its body: how many
+        rounds it has, which is a matter of the longest caption of the batch, changes nothing.
+        """
+        before, drew = self._call, False
+        for number, item in enumerate(items):
+            self._call = first = key_of(before, "over time", number)
+            try:
+                yield item
+            finally:  # the next round, the end, or whatever ends the loop before it
+                drew = drew or self._call != first
+                self._call = before + drew
+
+    def of_all_images(self) -> float:
+        """One number in [0, 1) for all images of the step, on all processes."""
+        return (key_of(*self._step, "all images") >> 10) / 2**53
 
 
 _current: contextvars.ContextVar[Noise | None] = contextvars.ContextVar("noise", default=None)
@@ -105,6 +129,18 @@ def uniform(shape: Sequence[int], device: torch.device) -> Tensor:
     """Numbers in [0, 1) for a model that samples: those of the `use` block, or torch's own outside of one."""
     noise = _current.get()
     return torch.rand(tuple(shape), device=device) if noise is None else noise.uniform(shape, device)
+
+
+def over_time(items: Iterable[ItemT]) -> Iterator[ItemT]:
+    """The items of a loop over time, as `Noise.over_time` of the `use` block, or as they are outside of one."""
+    noise = _current.get()
+    return iter(items) if noise is None else noise.over_time(items)
+
+
+def of_all_images() -> float:
+    """A number in [0, 1) that the images of a step share: that of the `use` block, or torch's own outside of one."""
+    noise = _current.get()
+    return float(torch.rand(())) if noise is None else noise.of_all_images()
 
 
 class Dropout(nn.Module):

@@ -35,9 +35,12 @@ RUNS: dict[str, dict[str, dict[str, Any]]] = {
     "cross_entropy": {"training": {"ema_decay": 0.9}, "encoder": {"start_epoch": 1}},
     "accumulated": {"training": {"batch_size": 4, "gradient_accumulation": 2}},
     "hard_attention": {
-        # Without dropout: that of the readout comes behind the draws of all steps, whose number is that of the words.
-        "model": {"name": "sat", "attention": "hard", **SMALL, "dropout": 0.0},
+        "model": {"name": "sat", "attention": "hard", "coin": "batch", **SMALL, "dropout": 0.5},
         "objective": {"name": "hard_attention", "doubly_stochastic": 0.1},
+    },
+    "two_layers": {  # dropout within a step, which draws for each word, and words of the model's own
+        "model": {"name": "nic", "layers": 2, "embedding_size": 16, "hidden_size": 24, "dropout": 0.5},
+        "objective": {"name": "cross_entropy", "scheduled_sampling": {"highest": 0.3, "first": 0.3}},
     },
     "self_critical": {"objective": {"name": "self_critical", "samples": 2}, "training": {"pilot": {"patience": 1}}},
     "coarse_to_fine": {"model": STAGES, "objective": {"name": "coarse_to_fine", "samples": 2}},

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from showtell import noise
 from showtell.models.contract import Decoder, Output, gather_rows, spread
 from showtell.models.linear import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
@@ -50,7 +51,7 @@ def teacher_forced(decoder: Decoder, features: Features, words: Tensor) -> Force
     outputs = []
     with gathered_gradients():
         state = spread(decoder.start(features), words.shape[1])
-        for last in unstack(decoder.read(words.movedim(-1, 0))):
+        for last in noise.over_time(unstack(decoder.read(words.movedim(-1, 0)))):
             output, state = decoder.step(last, state)
             outputs.append(output)
     stacked = stack_over_time(outputs)

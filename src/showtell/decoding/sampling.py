@@ -145,7 +145,7 @@ def walk(
     ragged = Ragged(images, device, together=torch.is_grad_enabled())
     referee = Referee(rules, max_length=max_length, device=device)
     outputs: list[tuple[Tensor, Output]] = []
-    for step in range(max_length + 1):  # one more for end
+    for step in noise.over_time(range(max_length + 1)):  # one more for end
         with noise.only(ragged.images):
             output, state = decoder.step(last, state)
         with torch.no_grad():

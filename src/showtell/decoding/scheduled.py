@@ -51,7 +51,7 @@ def scheduled(
     with gathered_gradients():
         state = spread(decoder.start(features), words.shape[1])
         last = words[..., 0]
-        for step in range(words.shape[-1]):
+        for step in noise.over_time(range(words.shape[-1])):
             if step:
                 scores = logits[-1].detach().float().index_fill(-1, never, float("-inf"))
                 if choose == "sample":

@@ -182,8 +182,9 @@ class SatDecoder(Decoder):
         """(B, 1) bool, whether an image's captions see expectations; None where nothing is tossed for."""
         if self.config.attention == "soft" or not self.training:
             return None
-        if self.config.coin == "batch":  # torch's generator: the same in every process that shares the batch
-            return (torch.rand((), device=vectors.device) < self.config.expectation_share).expand(len(vectors), 1)
+        if self.config.coin == "batch":
+            is_expected = torch.tensor(noise.of_all_images() < self.config.expectation_share, device=vectors.device)
+            return is_expected.expand(len(vectors), 1)
         return noise.uniform((len(vectors), 1), vectors.device) < self.config.expectation_share
 
     def read(self, words: Tensor) -> SatWords:
