@@ -31,14 +31,16 @@ def run(recipe: dict[str, Any], folder: Path) -> None:
         return verdict
 
     captions: dict[str, str] = {}
-    validate = trainer._validate
+    validator = trainer.validator
+    assert validator is not None
+    validate = validator.validate
 
     def validated() -> Any:
         found = validate()
         captions.update({image: caption.text for image, caption in found.captions.items()})
         return found
 
-    trainer._ask_pilot, trainer._validate = ask, validated  # type: ignore[method-assign]
+    trainer._ask_pilot, validator.validate = ask, validated  # type: ignore[method-assign]
     result = trainer.run()
     weights = b"".join(tensor.numpy().tobytes() for tensor in trainer.raw_model.decoder.state_dict().values())
     content = {

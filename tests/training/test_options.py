@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from showtell.errors import RecipeError
-from showtell.training import loop, make_recipe, train
+from showtell.training import loop, make_recipe, train, validation
 from showtell.training.average import Average
 
 
@@ -242,6 +242,8 @@ def test_the_best_is_chosen_by_the_score_that_is_asked_for(tiny_recipe, tmp_path
 
 def test_a_score_that_cannot_be_computed_is_said_before_training(tiny_recipe, tmp_path, monkeypatch):
     tiny_recipe["training"]["selection"] = "meteor"
-    monkeypatch.setattr(loop, "score", lambda *_, **__: SimpleNamespace(skipped={"meteor": "its data is missing."}))
+    monkeypatch.setattr(
+        validation, "score", lambda *_, **__: SimpleNamespace(skipped={"meteor": "its data is missing."})
+    )
     with pytest.raises(RecipeError, match=r"training\.selection=meteor cannot be computed here: its data is missing\."):
         train(tiny_recipe, tmp_path / "run", quiet=True)

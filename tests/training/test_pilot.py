@@ -18,9 +18,9 @@ from showtell.objectives import OBJECTIVES
 from showtell.objectives.contract import Limit
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.training import loop, make_recipe, train
-from showtell.training.health import Validation
 from showtell.training.pilot import Pilot, validation_record
 from showtell.training.recipe import PilotConfig
+from showtell.training.validation import Validation, Validator
 from showtell.types import Terms
 from tests.training.test_loop import fingerprints, log_of
 
@@ -433,7 +433,7 @@ def test_a_run_that_only_gets_worse_ends_with_what_it_began_with(spoiled, first_
 def test_weights_that_win_a_score_with_harm_are_not_kept(spoiled, tmp_path, monkeypatch):
     """Captions that grow by half are never the best, whatever they score."""
     spoiled["objective"]["spoils_from"] = 9
-    real, calls = loop.Trainer._validate, 0
+    real, calls = Validator.validate, 0
 
     def longer(self):
         nonlocal calls
@@ -445,7 +445,7 @@ def test_weights_that_win_a_score_with_harm_are_not_kept(spoiled, tmp_path, monk
             {**found.numbers, "cider": 9.0}, {image: Caption(text, 0.0, True, ()) for image, text in texts.items()}, ()
         )
 
-    monkeypatch.setattr(loop.Trainer, "_validate", longer)
+    monkeypatch.setattr(Validator, "validate", longer)
     result = train(spoiled, tmp_path / "run", quiet=True)
     assert result.best_epoch == 0 and result.best < 9
 

@@ -1,25 +1,15 @@
-"""What a validation finds, and the signs in its captions that a captioner has gone wrong, said in words."""
+"""The signs in captions that a captioner has gone wrong, said in words."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from showtell.captioner import Caption
 from showtell.scores import diagnose
 
 SAME = 0.5  # share of images with one and the same caption
 REPEATING = 0.25  # share of captions that run in circles
-
-
-@dataclass(frozen=True)
-class Validation:
-    """What one found."""
-
-    numbers: Mapping[str, float]  # loss and scores
-    captions: Mapping[str, Caption]  # greedy ones, by image id
-    warnings: tuple[str, ...]  # a sentence each
 
 
 def warnings(captions: Mapping[str, Caption]) -> list[str]:

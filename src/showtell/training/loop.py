@@ -25,14 +25,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from accelerate.utils import broadcast, gather_object
+from accelerate.utils import gather_object
 from torch import Tensor, nn
 
 from showtell import noise
-from showtell.captioner import Caption, Captioner
+from showtell.captioner import Captioner
 from showtell.config import flat
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionDataset, Record
@@ -53,11 +53,9 @@ from showtell.objectives import Objective, build_objective
 from showtell.objectives.contract import counts_of, of_one_step
 from showtell.objectives.processes import summed
 from showtell.progress import counting
-from showtell.scores import score
 from showtell.text.tokenizer import tokenize
-from showtell.training import health
 from showtell.training.average import Average
-from showtell.training.batches import TrainingSet, collate, epoch_batches
+from showtell.training.batches import TrainingSet, epoch_batches
 from showtell.training.breakdowns import in_words
 from showtell.training.console import TrainingConsole
 from showtell.training.launch import find_trackers, make_accelerator, only_writer
@@ -67,11 +65,10 @@ from showtell.training.recipe import Recipe, load_recipe, make_recipe
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
 from showtell.training.state import load_state, named, of_part, save_state
+from showtell.training.validation import Validation, Validator, check_selection, fingerprint
 from showtell.types import Batch, Counts, Terms
 
-VALIDATION_BATCH = 64  # images at most; the same for any number of processes, so that captions are too
 EXPLODED = 1e6  # losses lie between -10 and 100
-_METRIC = {"cider": "cider", "bleu_4": "bleu", "meteor": "meteor"}  # what training.selection is a number of
 MAY_CHANGE = (
     "data.path",
     "data.features",
@@ -205,12 +202,17 @@ class Trainer:
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         if recipe.training.ema_decay is not None:
             self.average = Average({"encoder": encoder, "decoder": decoder}, recipe.training.ema_decay)
-        self._check_selection()
+        check_selection(recipe.training.selection)
         self.store = self._open_store([*training, *validation])
         self.data = self._training_set(training, "reading training photos")
         model.objective.prepare(dict(self.data.contents()), recipe.decoding.max_length)
-        self.validation_data = self._training_set(validation, "reading validation photos") if validation else None
         self.validation_records = validation
+        self.validator: Validator | None = None
+        if validation:
+            data = self._training_set(validation, "reading validation photos")
+            self.validator = Validator(
+                self.captioner, model.objective, data, validation, recipe.training, self.accelerator
+            )
         self.unknown = vocabulary.unknown_rate(
             tokenize(caption) for record in validation for caption in record.captions
         )
@@ -252,13 +254,6 @@ class Trainer:
                 f'{len(bare)} images of split "{name}" in {dataset.root} have no caption: {summarise(bare)}.'
             )
         return records
-
-    def _check_selection(self) -> None:
-        """A score that cannot be computed is found before the first epoch, not behind it."""
-        selection = self.recipe.training.selection
-        why = score({"0": "a dog"}, {"0": ["a dog"]}, metrics=[_METRIC[selection]]).skipped.get(selection)
-        if why is not None:
-            raise RecipeError(f"training.selection={selection} cannot be computed here: {why}")
 
     def _open_store(self, records: Sequence[Record]) -> FeatureStore | None:
         """The store of the recipe, with what it does not have yet extracted into it, or None."""
@@ -475,25 +470,25 @@ class Trainer:
         """Validate, keep the best weights, and see whether it is time to stop."""
         training = self.recipe.training
         is_last = epoch == training.epochs
-        if self.validation_data is None:
+        if self.validator is None:
             if is_last:
                 self._save_best()
             return
         if epoch % training.validate_every and not is_last:
             return
         with self._averaged():
-            validation = self._validate()
+            validation = self.validator.validate()
         self._judge(epoch, validation)
 
-    def _validate_start(self) -> health.Validation | None:
+    def _validate_start(self) -> Validation | None:
         """What is to be said of the weights that a run under a pilot begins with; None where there is no such run."""
-        if self.pilot is None or self.memory.step:
+        if self.pilot is None or self.validator is None or self.memory.step:
             return None
-        validation = self._validate()
+        validation = self.validator.validate()
         self.pilot.check_start(str(self.recipe.training.start_from), validation.numbers)
         return validation
 
-    def _judge(self, epoch: int, validation: health.Validation) -> None:
+    def _judge(self, epoch: int, validation: Validation) -> None:
         """Say what a validation found, keep the weights if they are the best, and see whether it is time to stop."""
         training, memory, numbers = self.recipe.training, self.memory, validation.numbers
         chosen = numbers[training.selection]
@@ -534,49 +529,15 @@ class Trainer:
         with self._averaged():
             add_pictures(tracker.tracker, self.captioner, records, self.memory.step)
 
-    @torch.no_grad()
-    def _validate(self) -> health.Validation:
-        """Loss and scores on the validation split, and the captions: the same on all processes, which share it."""
-        assert self.validation_data is not None
-        self.raw_model.eval()
-        if self.recipe.encoder.trained and self.accelerator.num_processes > 1:
-            broadcast(list(self.raw_model.encoder.buffers()))  # what batch norm keeps, of the first process
-        own: list[tuple[int, float, dict[str, Caption]]] = []  # of each batch: its first image, loss, captions
-        size = min(self.recipe.training.batch_size, VALIDATION_BATCH)
-        settings = self.captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
-        stride = size * self.accelerator.num_processes
-        for first in range(size * self.accelerator.process_index, len(self.validation_data), stride):
-            places = range(first, min(first + size, len(self.validation_data)))
-            batch = collate([self.validation_data[0, place] for place in places]).to(self.accelerator.device)
-            features = batch.features or self.captioner.encode(cast(Tensor, batch.images))
-            terms = self.raw_model.objective(batch, features, self.raw_model.decoder)
-            loss = float(terms.parts.get("words", terms.total)) * len(places)
-            found = self.captioner.caption_features(features, settings)
-            own.append((first, loss, {image: best for image, (best, *_) in zip(batch.image_ids, found, strict=True)}))
-        self.raw_model.train()
-        losses: list[float] = []
-        captions: dict[str, Caption] = {}
-        for _, loss, some in sorted(gather_object(own), key=lambda one: one[0]):
-            losses.append(loss)
-            captions |= some
-        selection = self.recipe.training.selection
-        report = score(
-            {image: caption.text for image, caption in captions.items()},
-            {record.image_id: list(record.captions) for record in self.validation_records},
-            metrics=sorted({"bleu", "cider", _METRIC[selection]}),
-        )
-        numbers = {"loss": sum(losses) / len(self.validation_data)}
-        shown = dict.fromkeys(("bleu_4", "cider", selection))
-        numbers |= {name: report.scores[name] or 0.0 for name in shown}
-        return health.Validation(numbers, captions, tuple(health.warnings(captions)))
-
     # ---- the pilot of a run under a reward
 
-    def _ask_pilot(self, epoch: int, validation: health.Validation) -> Verdict:
+    def _ask_pilot(self, epoch: int, validation: Validation) -> Verdict:
         if self.pilot is None:
             return Verdict()
         if self.memory.best is None:
-            return self.pilot.begin(validation, self.start.about.get("validation"), self._validation_fingerprint())
+            return self.pilot.begin(
+                validation, self.start.about.get("validation"), fingerprint(self.validation_records)
+            )
         return self.pilot.judge(validation, self.memory.best, is_last=epoch == self.recipe.training.epochs)
 
     def _follow(self, epoch: int, verdict: Verdict) -> None:
@@ -634,7 +595,7 @@ class Trainer:
         best = copy.copy(self.captioner)
         if numbers is not None:
             split = str(self.recipe.data.validation_split)
-            record = validation_record(split, self._validation_fingerprint(), numbers)
+            record = validation_record(split, fingerprint(self.validation_records), numbers)
             best.about = {**best.about, "validation": record}
         with self._averaged():
             write_folder(self.folder / "best", best.save_pretrained)
@@ -666,10 +627,6 @@ class Trainer:
 
     def _data_fingerprint(self) -> str:
         return f"{noise.key_of(self.captioner.vocabulary.fingerprint, *self.data.contents()):016x}"
-
-    def _validation_fingerprint(self) -> str:
-        records = self.validation_records
-        return f"{noise.key_of(*((record.image_id, record.captions) for record in records)):016x}"
 
     @contextlib.contextmanager
     def _log_file(self) -> Iterator[Any]:

@@ -25,8 +25,8 @@ from showtell.captioner import Caption
 from showtell.errors import CheckpointError
 from showtell.objectives.contract import Limit
 from showtell.scores import diagnose
-from showtell.training.health import Validation
 from showtell.training.recipe import PilotConfig
+from showtell.training.validation import Validation
 
 WATCHED = ("reward", "greedy", "length")  # parts of an objective (`objectives/contract.py`)
 CHANGE = 0.2  # of the first window's mean reward, that is called one

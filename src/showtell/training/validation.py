@@ -1,0 +1,115 @@
+"""What a validation is: loss, scores and greedy captions of a split, the same on all processes, which share it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast, gather_object
+from torch import Tensor
+
+from showtell import noise
+from showtell.captioner import Caption, Captioner
+from showtell.datasets.records import Record
+from showtell.errors import RecipeError
+from showtell.models.contract import as_for_photos
+from showtell.objectives import Objective
+from showtell.scores import score
+from showtell.training import health
+from showtell.training.batches import TrainingSet, collate
+from showtell.training.recipe import TrainingConfig
+
+BATCH = 64  # images at most; the same for any number of processes, so that captions are too
+_METRIC = {"cider": "cider", "bleu_4": "bleu", "meteor": "meteor"}  # what training.selection is a number of
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What one found."""
+
+    numbers: Mapping[str, float]  # loss and scores
+    captions: Mapping[str, Caption]  # greedy ones, by image id
+    warnings: tuple[str, ...]  # a sentence each
+
+
+def check_selection(selection: str) -> None:
+    """A score that cannot be computed is found before the first epoch, not behind it.
+
+    Raises:
+        RecipeError: training.selection is such a score.
+    """
+    why = score({"0": "a dog"}, {"0": ["a dog"]}, metrics=[_METRIC[selection]]).skipped.get(selection)
+    if why is not None:
+        raise RecipeError(f"training.selection={selection} cannot be computed here: {why}")
+
+
+def fingerprint(records: Sequence[Record]) -> str:
+    """Of the images and references of a split."""
+    return f"{noise.key_of(*((record.image_id, record.captions) for record in records)):016x}"
+
+
+class Validator:
+    """Validates a captioner that learns, as often as it is asked to.
+
+    Args:
+        captioner: its encoder and decoder.
+        objective: what they learn from, for the loss.
+        data: the split.
+        records: the same images, with their references.
+        training: the score that decides what is best, and the size of batches.
+        accelerator: the processes.
+    """
+
+    def __init__(
+        self,
+        captioner: Captioner,
+        objective: Objective,
+        data: TrainingSet,
+        records: Sequence[Record],
+        training: TrainingConfig,
+        accelerator: Accelerator,
+    ) -> None:
+        self._records = records
+        self._captioner = captioner
+        self._objective = objective
+        self._data = data
+        self._selection = training.selection
+        self._batch_size = min(training.batch_size, BATCH)
+        self._accelerator = accelerator
+
+    @torch.no_grad()
+    def validate(self) -> Validation:
+        """Caption and score the split with the weights as they are."""
+        captioner, accelerator, size = self._captioner, self._accelerator, self._batch_size
+        if captioner.encoder.config.trained and accelerator.num_processes > 1:
+            broadcast(list(captioner.encoder.buffers()))  # what batch norm keeps, of the first process
+        own: list[tuple[int, float, dict[str, Caption]]] = []  # of each batch: its first image, loss, captions
+        settings = captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
+        stride = size * accelerator.num_processes
+        with as_for_photos(captioner.encoder), as_for_photos(captioner.decoder), as_for_photos(self._objective):
+            for first in range(size * accelerator.process_index, len(self._data), stride):
+                places = range(first, min(first + size, len(self._data)))
+                batch = collate([self._data[0, place] for place in places]).to(accelerator.device)
+                features = batch.features or captioner.encode(cast(Tensor, batch.images))
+                terms = self._objective(batch, features, captioner.decoder)
+                loss = float(terms.parts.get("words", terms.total)) * len(places)
+                found = captioner.caption_features(features, settings)
+                best = {image: best for image, (best, *_) in zip(batch.image_ids, found, strict=True)}
+                own.append((first, loss, best))
+        losses: list[float] = []
+        captions: dict[str, Caption] = {}
+        for _, loss, some in sorted(gather_object(own), key=lambda one: one[0]):
+            losses.append(loss)
+            captions |= some
+        report = score(
+            {image: caption.text for image, caption in captions.items()},
+            {record.image_id: list(record.captions) for record in self._records},
+            metrics=sorted({"bleu", "cider", _METRIC[self._selection]}),
+        )
+        numbers = {"loss": sum(losses) / len(self._data)}
+        shown = dict.fromkeys(("bleu_4", "cider", self._selection))
+        numbers |= {name: report.scores[name] or 0.0 for name in shown}
+        return Validation(numbers, captions, tuple(health.warnings(captions)))
