@@ -270,6 +270,22 @@ def test_what_lasts_for_three_windows_is_said_once_and_again_after_going_back():
     assert windows(pilot, poor, poor, poor) == [[], [], [sentence]]
 
 
+def test_after_going_back_the_steps_before_it_are_forgotten():
+    """Neither the mean of the window that was open nor the reward of the last one is that of the weights after."""
+    pilot = pilot_of(patience=1)
+    windows(pilot, {"reward": 0.5}, {"reward": 0.7})
+    pilot.watch({"reward": 0.9, "length": 20.0})
+    assert "while the mean reward of the samples rose" in pilot.judge(validation(0.4), 0.5).says[0][1]
+    again = pilot.judge(validation(0.4), 0.5)  # before any window: who knows what the reward is now
+    assert again.says[0] == (
+        "harm",
+        "cider is 0.400 and was 0.500: the steps lead away from good captions; lower training.learning_rate",
+    )
+    pilot.watch({"reward": 0.5})
+    pilot.watch({"reward": 0.6})
+    assert pilot.close_window()[0] == pytest.approx({"reward": 0.55})
+
+
 def test_samples_that_grow_are_named():
     pilot = pilot_of()
     said = windows(pilot, {"length": 9.8}, *[{"length": 17.2}] * 3)

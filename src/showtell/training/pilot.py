@@ -100,7 +100,7 @@ class _Memory:
     steps: dict[str, int] = field(default_factory=dict)  # of the window that have the part
     began: dict[str, float] = field(default_factory=dict)  # of the first step, whose samples are the start's own
     first: dict[str, float] = field(default_factory=dict)  # means of the first window, which vary less
-    last: dict[str, float] = field(default_factory=dict)  # of the last one
+    last: dict[str, float] = field(default_factory=dict)  # of the last one since it went back
     lasting: dict[str, int] = field(default_factory=dict)  # windows in a row with a warning's sign; -1: it was said
     collapsed: dict[str, str] = field(default_factory=dict)  # parts that did, since the last validation: what was seen
 
@@ -280,6 +280,7 @@ class Pilot:
                 f"{memory.rate:g} times the learning rate and a fresh optimiser ({memory.returns} of {config.returns})")
             )  # fmt: skip
         memory.worse, memory.lasting = 0, {}
+        memory.sums, memory.steps, memory.last = {}, {}, {}  # of the weights that are left
         return Verdict(tuple(says), harm=bool(signs), goes_back=True, stops=stops, numbers=self._numbers(vitals))
 
     def _numbers(self, vitals: Vitals) -> dict[str, float]:
