@@ -157,6 +157,16 @@ def parse_json(text: str, name: str, object_hook: Callable[[dict[str, Any]], Any
         raise DataError(f"{name} cannot be read as JSON: it holds a number of too many digits.") from error
 
 
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a log in JSON lines; what somebody is just writing behind them is left for later.
+
+    Raises:
+        DataError: a line is not JSON.
+    """
+    *whole, _ = path.read_text(encoding="utf-8").split("\n")
+    return [parse_json(line, f"Line {number} of {path}") for number, line in enumerate(whole, start=1)]
+
+
 def _beside(folder: Path, mark: str) -> Path:
     return folder.with_name(f".{folder.name}.{mark}")
 

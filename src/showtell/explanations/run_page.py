@@ -8,7 +8,7 @@ A run is read as it lies on the disk, finished, interrupted or still running; wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from showtell.explanations import curves
 from showtell.explanations.explanation import Explanation
 from showtell.explanations.page import render
 from showtell.features.store import FeatureStore
-from showtell.files import parse_json, read_json, write_text
+from showtell.files import read_json, read_log, write_text
 from showtell.scenes import read_scenes
 from showtell.scores import Interval, ScoreReport, diagnose, intervals
 
@@ -123,14 +123,7 @@ def read_run(folder: Path) -> Run:
     if not isinstance(recipe, dict) or not recipe.keys() >= {"data", "encoder", "model", "objective", "training"}:
         raise DataError(f"{folder / RECIPE} is damaged: it has not the sections of a recipe.")
     state = read_json(folder / STATE) if (folder / STATE).is_file() else {}
-    return Run(folder, recipe, text, tuple(_lines(folder / LOG)), state.get("memory", {}))
-
-
-def _lines(path: Path) -> Iterable[Mapping[str, Any]]:
-    """The whole lines of a log; what a run is just writing behind them is left for later."""
-    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
-    for number, line in enumerate(whole.splitlines(), start=1):
-        yield parse_json(line, f"Line {number} of {path}")
+    return Run(folder, recipe, text, tuple(read_log(folder / LOG)), state.get("memory", {}))
 
 
 def _epochs(numbers: Sequence[int]) -> str:

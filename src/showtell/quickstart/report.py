@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from showtell.captioner import Caption
 from showtell.datasets.records import Record
 from showtell.explanations import curves
-from showtell.files import write_text
+from showtell.files import read_log, write_text
 from showtell.pages import data_url, templates
 from showtell.scenes.truth import Judgement
 
@@ -61,7 +60,7 @@ def write_report(
         facts: name to text, what the run was.
         next_steps: commands.
     """
-    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    lines = read_log(log)
     charts = [
         curves.chart("training loss", {"": [(line["step"], line["words"]) for line in lines if "words" in line]}),
         curves.chart(

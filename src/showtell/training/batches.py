@@ -205,3 +205,15 @@ def _in_background(items: Iterable[ItemT]) -> Iterator[ItemT]:
             if item is end:
                 return
             yield item
+
+
+def groups_of(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
+    """So many batches at a time; the last group of an epoch may be smaller."""
+    group: list[Batch] = []
+    for batch in batches:
+        group.append(batch)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group

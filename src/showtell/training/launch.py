@@ -1,11 +1,14 @@
-"""What a run stands on: one writer of its folder, its trackers, and the processes that work together."""
+"""What a run stands on: one writer of its folder, its trackers, its signals, and the processes that work together."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -97,3 +100,45 @@ def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
             "which some would have no image: set it to their number or more, or start fewer processes."
         )
     return accelerator
+
+
+def wait_for_hours(accelerator: Accelerator) -> None:
+    """Wait for the first process longer than torch waits by default, which takes half an hour for a failure."""
+    if accelerator.num_processes > 1:
+        group: Any = torch.distributed.new_group(timeout=timedelta(days=7), backend="gloo")
+        torch.distributed.barrier(group)
+        torch.distributed.destroy_process_group(group)
+
+
+class Interrupts:
+    """Inside the block, the first Ctrl-C or SIGTERM asks to stop and says so; the second kills the program.
+
+    Args:
+        say: shows a line.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._came: set[int] = set()
+        self._before: dict[int, Any] = {}
+
+    @property
+    def asked(self) -> bool:
+        """Whether this process was asked to stop."""
+        return bool(self._came)
+
+    def __enter__(self) -> Interrupts:
+        with contextlib.suppress(ValueError):  # not the main thread: somebody else handles signals
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: object) -> None:
+        if number in self._came:  # SIGTERM behind a Ctrl-C is what launchers pass on
+            signal.default_int_handler(number, None)
+        self._came.add(number)
+        self._say("finishing this step, then saving; press Ctrl-C again to stop at once")

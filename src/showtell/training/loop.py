@@ -1,6 +1,5 @@
 """The one loop: batch, terms, step; validate; keep the best; stop and resume anywhere.
 
-A run folder holds `recipe.yaml` (as resolved), `log.jsonl`, `last/` and `best/` (checkpoints) and `last/training/`.
 Whatever is random is a function of (seed, epoch or step, image id) and the learning rate is one of the step, so that
 the state between steps is the weights, the optimiser and a few counts. A run that was killed and resumed ends with the
 same bits, log and checkpoints included; the log holds no times for that reason (they are in TensorBoard).
@@ -15,15 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import math
-import os
-import signal
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,63 +28,32 @@ from torch import Tensor, nn
 
 from showtell import noise
 from showtell.captioner import Captioner
-from showtell.config import flat
 from showtell.datasets import open_dataset
-from showtell.datasets.records import CaptionDataset, Record
-from showtell.errors import (
-    DataError,
-    RecipeError,
-    TrainingError,
-    UsageError,
-    summarise,
-)
+from showtell.datasets.records import Record
+from showtell.errors import DataError, TrainingError, summarise
 from showtell.features import Encoder
-from showtell.features.extraction import fill_store
-from showtell.features.store import FeatureStore
-from showtell.files import recover_folder, write_folder, write_whole
-from showtell.images.loading import PreparedPhotos
 from showtell.models import Decoder
 from showtell.objectives import Objective, build_objective
 from showtell.objectives.contract import counts_of, of_one_step
 from showtell.objectives.processes import summed
-from showtell.progress import counting
 from showtell.text.tokenizer import tokenize
 from showtell.training.average import Average
-from showtell.training.batches import TrainingSet, epoch_batches
+from showtell.training.batches import epoch_batches, groups_of
 from showtell.training.breakdowns import in_words
 from showtell.training.console import TrainingConsole
-from showtell.training.launch import find_trackers, make_accelerator, only_writer
+from showtell.training.data import open_store, split_of, training_set
+from showtell.training.launch import Interrupts, find_trackers, make_accelerator, only_writer
 from showtell.training.optimizers import build_optimizer
 from showtell.training.pilot import Pilot, Verdict, validation_record
 from showtell.training.recipe import Recipe, load_recipe, make_recipe
+from showtell.training.run_folder import Memory, RunFolder
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
-from showtell.training.state import load_state, named, of_part, save_state
+from showtell.training.state import named, of_part
 from showtell.training.validation import Validation, Validator, check_selection, fingerprint
 from showtell.types import Batch, Counts, Terms
 
 EXPLODED = 1e6  # losses lie between -10 and 100
-MAY_CHANGE = (
-    "data.path",
-    "data.features",
-    "data.workers",
-    "data.memory_megabytes",
-    "training.save_every",
-    "training.trackers",
-)
-
-
-@dataclass
-class Memory:
-    """What a run remembers between steps, weights and optimiser aside."""
-
-    step: int = 0  # of the optimiser, finished
-    best: float | None = None  # validation score of best/
-    best_epoch: int | None = None
-    stale: int = 0  # validations since the best one
-    stopped: bool = False  # by patience
-    log_bytes: int = 0  # length of log.jsonl
-    scaler: dict[str, float] = field(default_factory=dict)  # of mixed precision in fp16
 
 
 @dataclass(frozen=True)
@@ -171,21 +135,21 @@ class Trainer:
 
     def __init__(self, recipe: Recipe, folder: Path, *, resume: bool, quiet: bool = False) -> None:
         self.recipe = recipe
-        self.folder = folder
         find_trackers(recipe.training.trackers)
         self.accelerator = make_accelerator(recipe, folder)
         self.quiet = quiet or not self.accelerator.is_main_process
         with self.accelerator.main_process_first():
-            self._claim_folder(resume)
+            self.folder = RunFolder(folder, writes=self.accelerator.is_main_process)
+            self.resuming = self.folder.claim(recipe, resume=resume)
         dataset = open_dataset(recipe.data.path).limited(recipe.data.limit, recipe.data.max_captions)
-        training = self._split(dataset, recipe.data.train_split)
+        training = split_of(dataset, recipe.data.train_split)
         split = recipe.data.validation_split
-        validation = self._split(dataset, split) if split else ()
+        validation = split_of(dataset, split) if split else ()
         torch.manual_seed(noise.key_of(recipe.training.seed, "weights"))
         words = [tokenize(caption) for record in training for caption in record.captions]
         start_from = recipe.training.start_from
         # A run that goes on has taken over the checkpoint's words and weights already.
-        self.start = start(recipe, words, folder / "last" if start_from and self.resuming else start_from)
+        self.start = start(recipe, words, self.folder.last if start_from and self.resuming else start_from)
         vocabulary, encoder, decoder = self.start.vocabulary, self.start.encoder, self.start.decoder
         sizes = {"feature_size": encoder.feature_size, "vocabulary_size": len(vocabulary)}
         model = TrainingModel(encoder, decoder, build_objective(recipe.objective, **sizes))
@@ -203,13 +167,13 @@ class Trainer:
         if recipe.training.ema_decay is not None:
             self.average = Average({"encoder": encoder, "decoder": decoder}, recipe.training.ema_decay)
         check_selection(recipe.training.selection)
-        self.store = self._open_store([*training, *validation])
-        self.data = self._training_set(training, "reading training photos")
+        store = open_store(recipe.data.features, encoder, [*training, *validation], self.accelerator, self.quiet)
+        self.data = training_set(recipe, training, self.captioner, store, "reading training photos", self.quiet)
         model.objective.prepare(dict(self.data.contents()), recipe.decoding.max_length)
         self.validation_records = validation
         self.validator: Validator | None = None
         if validation:
-            data = self._training_set(validation, "reading validation photos")
+            data = training_set(recipe, validation, self.captioner, store, "reading validation photos", self.quiet)
             self.validator = Validator(
                 self.captioner, model.objective, data, validation, recipe.training, self.accelerator
             )
@@ -222,79 +186,8 @@ class Trainer:
         self.memory = Memory()
         self.pilot = self._find_pilot()
         self.console = TrainingConsole(self.quiet)
-        self.signals: set[int] = set()  # that asked this process to stop
+        self.interrupts = Interrupts(self.console.say)
         self.interrupted = False  # all processes agree to stop
-
-    # ---- setting up
-
-    def _claim_folder(self, resume: bool) -> None:
-        """Make sure that nothing is overwritten, and that what is resumed is the same run."""
-        last, kept = self.folder / "last", self.folder / "recipe.yaml"
-        for checkpoint in (last, self.folder / "best"):
-            if checkpoint.parent.exists():
-                recover_folder(checkpoint)
-        if not resume:
-            if any(place.exists() for place in (kept, last, self.folder / "best", self.folder / "log.jsonl")):
-                raise UsageError(
-                    f"{self.folder} already holds a run; add --resume to go on with it, or choose another --out."
-                )
-        elif kept.exists() and last.exists() and (changed := changes(load_recipe(kept), self.recipe)):
-            raise RecipeError(
-                f"The run in {self.folder} began with another recipe: {summarise(changed)}; resume with the old "
-                "values, or choose another --out."
-            )
-        self.resuming = resume and last.exists()
-
-    def _split(self, dataset: CaptionDataset, name: str) -> tuple[Record, ...]:
-        """The records of a split that have captions."""
-        records = dataset.split(name)
-        bare = [record.image_id for record in records if not record.captions]
-        if bare:
-            raise DataError(
-                f'{len(bare)} images of split "{name}" in {dataset.root} have no caption: {summarise(bare)}.'
-            )
-        return records
-
-    def _open_store(self, records: Sequence[Record]) -> FeatureStore | None:
-        """The store of the recipe, with what it does not have yet extracted into it, or None."""
-        name, encoder = self.recipe.data.features, self.captioner.encoder
-        if name is None and encoder.takes_boxes:
-            raise RecipeError(
-                "This encoder looks at the boxes of the dataset, which training has in a store alone: set "
-                "data.features to a folder for it, and let the encoder be frozen."
-            )
-        if name is None:
-            return None
-        if self.accelerator.is_main_process:
-            with counting("extracting features", len(records), self.quiet) as progress:
-                fill_store(name, encoder, records, progress=progress)
-        self._wait_for_hours()
-        return FeatureStore(name)
-
-    def _wait_for_hours(self) -> None:
-        """Wait for the first process longer than torch waits by default, which takes half an hour for a failure."""
-        if self.accelerator.num_processes > 1:
-            group: Any = torch.distributed.new_group(timeout=timedelta(days=7), backend="gloo")
-            torch.distributed.barrier(group)
-            torch.distributed.destroy_process_group(group)
-
-    def _training_set(self, records: Sequence[Record], text: str) -> TrainingSet:
-        data = self.recipe.data
-        images: PreparedPhotos | FeatureStore
-        if self.store is not None:
-            images = self.store
-        else:
-            with counting(text, len(records), self.quiet) as progress:
-                images = PreparedPhotos(
-                    [record.path for record in records],
-                    self.captioner.encoder.preprocessing,
-                    data.memory_megabytes,
-                    progress,
-                )
-        return TrainingSet(
-            records, images, self.captioner.vocabulary, captions_per_image=data.captions_per_image,
-            max_length=data.max_length, seed=self.recipe.training.seed,
-        )  # fmt: skip
 
     def _find_pilot(self) -> Pilot | None:
         """Who watches the run, if it is one under a reward."""
@@ -304,7 +197,7 @@ class Trainer:
         lengths = [len(tokenize(caption)) for record in self.validation_records for caption in record.captions]
         return Pilot(
             training.pilot, selection=training.selection, reference_words=statistics.fmean(lengths),
-            best=str(self.folder / "best"), limits=self.raw_model.objective.limits,
+            best=str(self.folder.best), limits=self.raw_model.objective.limits,
         )  # fmt: skip
 
     # ---- training
@@ -315,11 +208,9 @@ class Trainer:
             self._restore()
         self._introduce()
         start = self._validate_start()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if self.accelerator.is_main_process:
-            self.recipe.save(self.folder / "recipe.yaml")
+        self.folder.begin(self.recipe)
         self.accelerator.init_trackers("tensorboard")
-        with self.console, self._interrupts(), self._log_file() as self.log:
+        with self.console, self.interrupts, self.folder.logging(self.memory.log_bytes):
             if start is not None:
                 self._judge(0, start)
             self.console.begin(self.steps, self.memory.step)
@@ -328,7 +219,7 @@ class Trainer:
         for tracker in self.accelerator.trackers:
             tracker.finish()  # accelerate's own end would part the processes too, and a program may train again
         return TrainingResult(
-            self.folder,
+            self.folder.path,
             self.memory.step // self.steps_per_epoch,
             self.memory.best,
             self.memory.best_epoch,
@@ -360,7 +251,7 @@ class Trainer:
         self.raw_model.encoder_learns = epoch >= self.recipe.encoder.start_epoch
         self.raw_model.objective.begin_epoch(epoch)
         self.model.train()
-        for group in _groups(batches, training.gradient_accumulation):
+        for group in groups_of(batches, training.gradient_accumulation):
             began = time.perf_counter()
             counts = self._counts(group)
             terms = self._step(of_one_step(group, counts))
@@ -426,7 +317,7 @@ class Trainer:
 
     def _add_up(self, parts: Mapping[str, Tensor]) -> dict[str, float]:
         """The parts of all processes, and whether one of them was asked to stop, which then all do after this step."""
-        asked = torch.tensor(float(bool(self.signals)), device=self.accelerator.device)
+        asked = torch.tensor(float(self.interrupts.asked), device=self.accelerator.device)
         *numbers, asked_anywhere = summed(torch.stack([*(part.float() for part in parts.values()), asked])).tolist()
         self.interrupted = asked_anywhere > 0
         return dict(zip(parts, numbers, strict=True))
@@ -435,7 +326,7 @@ class Trainer:
         finite = math.isfinite(numbers["loss"]) and "gradient_norm" in numbers
         shown = f"loss is {numbers['loss']:g}" + (f", its gradient {numbers['gradient_norm']:g}," if finite else "")
         images = gather_object([image for batch in group if batch.is_counted for image in batch.image_ids])
-        last = self.folder / "last"
+        last = self.folder.last
         kept = f"{last} is the last good checkpoint" if last.exists() else "there is no checkpoint yet"
         return TrainingError(
             f"The {shown} at step {self.memory.step + 1}, over the images {summarise(images)}: training has "
@@ -450,7 +341,7 @@ class Trainer:
             self.pilot.watch(numbers)
         if self.memory.step % self.recipe.training.log_every == 0:
             rate = self.optimizer.param_groups[0]["lr"]
-            self._log({"step": self.memory.step, "epoch": epoch + 1, "learning_rate": rate, **numbers})
+            self.folder.log({"step": self.memory.step, "epoch": epoch + 1, "learning_rate": rate, **numbers})
             if self.pilot is not None:
                 means, warnings = self.pilot.close_window()
                 self._track("pilot", means)
@@ -501,7 +392,7 @@ class Trainer:
             patience = None if verdict.goes_back else training.patience
             memory.stopped = patience is not None and memory.stale >= patience
         warnings = validation.warnings
-        self._log({"step": memory.step, "epoch": epoch, "validation": numbers, "warnings": warnings})
+        self.folder.log({"step": memory.step, "epoch": epoch, "validation": numbers, "warnings": warnings})
         self._track("validation", numbers)
         self.console.validation(epoch, training.epochs, numbers, is_best)
         samples = self.validation_records[: training.samples]
@@ -550,13 +441,13 @@ class Trainer:
             self.memory.stale, self.memory.stopped = 0, verdict.stops
 
     def _pilot_says(self, epoch: int, kind: str, sentence: str) -> None:
-        self._log({"step": self.memory.step, "epoch": epoch, "pilot": kind, "sentence": sentence})
+        self.folder.log({"step": self.memory.step, "epoch": epoch, "pilot": kind, "sentence": sentence})
         self.console.say(f"  pilot {kind}: {sentence}")
 
     def _go_back(self) -> None:
         """Take the weights of best/ and let the optimiser forget what it knows of others; the steps count on."""
         self.accelerator.wait_for_everyone()
-        self._load_weights(self.folder / "best")
+        self._load_weights(self.folder.best)
         self.optimizer.state.clear()
         if self.average is not None:
             self.average.restart()
@@ -568,21 +459,15 @@ class Trainer:
         self.accelerator.wait_for_everyone()
         if not self.accelerator.is_main_process:
             return
-        os.fsync(self.log.fileno())
-        self.memory.log_bytes = self.log.tell()
+        self.memory.log_bytes = self.folder.keep_log()
         scaler = self.accelerator.scaler
         self.memory.scaler = scaler.state_dict() if scaler is not None else {}
-
-        def fill(folder: Path) -> None:
-            self.captioner.save_pretrained(folder)
-            save_state(
-                folder / "training", self.optimizer, named("objective", self.raw_model.objective.state_dict())
-                | named("average", self.average.tensors if self.average is not None else {}),
-                {"memory": asdict(self.memory), "data": self._data_fingerprint()}
-                | ({"pilot": self.pilot.state_dict()} if self.pilot is not None else {}),
-            )  # fmt: skip
-
-        write_folder(self.folder / "last", fill)
+        self.folder.save_last(
+            self.captioner, self.optimizer, named("objective", self.raw_model.objective.state_dict())
+            | named("average", self.average.tensors if self.average is not None else {}),
+            {"memory": asdict(self.memory), "data": self._data_fingerprint()}
+            | ({"pilot": self.pilot.state_dict()} if self.pilot is not None else {}),
+        )  # fmt: skip
 
     def _averaged(self) -> contextlib.AbstractContextManager[None]:
         """A block in which the captioner has the averaged weights, where they are averaged."""
@@ -598,18 +483,17 @@ class Trainer:
             record = validation_record(split, fingerprint(self.validation_records), numbers)
             best.about = {**best.about, "validation": record}
         with self._averaged():
-            write_folder(self.folder / "best", best.save_pretrained)
+            self.folder.save_best(best)
 
     def _restore(self) -> None:
         """Go back to where `last/` was written."""
-        last = self.folder / "last"
-        extra, numbers = load_state(last / "training", self.optimizer)
+        extra, numbers = self.folder.load_last(self.optimizer)
         if numbers["data"] != self._data_fingerprint():
             raise DataError(
-                f"The images or captions of {self.recipe.data.path} have changed since the run in {self.folder} began; "
-                "restore them, or begin anew with another --out."
+                f"The images or captions of {self.recipe.data.path} have changed since the run in {self.folder.path} "
+                "began; restore them, or begin anew with another --out."
             )
-        self._load_weights(last)
+        self._load_weights(self.folder.last)
         self.raw_model.objective.load_state_dict(of_part("objective", extra))
         if self.average is not None:
             self.average.load(of_part("average", extra))
@@ -627,67 +511,3 @@ class Trainer:
 
     def _data_fingerprint(self) -> str:
         return f"{noise.key_of(self.captioner.vocabulary.fingerprint, *self.data.contents()):016x}"
-
-    @contextlib.contextmanager
-    def _log_file(self) -> Iterator[Any]:
-        """log.jsonl, cut back to what the checkpoint knew of it."""
-        path = self.folder / "log.jsonl"
-        if not self.accelerator.is_main_process:
-            path = Path(os.devnull)
-        elif path.exists():
-            os.truncate(path, min(self.memory.log_bytes, path.stat().st_size))
-        with path.open("ab", buffering=0) as stream:  # for whoever follows it
-            yield stream
-
-    def _log(self, line: dict[str, Any]) -> None:
-        try:
-            write_whole(self.log, json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
-        except OSError as error:
-            raise DataError(
-                f"Cannot write {self.folder / 'log.jsonl'}: {error.strerror or error}; make room, then go on with "
-                "--resume."
-            ) from error
-
-    @contextlib.contextmanager
-    def _interrupts(self) -> Iterator[None]:
-        """The first Ctrl-C or SIGTERM ends the run after its step, with everything saved; the second kills it."""
-
-        def ask(number: int, frame: object) -> None:
-            if number in self.signals:  # SIGTERM behind a Ctrl-C is what launchers pass on
-                signal.default_int_handler(number, None)
-            self.signals.add(number)
-            self.console.say("finishing this step, then saving; press Ctrl-C again to stop at once")
-
-        before = {}
-        try:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                before[number] = signal.signal(number, ask)
-        except ValueError:  # not the main thread: somebody else handles signals
-            before = {}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-def _groups(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
-    """So many batches at a time; the last group of an epoch may be smaller."""
-    group: list[Batch] = []
-    for batch in batches:
-        group.append(batch)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def changes(before: Recipe, now: Recipe) -> list[str]:
-    """The keys in which two recipes of one run differ, with both values; those that a run may change are left out."""
-    was, is_now = (flat(recipe.model_dump(mode="json")) for recipe in (before, now))
-    return [
-        f"{key} (was {was.get(key)!r}, now {is_now.get(key)!r})"
-        for key in sorted(was.keys() | is_now.keys())
-        if was.get(key) != is_now.get(key) and key not in MAY_CHANGE
-    ]

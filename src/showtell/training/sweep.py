@@ -12,11 +12,10 @@ nothing but the folders has to be remembered.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -26,11 +25,12 @@ import torch
 import yaml
 
 from showtell.errors import RecipeError, TrainingError, UsageError, WeightsError, nearest, summarise
-from showtell.files import read_json, write_json
+from showtell.files import read_json, read_log, write_json
 from showtell.noise import key_of
 from showtell.training.console import TrainingConsole
-from showtell.training.loop import changes, train
+from showtell.training.loop import train
 from showtell.training.recipe import Recipe, load_recipe, make_recipe
+from showtell.training.run_folder import changes
 
 # validation score: whether more of it is better
 METRICS = {"cider": True, "bleu_4": True, "meteor": True, "loss": False}
@@ -318,15 +318,10 @@ def _run(folder: Path, trial: Trial, quiet: bool) -> Row | None:
 
 def _validation(run: Path, epoch: int | None) -> dict[str, float]:
     """The validation scores of an epoch."""
-    for line in _log(run):
+    for line in read_log(run / "log.jsonl"):
         if "validation" in line and line["epoch"] == epoch:
             return dict(line["validation"])
     raise AssertionError(f"{run} has no validation of epoch {epoch}")
-
-
-def _log(run: Path) -> Iterator[dict[str, Any]]:
-    with (run / "log.jsonl").open(encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
 
 
 def _ordered(folder: Path, metric: str, rows: Sequence[Row], *, interrupted: bool = False) -> Sweep:

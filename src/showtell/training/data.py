@@ -1,0 +1,75 @@
+"""What a run reads: the splits of its dataset, as photos or as features of a store, which is filled before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from accelerate import Accelerator
+
+from showtell.captioner import Captioner
+from showtell.datasets.records import CaptionDataset, Record
+from showtell.errors import DataError, RecipeError, summarise
+from showtell.features import Encoder
+from showtell.features.extraction import fill_store
+from showtell.features.store import FeatureStore
+from showtell.images.loading import PreparedPhotos
+from showtell.progress import counting
+from showtell.training.batches import TrainingSet
+from showtell.training.launch import wait_for_hours
+from showtell.training.recipe import Recipe
+
+
+def split_of(dataset: CaptionDataset, name: str) -> tuple[Record, ...]:
+    """The records of a split.
+
+    Raises:
+        DataError: some have no caption.
+    """
+    records = dataset.split(name)
+    bare = [record.image_id for record in records if not record.captions]
+    if bare:
+        raise DataError(f'{len(bare)} images of split "{name}" in {dataset.root} have no caption: {summarise(bare)}.')
+    return records
+
+
+def open_store(
+    name: str | None, encoder: Encoder, records: Sequence[Record], accelerator: Accelerator, quiet: bool
+) -> FeatureStore | None:
+    """The store of a recipe, with what it does not have yet extracted into it by the first process, or None.
+
+    Raises:
+        RecipeError: there is none, and the encoder looks at boxes.
+    """
+    if name is None and encoder.takes_boxes:
+        raise RecipeError(
+            "This encoder looks at the boxes of the dataset, which training has in a store alone: set "
+            "data.features to a folder for it, and let the encoder be frozen."
+        )
+    if name is None:
+        return None
+    if accelerator.is_main_process:
+        with counting("extracting features", len(records), quiet) as progress:
+            fill_store(name, encoder, records, progress=progress)
+    wait_for_hours(accelerator)
+    return FeatureStore(name)
+
+
+def training_set(
+    recipe: Recipe, records: Sequence[Record], captioner: Captioner, store: FeatureStore | None, text: str, quiet: bool
+) -> TrainingSet:
+    """Records with their photos or, where there is a store, their features; `text` is said while photos are read."""
+    images: PreparedPhotos | FeatureStore
+    if store is not None:
+        images = store
+    else:
+        with counting(text, len(records), quiet) as progress:
+            images = PreparedPhotos(
+                [record.path for record in records],
+                captioner.encoder.preprocessing,
+                recipe.data.memory_megabytes,
+                progress,
+            )
+    return TrainingSet(
+        records, images, captioner.vocabulary, captions_per_image=recipe.data.captions_per_image,
+        max_length=recipe.data.max_length, seed=recipe.training.seed,
+    )  # fmt: skip

@@ -1,0 +1,157 @@
+"""The folder of a run: who may write it, its log, and its checkpoints.
+
+recipe.yaml     as resolved
+log.jsonl       a line for each `training.log_every` steps, each validation and each word of the pilot
+last/           a checkpoint, and in training/ what is needed to go on from it
+best/           the checkpoint that captioned the validation split best
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from showtell.captioner import Captioner
+from showtell.config import flat
+from showtell.errors import DataError, RecipeError, UsageError, summarise
+from showtell.files import recover_folder, write_folder, write_whole
+from showtell.training.recipe import Recipe, load_recipe
+from showtell.training.state import load_state, save_state
+
+MAY_CHANGE = (
+    "data.path",
+    "data.features",
+    "data.workers",
+    "data.memory_megabytes",
+    "training.save_every",
+    "training.trackers",
+)
+
+
+@dataclass
+class Memory:
+    """What a run remembers between steps, weights and optimiser aside."""
+
+    step: int = 0  # of the optimiser, finished
+    best: float | None = None  # validation score of best/
+    best_epoch: int | None = None
+    stale: int = 0  # validations since the best one
+    stopped: bool = False  # by patience
+    log_bytes: int = 0  # length of log.jsonl
+    scaler: dict[str, float] = field(default_factory=dict)  # of mixed precision in fp16
+
+
+class RunFolder:
+    """What a run finds in its folder, and what it leaves there.
+
+    Args:
+        path: of the folder, made with the first file in it.
+        writes: whether this process is the one that does; the others read alone.
+    """
+
+    def __init__(self, path: Path, *, writes: bool) -> None:
+        self.path = path
+        self.writes = writes
+        self.best, self.last = path / "best", path / "last"
+        self._recipe, self._log_path = path / "recipe.yaml", path / "log.jsonl"
+
+    def claim(self, recipe: Recipe, *, resume: bool) -> bool:
+        """Make sure that nothing is overwritten, and that what is resumed is the same run.
+
+        Returns:
+            Whether there is something to resume.
+
+        Raises:
+            UsageError: it holds a run, and to go on with it was not asked for.
+            RecipeError: that run began with another recipe.
+        """
+        if self.path.exists():
+            for checkpoint in (self.last, self.best):
+                recover_folder(checkpoint)
+        if not resume:
+            if any(place.exists() for place in (self._recipe, self.last, self.best, self._log_path)):
+                raise UsageError(
+                    f"{self.path} already holds a run; add --resume to go on with it, or choose another --out."
+                )
+        elif self._recipe.exists() and self.last.exists() and (changed := changes(load_recipe(self._recipe), recipe)):
+            raise RecipeError(
+                f"The run in {self.path} began with another recipe: {summarise(changed)}; resume with the old "
+                "values, or choose another --out."
+            )
+        return resume and self.last.exists()
+
+    def begin(self, recipe: Recipe) -> None:
+        """Make it, and keep the recipe in it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if self.writes:
+            recipe.save(self._recipe)
+
+    # ---- the log
+
+    @contextlib.contextmanager
+    def logging(self, known: int) -> Iterator[None]:
+        """Keep the log open, cut back to as many bytes as the checkpoint knew of it."""
+        path = self._log_path
+        if not self.writes:
+            path = Path(os.devnull)
+        elif path.exists():
+            os.truncate(path, min(known, path.stat().st_size))
+        with path.open("ab", buffering=0) as self._stream:  # for whoever follows it
+            yield
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        """Add a line to the log.
+
+        Raises:
+            DataError: there is no room for it.
+        """
+        try:
+            write_whole(self._stream, json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
+        except OSError as error:
+            raise DataError(
+                f"Cannot write {self._log_path}: {error.strerror or error}; make room, then go on with --resume."
+            ) from error
+
+    def keep_log(self) -> int:
+        """See the log safe on the disk; returns its bytes."""
+        os.fsync(self._stream.fileno())
+        return self._stream.tell()
+
+    # ---- the checkpoints
+
+    def save_best(self, captioner: Captioner) -> None:
+        """`best/`: a checkpoint."""
+        write_folder(self.best, captioner.save_pretrained)
+
+    def save_last(
+        self, captioner: Captioner, optimizer: Optimizer, extra: dict[str, Tensor], numbers: dict[str, Any]
+    ) -> None:
+        """`last/`: a checkpoint, and everything else that is needed to go on, as `save_state` takes it."""
+
+        def fill(folder: Path) -> None:
+            captioner.save_pretrained(folder)
+            save_state(folder / "training", optimizer, extra, numbers)
+
+        write_folder(self.last, fill)
+
+    def load_last(self, optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What `save_last` kept beside the checkpoint; the optimiser is put back where it was."""
+        return load_state(self.last / "training", optimizer)
+
+
+def changes(before: Recipe, now: Recipe) -> list[str]:
+    """The keys in which two recipes of one run differ, with both values; those that a run may change are left out."""
+    was, is_now = (flat(recipe.model_dump(mode="json")) for recipe in (before, now))
+    return [
+        f"{key} (was {was.get(key)!r}, now {is_now.get(key)!r})"
+        for key in sorted(was.keys() | is_now.keys())
+        if was.get(key) != is_now.get(key) and key not in MAY_CHANGE
+    ]
