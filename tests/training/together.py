@@ -1,0 +1,47 @@
+"""Processes of one run as a launcher starts them, without its seconds: forked from one that has imported torch."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["showtell.training"])
+
+
+def start(processes: int, said: Path, function: Callable[..., Any], *arguments: Any) -> list[BaseProcess]:
+    """Call a function in so many processes that share the work of a run; what they say goes to a file."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    started: list[BaseProcess] = []
+    for rank in range(processes):
+        process = CONTEXT.Process(target=_call, args=(rank, processes, port, said, function, arguments))
+        process.start()
+        started.append(process)
+    return started
+
+
+def end(started: list[BaseProcess], seconds: float = 200) -> list[int]:
+    """Wait for them; their exit statuses."""
+    for process in started:
+        process.join(seconds)
+        assert process.exitcode is not None, "a process does not end"
+    return [process.exitcode for process in started if process.exitcode is not None]
+
+
+def _call(
+    rank: int, processes: int, port: int, said: Path, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    with said.open("a") as stream:
+        os.dup2(stream.fileno(), 2)
+    if processes > 1:
+        numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+        os.environ |= {name: str(number) for name, number in numbers.items()}
+        os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    function(*arguments)
