@@ -11,23 +11,20 @@ intervals over images; p is the greatest of the seeds', and what becomes of goal
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from old_papers import pool_reports, write_between
+from documents import Lines, cell, markers_of, measure_rows, publish, reader, table
+from old_papers import pool_reports
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import Record
-from showtell.errors import DataError, ShowtellError
 from showtell.explanations.alignment import (
     PAIRS,
     PERMUTATIONS,
@@ -42,7 +39,6 @@ from showtell.images.photo import to_photo
 from showtell.scores import intervals
 from showtell.scores.base import corpus_numbers
 
-MARKERS = ("<!-- alignment: begin -->", "<!-- alignment: end -->")
 OF = ("references", "own")
 FIGURES = 6
 CORRELATIONS = {
@@ -132,57 +128,32 @@ def pooled(reports: Sequence[AlignmentReport]) -> dict[str, Any]:
     }
 
 
-def measure_rows(
-    out: Path, names: Sequence[str], records: Sequence[Record], permutations: int, figures: Path | None = None
-) -> list[dict[str, Any]]:
-    """Every row that has a finished run.
-
-    Raises:
-        DataError: none has.
-    """
-    lines = []
-    for name in names:
-        folders = sorted(path.parent for path in (out / "runs" / name).glob("*/result.json"))
-        if folders:
-            began = time.perf_counter()
-            lines.append(measure_row(name, folders, records, permutations, figures))
-            print(f"{name}: {len(folders)} runs, {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-    if not lines:
-        raise DataError(f"{out} has no finished run of {', '.join(names)}; run benchmarks/old_papers.py first.")
-    return lines
-
-
-def _cell(found: dict[str, float]) -> str:
-    if found["value"] != found["value"]:
-        return "–"
-    text = f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
-    return f"{text}, p {found['p']:.4f}" if "p" in found else text
-
-
-def tables(lines: Sequence[dict[str, Any]]) -> str:
+def tables(lines: Lines) -> str:
     """The tables in Markdown."""
     parts = []
     for title, columns in (("Correlations", CORRELATIONS), ("Means", MEANS)):
-        rows = [["model", "captions", *columns], ["---"] * (2 + len(columns))]
-        rows += [
-            [line["name"], of, *[_cell(line[of]["numbers"][number]) for number in columns.values()]]
+        rows = [
+            [line["name"], of, *[_with_p(line[of]["numbers"][number]) for number in columns.values()]]
             for line in lines
             for of in OF
         ]
-        parts.append(f"{title}:\n\n" + _table(rows))
-    rows = [["model", "captions", *GOALS], ["---"] * (2 + len(GOALS))]
-    followed = [(line, of) for line in lines for of in OF if line[of]["goals"]]
-    rows += [
-        [line["name"], of, *[f"{line[of]['goals'][name]:.3f}" for name in GOALS.values()]] for line, of in followed
+        parts.append(f"{title}:\n\n" + table(["model", "captions", *columns], rows))
+    rows = [
+        [line["name"], of, *[f"{line[of]['goals'][name]:.3f}" for name in GOALS.values()]]
+        for line in lines
+        for of in OF
+        if line[of]["goals"]
     ]
-    return "\n\n".join([*parts, *(["Goals:\n\n" + _table(rows)] if followed else [])])
+    if rows:
+        parts.append("Goals:\n\n" + table(["model", "captions", *GOALS], rows))
+    return "\n\n".join(parts)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+def _with_p(found: dict[str, float]) -> str:
+    return f"{cell(found)}, p {found['p']:.4f}" if "p" in found and found["value"] == found["value"] else cell(found)
 
 
-def ratios(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def ratios(lines: Lines) -> list[dict[str, Any]]:
     """What `--json` prints: how much more attention moves where a phrase begins than within phrases; p of the pairs."""
     return [
         {
@@ -202,31 +173,24 @@ def ratios(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write the tables where they are wanted."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, required=True, help="what old_papers.py --out wrote")
-    parser.add_argument("--splits", default="test,test_compositional", help="with commas")
-    parser.add_argument("--images", type=int, default=300, help="at most so many of each split")
-    parser.add_argument("--rows", help="names of folders of runs, with commas; all hacap* and sat_soft if not given")
+    parser = reader(__doc__, images=300)
+    parser.add_argument("--splits", default="test,test_compositional", help="parted by commas")
     parser.add_argument("--permutations", type=int, default=PERMUTATIONS)
-    parser.add_argument("--docs", type=Path, help="the document to write the tables into, between its markers")
     parser.add_argument("--figures", type=Path, help=f"a folder for pictures of the first {FIGURES} images")
-    parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     if given.rows:
         names = given.rows.split(",")
     else:
         names = [*sorted(path.name for path in (given.out / "runs").glob("hacap*")), "sat_soft"]
-    try:
+
+    def find() -> Lines:
         dataset = open_dataset(given.out / "scenes").limited(given.images)
         records = [record for split in given.splits.split(",") for record in dataset.split(split)]
-        lines = measure_rows(given.out, names, records, given.permutations, given.figures)
-        if given.docs is not None:
-            write_between(given.docs, tables(lines), MARKERS)
-    except ShowtellError as error:
-        print(f"alignment: {error}", file=sys.stderr)
-        return 2
-    print(json.dumps(ratios(lines)) if given.json else tables(lines))
-    return 0
+        return measure_rows(
+            given.out, names, lambda *row: measure_row(*row, records, given.permutations, given.figures)
+        )
+
+    return publish("alignment", given, markers_of("alignment"), find, tables, ratios)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ import numpy as np
 import torch
 import yaml
 
+from documents import markers_of, table, write_between
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.errors import DataError, ShowtellError, UsageError
@@ -51,7 +52,7 @@ from showtell.evaluation import caption_records, score_records
 from showtell.features import build_encoder
 from showtell.features.extraction import extract
 from showtell.features.store import FeatureStore
-from showtell.files import read_json, write_json, write_text
+from showtell.files import read_json, write_json
 from showtell.progress import counting
 from showtell.scenes import Scene, read_scenes, write_scenes
 from showtell.scenes.truth import judge
@@ -68,7 +69,6 @@ REWARD_RATES = (0.0003, 0.001, 0.003)  # of rows that go on from another
 REWARD_TRIAL = "sat_soft_sc"  # the row that tries them for all
 TRIAL_SEED = 100  # none of those that are reported
 REFERENCE = "sat_soft"  # what every row is held against
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 # How a row looks at a picture through the frozen encoder: what is changed of the recipe's encoder.
 VIEWS: dict[str, dict[str, Any]] = {
@@ -503,14 +503,14 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
     parts = []
     for split in SPLITS:
         rows = [[line["says"], *[_number(line["scores"][split].get(name)) for name in COLUMNS]] for line in lines]
-        parts.append(f"On `{split}`:\n\n" + _table(["model", *COLUMNS.values()], rows))
+        parts.append(f"On `{split}`:\n\n" + table(["model", *COLUMNS.values()], rows))
     rows = [
         [line["says"], *[_difference(line["against"][split][name]) for split in SPLITS for name in COMPARED]]
         for line in lines
         if line["against"]
     ]
     heads = [f"{shown}, `{split}`" for split in SPLITS for shown in COMPARED.values()]
-    parts.append("Less sat soft, with the 95 % interval and p:\n\n" + _table(["model", *heads], rows))
+    parts.append("Less sat soft, with the 95 % interval and p:\n\n" + table(["model", *heads], rows))
     says = {line["name"]: line["says"] for line in lines}
     rows = [
         [
@@ -522,7 +522,7 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
         if second in says
     ]
     if rows:
-        parts.append("Other pairs, in the same way:\n\n" + _table(["difference", *heads], rows))
+        parts.append("Other pairs, in the same way:\n\n" + table(["difference", *heads], rows))
     rows = [
         [f"{line['says']}: stage {number} of 0 to {len(stages)}", *[_number(found.get(name)) for name in COLUMNS]]
         for line in lines
@@ -531,13 +531,13 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
         for number, found in enumerate([*stages, line["scores"]["test"]])
     ]
     if rows:
-        parts.append("The caption of each stage, on `test`:\n\n" + _table(["model", *COLUMNS.values()], rows))
+        parts.append("The caption of each stage, on `test`:\n\n" + table(["model", *COLUMNS.values()], rows))
     rows = [[line["says"], *[_number(line["faults"]["test"][name]) for name in FAULTS]] for line in lines]
-    parts.append("How captions read, on `test`:\n\n" + _table(["model", *FAULTS.values()], rows))
+    parts.append("How captions read, on `test`:\n\n" + table(["model", *FAULTS.values()], rows))
     for split in SPLITS:
         rows = [[line["says"], *[_share(line["kinds"][split].get(kind)) for kind in KINDS]] for line in lines]
         head = f"Of the statements on `{split}` the share that holds, and in brackets how many a caption makes:\n\n"
-        parts.append(head + _table(["model", *KINDS], rows))
+        parts.append(head + table(["model", *KINDS], rows))
     rows = [
         [
             line["says"],
@@ -549,7 +549,7 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
         for line in lines
     ]
     heads = ["model", "seeds", "learning rate", "thousand weights that learn", "CPU seconds of a run"]
-    parts.append("What a run took:\n\n" + _table(heads, rows))
+    parts.append("What a run took:\n\n" + table(heads, rows))
     return "\n\n".join(parts)
 
 
@@ -566,26 +566,6 @@ def _share(found: dict[str, float] | None) -> str:
 
 def _difference(found: dict[str, float]) -> str:
     return f"{found['value']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}], p {found['p']:.3f}"
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def write_between(document: Path, text: str, markers: tuple[str, str] = (BEGIN, END)) -> None:
-    """Put text between the markers of a document.
-
-    Raises:
-        DataError: it does not have both of them.
-    """
-    first, last = markers
-    content = document.read_text(encoding="utf-8")
-    head, begin, rest = content.partition(first)
-    _, end, tail = rest.partition(last)
-    if not begin or not end:
-        raise DataError(f"{document} needs the lines {first} and {last}; the tables go between them.")
-    write_text(document, f"{head}{begin}\n\n{text}\n\n{end}{tail}")
 
 
 def ratios(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -639,8 +619,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lines = summarise_runs(bench, rows)
         write_json(bench.out / "results.json", lines, indent=1)
         if given.docs:
-            markers = f"<!-- {given.table}: begin -->", f"<!-- {given.table}: end -->"
-            write_between(given.docs, tables(lines), markers)
+            write_between(given.docs, tables(lines), markers_of(given.table))
     except ShowtellError as error:
         raise SystemExit(f"old_papers.py: {error}") from error
     print(json.dumps(ratios(lines)) if given.json else tables(lines))

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.old_papers import (
-    BEGIN,
-    END,
+
+from documents import markers_of
+from old_papers import (
     FAULTS,
     PAIRS,
     RATES,
@@ -24,10 +24,7 @@ from benchmarks.old_papers import (
     ratios,
     tables,
     truth_by_kind,
-    write_between,
 )
-
-from showtell.errors import DataError
 from showtell.files import write_json
 from showtell.scenes import Item, Scene
 from showtell.scores import score
@@ -90,17 +87,6 @@ def test_every_pair_is_of_rows_and_every_row_goes_on_from_one():
     assert {name for pair in PAIRS for name in pair} <= set(BY_NAME)
     assert all(row.start is None or BY_NAME[row.start].start is None for row in ROWS)
     assert REWARD_TRIAL in BY_NAME
-
-
-def test_tables_go_between_the_markers_and_nowhere_else(tmp_path):
-    document = tmp_path / "results.md"
-    document.write_text(f"# Results\n\nBefore.\n\n{BEGIN}\n\nold\n\n{END}\n\nAfter.\n")
-    for _ in range(2):
-        write_between(document, "new | table")
-        assert document.read_text() == f"# Results\n\nBefore.\n\n{BEGIN}\n\nnew | table\n\n{END}\n\nAfter.\n"
-    document.write_text(f"{END} {BEGIN}")
-    with pytest.raises(DataError, match=r"results\.md needs the lines <!-- measured: begin --> and <!-- measured: end"):
-        write_between(document, "new")
 
 
 def test_spread_is_that_of_a_sample():
@@ -203,7 +189,7 @@ TOY = [
 @pytest.mark.slow
 def test_one_command_makes_the_tables_and_again_does_only_what_is_missing(tmp_path, capsys):
     document, out = tmp_path / "results.md", tmp_path / "out"
-    document.write_text(f"{BEGIN}\n{END}\n")
+    document.write_text("\n".join(markers_of("measured")))
     command = [*TOY, "--out", str(out), "--docs", str(document), "--json"]
     main(command)
     printed = json.loads(capsys.readouterr().out)

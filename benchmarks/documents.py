@@ -1,0 +1,99 @@
+"""Tables of runs that `old_papers.py` made, on the screen and between the markers of a document."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from showtell.errors import DataError, ShowtellError
+from showtell.files import write_text
+
+Lines = Sequence[dict[str, Any]]  # a row of the tables each
+
+
+def reader(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
+    """The options that all readers of runs have; `defaults` are those of the reader, by their names."""
+    parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="what old_papers.py --out wrote")
+    parser.add_argument("--images", type=int, help="at most so many of a split")
+    parser.add_argument("--rows", help="names of rows, parted by commas")
+    parser.add_argument("--docs", type=Path, help="the document to write the tables into, between its markers")
+    parser.add_argument("--json", action="store_true")
+    parser.set_defaults(**defaults)
+    return parser
+
+
+def measure_rows(out: Path, names: Sequence[str], measure: Callable[[str, list[Path]], dict[str, Any]]) -> Lines:
+    """What is measured of every row that has finished runs, whose folders `measure` is given.
+
+    Raises:
+        DataError: none has.
+    """
+    lines = []
+    for name in names:
+        folders = sorted(path.parent for path in (out / "runs" / name).glob("*/result.json"))
+        if folders:
+            began = time.perf_counter()
+            lines.append(measure(name, folders))
+            print(f"{name}: {len(folders)} runs, {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    if not lines:
+        raise DataError(f"{out} has no finished run of {', '.join(names)}; run benchmarks/old_papers.py first.")
+    return lines
+
+
+def publish(
+    program: str,
+    given: argparse.Namespace,
+    markers: tuple[str, str],
+    find: Callable[[], Lines],
+    tables: Callable[[Lines], str],
+    ratios: Callable[[Lines], Lines],
+) -> int:
+    """Find the lines, write their tables into --docs, and print them, or their ratios with --json; the exit status."""
+    try:
+        lines = find()
+        if given.docs is not None:
+            write_between(given.docs, tables(lines), markers)
+    except ShowtellError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps(ratios(lines)) if given.json else tables(lines))
+    return 0
+
+
+def markers_of(table: str) -> tuple[str, str]:
+    """What stands before and behind a table in a document."""
+    return f"<!-- {table}: begin -->", f"<!-- {table}: end -->"
+
+
+def write_between(document: Path, text: str, markers: tuple[str, str]) -> None:
+    """Put text between the markers of a document.
+
+    Raises:
+        DataError: it does not have both of them.
+    """
+    first, last = markers
+    content = document.read_text(encoding="utf-8")
+    head, begin, rest = content.partition(first)
+    _, end, tail = rest.partition(last)
+    if not begin or not end:
+        raise DataError(f"{document} needs the lines {first} and {last}; the tables go between them.")
+    write_text(document, f"{head}{begin}\n\n{text}\n\n{end}{tail}")
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """In Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def cell(found: Mapping[str, float]) -> str:
+    """A number with its interval; a dash where there is none."""
+    if found["value"] != found["value"]:
+        return "–"
+    return f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
