@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from showtell.config import Config
+from showtell.models import build_decoder
 from showtell.models.contract import Decoder, Output, State
 from showtell.types import Features
 
@@ -54,3 +56,14 @@ def table_decoder(images: int, steps: int, size: int, seed: int) -> tuple[TableD
     table = torch.randn(images, steps, size, size, generator=generator) * 2
     vectors = torch.arange(images).float().view(-1, 1, 1)
     return TableDecoder(table), Features(vectors, torch.ones(images, 1, dtype=torch.bool))
+
+
+def random_decoder(
+    config: Any, *, seed: int, std: float, feature_size: int, vocabulary_size: int, dtype: torch.dtype = torch.float64
+) -> Any:
+    """A model far from where gradients are small, of which every weight matters: no bias is 0, no forget gate is 1."""
+    torch.manual_seed(seed)
+    decoder = build_decoder(config, feature_size=feature_size, vocabulary_size=vocabulary_size).to(dtype)
+    for weight in decoder.parameters():
+        torch.nn.init.normal_(weight, std=std)
+    return decoder.eval()

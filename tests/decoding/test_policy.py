@@ -15,22 +15,18 @@ from showtell.decoding.rollout import collect
 from showtell.models.contract import Decoder, Output
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.types import Features
-from tests.toys import table_decoder
+from tests.toys import random_decoder, table_decoder
 
 BEGIN, END, PAD, SAYABLE = 1, 2, 0, (3, 4, 5)
 REGIONS = 2
 
 
 def sat(**settings: object) -> SatDecoder:
-    """Six ids, in double precision, far from where gradients are small."""
-    torch.manual_seed(1)
+    """Six ids, in double precision."""
     config = SatConfig.model_validate(
         {"embedding_size": 3, "hidden_size": 4, "attention_size": 3, "dropout": 0.0, **settings}
     )
-    decoder = SatDecoder(config, feature_size=2, vocabulary_size=6).double()
-    for parameter in decoder.parameters():
-        torch.nn.init.normal_(parameter, std=0.8)
-    return decoder.eval()
+    return random_decoder(config, seed=1, std=0.8, feature_size=2, vocabulary_size=6)
 
 
 def sight(images: int = 1) -> Features:

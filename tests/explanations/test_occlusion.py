@@ -16,9 +16,10 @@ from showtell.errors import UsageError
 from showtell.explanations.occlusion import HIDINGS, Seen, agreement, occlude, paint_over, rank_correlation
 from showtell.features.grid import SmallCnn, SmallCnnConfig
 from showtell.features.regions import RoiGrid, RoiGridConfig
-from showtell.models import MODELS, build_decoder
+from showtell.models import MODELS
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import EnsembleFeatures, Features
+from tests.toys import random_decoder
 
 WORDS = torch.tensor([[[1, 5, 4, 6, 2], [1, 7, 2, 0, 0]], [[1, 6, 6, 2, 0], [1, 0, 0, 0, 0]]])  # (2, 2, T + 1)
 BOXES = [torch.tensor([[2.0, 3.0, 20.0, 30.0], [10.0, 10.0, 32.0, 32.0]]), torch.tensor([[20.0, 5.0, 60.0, 40.0]])]
@@ -31,9 +32,9 @@ def captioner(kind: str = "grid", model: str = "sat") -> Captioner:
     vocabulary = Vocabulary(["a", "red", "star", "circle"])
     sizes = {"embedding_size": 6, "hidden_size": 7} | ({} if model == "nic" else {"attention_size": 5})
     config = MODELS[model][0].model_validate(sizes)
-    decoder = build_decoder(config, feature_size=8, vocabulary_size=len(vocabulary))
-    for weight in decoder.parameters():
-        torch.nn.init.normal_(weight, std=0.7)  # so that places matter
+    decoder = random_decoder(
+        config, seed=3, std=0.7, feature_size=8, vocabulary_size=len(vocabulary), dtype=torch.float32
+    )
     made = Captioner(encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=DecodingConfig())
     made.encoder.eval()
     made.decoder.eval()

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from showtell.decoding import teacher_forced
 from showtell.models.hacap import HacapConfig, HacapDecoder, HacapOutput
 from showtell.types import Features
+from tests.toys import random_decoder
 
 VOCABULARY, FEATURES, REGIONS = 9, 6, 5
 SIZES = {
@@ -30,12 +31,8 @@ everyone = pytest.mark.parametrize("kind", KINDS)
 
 
 def make(kind: str = "as it comes") -> HacapDecoder:
-    torch.manual_seed(0)
     config = HacapConfig.model_validate({**SIZES, **KINDS[kind]})
-    decoder = HacapDecoder(config, feature_size=FEATURES, vocabulary_size=VOCABULARY).double()
-    for parameter in decoder.parameters():
-        torch.nn.init.normal_(parameter, std=0.7)
-    return decoder
+    return random_decoder(config, seed=0, std=0.7, feature_size=FEATURES, vocabulary_size=VOCABULARY).train()
 
 
 def features(images: int = 2) -> Features:

@@ -9,16 +9,14 @@ from torch import Tensor
 from showtell.decoding import teacher_forced
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.types import Features
+from tests.toys import random_decoder
 
 SIZES = {"embedding_size": 5, "hidden_size": 6, "attention_size": 4, "dropout": 0.0}
 
 
 def make(seed: int = 0, **settings: object) -> SatDecoder:
-    torch.manual_seed(seed)
-    decoder = SatDecoder(SatConfig(**{**SIZES, **settings}), feature_size=7, vocabulary_size=9)
-    for parameter in decoder.parameters():  # no zero stays: every weight must matter
-        torch.nn.init.normal_(parameter, std=0.5)
-    return decoder.double()
+    config = SatConfig.model_validate({**SIZES, **settings})
+    return random_decoder(config, seed=seed, std=0.5, feature_size=7, vocabulary_size=9).train()
 
 
 def features(images: int = 2, regions: int = 3) -> Features:

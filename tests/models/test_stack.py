@@ -7,6 +7,7 @@ from torch import Tensor
 from showtell.decoding import AtStage, beam, greedy, teacher_forced
 from showtell.models.stack import StackConfig, StackDecoder, StackOutput
 from showtell.types import Features
+from tests.toys import random_decoder
 
 DOUBLE = torch.float64
 VOCABULARY, SIZE, HIDDEN = 9, 6, 4
@@ -18,14 +19,10 @@ depths = pytest.mark.parametrize("fine", [1, 2, 3])
 
 
 def make(**settings: object) -> StackDecoder:
-    torch.manual_seed(0)
     config = StackConfig.model_validate(
         {"embedding_size": 5, "hidden_size": HIDDEN, "attention_size": 3, "dropout": 0.0, **settings}
     )
-    decoder = StackDecoder(config, feature_size=SIZE, vocabulary_size=VOCABULARY).double()
-    for parameter in decoder.parameters():  # no bias is 0, no forget gate 1
-        torch.nn.init.normal_(parameter, std=0.5)
-    return decoder.eval()
+    return random_decoder(config, seed=0, std=0.5, feature_size=SIZE, vocabulary_size=VOCABULARY)
 
 
 def features() -> Features:

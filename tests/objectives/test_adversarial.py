@@ -30,6 +30,7 @@ from showtell.objectives.adversarial import (
 from showtell.objectives.contract import of_one_step
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features
+from tests.toys import random_decoder
 
 END, BEGIN, PAD = Vocabulary.end, Vocabulary.begin, Vocabulary.pad
 VOCABULARY = 7
@@ -38,17 +39,14 @@ IS_CAPTION = torch.tensor([[True, True], [True, False]])
 
 
 def model(**settings: Any) -> HacapDecoder:
-    torch.manual_seed(0)
     sizes = {
         "embedding_size": 3, "hidden_size": 4, "attention_size": 3, "output_size": 3, "goal_size": 2,
         "goal_embedding_size": 3, "manager_size": 3, "discriminator_embedding_size": 3, "discriminator_size": 4,
         "discriminator_layers": 2, "horizon": 2, "dropout": 0.5,
     }  # fmt: skip
     config = HacapConfig.model_validate({**sizes, **settings})
-    decoder = HacapDecoder(config, feature_size=2, vocabulary_size=VOCABULARY)
-    for parameter in decoder.parameters():
-        torch.nn.init.normal_(parameter, std=0.8)
-    return decoder.train()
+    made = random_decoder(config, seed=0, std=0.8, feature_size=2, vocabulary_size=VOCABULARY, dtype=torch.float32)
+    return made.train()
 
 
 def features() -> Features:

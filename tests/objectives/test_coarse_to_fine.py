@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -15,11 +14,9 @@ from showtell.decoding.policy import policy_logprobs, rollouts
 from showtell.errors import RecipeError, TrainingError
 from showtell.models.stack import StackConfig, StackDecoder
 from showtell.objectives.coarse_to_fine import CoarseToFine, CoarseToFineConfig
-from showtell.objectives.contract import of_one_step
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
 from showtell.training.recipe import make_recipe
-from showtell.types import Features
 from tests.decoding.test_policy import every_caption, fed, sight
 from tests.decoding.test_stages import Several
 from tests.objectives.test_self_critical import (
@@ -31,8 +28,9 @@ from tests.objectives.test_self_critical import (
     mean_and_error,
     names,
     rewards_of_all,
+    sums_are_those_of_the_whole,
 )
-from tests.toys import table_decoder
+from tests.toys import random_decoder, table_decoder
 
 
 def objective(kind: type[SelfCritical] = CoarseToFine, images: int = 1, **settings: object) -> Any:
@@ -44,15 +42,11 @@ def objective(kind: type[SelfCritical] = CoarseToFine, images: int = 1, **settin
 
 
 def stack(**settings: object) -> StackDecoder:
-    """Three stages over six ids, in double precision, far from where gradients are small."""
-    torch.manual_seed(1)
+    """Three stages over six ids, in double precision."""
     config = StackConfig.model_validate(
         {"embedding_size": 3, "hidden_size": 4, "attention_size": 3, "dropout": 0.0, **settings}
     )
-    decoder = StackDecoder(config, feature_size=2, vocabulary_size=6).double()
-    for parameter in decoder.parameters():
-        torch.nn.init.normal_(parameter, std=0.6)
-    return decoder.eval()
+    return random_decoder(config, seed=1, std=0.6, feature_size=2, vocabulary_size=6)
 
 
 # ---- by hand
@@ -171,28 +165,7 @@ def test_self_critical_training_rewards_the_last_stage_alone():
 
 
 def test_terms_and_gradients_of_parts_add_up_to_those_of_the_whole():
-    decoder, loss, whole = stack(), objective(images=5, samples=3, cross_entropy=0.5), batch(5)
-    vectors = torch.randn(5, 2, 2, generator=torch.Generator().manual_seed(5)).double()
-
-    def terms(part: Any, images: slice) -> tuple[dict[str, float], Tensor]:
-        seen = Features(vectors[images], torch.ones(len(part.image_ids), 2, dtype=torch.bool))
-        with noise.use(noise.Noise(3, 1, part.image_ids)):
-            found = loss(part, seen, decoder)
-        numbers = {"loss": float(found.total.detach())} | {name: float(value) for name, value in found.parts.items()}
-        return numbers, gradient(decoder, found.total)
-
-    together, expected = terms(whole, slice(None))
-    cuts = (slice(0, 2), slice(2, 5))
-    parts = [
-        dataclasses.replace(
-            whole, image_ids=whole.image_ids[cut], words=whole.words[cut], is_caption=whole.is_caption[cut]
-        )
-        for cut in cuts
-    ]
-    split = [terms(part, cut) for part, cut in zip(of_one_step(parts), cuts, strict=True)]
-    for name, value in together.items():
-        assert sum(numbers[name] for numbers, _ in split) == pytest.approx(value)
-    torch.testing.assert_close(split[0][1] + split[1][1], expected)
+    sums_are_those_of_the_whole(stack(), objective(images=5, samples=3, cross_entropy=0.5))
 
 
 def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():

@@ -13,23 +13,20 @@ from showtell.models import spread
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.objectives.hard_attention import HardAttention, HardAttentionConfig
 from showtell.types import Batch, Features
+from tests.toys import random_decoder
 
 REGIONS, STEPS = 3, 3
 WORDS = torch.tensor([[[1, 4, 5, 2]]])  # (B, N, T + 1)
 
 
 def model(**settings: object) -> SatDecoder:
-    torch.manual_seed(1)
     config = SatConfig.model_validate(
         {
             "attention": "hard", "expectation_share": 0.0, "embedding_size": 3, "hidden_size": 4, "attention_size": 3,
             "dropout": 0.0, **settings,
         }
     )  # fmt: skip
-    decoder = SatDecoder(config, feature_size=2, vocabulary_size=6).double()
-    for parameter in decoder.parameters():  # far from where gradients are small
-        torch.nn.init.normal_(parameter, std=0.8)
-    return decoder.train()
+    return random_decoder(config, seed=1, std=0.8, feature_size=2, vocabulary_size=6).train()
 
 
 def features(images: int = 1) -> Features:

@@ -197,8 +197,9 @@ def test_drawn_places_are_part_of_what_is_rewarded():
 # ---- in a run
 
 
-def test_terms_and_gradients_of_parts_add_up_to_those_of_the_whole():
-    decoder, loss, whole = sat(), objective(5, samples=3, cross_entropy=0.5), batch(5)
+def sums_are_those_of_the_whole(decoder: Decoder, loss: SelfCritical) -> None:
+    """Terms and gradients of five images are the sums of those of two and of three."""
+    whole = batch(5)
     vectors = torch.randn(5, 2, 2, generator=torch.Generator().manual_seed(5)).double()
 
     def terms(part: Batch, images: slice) -> tuple[dict[str, float], Tensor]:
@@ -209,17 +210,22 @@ def test_terms_and_gradients_of_parts_add_up_to_those_of_the_whole():
         return numbers, gradient(decoder, found.total)
 
     together, expected = terms(whole, slice(None))
+    cuts = (slice(0, 2), slice(2, 5))
     parts = [
         dataclasses.replace(
             whole, image_ids=whole.image_ids[cut], words=whole.words[cut], is_caption=whole.is_caption[cut]
         )
-        for cut in (slice(0, 2), slice(2, 5))
+        for cut in cuts
     ]
-    split = [terms(part, cut) for part, cut in zip(of_one_step(parts), (slice(0, 2), slice(2, 5)), strict=True)]
+    split = [terms(part, cut) for part, cut in zip(of_one_step(parts), cuts, strict=True)]
     assert together["words"] > 0
     for name, value in together.items():
         assert sum(numbers[name] for numbers, _ in split) == pytest.approx(value)
     torch.testing.assert_close(split[0][1] + split[1][1], expected)
+
+
+def test_terms_and_gradients_of_parts_add_up_to_those_of_the_whole():
+    sums_are_those_of_the_whole(sat(), objective(5, samples=3, cross_entropy=0.5))
 
 
 def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():
