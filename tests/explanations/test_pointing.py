@@ -23,8 +23,8 @@ from showtell.errors import DataError, UsageError
 from showtell.explanations.geometry import attention_map
 from showtell.explanations.pointing import (
     AttentionNumbers,
+    GroundedMention,
     Maps,
-    Mention,
     as_weights,
     by_category,
     central,
@@ -93,7 +93,7 @@ def one_by_hand(**changes: object) -> dict[str, float]:
     falls = torch.tensor([[[0.9, -0.1, 0.0, 0.2, 0.3, 0.4], [-2.0, 3.0, 1.0, 0.0, 0.0, 0.0]]])
     maps = Maps(CELLS, WINDOW, is_region=False, attention=attention, falls=falls, lengths=[2])
     box = torch.tensor([[8.0, 0.0, 20.0, 10.0]])  # a fifth of cell 0, all of cell 1
-    row = statistics_of(dataclasses.replace(maps, **changes), [[Mention(1, 2, box)]])  # type: ignore[arg-type]
+    row = statistics_of(dataclasses.replace(maps, **changes), [[GroundedMention(1, 2, box)]])  # type: ignore[arg-type]
     return dict(zip(AttentionNumbers.names, corpus_numbers(AttentionNumbers(), row[None]).tolist(), strict=True))
 
 
@@ -145,7 +145,7 @@ def test_several_words_are_one_mention() -> None:
     attention = torch.tensor([[[0.6, 0.4], [0.3, 0.7]]])
     falls = torch.tensor([[[1.0, 0.0], [-2.0, 0.5]]])  # together -1 and 0.5
     maps = Maps(CELLS[:2], torch.tensor([0.0, 0.0, 20.0, 10.0]), False, attention, falls, [2])
-    row = statistics_of(maps, [[Mention(0, 2, CELLS[1:2])]])
+    row = statistics_of(maps, [[GroundedMention(0, 2, CELLS[1:2])]])
     found = dict(zip(AttentionNumbers.names, corpus_numbers(AttentionNumbers(), row[None]).tolist(), strict=True))
     assert (found["pointing"], found["mass"]) == (1, pytest.approx(0.55))
     assert (found["occlusion_pointing"], found["occlusion_mass"]) == (1, 1)

@@ -60,8 +60,8 @@ def attention_map(
     if style == "smooth" and grid is not None:
         across, down = _smooth_shares(edges.reshape(*grid, 4), size)  # (columns, width) and (rows, height)
         return np.einsum("...rc,cx,ry->...yx", values.reshape(*values.shape[:-1], *grid), across, down, optimize=True)
-    across = _shares(edges[:, 0], edges[:, 2], size[0])  # (R, width)
-    down = _shares(edges[:, 1], edges[:, 3], size[1])  # (R, height)
+    across = shares(edges[:, [0, 2]], _pixels(size[0]))  # (R, width)
+    down = shares(edges[:, [1, 3]], _pixels(size[1]))  # (R, height)
     return np.einsum("...r,rx,ry->...yx", values, across, down, optimize=True)
 
 
@@ -70,12 +70,16 @@ def scaled(boxes: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
     return boxes * torch.tensor([new[0] / old[0], new[1] / old[1]] * 2)
 
 
-def _shares(first: Floats, last: Floats, pixels: int) -> Floats:
-    """How spans from `first` to `last`, (R,), spread over pixels: (R, pixels), of each the share of its length."""
-    borders = np.arange(pixels + 1, dtype=np.float64)
-    inside = np.clip(borders, first[:, None], last[:, None])
-    length = (last - first)[:, None]
-    return np.divide(np.diff(inside), length, out=np.zeros((len(first), pixels)), where=length > 0)
+def shares(spans: Floats, borders: Floats) -> Floats:
+    """The share of each span (R, 2) that lies between each border and the next: (R, borders - 1)."""
+    first, last = spans[:, :1], spans[:, 1:]
+    inside = np.diff(np.clip(borders, first, last))
+    return np.divide(inside, last - first, out=np.zeros_like(inside), where=last > first)
+
+
+def _pixels(count: int) -> Floats:
+    """Their borders."""
+    return np.arange(count + 1, dtype=np.float64)
 
 
 def _smooth_shares(edges: Floats, size: tuple[int, int]) -> tuple[Floats, Floats]:
@@ -92,14 +96,14 @@ def _smooth_along(first: Floats, last: Floats, pixels: int) -> Floats:
     """
     count = len(first) * SAMPLES
     start, end = first.min(), last.max()
-    samples = (np.stack((first, last)) - start) * (count / (end - start))
+    samples = (np.stack((first, last), axis=-1) - start) * (count / (end - start))
     tent = np.ones(SAMPLES + 1)
     tent[[0, -1]] = 0.5
     reach = math.ceil(4 * DEVIATION * SAMPLES)
     gaussian = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * (DEVIATION * SAMPLES) ** 2))
-    blurred = _shares(samples[0], samples[1], count) @ _mirrored(tent, count) @ _mirrored(gaussian, count)
+    blurred = shares(samples, _pixels(count)) @ _mirrored(tent, count) @ _mirrored(gaussian, count)
     borders = np.linspace(start, end, count + 1)
-    return blurred @ _shares(borders[:-1], borders[1:], pixels)
+    return blurred @ shares(np.stack((borders[:-1], borders[1:]), axis=-1), _pixels(pixels))
 
 
 def _mirrored(kernel: Floats, count: int) -> Floats:

@@ -40,6 +40,7 @@ from showtell.captioner import Captioner
 from showtell.datasets.records import Record
 from showtell.decoding import AtStage, DecodingConfig, search, teacher_forced
 from showtell.errors import DataError, ImageError, UsageError
+from showtell.explanations.geometry import shares
 from showtell.explanations.occlusion import Seen, agreement, occlude, rank_correlation
 from showtell.features.extraction import corners
 from showtell.images.loading import read_ahead, stack_photos
@@ -69,14 +70,9 @@ def coverage(rectangles: Tensor, boxes: Tensor) -> Tensor:
     is_within_x = (boxes[:, :1] <= x[:-1]) & (x[1:] <= boxes[:, 2:3])  # (n, columns)
     is_within_y = (boxes[:, 1:2] <= y[:-1]) & (y[1:] <= boxes[:, 3:])
     is_covered = (is_within_y.unsqueeze(2) & is_within_x.unsqueeze(1)).any(0)  # (rows, columns)
-    across, down = _shares(rectangles[:, [0, 2]], x), _shares(rectangles[:, [1, 3]], y)
+    across = torch.from_numpy(shares(rectangles[:, [0, 2]].numpy(), x.numpy()))
+    down = torch.from_numpy(shares(rectangles[:, [1, 3]].numpy(), y.numpy()))
     return torch.einsum("ry,rx,yx->r", down, across, is_covered.double())
-
-
-def _shares(spans: Tensor, borders: Tensor) -> Tensor:
-    """The share of each span (R, 2) that lies between each border and the next: (R, borders - 1)."""
-    inside = borders.clamp(spans[:, :1], spans[:, 1:]).diff(dim=-1)
-    return inside / (spans[:, 1:] - spans[:, :1]).clamp(min=1e-9)
 
 
 def is_centre_inside(rectangles: Tensor, boxes: Tensor) -> Tensor:
@@ -113,7 +109,7 @@ def as_weights(falls: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Mention:
+class GroundedMention:
     """Words [first, end) of a caption, as `tokenize` parts it, that name objects."""
 
     first: int
@@ -128,7 +124,7 @@ def names_of(records: Sequence[Record]) -> Phrases:
     return {**phrases_of(categories), **{words: shape for words, shape in shapes.items() if shape in categories}}
 
 
-def grounded(record: Record, number: int, names: Phrases) -> list[Mention]:
+def grounded(record: Record, number: int, names: Phrases) -> list[GroundedMention]:
     """What caption `number` of an image mentions by its groundings: the last category's name of each."""
     assert record.groundings is not None and record.boxes is not None
     pieces = [tokenize(piece) for piece in record.captions[number].split()]
@@ -143,11 +139,11 @@ def grounded(record: Record, number: int, names: Phrases) -> list[Mention]:
         nouns = mentions(words[first : starts[grounding.end]], names)
         if nouns and grounding.boxes:
             boxes = torch.stack([corners_of[box] for box in grounding.boxes])
-            found.append(Mention(first + nouns[-1].first, first + nouns[-1].end, boxes))
+            found.append(GroundedMention(first + nouns[-1].first, first + nouns[-1].end, boxes))
     return found
 
 
-def by_category(record: Record, words: Sequence[str], names: Phrases) -> tuple[list[Mention], int]:
+def by_category(record: Record, words: Sequence[str], names: Phrases) -> tuple[list[GroundedMention], int]:
     """What words mention by the names of categories, and how often they name one that the image does not have."""
     boxes: dict[str, list[Tensor]] = {}
     for box, own in zip(record.boxes or (), corners(record), strict=True):
@@ -155,7 +151,7 @@ def by_category(record: Record, words: Sequence[str], names: Phrases) -> tuple[l
     found, absent = [], 0
     for mention in mentions(words, names):
         if mention.category in boxes:
-            found.append(Mention(mention.first, mention.end, torch.stack(boxes[mention.category])))
+            found.append(GroundedMention(mention.first, mention.end, torch.stack(boxes[mention.category])))
         else:
             absent += 1
     return found, absent
@@ -218,7 +214,7 @@ class Maps:
     lengths: Sequence[int]  # N, words of each caption, its end not counted
 
 
-def statistics_of(maps: Maps, said: Sequence[Sequence[Mention]]) -> Floats:
+def statistics_of(maps: Maps, said: Sequence[Sequence[GroundedMention]]) -> Floats:
     """The counts and sums of one image, from what each of its N captions mentions: (columns,).
 
     Objects of which nothing is seen, because the photo was cropped, are not asked about.

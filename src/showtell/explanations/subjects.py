@@ -28,7 +28,7 @@ from showtell.files import read_json
 from showtell.images.photo import find_photos, is_photo_name
 from showtell.scenes import Scene, read_scenes
 from showtell.scores import DocumentFrequency, read_references, score
-from showtell.scores.chair import Phrases, mentioned, mentions, phrases_of
+from showtell.scores.chair import Phrases, mentions, phrases_of, there_in
 from showtell.scores.cider import FEW_IMAGES
 from showtell.text.tokenizer import tokenize
 
@@ -249,11 +249,11 @@ def _marked(explanation: Explanation, subject: Subject, subjects: Subjects) -> I
     if subject.objects is None:
         return explanation.by
     names = phrases_of(set(subjects.categories))
-    there = subject.objects.union(*(mentioned(tokenize(text), names) for text in subject.references))
+    there = there_in(subject.objects, map(tokenize, subject.references), names)
     return [replace(by, captions=tuple(_mark(one, names, there) for one in by.captions)) for by in explanation.by]
 
 
-def _mark(caption: ExplainedCaption, names: Phrases, there: frozenset[str]) -> ExplainedCaption:
+def _mark(caption: ExplainedCaption, names: Phrases, there: set[str]) -> ExplainedCaption:
     words = list(caption.words)
     for mention in mentions([word.word for word in words], names):
         if mention.category not in there:

@@ -9,7 +9,7 @@ not used; ours is `COCO_WORDS`, so numbers are comparable only where the signatu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -87,7 +87,7 @@ class Chair:
         names = phrases_of({category for objects in shown.values() for category in objects})
         rows = []
         for image, words, references in zip(corpus.ids, corpus.predicted_words, corpus.reference_words, strict=True):
-            there = shown[image].union(*(mentioned(reference, names) for reference in references))
+            there = there_in(shown[image], references, names)
             named = mentioned(words, names)
             absent = sum(category not in there for category in named)
             rows.append([len(named), absent, absent > 0])
@@ -129,7 +129,7 @@ class Mention:
     category: str
 
 
-def mentions(words: Sequence[str], names: Mapping[tuple[str, ...], str]) -> list[Mention]:
+def mentions(words: Sequence[str], names: Phrases) -> list[Mention]:
     """Where a caption names which category.
 
     >>> mentions("a dog eats hot dogs".split(), phrases_of({"dog", "hot dog"}))[1]
@@ -150,13 +150,22 @@ def mentions(words: Sequence[str], names: Mapping[tuple[str, ...], str]) -> list
     return found
 
 
-def mentioned(words: Sequence[str], names: Mapping[tuple[str, ...], str]) -> list[str]:
+def mentioned(words: Sequence[str], names: Phrases) -> list[str]:
     """The categories that a caption names, as often as it names them.
 
     >>> mentioned("a dog eats two hot dogs".split(), phrases_of({"dog", "hot dog"}))
     ['dog', 'hot dog']
     """
     return [mention.category for mention in mentions(words, names)]
+
+
+def there_in(annotated: Iterable[str], references: Iterable[Sequence[str]], names: Phrases) -> set[str]:
+    """The categories that an image shows: those that are annotated in it, and those that a reference names.
+
+    >>> sorted(there_in({"dog"}, [["a", "kitten"]], phrases_of({"cat", "dog"})))
+    ['cat', 'dog']
+    """
+    return set(annotated).union(*(mentioned(words, names) for words in references))
 
 
 def _plurals(word: str) -> tuple[str, ...]:
