@@ -16,6 +16,8 @@ from accelerate.state import AcceleratorState
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import DistributedDataParallelKwargs
 from filelock import FileLock, Timeout
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from showtell.errors import DataError, MissingDependencyError, RecipeError, UsageError, nearest
 from showtell.objectives import OBJECTIVES
@@ -102,6 +104,21 @@ def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     return accelerator
 
 
+def rehearse(model: nn.Module) -> None:
+    """Let torch settle how gradients are exchanged, by a pass over a model's weights that changes nothing.
+
+    After the first backward pass of a program they go into other buckets, in the order in which they came, and with
+    three processes or more it depends on the buckets in which order numbers are added: without a rehearsal the first
+    step of a run that goes on would not have the bits of one that was never stopped.
+
+    Args:
+        model: as accelerate prepared it; called with None, it gives a term that every weight is part of.
+    """
+    if isinstance(model, DistributedDataParallel) and not model.find_unused_parameters:
+        model(None).total.backward()
+        model.zero_grad()
+
+
 def wait_for_hours(accelerator: Accelerator) -> None:
     """Wait for the first process longer than torch waits by default, which takes half an hour for a failure."""
     if accelerator.num_processes > 1:
@@ -113,6 +130,8 @@ def wait_for_hours(accelerator: Accelerator) -> None:
 class Interrupts:
     """Inside the block, the first Ctrl-C or SIGTERM asks to stop and says so; the second kills the program.
 
+    Processes that read photos inherit this and take no notice: they are needed until the step is over.
+
     Args:
         say: shows a line.
     """
@@ -120,6 +139,7 @@ class Interrupts:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._came: set[int] = set()
+        self._process = os.getpid()
         self._before: dict[int, Any] = {}
 
     @property
@@ -138,6 +158,8 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _ask(self, number: int, frame: object) -> None:
+        if os.getpid() != self._process:
+            return
         if number in self._came:  # SIGTERM behind a Ctrl-C is what launchers pass on
             signal.default_int_handler(number, None)
         self._came.add(number)

@@ -42,7 +42,7 @@ from showtell.training.batches import epoch_batches, groups_of
 from showtell.training.breakdowns import in_words
 from showtell.training.console import TrainingConsole
 from showtell.training.data import open_store, split_of, training_set
-from showtell.training.launch import Interrupts, find_trackers, make_accelerator, only_writer
+from showtell.training.launch import Interrupts, find_trackers, make_accelerator, only_writer, rehearse
 from showtell.training.optimizers import build_optimizer
 from showtell.training.pilot import Pilot, Verdict, validation_record
 from showtell.training.recipe import Recipe, load_recipe, make_recipe
@@ -83,8 +83,12 @@ class TrainingModel(nn.Module):
         self.encoder.train(mode and self.encoder_learns)
         return self
 
-    def forward(self, batch: Batch) -> Terms:
-        """The terms of one batch: of its photos, or of the features that a store has of them."""
+    def forward(self, batch: Batch | None) -> Terms:
+        """The terms of one batch: of its photos, or of the features that a store has of them; 0 of None."""
+        if batch is None:
+            return Terms(
+                torch.stack([0 * weight.sum() for weight in self.parameters() if weight.requires_grad]).sum(), {}
+            )
         if batch.features is None:
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.encoder_learns):
                 features = self.encoder(batch.images)
@@ -164,6 +168,7 @@ class Trainer:
         self.raw_model = model
         self.average: Average | None = None
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        rehearse(self.model)
         if recipe.training.ema_decay is not None:
             self.average = Average({"encoder": encoder, "decoder": decoder}, recipe.training.ema_decay)
         check_selection(recipe.training.selection)
@@ -228,11 +233,11 @@ class Trainer:
 
     def _introduce(self) -> None:
         weights = sum(parameter.numel() for parameter in self.raw_model.parameters() if parameter.requires_grad)
-        captions = self.captioner.about["captions"]
+        captions, processes = self.captioner.about["captions"], self.accelerator.num_processes
         self.console.say(
             f"{len(self.data)} images with {captions} captions, vocabulary {len(self.captioner.vocabulary)} "
             f"({100 * self.unknown:.1f}% of validation words unknown), {weights / 1e6:.1f} million weights to train, "
-            f"{self.steps} steps on {self.accelerator.device}"
+            f"{self.steps} steps on {self.accelerator.device}" + (f" in {processes} processes" if processes > 1 else "")
         )
         if self.recipe.training.start_from and not self.resuming:
             self.console.say(self.start.in_words(self.recipe.training.start_from))
