@@ -106,7 +106,7 @@ class Row:
 
 INDEPENDENT = ("model.attention=independent",)
 WORKER = ("model.goals=false", "objective.name=cross_entropy")
-IMAGE = ("model.discriminator_image=mean",)
+IMAGE = ("model.discriminator_image=attended",)
 GRU = ("model.cell=gru", "model.image=state")
 ROWS = (
     Row("nic_gru", "nic, GRU, image as first state (papers/004)", "nic_ensae"),

@@ -22,6 +22,7 @@ KINDS = {
     "as it comes": {},
     "goals as they are": {"normalise_goals": False},
     "image": {"discriminator_image": "mean"},
+    "attended image": {"discriminator_image": "attended"},
     "no highway": {"highway": False, "layers": 2},
     "worker": {"goals": False},
     "projected features": {"project_features": 3, "discriminator_image": "mean"},
@@ -65,7 +66,7 @@ def layers(module: torch.nn.Module, x: Tensor, cells: list[Tensor]) -> Tensor:
 def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Logits, alpha, leaks and goals of one caption of one image, word by word and equation by equation."""
     config, p = decoder.config, dict(decoder.named_parameters())
-    as_they_come = vectors.mean(0)
+    as_they_come = vectors
     if config.project_features:
         vectors = (vectors @ p["feature_projection.0.weight"].T + p["feature_projection.0.bias"]).clamp(min=0)
     mean = vectors.mean(0)
@@ -89,8 +90,14 @@ def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Ten
         if config.goals:
             x = p["discriminator.embedding.weight"][word]
             if config.discriminator_image == "mean":
-                seen = p["discriminator.see.weight"] @ as_they_come + p["discriminator.see.bias"]
-                x = torch.cat([x, seen.tanh()])
+                shown = p["discriminator.value.weight"] @ as_they_come.mean(0) + p["discriminator.value.bias"]
+                x = torch.cat([x, x * shown])
+            if config.discriminator_image == "attended":
+                query = p["discriminator.query.weight"] @ x + p["discriminator.query.bias"]
+                energy = [query @ (p["discriminator.key.weight"] @ a) / len(x) ** 0.5 for a in as_they_come]
+                values = [p["discriminator.value.weight"] @ a + p["discriminator.value.bias"] for a in as_they_come]
+                shown = sum(w * v for w, v in zip(torch.stack(energy).softmax(0), values, strict=True))
+                x = torch.cat([x, x * shown])
             leak = p["discriminator.leak.weight"] @ layers(decoder.discriminator.sru, x, reader)
             leak = leak + p["discriminator.leak.bias"]
             goal = p["to_goal.weight"] @ layers(decoder.manager, leak, manager) + p["to_goal.bias"]
@@ -126,7 +133,7 @@ def test_it_is_what_the_equations_say(kind):
                 torch.testing.assert_close(outputs.goal[image, row], goals)
 
 
-@pytest.mark.parametrize("kind", ["as it comes", "image"])
+@pytest.mark.parametrize("kind", ["as it comes", "image", "attended image"])
 def test_the_discriminator_sees_all_prefixes_in_one_pass(kind):
     decoder, seen = make(kind), features()
     outputs = teacher_forced(decoder, seen, WORDS).outputs

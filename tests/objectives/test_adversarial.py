@@ -122,23 +122,24 @@ def test_whole_captions_are_judged_at_their_last_word():
     ))  # fmt: skip
 
 
-@pytest.mark.parametrize("image", ["none", "mean"])
+@pytest.mark.parametrize("image", ["none", "mean", "attended"])
 def test_the_discriminator_learns_what_is_real(image):
     """- log D(real) - log(1 - D(sampled)), and of captions of the other image where it sees images."""
     decoder, loss = model(discriminator_image=image), pretraining()
     sampled = torch.tensor([[[1, 5, 2]], [[1, 4, 4]]])
     total, parts = loss._discriminate(batch(), features(), decoder, sampled)
-    seen = None if image == "none" else decoder.discriminator.look(features().vectors.mean(1, keepdim=True))
+    seen = decoder.discriminator.look(features().vectors, features().is_region)
+    assert (seen is None) == (image == "none")
     real = torch.sigmoid(verdicts(decoder.discriminator, WORDS, seen))[IS_CAPTION]
     fake = torch.sigmoid(verdicts(decoder.discriminator, sampled, seen)).flatten()
     expected = -real.log().sum() / 3 - (1 - fake).log().sum() / 2
     assert parts["real_known"] == pytest.approx(float((real > 0.5).float().mean()))
     assert parts["sampled_known"] == pytest.approx(float((fake < 0.5).float().mean()))
-    if image == "mean":
+    if image != "none":
         moved = torch.sigmoid(verdicts(decoder.discriminator, WORDS.flip(0), seen))[IS_CAPTION.flip(0)]
         expected = expected + (1 - fake).log().sum() / 4 - (1 - moved).log().sum() / 6  # half the weight each
     assert float(total.detach()) == pytest.approx(float(expected.detach()), abs=1e-5)
-    assert ("mismatched_known" in parts) == (image == "mean")
+    assert ("mismatched_known" in parts) == (image != "none")
 
 
 def learners(decoder: HacapDecoder, value: Tensor) -> set[str]:
@@ -169,16 +170,18 @@ def test_each_network_learns_from_its_own_term(make):
 
 @torch.no_grad()
 def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_them():
-    decoder = model(discriminator_image="mean").eval()
+    decoder = model(discriminator_image="attended").eval()
     loss = adversarial(longest=2, rollouts=4000, sampling_temperature=1.5)
     words = torch.tensor([[[4, 6]], [[5, END]]])  # the first is as long as captions may be, without end
     with noise.use(noise.Noise(3, 0, ["a", "b"])):
         found = loss._rewards(features(), decoder, words)
-    seen = decoder.discriminator.look(features().vectors.mean(1, keepdim=True))
+    seen = [
+        decoder.discriminator.look(vectors[None], torch.ones(1, 3, dtype=torch.bool)) for vectors in features().vectors
+    ]
 
     def judge(image: int, caption: list[int]) -> float:
         whole = torch.tensor([[[BEGIN, *caption]]])
-        return float(torch.sigmoid(verdicts(decoder.discriminator, whole, seen[[image]])))
+        return float(torch.sigmoid(verdicts(decoder.discriminator, whole, seen[image])))
 
     def expectation(image: int, prefix: list[int]) -> float:
         if prefix[-1] == END:

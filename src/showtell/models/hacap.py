@@ -45,9 +45,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.config import Config
-from showtell.models.attention import AdditiveAttention, masked_mean, masked_softmax
+from showtell.models.attention import AdditiveAttention, masked_softmax
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.discriminator import Discriminator
+from showtell.models.discriminator import Discriminator, Seen
 from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.sru import Sru
 from showtell.noise import Dropout
@@ -75,7 +75,7 @@ class HacapConfig(Config):
     discriminator_embedding_size: int = Field(128, ge=1)
     discriminator_size: int = Field(128, ge=1)
     discriminator_layers: int = Field(3, ge=1)
-    discriminator_image: Literal["none", "mean"] = "none"  # whether the discriminator sees the image
+    discriminator_image: Literal["none", "mean", "attended"] = "none"  # what the discriminator sees of the image
     temperature: float = Field(1.0, gt=0)  # tau when captioning
     training_temperature: float = Field(1.0, gt=0)  # tau when learning
 
@@ -87,7 +87,7 @@ class HacapImage:
     vectors: Tensor  # (B, R, D) a
     projected: Tensor  # (B, R, A) L_img a + b_a
     is_region: Tensor  # (B, R)
-    seen: Tensor | None  # (B, 1, 4 H_d) what the discriminator sees of it
+    seen: Seen | None  # what the discriminator sees of it
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class HacapWords:
     """What the last words give."""
 
     worker: Tensor  # (..., 4 H) to the worker's first layer
-    discriminator: Tensor | None  # (..., 4 H_d) to the discriminator's
+    discriminator: Tensor | None  # (..., E_d) to the discriminator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,10 +185,7 @@ class HacapDecoder(Decoder):
         """L_img a, which no word changes, and empty cells."""
         vectors = self.feature_projection(features.vectors)
         has_goals = self.config.goals
-        seen = None
-        if has_goals:
-            mean = masked_mean(features.vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
-            seen = self.discriminator.look(mean)
+        seen = self.discriminator.look(features.vectors, features.is_region) if has_goals else None
         image = HacapImage(vectors, self.attention.project(vectors), features.is_region, seen)
         rows = HacapRows(
             is_first=torch.ones(len(vectors), 1, dtype=torch.bool, device=vectors.device),
@@ -203,7 +200,7 @@ class HacapDecoder(Decoder):
         return State(image, rows)
 
     def read(self, words: Tensor) -> HacapWords:
-        """What words give to the first layers of worker and discriminator."""
+        """What words give to the worker's first layer and to the discriminator."""
         of_discriminator = self.discriminator.read(words) if self.config.goals else None
         return HacapWords(self.worker.first.products_of(self.embedding(words)), of_discriminator)
 

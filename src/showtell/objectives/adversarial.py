@@ -53,12 +53,12 @@ from torch.nn import functional as F
 from showtell import noise
 from showtell.decoding import Forced, teacher_forced
 from showtell.decoding.continuation import continuations
+from showtell.decoding.likelihood import log_likelihood
 from showtell.decoding.policy import NEVER_SAID
 from showtell.decoding.sampling import inverse, walk
 from showtell.errors import TrainingError
-from showtell.models.attention import masked_mean
 from showtell.models.contract import Decoder, as_for_photos
-from showtell.models.discriminator import Discriminator
+from showtell.models.discriminator import Discriminator, Seen
 from showtell.models.hacap import HacapDecoder, HacapOutput, spread_of_directions
 from showtell.objectives.contract import Limit, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
@@ -205,9 +205,9 @@ class AdversarialPretraining(CrossEntropy):
         real = batch.is_caption
         everyone = torch.ones_like(sampled[..., 0], dtype=torch.bool)
         fakes = [("sampled", sampled, seen, everyone, counts.images * sampled.shape[1])]
-        beside = of_next_image(_mean(features), batch.is_counted) if seen is not None else None
+        beside = _beside(features, batch.is_counted) if seen is not None else None
         if beside is not None:
-            looked = decoder.discriminator.look(beside.unsqueeze(1))
+            looked = decoder.discriminator.look(beside.vectors, beside.is_region)
             fakes.append(("mismatched", batch.words, looked, real, counts.captions))
         total, parts = sampled.new_zeros((), dtype=torch.float32), {}
         for name, words, shown, is_caption, count in [("real", batch.words, seen, real, counts.captions), *fakes]:
@@ -285,12 +285,8 @@ class Adversarial(AdversarialPretraining):
         count = counts_of(batch).images * config.samples
         with as_for_photos(decoder):
             forced = teacher_forced(decoder, features, sampled[..., :-1])
-            never = torch.tensor(NEVER_SAID, device=words.device)
-            logits = (forced.logits.float() / config.sampling_temperature).index_fill(-1, never, float("-inf"))
-            logprobs = logits.log_softmax(-1)
-            said = _at(logprobs, words).masked_fill(~is_word, 0.0)
-            without_end = logits.index_fill(-1, words.new_tensor([Vocabulary.end]), float("-inf"))
-            followed = _at(without_end.log_softmax(-1), words).masked_fill(~goes_on, 0.0)
+            logits = _without(forced.logits.float() / config.sampling_temperature, NEVER_SAID)
+            followed = log_likelihood(_without(logits, [Vocabulary.end]), words).masked_fill(~goes_on, 0.0)
             rewards = self._rewards(features, decoder, words)
         goals = _goals(forced)
         leaks = self._leaks(decoder, features, sampled).detach()
@@ -301,6 +297,7 @@ class Adversarial(AdversarialPretraining):
         intrinsic = intrinsic_rewards(leaks, goals.detach(), decoder.config.horizon)
         worker = -(self._held(intrinsic, goes_on & batch.is_counted) * followed).sum() / count
         if config.external:
+            said = log_likelihood(logits, words).masked_fill(~is_word, 0.0)
             worker = worker - config.external * (self._held(quality, is_ranked) * said).sum() / count
         discriminator, parts = self._discriminate(batch, features, decoder, sampled)
         total = (
@@ -315,7 +312,7 @@ class Adversarial(AdversarialPretraining):
             total = total + config.cross_entropy * likelihood
             parts |= words_parts
         whole = rewards.gather(-1, (is_word.sum(-1, keepdim=True) - 1)).sum() / count
-        entropy = torch.special.entr(logprobs.detach().exp()).sum(-1)
+        entropy = torch.special.entr(logits.detach().softmax(-1)).sum(-1)
         parts |= {
             "worker": worker, "manager": manager, "discriminator": discriminator, "verdict": whole,
             "length": is_word.sum() / count, "intrinsic": (intrinsic * goes_on).sum() / goes_on.sum() * share(batch),
@@ -343,17 +340,18 @@ class Adversarial(AdversarialPretraining):
             decoder, features, words, noise.uniform(shape, words.device), max_length=self.max_length,
             temperature=config.sampling_temperature,
         )  # fmt: skip
-        flat = F.pad(ended.flatten(1, 3), (1, 0), value=Vocabulary.begin)  # (B, N M T, L + 2)
+        longest = int((ended != Vocabulary.pad).sum(-1).max())
+        flat = F.pad(ended[..., :longest].flatten(1, 3), (1, 0), value=Vocabulary.begin)  # (B, N M T, longest + 1)
         judged = torch.sigmoid(verdicts(decoder.discriminator, flat, seen))
         return judged.view(shape[:-1]).mean(2)
 
 
-def _at(logprobs: Tensor, words: Tensor) -> Tensor:
-    """Of the words themselves: (..., V) and (...) to (...)."""
-    return logprobs.gather(-1, words.unsqueeze(-1)).squeeze(-1)
+def _without(scores: Tensor, words: Sequence[int]) -> Tensor:
+    """Scores (..., V) of a policy that never says these words."""
+    return scores.index_fill(-1, torch.tensor(words, device=scores.device), float("-inf"))
 
 
-def verdicts(discriminator: Discriminator, words: Tensor, seen: Tensor | None) -> Tensor:
+def verdicts(discriminator: Discriminator, words: Tensor, seen: Seen | None) -> Tensor:
     """The logits of whole captions, which begin with begin: (B, N, T) to (B, N)."""
     leaks = discriminator.leaks(words, seen)
     last = (words != Vocabulary.pad).sum(-1) - 1
@@ -392,13 +390,16 @@ def share(batch: Batch) -> float:
     return len(batch.image_ids) / counts_of(batch).images
 
 
-def _seen(decoder: HacapDecoder, features: Features) -> Tensor | None:
+def _seen(decoder: HacapDecoder, features: Features) -> Seen | None:
     """What the discriminator sees of the images; the encoder learns nothing from it."""
-    return decoder.discriminator.look(_mean(features).unsqueeze(1))
+    return decoder.discriminator.look(features.vectors.detach(), features.is_region)
 
 
-def _mean(features: Features) -> Tensor:
-    return masked_mean(features.vectors.detach(), features.is_region)
+def _beside(features: Features, is_counted: bool) -> Features | None:
+    """The features of the image behind each one in the whole batch; None where that is one image."""
+    vectors = features.vectors
+    both = of_next_image(torch.cat([vectors, features.is_region.unsqueeze(-1).to(vectors.dtype)], -1), is_counted)
+    return None if both is None else Features(both[..., :-1], both[..., -1] > 0)
 
 
 def _goals(forced: Forced) -> Tensor:

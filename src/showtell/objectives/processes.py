@@ -49,17 +49,18 @@ def of_next_image(x: Tensor, is_counted: bool) -> Tensor | None:
     """What belongs to the image behind each one in the whole batch, the first one following the last.
 
     Args:
-        x: (B, D), of each image.
+        x: (B, R, D), of each image.
         is_counted: whether the batch is.
 
     Returns:
-        (B, D), or None where the whole batch is one image.
+        (B, R of the process that has most, D), padded with 0, or None where the whole batch is one image.
     """
     state = PartialState()
     images = int(summed(torch.tensor(len(x) * is_counted, device=x.device)))
     if images == 1:
         return None
-    everyone = gather(pad_across_processes(x.detach()).unsqueeze(0))  # (P, B of the largest, D)
+    padded = pad_across_processes(pad_across_processes(x.detach(), dim=1))
+    everyone = gather(padded.unsqueeze(0))  # (P, B of the largest, R of the largest, D)
     own = torch.arange(len(x), device=x.device) * state.num_processes + state.process_index
     behind = (own + 1) % images
     return everyone[behind % state.num_processes, behind // state.num_processes]
