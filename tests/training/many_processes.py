@@ -1,16 +1,12 @@
-"""A program that trains by several recipes, one after the other, in as many processes as it is started with.
+"""Runs by several recipes, one after the other.
 
-    torchrun --nproc_per_node 2 -m tests.training.many_processes JOBS.json
-
-JOBS.json holds a list of [recipe, run folder]. Each process writes what it ended with beside the run, as
-RUN.0.json, RUN.1.json ...
+Each process writes what it ended with beside the run, as RUN.0.json, RUN.1.json ...
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +50,6 @@ def run(recipe: dict[str, Any], folder: Path) -> None:
     folder.with_name(f"{folder.name}.{process}.json").write_text(json.dumps(content))
 
 
-if __name__ == "__main__":
-    for recipe, folder in json.loads(Path(sys.argv[1]).read_text()):
-        run(recipe, Path(folder))
+def run_all(jobs: list[tuple[dict[str, Any], Path]]) -> None:
+    for recipe, folder in jobs:
+        run(recipe, folder)

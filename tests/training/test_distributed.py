@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import torch
 import yaml
+from safetensors.torch import load_file
 
 from showtell.errors import TrainingError
+from showtell.training import train
 from showtell.training.breakdowns import in_words
-from tests.conftest import ROOT
-from tests.training import many_processes
+from tests.training import many_processes, together
 from tests.training.test_loop import fingerprints, log_of
 
 # Means over the captions of a process, which add up to those of a batch only as far as these are alike.
@@ -27,7 +33,7 @@ SMALL = {"embedding_size": 16, "hidden_size": 24, "attention_size": 16, "dropout
 STAGES = {"name": "stack", **SMALL}
 GOALS = {
     "name": "hacap", "embedding_size": 16, "hidden_size": 24, "attention_size": 16, "goal_size": 4,
-    "discriminator_image": "mean",
+    "discriminator_image": "attended",
 }  # fmt: skip
 
 # name: sections of the recipe
@@ -73,14 +79,9 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], start: Path) -> dict[str, 
 
 
 def launch(processes: int, jobs: list[tuple[dict[str, Any], Path]], where: Path) -> None:
-    file = where / f"jobs{processes}.json"
-    file.write_text(json.dumps([(recipe, str(folder)) for recipe, folder in jobs]))
-    arguments = ["--standalone", "--nproc_per_node", str(processes), "-m", "tests.training.many_processes", str(file)]
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *arguments], capture_output=True, text=True, timeout=200,
-        cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-6000:]
+    said = where / f"said{processes}"
+    statuses = together.end(together.start(processes, said, many_processes.run_all, jobs))
+    assert statuses == [0] * processes, said.read_text()[-6000:]
 
 
 class Runs:
@@ -143,39 +144,73 @@ def test_processes_find_together_what_one_finds(processes, names, folder, tiny_r
         assert ends[0]["decisions"] == expected["decisions"], name
 
 
-def launched(recipe: Path, run: Path) -> list[str]:
-    return [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
-        "-m", "showtell", "train", str(recipe), "--out", str(run), "--resume",
-    ]  # fmt: skip
+def test_bf16_in_two_processes_is_near_single_precision(tiny_recipe, tmp_path):
+    """Forward and backward in 16 bits, what is exchanged, kept and validated in 32."""
+    tiny_recipe["encoder"]["norm"] = "none"
+    tiny_recipe["training"] |= {"epochs": 2, "mixed_precision": "bf16"}
+    precise = copy.deepcopy(tiny_recipe)
+    precise["training"]["mixed_precision"] = "no"
+    many_processes.run(precise, tmp_path / "precise")
+    launch(2, [(tiny_recipe, tmp_path / "half")], tmp_path)
+    expected, found = (
+        [line["loss"] for line in log_of(tmp_path / name) if "loss" in line] for name in ("precise", "half")
+    )
+    assert found == pytest.approx(expected, rel=0.02) and len(found) == 14
+    assert found[0] != pytest.approx(expected[0], rel=1e-5)  # it is in 16 bits
+    kept = load_file(tmp_path / "half" / "last" / "model.safetensors")
+    assert all(weight.dtype == torch.float32 for weight in kept.values() if weight.is_floating_point())
+
+
+LAUNCHERS = {
+    "torchrun": ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"],
+    "accelerate": ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"],
+}
 
 
 @pytest.mark.slow
-def test_a_lost_process_is_said_and_resuming_ends_with_the_same_bits(tiny_recipe, tmp_path):
-    """SIGKILL to the second of two processes in the second epoch, against an undisturbed run."""
-    tiny_recipe["encoder"]["norm"] = "none"
-    file = tmp_path / "tiny.yaml"
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_what_a_launcher_passes_on_saves_a_run_and_a_lost_process_loses_nothing(launcher, tiny_recipe, tmp_path):
+    """Ctrl-C at the launcher in the first epoch, SIGTERM and SIGKILL to one process in the second; then to the end."""
+    file, whole, broken = tmp_path / "tiny.yaml", tmp_path / "whole", tmp_path / "broken"
     file.write_text(yaml.safe_dump(tiny_recipe))
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    subprocess.run(launched(file, whole), check=True, capture_output=True, timeout=280)
+    assert together.end(together.start(2, tmp_path / "undisturbed", train, file, whole)) == [0, 0]
 
-    with (tmp_path / "said").open("w") as said:
-        launcher = subprocess.Popen(launched(file, broken), stderr=said, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 200
-        log = broken / "log.jsonl"
-        while not log.exists() or log.read_bytes().count(b"\n") < 10:  # 7 steps and a validation in an epoch
-            assert launcher.poll() is None and time.monotonic() < deadline
-            time.sleep(0.01)
-        (second,) = (
-            child for child in psutil.Process(launcher.pid).children() if child.environ().get("RANK") == "1"
-        )  # fmt: skip
+    said = tmp_path / "said"
+
+    def start() -> subprocess.Popen[bytes]:
+        command = [*LAUNCHERS[launcher], "-m", "showtell", "train", str(file), "--out", str(broken), "--resume"]
+        environment = {**os.environ, "ACCELERATE_USE_CPU": "true"}
+        with said.open("a") as stream:
+            return subprocess.Popen(
+                [sys.executable, *command], env=environment, stderr=stream, stdout=stream, start_new_session=True
+            )
+
+    def stop_at(lines: int, stop: Callable[[subprocess.Popen[bytes]], None]) -> str:
+        running, log, deadline = start(), broken / "log.jsonl", time.monotonic() + 200
+        before = len(said.read_text())
+        while not log.exists() or log.read_bytes().count(b"\n") < lines:
+            assert running.poll() is None and time.monotonic() < deadline, said.read_text()[-3000:]
+            time.sleep(0.005)
+        stop(running)
+        assert running.wait(timeout=200) != 0
+        return said.read_text()[before:]
+
+    def kill_second(running: subprocess.Popen[bytes]) -> None:
+        children = psutil.Process(running.pid).children()
+        (second,) = (child for child in children if child.environ().get("RANK") == "1")
         second.kill()
-        assert launcher.wait(timeout=200) != 0
-    sentence = (tmp_path / "said").read_text()
-    assert "Another process of this run was lost or no longer answers" in sentence
-    assert f"{broken / 'last'} is the last good checkpoint: go on with --resume." in sentence
-    done = subprocess.run(launched(file, broken), check=True, capture_output=True, text=True, timeout=280)
-    assert done.stderr.count("going on at step 7 of 21") == 1
+
+    # 7 steps and a validation make an epoch
+    text = stop_at(2, lambda running: os.killpg(running.pid, signal.SIGINT))
+    assert "finishing this step, then saving" in text and "go on with --resume" in text
+    text = stop_at(10, lambda running: running.send_signal(signal.SIGTERM))
+    assert re.search(r"going on at step [2-7] of 21", text) and "finishing this step, then saving" in text
+    text = stop_at(19, kill_second)
+    assert re.search(r"going on at step (9|1\d) of 21", text)
+    assert "Another process of this run was lost or no longer answers" in text
+    assert f"{broken / 'last'} is the last good checkpoint: go on with --resume." in text
+    assert start().wait(timeout=200) == 0
+    assert "going on at step 14 of 21" in said.read_text()
     assert fingerprints(broken) == fingerprints(whole)
 
 

@@ -16,10 +16,7 @@ import pytest
 
 from showtell.training import train
 from tests.training import together
-from tests.training.test_loop import fingerprints
-
-STEPS = 14  # 50 images in batches of 8, twice
-KILLS = 8  # of each kind of run, in make test-slow
+from tests.training.test_loop import fingerprints, log_of
 
 
 def run(recipe: dict[str, Any], folder: Path, last_operation: int | None = None) -> None:
@@ -38,15 +35,30 @@ def run(recipe: dict[str, Any], folder: Path, last_operation: int | None = None)
     train(recipe, folder, resume=True)
 
 
-def recipes(tiny_recipe: dict[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
-    """Of cross-entropy, and of self-critical training that starts from a run of it."""
-    likelihood = copy.deepcopy(tiny_recipe)
-    likelihood["training"] |= {"epochs": 2, "save_every": 2}
-    reward = copy.deepcopy(likelihood)
-    reward["objective"] = {"name": "self_critical", "samples": 2}
-    reward["training"] |= {"start_from": str(folder / "start" / "best"), "learning_rate": 0.01}
-    reward["training"]["pilot"] = {"least_cider": 0, "patience": 1, "tolerance": 0.0}
-    return {"cross_entropy": likelihood, "self_critical": reward}
+def recipe_of(name: str, tiny_recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Two epochs of 7 steps. Those under a reward take a rate that spoils the captions, so that the pilot goes back."""
+    recipe = copy.deepcopy(tiny_recipe)
+    recipe["training"] |= {"epochs": 2, "save_every": 2}
+    if name == "cross_entropy":
+        return recipe
+    start = copy.deepcopy(tiny_recipe)
+    start["training"] |= {"epochs": 12, "learning_rate": 0.01}
+    if name == "adversarial":
+        start["model"] = recipe["model"] = {
+            "name": "hacap", "embedding_size": 16, "hidden_size": 24, "attention_size": 16, "goal_size": 4,
+        }  # fmt: skip
+        start["objective"] = {"name": "adversarial_pretraining"}
+        recipe["objective"] = {"name": "adversarial", "samples": 2, "rollouts": 1}
+        recipe["training"] |= {"batch_size": 4, "gradient_accumulation": 2}
+    else:
+        recipe["objective"] = {"name": "self_critical", "samples": 2}
+    if not (folder / "start").exists():
+        undisturbed(1, start, folder / "start")
+    recipe["training"] |= {
+        "start_from": str(folder / "start" / "best"), "epochs": 3, "learning_rate": 0.05,
+        "pilot": {"least_cider": 0, "patience": 1, "tolerance": 0.0, "returns": 9},
+    }  # fmt: skip
+    return recipe
 
 
 def undisturbed(processes: int, recipe: dict[str, Any], run_folder: Path) -> float:
@@ -87,7 +99,7 @@ def lines_are(folder: Path, count: int) -> Callable[[], bool]:
 
 def test_two_processes_that_are_killed_end_with_the_same_bits(tiny_recipe, tmp_path):
     """SIGKILL to the second in the first epoch, then to both in the second, and to the first within a checkpoint."""
-    recipe = recipes(tiny_recipe, tmp_path)["cross_entropy"]
+    recipe = recipe_of("cross_entropy", tiny_recipe, tmp_path)
     whole, broken, said = tmp_path / "whole", tmp_path / "broken", tmp_path / "said"
     undisturbed(2, recipe, whole)
     assert killed(2, recipe, broken, said, victims=[1], when=lines_are(broken, 4))
@@ -99,18 +111,27 @@ def test_two_processes_that_are_killed_end_with_the_same_bits(tiny_recipe, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cross_entropy", "self_critical"])
-@pytest.mark.parametrize("processes", [1, 2])
-def test_killed_at_random_moments_it_ends_with_the_same_bits(name, processes, tiny_recipe, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "processes", "times"),
+    [
+        ("cross_entropy", 1, 8),
+        ("cross_entropy", 2, 8),
+        ("self_critical", 1, 8),
+        ("self_critical", 2, 8),
+        ("cross_entropy", 4, 3),  # from three on it matters in which order numbers are added
+        ("adversarial", 1, 3),
+        ("adversarial", 2, 3),
+    ],
+)
+def test_killed_at_random_moments_it_ends_with_the_same_bits(name, processes, times, tiny_recipe, tmp_path):
     """By the clock, one process or all, and before random operations on files, which are those of checkpoints."""
-    recipe = recipes(tiny_recipe, tmp_path)[name]
-    if name == "self_critical":
-        undisturbed(1, recipes(tiny_recipe, tmp_path)["cross_entropy"], tmp_path / "start")
+    recipe = recipe_of(name, tiny_recipe, tmp_path)
     whole, said = tmp_path / "whole", tmp_path / "said"
-    undisturbed(processes, recipe, tmp_path / "warm")
     seconds = undisturbed(processes, recipe, whole)
+    if name != "cross_entropy":
+        assert any(line.get("pilot") == "goes back" for line in log_of(whole))
     moments, kills, runs = random.Random(f"{name} {processes}"), 0, 1
-    while kills < KILLS:
+    while kills < times:
         broken = tmp_path / f"broken{runs}"
         if kills % 2:
             deadline = time.monotonic() + moments.uniform(0, seconds)
@@ -128,4 +149,4 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(name, processes, ti
     broken = tmp_path / f"broken{runs}"
     undisturbed(processes, recipe, broken)
     assert fingerprints(broken) == fingerprints(whole)
-    assert said.read_text().count("going on at step") >= 2
+    assert "going on at step" in said.read_text()
