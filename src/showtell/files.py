@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -76,6 +77,26 @@ def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
     for path in inputs:
         if path.resolve() in (place, *place.parents):
             raise UsageError(f"{option} {out} would replace what is read from {path}; choose another file.")
+
+
+def require_writable(out: Path, option: str) -> None:
+    """Make sure that a file can be written, before the work of which it will hold the result.
+
+    Args:
+        out: what will be written.
+        option: what names it, for the message.
+
+    Raises:
+        UsageError: it is a folder.
+        DataError: its folder cannot be written to, or is none.
+    """
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder; {option} needs the name of a file.")
+    folder = next((place for place in (out, *out.parents) if place.exists()), Path())
+    if not os.access(folder, os.W_OK):
+        raise DataError(f"Cannot write {out}: {os.strerror(errno.EACCES)}.")
+    if folder != out and not folder.is_dir():
+        raise DataError(f"Cannot write {out}: {folder} is a file and no folder.")
 
 
 def write_whole(stream: RawIOBase, content: bytes) -> None:

@@ -87,6 +87,7 @@ TRAIN = "train r.yaml --out new"
 CAPTION = "caption run/best scenes/images/000001.png"
 SCORE = "score pred.json ref.json --metrics bleu"
 EVALUATE = "evaluate run/best scenes --metrics bleu"
+EXPLAIN = "explain run/best scenes/images/000001.png"
 FEATURES = "features scenes --encoder small_cnn --out new"
 
 # id, command line, what the sentence says, and what is made beforehand
@@ -99,7 +100,11 @@ ROWS: list[Row] = [
     ("argument", "train", "Missing argument 'RECIPE.yaml'. See showtell train --help.", None),
     ("no number", f"{CAPTION} --num-beams three", "Invalid value for '--num-beams': Input should be a valid in", None),
     ("batch of none", f"{CAPTION} --batch-size 0", "Invalid value for '--batch-size': Input should be greater", None),
-    ("format", f"{CAPTION} --format xml", "'xml' is not one of 'text', 'json', 'jsonl', 'csv'", None),
+    ("format", f"{CAPTION} --format xml", "Invalid value for '--format': 'xml' is not one of 'text', 'jso", None),
+    ("page over a folder", f"{EXPLAIN} --out scenes", "scenes is a folder; --out needs the name of a file.", None),
+    ("page in a file", f"{EXPLAIN} --out r.yaml/a.html", "Cannot write r.yaml/a.html: r.yaml is a file", None),
+    ("report in a file", "report run --out r.yaml/a.html", "Cannot write r.yaml/a.html: r.yaml is a file", None),
+    ("lost photos", "explain nothing lost.jpg 'a b' --out a.html", "There is no photo to explain: lost.jpg, a b", None),
     # --- names of files
     ("null byte", "data check 'a\0b'", r"There is no file or folder a\x00b.", None),
     ("null byte, recipe", "train 'a\0b'", "embedded null byte", None),

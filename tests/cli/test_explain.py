@@ -49,6 +49,7 @@ def test_json_is_that_of_python(capsys, tiny_checkpoint, photos):
 def test_a_page_is_written_whole(capsys, tiny_checkpoint, photos, tmp_path):
     page = tmp_path / "report.html"
     assert run("explain", tiny_checkpoint, photos, "--out", page) == 0
+    assert capsys.readouterr().out == f"{page}\n"
     content = page.read_text()
     assert content.lower().lstrip().startswith("<!doctype html>")
     for path in photos.iterdir():
@@ -85,11 +86,12 @@ def test_somebody_elses_picture_is_never_replaced(tiny_checkpoint, photos, tmp_p
         assert run("explain", tiny_checkpoint, first, "--format", "png", "--out", ours) == 0
 
 
-def test_pictures_of_photos_with_one_name_do_not_meet(tiny_checkpoint, photos, tmp_path):
+def test_pictures_of_photos_with_one_name_do_not_meet(capsys, tiny_checkpoint, photos, tmp_path):
     other = tmp_path / "photos" / "more"
     other.mkdir()
     shutil.copy(sorted(photos.glob("*.png"))[0], other)
     assert run("explain", tiny_checkpoint, photos, "--format", "png", "--out", tmp_path / "figures") == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'figures'}\n"
     assert len(list((tmp_path / "figures").iterdir())) == 4
 
 
@@ -258,7 +260,7 @@ def test_occlusion_adds_what_every_word_loses(capsys, tiny_checkpoint, photos):
     for word in one["models"][0]["captions"][0]["words"]:
         assert len(word["occlusion"]) == 144
     assert run("explain", tiny_checkpoint, first, "--occlusion", "sideways", "--json") == 2
-    assert "'sideways' is not one of" in capsys.readouterr().err
+    assert "Invalid value for '--occlusion': 'sideways' is not one of" in capsys.readouterr().err
 
 
 def test_paths_come_from_standard_input(capsys, tiny_checkpoint, photos, monkeypatch):

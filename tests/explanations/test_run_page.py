@@ -245,9 +245,10 @@ def test_without_scores_and_photos_nothing_but_the_folder_is_read(run_folder: Pa
     assert "<h2>How it learned</h2>" in page and "<h2>Scores</h2>" not in page and "<article" not in page
 
 
-def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
+def test_a_run_without_a_checkpoint_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_run(tmp_path / "run", [])
     assert report(folder, "--out", tmp_path / "a.html") == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'a.html'}\n"
     assert "There is no checkpoint yet" in (tmp_path / "a.html").read_text()
 
 
@@ -267,6 +268,11 @@ def test_wrong_use_is_a_sentence(
         out, err = capsys.readouterr()
         assert not out and sentence in err and err.count("\n") == 1
     assert not (tmp_path / "a.html").exists()
+
+
+def test_a_run_that_is_called_by_a_number_has_the_name_of_its_series(tmp_path: Path) -> None:
+    write_run_page(tmp_path / "a.html", read_run(write_run(tmp_path / "soft" / "0", LOG)), None, [])
+    assert "<h1>Run soft/0</h1>" in (tmp_path / "a.html").read_text()
 
 
 def test_a_page_of_nothing_is_whole(tmp_path: Path) -> None:

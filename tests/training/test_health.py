@@ -37,6 +37,16 @@ def test_endless_repetition_is_named_with_an_example():
     assert sentence.startswith('10 of 10 captions repeat themselves without end (such as "0 and and and and")')
 
 
+def test_under_a_reward_nobody_is_told_to_train_longer():
+    """The pilot calls the same captions harm."""
+    same = {str(number): caption("a dog") for number in range(10)}
+    circling = {str(number): caption(f"{number} and and and and", finished=False) for number in range(10)}
+    for captions in (same, circling):
+        (plain,), (rewarded,) = warnings(captions), warnings(captions, rewarded=True)
+        assert "train longer" in plain
+        assert "train longer" not in rewarded and "lower the learning rate, or begin from" in rewarded
+
+
 def test_good_captions_are_left_alone():
     assert warnings({str(number): caption(f"a dog with {number} bones") for number in range(10)}) == []
     assert warnings({}) == []

@@ -442,6 +442,10 @@ def test_a_run_that_only_gets_worse_ends_with_what_it_began_with(spoiled, first_
     assert [line["learning_rate"] for line in log if "learning_rate" in line] == [0.05, 0.025, 0.0125]
     sentences = [f"  pilot {line['pilot']}: {line['sentence']}" for line in log if "pilot" in line]
     assert all(sentence in said.splitlines() for sentence in sentences)
+    assert (
+        "a pilot watches this run: after a validation with a sign of harm it goes back to the best weights, 2 times at "
+        "most, then stops (training.pilot; null turns it off)" in said.splitlines()
+    )
     assert [sentence.split(":")[0].strip() for sentence in sentences].count("pilot harm") >= 3
     assert f"stopping; {tmp_path / 'run' / 'best'} has the best weights" in said
 

@@ -44,6 +44,18 @@ def refused(change: dict[str, object]) -> str:
         ({"training.optimizer": {"nam": "adam"}}, 'training.optimizer.nam: no such key; did you mean "name"?'),
         ({"model.name": "sad"}, 'model.name: there is no model "sad"; did you mean "sat"? Known: hacap, nic, sat, '),
         ({"model.hidden": 4}, 'model.hidden: no such key; did you mean "hidden_size"?'),
+        (
+            {"model.name": "updown", "model.fine_stages": 2},
+            "model.fine_stages: no key of updown, but of stack; leave it out, or change model.name. Keys of updown: ",
+        ),
+        (
+            {"model.name": "updown", "model.fine_stages": 2, "objective.name": "coarse_to_fine"},
+            "\n  objective.name=coarse_to_fine and model.name=updown contradict each other: it needs a model wi",
+        ),
+        (
+            {"encoder.detector": "x"},
+            "encoder.detector: no key of small_cnn, but of faster_rcnn; leave it out, or change ",
+        ),
         ({"objective.name": "xe"}, 'objective.name: there is no objective "xe"; Known: adversarial, '),
         ({"encoder.name": "vgg19x"}, 'encoder.name: There is no encoder "vgg19x"; did you mean "vgg19"?'),
         ({"trainning": {}}, 'trainning: no such section; did you mean "training"?'),

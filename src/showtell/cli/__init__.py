@@ -52,7 +52,7 @@ def _refuse(sentence: str) -> None:
 def _usage_in_words(error: Exception) -> str:
     """What typer says of wrong use, and where to read what is right; nothing where it printed the help itself."""
     context = getattr(error, "ctx", None)
-    said = getattr(error, "format_message", error.__str__)().strip()
+    said = getattr(error, "format_message", error.__str__)().strip().replace("Value error, ", "")  # pydantic's words
     if not said:
         return ""
     return f"{said}{'' if said[-1] in '.?' else '.'} See {context.command_path if context else 'showtell'} --help."

@@ -52,7 +52,7 @@ def evaluate(
     from showtell.errors import UsageError
     from showtell.evaluation import evaluate as run
     from showtell.features.store import FeatureStore
-    from showtell.files import refuse_overwriting, write_json
+    from showtell.files import refuse_overwriting, require_writable, write_json
     from showtell.progress import counting
     from showtell.scenes import read_scenes
     from showtell.scores import diagnose, intervals
@@ -61,6 +61,7 @@ def evaluate(
         raise UsageError(f'--server "{server}" goes into a file name: give letters, digits, dots, - and _ alone.')
     if out is not None:
         refuse_overwriting(out, "--out", [Path(checkpoint), dataset])
+        require_writable(out, "--out")
     found_dataset = open_dataset(dataset)
     records = found_dataset.limited(limit).split(split)
     captioner = open_captioner(checkpoint, ensemble)

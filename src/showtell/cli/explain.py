@@ -90,7 +90,7 @@ def explain(
     from showtell.errors import DataError, UsageError, summarise
     from showtell.explanations.figure import is_foreign_picture
     from showtell.explanations.subjects import explain_subjects, find_subjects, with_references
-    from showtell.files import refuse_overwriting
+    from showtell.files import refuse_overwriting, require_writable
     from showtell.progress import counting
 
     style = Format.json if as_json else format or _style_of(out)
@@ -104,13 +104,18 @@ def explain(
     if references is not None:
         subjects = with_references(subjects, references)
     paths = [subject.path for subject in subjects.photos]
+    if not any(path.exists() for path in paths):
+        raise DataError(f"There is no photo to explain: {summarise(paths)} cannot be found; check the path.")
+    pictures = _pictures(paths, out) if out is not None and style is Format.png else {}
+    files = list(pictures.values()) or ([] if out is None else [out])
+    for file in files:
+        require_writable(file, "--out")
     names = [checkpoint, *(against or ())]
     folders = [find_checkpoint(name) for name in names]
-    pictures = _pictures(paths, out) if out is not None and style is Format.png else {}
     if out is not None:
         inputs = [*paths, *folders]
         inputs += [] if references is None else [references]
-        for file in pictures.values() or [out]:
+        for file in files:
             refuse_overwriting(file, "--out", inputs)
             if is_foreign_picture(file):
                 raise UsageError(f"--out would replace {file}, a picture that is none of showtell's; choose another.")
@@ -212,10 +217,10 @@ def _write(
             sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
             return
         write_json(out, content)
-        return
-    assert out is not None
-    if style is Format.html:
+    elif style is Format.html:
+        assert out is not None
         write_page(out, found)
     else:
         for one in found:
             write_bytes(pictures[one.image], to_png(one))
+    typer.echo(out)

@@ -40,11 +40,14 @@ def lab(
     from rich.console import Console
 
     from showtell.errors import UsageError
+    from showtell.files import require_writable
     from showtell.laboratory import SEARCHES, try_searches, write_page
     from showtell.progress import counting
 
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f'--out writes a page; give "{out}" the suffix .html.')
+    if out is not None:
+        require_writable(out, "--out")
     captioner = open_captioner(checkpoint, ensemble)
     trials = []
     with counting("searching", len(SEARCHES) + bool(decoding.get("force_words"))) as progress:

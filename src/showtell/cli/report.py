@@ -38,11 +38,12 @@ def report(
     from showtell.explanations.run_page import read_run, score_run, write_run_page
     from showtell.explanations.subjects import explain_subjects, find_subjects
     from showtell.features.store import FeatureStore
-    from showtell.files import refuse_overwriting
+    from showtell.files import refuse_overwriting, require_writable
     from showtell.progress import counting
 
     found = read_run(run)
     refuse_overwriting(out, "--out", [run])
+    require_writable(out, "--out")
     chosen = split or found.recipe["data"]["validation_split"] or "test"
     card = None
     explanations: list[Explanation] = []
@@ -63,5 +64,6 @@ def report(
         if photos:
             subjects = find_subjects([path], chosen, photos)
             with counting("explaining", len(subjects.photos)) as progress:  # what is no image is left out
-                explanations, _ = explain_subjects({run.resolve().name: captioner}, subjects, progress=progress)
+                explanations, _ = explain_subjects({found.title: captioner}, subjects, progress=progress)
     write_run_page(out, found, card, explanations)
+    typer.echo(out)

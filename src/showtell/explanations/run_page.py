@@ -56,6 +56,12 @@ class Run:
     memory: Mapping[str, Any] = field(default_factory=dict)  # what last/ remembers between steps
 
     @property
+    def title(self) -> str:
+        """The folder's name; of one that is a number alone, such as those of seeds, the folder above with it."""
+        folder = self.folder.resolve()
+        return f"{folder.parent.name}/{folder.name}" if folder.name.isdecimal() else folder.name
+
+    @property
     def checkpoint(self) -> Path | None:
         """best/, or last/ where there is none yet; None where nothing was saved yet."""
         there = (self.folder / name for name in ("best", "last"))
@@ -204,7 +210,7 @@ def write_run_page(file: Path, run: Run, card: Card | None, explanations: Sequen
     content = render(
         "run_page.html.j2",
         explanations,
-        f"Run {run.folder.resolve().name}",
+        f"Run {run.title}",
         more_style=curves.STYLE + _STYLE,
         run=run,
         facts=_facts(run),

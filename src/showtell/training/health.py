@@ -12,11 +12,12 @@ SAME = 0.5  # share of images with one and the same caption
 REPEATING = 0.25  # share of captions that run in circles
 
 
-def warnings(captions: Mapping[str, Caption]) -> list[str]:
+def warnings(captions: Mapping[str, Caption], rewarded: bool = False) -> list[str]:
     """What is wrong with the captions of a split, a sentence each; empty where nothing is.
 
     Args:
         captions: image id to caption.
+        rewarded: the captioner learns from a reward, from which more training brings it no better captions.
     """
     found = []
     if len(captions) >= 4:
@@ -25,14 +26,24 @@ def warnings(captions: Mapping[str, Caption]) -> list[str]:
         if share >= SAME:
             found.append(
                 f"{round(share * len(texts))} of {len(texts)} images have the same caption "
-                f'("{statistics.mode(texts)}"): the model does not look at the picture '
-                "yet; if it stays so, check that the images differ, and lower the learning rate or train longer"
+                f'("{statistics.mode(texts)}"): '
+                + (
+                    "the model does not look at the picture any more; lower the learning rate, or begin from weights "
+                    "whose captions differ"
+                    if rewarded
+                    else "the model does not look at the picture yet; if it stays so, check that the images differ, "
+                    "and lower the learning rate or train longer"
+                )
             )
     circling = [caption.text for caption in captions.values() if runs_in_circles(caption)]
     if captions and len(circling) / len(captions) >= REPEATING:
         found.append(
             f'{len(circling)} of {len(captions)} captions repeat themselves without end (such as "{circling[0]}"): '
-            "train longer or lower the learning rate"
+            + (
+                "lower the learning rate, or begin from other weights"
+                if rewarded
+                else "train longer or lower the learning rate"
+            )
         )
     return found
 

@@ -62,9 +62,10 @@ class TrainingResult:
 
     folder: Path
     epochs: int  # finished
-    best: float | None  # validation score of best/, the one of training.selection
+    best: float | None  # validation score of best/
     best_epoch: int | None
     interrupted: bool = False
+    selection: str = "cider"  # the score of `best`
 
 
 class TrainingModel(nn.Module):
@@ -229,6 +230,7 @@ class Trainer:
             self.memory.best,
             self.memory.best_epoch,
             self.interrupted,
+            self.recipe.training.selection,
         )
 
     def _introduce(self) -> None:
@@ -243,6 +245,8 @@ class Trainer:
             self.console.say(self.start.in_words(self.recipe.training.start_from))
         if self.memory.step:
             self.console.say(f"going on at step {self.memory.step} of {self.steps}")
+        if self.pilot is not None:
+            self.console.say(self.pilot.in_words())
 
     def _epoch(self, epoch: int) -> None:
         """The rest of one epoch, and what comes at its end."""

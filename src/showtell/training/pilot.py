@@ -131,6 +131,17 @@ class Pilot:
         """What the learning rate is multiplied by."""
         return self._memory.rate
 
+    def in_words(self) -> str:
+        """That it is there, and what it will do."""
+        patience, returns = self.config.patience, self.config.returns
+        after = "a validation" if patience == 1 else f"{patience} validations in a row"
+        times = "once" if returns == 1 else f"{returns} times"
+        goes_back = f"goes back to the best weights, {times} at most, then stops" if returns else "stops"
+        return (
+            f"a pilot watches this run: after {after} with a sign of harm it {goes_back} "
+            "(training.pilot; null turns it off)"
+        )
+
     def state_dict(self) -> dict[str, Any]:
         """What is to be kept of it, for JSON."""
         return asdict(self._memory)

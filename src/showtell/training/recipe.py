@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args
@@ -316,7 +316,11 @@ def _checked(section: str, given: Any, problems: list[str]) -> Config | None:
     try:
         return _section(section, given)
     except ValidationError as error:
-        problems += [_sentence(section, problem, given) for problem in error.errors()]
+        found = error.errors()
+        problems += [_sentence(section, problem, given) for problem in found]
+        if all(problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1 for problem in found):
+            extra = {problem["loc"][0] for problem in found}  # without them, what else is wrong can be said as well
+            return _checked(section, {key: value for key, value in given.items() if key not in extra}, problems)
     except RecipeError as error:
         problems.append(f"{section}.name: {error}")
     return None
@@ -369,13 +373,26 @@ def _sentence(section: str, problem: Any, given: dict[str, Any]) -> str:
             inner = next((kind for kind in get_args(inner) if kind is not NoneType), inner)  # of settings or null
             if inner is EncoderConfig:  # an encoder within an encoder
                 inner = _section_type("encoder", given)
-        return f"{path}: no such key; {nearest(str(problem['loc'][-1]), inner.model_fields)}"
+        key = str(problem["loc"][-1])
+        owners = _others_with(section, key) if len(problem["loc"]) == 1 and "name" in given else []
+        if owners:
+            return (
+                f"{path}: no key of {given['name']}, but of {' and of '.join(owners)}; leave it out, or change "
+                f"{section}.name. Keys of {given['name']}: {', '.join(sorted(inner.model_fields))}"
+            )
+        return f"{path}: no such key; {nearest(key, inner.model_fields)}"
     if problem["type"] == "missing":
         return f"{path}: this key is needed and missing"
     if problem["type"] == "value_error":  # our own sentence, which pydantic introduces as a "Value error"
         return f"{path}: {problem['ctx']['error']}, got {problem['input']!r}"
     message = problem["msg"][0].lower() + problem["msg"][1:]
     return f"{path}: {message}, got {_SHORT.repr(problem['input'])}"
+
+
+def _others_with(section: str, key: str) -> list[str]:
+    """The names of what a section may hold that do have a key."""
+    known: Mapping[str, tuple[type[Config], Any]] = ENCODERS if section == "encoder" else _BY_NAME.get(section, {})
+    return sorted(name for name, (config, _) in known.items() if key in config.model_fields)
 
 
 def apply_overrides(content: dict[str, Any], overrides: Sequence[str]) -> None:

@@ -112,4 +112,4 @@ class Validator:
         numbers = {"loss": sum(losses) / len(self._data)}
         shown = dict.fromkeys(("bleu_4", "cider", self._selection))
         numbers |= {name: report.scores[name] or 0.0 for name in shown}
-        return Validation(numbers, captions, tuple(health.warnings(captions)))
+        return Validation(numbers, captions, tuple(health.warnings(captions, self._objective.optimises_reward)))
