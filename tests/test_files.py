@@ -1,9 +1,14 @@
+import shutil
+import signal
+import subprocess
+import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from showtell.errors import DataError
-from showtell.files import cache_folder, parse_json, read_json, write_folder
+from showtell.files import cache_folder, parse_json, read_json, recover_folder, write_folder
 
 
 @pytest.mark.parametrize(
@@ -57,3 +62,56 @@ def test_a_folder_that_is_found_wrong_leaves_nothing_behind(tmp_path: Path) -> N
     with pytest.raises(DataError, match="wrong"):
         write_folder(tmp_path / "made", fill)
     assert not list(tmp_path.iterdir())
+
+
+# Writes a folder of three files; before a certain operation on files the process dies.
+WRITE = """
+import os, signal, sys
+from itertools import count
+from pathlib import Path
+from showtell.files import write_folder
+
+folder, version, last_operation = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+operations = count(1)
+
+def kill(event, arguments):
+    if event in ("open", "os.rename", "os.mkdir", "os.rmdir", "os.remove") and next(operations) == last_operation:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def fill(new):
+    (new / "training").mkdir()
+    for name in ("model", "config", "training/state"):
+        (new / name).write_text(f"{name} {version} " * 1000)
+
+sys.addaudithook(kill)
+write_folder(folder, fill)
+"""
+
+
+def test_a_kill_at_any_operation_leaves_the_old_folder_or_the_new_one(tmp_path: Path) -> None:
+    """One write after the other is killed, each an operation later and upon what the last one left."""
+    folder, after_kill, kept, went_on = tmp_path / "run" / "last", tmp_path / "copy", 0, 0
+    statuses: list[int] = []
+    write_folder(folder, lambda new: (new / "version").touch())
+    for version in count(1):
+        process = subprocess.run([sys.executable, "-c", WRITE, str(folder), str(version), str(version)], timeout=60)
+        statuses.append(process.returncode)
+        shutil.rmtree(after_kill, ignore_errors=True)
+        shutil.copytree(folder.parent, after_kill)
+        recover_folder(after_kill / "last")
+        assert [path.name for path in after_kill.iterdir()] == ["last"]
+        files = {
+            str(path.relative_to(after_kill)): path.read_text() for path in after_kill.rglob("*") if path.is_file()
+        }
+        if files == {"last/version": ""}:
+            assert kept == 0
+            continue
+        found = int(files["last/model"].split()[1])
+        assert files == {f"last/{name}": f"{name} {found} " * 1000 for name in ("model", "config", "training/state")}
+        assert found in (kept, version)
+        went_on += found == version
+        kept = found
+        if process.returncode == 0:
+            break
+    assert statuses == [-signal.SIGKILL] * (len(statuses) - 1) + [0]
+    assert len(statuses) > 15 and went_on > 3  # it was killed before the new one stood and behind that
