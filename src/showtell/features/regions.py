@@ -61,7 +61,7 @@ class FasterRcnnConfig(EncoderConfig):
 
     name: Literal["faster_rcnn"] = "faster_rcnn"
     trained: Literal[False] = False  # captions do not train a detector: it is frozen, as in the paper
-    detector: Detector = "fasterrcnn_resnet50_fpn_v2"
+    detector: Detector = "fasterrcnn_resnet50_fpn_v2"  # of torchvision
     weights: str = "pretrained"  # pretrained (on COCO), random, or a file with the detector's state dict
     categories: tuple[str, ...] | None = Field(None, min_length=2)  # of `weights`, background first; None: COCO's 91
     image_size: int | None = Field(None, ge=_STRIDE)  # pixels of the shorter side; None: the detector's own
@@ -127,7 +127,7 @@ class PrecomputedConfig(EncoderConfig):
 
     name: Literal["precomputed"] = "precomputed"
     trained: Literal[False] = False
-    feature_size: int = Field(ge=1)
+    feature_size: int = Field(ge=1)  # numbers of each vector
     source: str = Field(min_length=1)  # for people: a file, a project, an address
 
 

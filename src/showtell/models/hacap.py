@@ -70,11 +70,11 @@ class HacapConfig(Config):
     goal_size: int = Field(6, ge=1)  # dimensions of a subgoal and of the leak
     goal_embedding_size: int = Field(16, ge=1)  # k
     horizon: int = Field(4, ge=1)  # c, steps that a subgoal looks ahead
-    normalise_goals: bool = True
-    manager_size: int = Field(256, ge=1)
-    discriminator_embedding_size: int = Field(128, ge=1)
-    discriminator_size: int = Field(128, ge=1)
-    discriminator_layers: int = Field(3, ge=1)
+    normalise_goals: bool = True  # to length 1
+    manager_size: int = Field(256, ge=1)  # its hidden vector
+    discriminator_embedding_size: int = Field(128, ge=1)  # of a word, as the discriminator reads it
+    discriminator_size: int = Field(128, ge=1)  # its hidden vectors
+    discriminator_layers: int = Field(3, ge=1)  # of its recurrent units
     discriminator_image: Literal["none", "mean", "attended"] = "none"  # what the discriminator sees of the image
     temperature: float = Field(1.0, gt=0)  # tau when captioning
     training_temperature: float = Field(1.0, gt=0)  # tau when learning

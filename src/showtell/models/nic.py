@@ -41,8 +41,8 @@ class NicConfig(Config):
     """Sizes and choices of the captioner without attention."""
 
     name: Literal["nic"] = "nic"
-    cell: Literal["gru", "gru_torch", "lstm"] = "gru"
-    layers: int = Field(1, ge=1)
+    cell: Literal["gru", "gru_torch", "lstm"] = "gru"  # gru: papers/004's; gru_torch: torch's
+    layers: int = Field(1, ge=1)  # of cells, one above the other
     image: Literal["state", "input"] = "state"  # the image as first hidden state, or as first input
     embedding_size: int = Field(512, ge=1)  # of a word, and of the image where it is the first input
     hidden_size: int = Field(512, ge=1)  # of each layer

@@ -61,7 +61,7 @@ class SatConfig(Config):
     project_features: int | None = Field(None, ge=1)  # size after a linear layer with ReLU; None: as they come
     init_layers: Literal[1, 2] = 1  # layers of f_init
     gate: bool = True  # beta_t; false: z_t is the plain context
-    attention: Literal["soft", "hard"] = "soft"
+    attention: Literal["soft", "hard"] = "soft"  # z_t: the expectation over places, or a sampled place
     expectation_share: float = Field(0.5, ge=0, le=1)  # hard, learning: how often the expectation replaces the sample
     coin: Literal["image", "batch"] = "image"  # hard, learning: what each such choice is for
     look: Literal["likeliest", "sample", "expectation"] = "likeliest"  # hard, not learning

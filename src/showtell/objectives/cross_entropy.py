@@ -67,9 +67,9 @@ class CrossEntropyConfig(Config):
     """Weights of the terms."""
 
     name: Literal["cross_entropy"] = "cross_entropy"
-    label_smoothing: float = Field(0.0, ge=0, lt=1)  # epsilon
-    doubly_stochastic: float = Field(0.0, ge=0)  # lambda
-    word_presence: float = Field(0.0, ge=0)  # mu
+    label_smoothing: float = Field(0.0, ge=0, lt=1)  # epsilon, the share of a target that is spread over all words
+    doubly_stochastic: float = Field(0.0, ge=0)  # lambda, weight of the term that asks for an equal look at all places
+    word_presence: float = Field(0.0, ge=0)  # mu, weight of the term for which words occur
     scheduled_sampling: ScheduledSamplingConfig = ScheduledSamplingConfig()
 
 

@@ -54,9 +54,9 @@ class RewardConfig(Config):
 
     cider: float = 1.0  # CIDEr-D, up to 10
     bleu_1: float = 0.0  # of the caption alone, up to 1
-    bleu_2: float = 0.0
-    bleu_3: float = 0.0
-    bleu_4: float = 0.0
+    bleu_2: float = 0.0  # likewise
+    bleu_3: float = 0.0  # likewise
+    bleu_4: float = 0.0  # likewise
 
     @property
     def weights(self) -> dict[str, float]:
@@ -75,7 +75,7 @@ class SelfCriticalConfig(Config):
 
     name: Literal["self_critical"] = "self_critical"
     samples: int = Field(5, ge=1)  # N, of each image in each step
-    baseline: Literal["greedy", "leave_one_out"] = "greedy"  # b
+    baseline: Literal["greedy", "leave_one_out"] = "greedy"  # b, the reward of that caption, or of the other samples
     reward: RewardConfig = RewardConfig()  # r
     cross_entropy: float = Field(0.0, ge=0)  # weight of the reference captions' likelihood
 

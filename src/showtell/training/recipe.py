@@ -29,8 +29,8 @@ class DataConfig(Config):
     """Which captions and photos."""
 
     path: str  # a folder or file that `showtell data check` understands, relative to the working directory
-    train_split: str = "train"
-    validation_split: str | None = "val"  # None: no validation, the last weights are the best
+    train_split: str = "train"  # the name of the split that is learned from
+    validation_split: str | None = "val"  # what is validated on; None: nothing, the last weights are the best
     features: str | None = None  # a store of the encoder's features, read instead of photos; made if it is not there
     limit: int | None = Field(None, ge=1)  # images of each split at most, for quick runs, the same each time
     max_captions: int | None = Field(None, ge=1)  # the first so many captions of each image, papers/003: 5; None: all
@@ -56,7 +56,7 @@ class OptimizerConfig(Config):
     momentum: float = Field(0.9, ge=0)  # sgd, rmsprop, graves_rmsprop
     decay: float = Field(0.99, ge=0, lt=1)  # of the averages of rmsprop; by default 0.95 for graves_rmsprop
     epsilon: float = Field(1e-8, gt=0)  # all but sgd; by default 0.0001 for graves_rmsprop
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0)  # pull to 0: in adamw beside the step, else within the gradient
 
     @model_validator(mode="before")
     @classmethod
@@ -92,9 +92,9 @@ class TrainingConfig(Config):
     epochs: int = Field(ge=1)  # passes over the training images
     batch_size: int = Field(ge=1)  # images, each with up to captions_per_image captions, over all processes
     bucket: int = Field(1, ge=1)  # batches that are sorted by caption length together; 1: not sorted
-    learning_rate: float = Field(gt=0)
+    learning_rate: float = Field(gt=0)  # of all that has none of its own
     start_from: str | None = Field(None, min_length=1)  # a checkpoint, folder or hub id, whose weights are trained on
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0)  # of fresh weights, the order of images, dropout and samples
     optimizer: OptimizerConfig = OptimizerConfig()
     # constant; linear and cosine: from learning_rate to 0 over the run; step: falls every few epochs
     schedule: Schedule = "constant"
@@ -105,7 +105,7 @@ class TrainingConfig(Config):
     clip_norm: float | None = Field(5.0, gt=0)  # of the gradient of all weights together
     ema_decay: float | None = Field(None, ge=0, lt=1)  # validate and keep as best/ an average of the weights
     gradient_accumulation: int = Field(1, ge=1)  # batches per step of the optimiser
-    mixed_precision: Annotated[Literal["no", "fp16", "bf16"], BeforeValidator(_yaml_no)] = "no"
+    mixed_precision: Annotated[Literal["no", "fp16", "bf16"], BeforeValidator(_yaml_no)] = "no"  # of products
     selection: Literal["cider", "bleu_4", "meteor"] = "cider"  # the validation score that decides what is best
     patience: int | None = Field(None, ge=1)  # validations without a better score before training stops
     validate_every: int = Field(1, ge=1)  # epochs
