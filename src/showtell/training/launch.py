@@ -84,7 +84,10 @@ def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
         recipe.encoder.start_epoch > 0 or OBJECTIVES[recipe.objective.name][1].optimises_reward  # type: ignore[attr-defined]
     )
     accelerator = Accelerator(
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=has_idle_weights)],
+        kwargs_handlers=[
+            # Gradients live where they are exchanged: one copy of them less, in time and in memory.
+            DistributedDataParallelKwargs(find_unused_parameters=has_idle_weights, gradient_as_bucket_view=True)
+        ],
         mixed_precision=recipe.training.mixed_precision,
         cpu=not torch.accelerator.is_available(),  # accelerate wants to be told before it lets processes work together
         log_with=list(recipe.training.trackers) or None,
