@@ -1,10 +1,24 @@
-"""Two processes against one, a thread each: training steps on made-up features, and what their time goes to.
+"""Two processes against one, a thread each, and against one with two threads: training, and what its time goes to.
 
-    .venv/bin/python benchmarks/scaling.py [--json] [--seconds 8]
+    python benchmarks/scaling.py [RECIPE ...] [--rounds 3] [--seconds 8] [--json] [training.batch_size=64 ...]
 
-Up-Down learns from 10 x 10 features of 512 numbers, 16 images with 5 captions in a step, a vocabulary of 5,000 words,
-by cross-entropy and by self-critical training. The processes share the images of a step. Communication is what a
-process spends in a step beyond the same work without it (`no_sync`), waiting for the other included.
+Real runs: the trainer, optimiser and batch size of a recipe, changed as one likes (section.key=value), on a made-up
+dataset of captions of 12 words and features of 36 regions. The three runs wait for each other and work in turn, a round
+of steps each, and medians over all rounds are compared. Under a reward captions have as many words as
+`decoding.max_length`, since a model that knows nothing seldom ends one. Rows of a recipe, named by its objective:
+
+    two_processes   captions a second, against one process with a thread
+    two_threads     the same figure, against one process with two threads
+    communication   megabytes of gradients that each step adds up; the ratio is their share of a step: what it takes
+                    beyond one without them (`no_sync`), waiting for the other process included
+    largest_share   per cent of a step's processor time that the busier process spends, against an equal share
+    foretold        seconds of a step by the cost model (docs/scaling.md): half the batch alone, and the gradients added
+                    up alone; against the step as measured
+    validation_idle per cent of the processes' time in a validation in which they do not work, against all of it
+    memory          megabytes of a process at most, against its weights, their gradients and its optimiser's numbers
+    start           seconds until two processes have taken a step, against one process
+
+The launcher itself is left out (`torchrun` takes some seconds more). Needs two free cores.
 """
 
 from __future__ import annotations
@@ -12,126 +26,255 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
+import resource
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from statistics import median
 from typing import Any
 
-IMAGES, CAPTIONS, WORDS, VOCABULARY = 16, 5, 12, 5000
+RECIPES = [
+    Path(__file__).resolve().parents[1] / "recipes" / "coco" / f"{name}.yaml"
+    for name in ("updown_anderson2018", "updown_self_critical_anderson2018")
+]
+LEAST_IMAGES, VALIDATED, CAPTIONS, LENGTH, WORDS, REGIONS = 200, 128, 5, 12, 10_000, 36
+RUNS = {"one": (1, 1), "two": (2, 1), "threads": (1, 2)}  # processes, threads of each
 
 
-def work(objective_name: str, seconds: float) -> None:
-    """Steps in this process, one of those that share them, and their rates on stdout from the first."""
+def write_data(folder: Path, recipe: Path, changes: list[str]) -> list[str]:
+    """A dataset and the features of its images; what a recipe has to be told of them."""
+    import numpy as np
+
+    from showtell.features import build_encoder
+    from showtell.features.store import ImageFeatures, StoreInfo, StoreWriter
+    from showtell.training import load_recipe
+
+    chance, size = random.Random(0), load_recipe(recipe, changes).training.batch_size
+    images = size * -(-LEAST_IMAGES // size)  # whole batches
+    said = [f"word{number % WORDS}" for number in range(images * CAPTIONS * LENGTH)]  # every word is there
+    chance.shuffle(said)
+    said += chance.choices(said, k=VALIDATED * CAPTIONS * LENGTH)
+    names = [f"{number:03}.png" for number in range(images + VALIDATED)]
+    with (folder / "captions.jsonl").open("w") as lines:
+        for number, name in enumerate(names):
+            (folder / name).touch()
+            first = number * CAPTIONS * LENGTH
+            captions = [" ".join(said[first + n * LENGTH : first + (n + 1) * LENGTH]) for n in range(CAPTIONS)]
+            split = "train" if number < images else "val"
+            lines.write(json.dumps({"image": name, "captions": captions, "split": split}) + "\n")
+    changes = [
+        f"data.path={folder}", f"data.features={folder}/store", "vocabulary.min_count=1", "training.trackers=[]",
+        "training.start_from=null", "training.epochs=1000", "training.pilot=null", *changes,
+    ]  # fmt: skip
+    encoder = build_encoder(load_recipe(recipe, changes).encoder)
+    random_numbers = np.random.default_rng(0)
+    with StoreWriter(folder / "store", StoreInfo.of(encoder, "fp16")) as store:
+        for name in names:
+            vectors = random_numbers.standard_normal((REGIONS, encoder.feature_size), dtype=np.float32)
+            store.write({name: ImageFeatures(vectors)})
+    return changes
+
+
+def work(recipe: str, folder: str, changes: list[str]) -> None:
+    """A process of a run: it does what the first one reads from stdin, and the first one says what it took."""
     import torch
-    from accelerate import Accelerator
-    from accelerate.utils import DistributedDataParallelKwargs
+    from accelerate.utils import broadcast_object_list, gather_object
 
-    from showtell.models.updown import UpDownConfig, UpDownDecoder
-    from showtell.noise import Noise, use
-    from showtell.objectives import OBJECTIVES
-    from showtell.types import Batch, Counts, Features
+    from showtell.objectives.contract import of_one_step
+    from showtell.training import load_recipe
+    from showtell.training.batches import epoch_batches, groups_of
+    from showtell.training.loop import Trainer
+    from showtell.types import Batch
 
-    torch.set_num_threads(1)
-    rewarded = OBJECTIVES[objective_name][1].optimises_reward
-    accelerator = Accelerator(
-        cpu=True, kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=rewarded)]
-    )
-    torch.manual_seed(0)
-    chance = torch.Generator().manual_seed(0)
-    words = torch.randint(4, VOCABULARY, (IMAGES, CAPTIONS, WORDS + 2), generator=chance)
-    words[..., 0], words[..., -1] = 1, 2
-    own = slice(accelerator.process_index, None, accelerator.num_processes)
-    names = tuple(f"{number}" for number in range(IMAGES))
-    vectors = torch.randn(IMAGES, 100, 512, generator=chance)[own]
-    features = Features(vectors, torch.ones(vectors.shape[:2], dtype=torch.bool))
-    counts = Counts(IMAGES * CAPTIONS * (WORDS + 1), IMAGES * CAPTIONS, IMAGES)
-    batch = Batch(names[own], None, words[own], torch.ones(words[own].shape[:2], dtype=torch.bool), features, counts)
+    trainer = Trainer(load_recipe(Path(recipe), changes), Path(folder), resume=False, quiet=True)
+    accelerator, training = trainer.accelerator, trainer.recipe.training
 
-    config, kind = OBJECTIVES[objective_name]
-    objective = kind(config(), feature_size=512, vocabulary_size=VOCABULARY)  # type: ignore[call-arg]
-    objective.prepare(dict(zip(names, words.tolist(), strict=True)), WORDS)
-    decoder = UpDownDecoder(UpDownConfig(), feature_size=512, vocabulary_size=VOCABULARY)
+    def groups() -> Iterator[list[Batch]]:
+        for epoch in count():
+            batches = epoch_batches(
+                trainer.data, epoch=epoch, skip=0, batch_size=training.batch_size, bucket=training.bucket,
+                seed=training.seed, workers=0, process=accelerator.process_index, processes=accelerator.num_processes,
+            )  # fmt: skip
+            yield from groups_of(batches, training.gradient_accumulation)
 
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.decoder, self.objective = decoder, objective
+    remaining = groups()
 
-        def forward(self, batch: Batch, features: Features) -> Any:
-            return self.objective(batch, features, self.decoder)
+    def step() -> None:
+        group = next(remaining)
+        trainer._step(of_one_step(group, trainer._counts(group)))
+        trainer.memory.step += 1
 
-    plain = Model()
-    model, optimizer = accelerator.prepare(plain, torch.optim.SGD(plain.parameters(), lr=0.0))
+    def timed(doing: Any) -> tuple[float, float]:
+        """Seconds that pass, and of this process's work."""
+        accelerator.wait_for_everyone()
+        began, worked = time.perf_counter(), time.process_time()
+        doing()
+        return time.perf_counter() - began, time.process_time() - worked
 
-    def step(number: int, alone: bool) -> float:
-        began = time.perf_counter()
-        with use(Noise(0, number, batch.image_ids)):
-            if alone:
-                with accelerator.no_sync(model):
-                    accelerator.backward(model(batch, features).total)
-            else:
-                accelerator.backward(model(batch, features).total * accelerator.num_processes)
-        optimizer.step()
-        optimizer.zero_grad()
-        return time.perf_counter() - began
+    def alone() -> None:
+        with accelerator.no_sync(trainer.model):
+            step()
 
-    for number in range(2):
-        step(number, alone=False)
-    spent = {True: [0.0], False: [0.0]}
-    number = 2
+    weights = [weight for weight in trainer.raw_model.parameters() if weight.requires_grad]
+    gradients = torch.zeros(sum(weight.numel() for weight in weights))
+
+    def add_up() -> None:
+        waiting = [torch.distributed.all_reduce(part, async_op=True) for part in gradients.split(25 * 2**18)]
+        for one in waiting:
+            one.wait()
+
+    def measured(order: str, seconds: float) -> dict[str, Any]:
+        found: dict[str, Any] = {"step": [], "alone": [], "add_up": [], "work": []}
+        if order == "validate":
+            validator = trainer.validator
+            assert validator is not None
+            passed, worked = timed(validator.validate)
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3  # of KB
+            return {"validation": passed, "work": gather_object([worked]), "memory": max(gather_object([memory]))}
+        ends = time.perf_counter() + seconds
+        while True:
+            passed, worked = timed(step)
+            found["step"].append(passed)
+            found["work"].append(gather_object([worked]))
+            if accelerator.num_processes > 1:
+                found["alone"].append(timed(alone)[0])
+                found["add_up"].append(timed(add_up)[0])
+            if broadcast_object_list([time.perf_counter() > ends])[0]:
+                return found
+
+    trainer.model.train()
+    step()
+    kept = [number for state in trainer.optimizer.state.values() for number in state.values()]
+    said = {"megabytes": gradients.nbytes / 1e6, "captions": training.batch_size * CAPTIONS}
+    said["state"] = 2 * said["megabytes"] + sum(number.nbytes for number in kept if torch.is_tensor(number)) / 1e6
     while True:
-        for alone in (False, True):
-            spent[alone].append(step(number, alone))
-        number += 1
-        over = accelerator.reduce(torch.tensor(float(sum(spent[False]) + sum(spent[True]) > seconds)), "max")
-        if over > 0:
-            break
-    if accelerator.is_main_process:
-        whole, without = sorted(spent[False][1:]), sorted(spent[True][1:])
-        middle = len(whole) // 2
-        weights = sum(parameter.numel() for parameter in plain.parameters()) * 4 / 1e6
-        print(json.dumps({
-            "rate": IMAGES * CAPTIONS / whole[middle], "communication": 1 - without[middle] / whole[middle],
-            "steps": len(whole), "megabytes": weights,
-        }))  # fmt: skip
+        if accelerator.is_main_process:
+            print(json.dumps(said), flush=True)
+        order = [sys.stdin.readline().split() if accelerator.is_main_process else None]
+        (given,) = broadcast_object_list(order)
+        if not given:
+            return
+        said = measured(given[0], float(given[1]))
 
 
-def measured(processes: int, objective: str, seconds: float) -> dict[str, float]:
-    """What `work` says in so many processes."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-    arguments = [sys.executable, *launcher, __file__, "--work", objective, "--seconds", str(seconds)]
-    done = subprocess.run(
-        arguments, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, check=True
-    )
-    return json.loads(done.stdout.strip().splitlines()[-1])
+class Run:
+    """The processes of one run, which do nothing until they are asked."""
+
+    def __init__(self, processes: int, threads: int, arguments: list[str]) -> None:
+        began = time.perf_counter()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self._processes = []
+        for rank in range(processes):
+            places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
+            places |= {"OMP_NUM_THREADS": threads, "MASTER_ADDR": "127.0.0.1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+            pipe = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
+            self._processes.append(
+                subprocess.Popen(
+                    [sys.executable, __file__, "--work", *arguments],
+                    env=os.environ | {name: str(value) for name, value in places.items()},
+                    stdin=pipe,
+                    stdout=pipe,
+                    text=True,
+                )
+            )
+        self.about = self._answer()
+        self.start = time.perf_counter() - began
+
+    def ask(self, order: str, seconds: float = 0) -> dict[str, Any]:
+        """What the processes say that they measured."""
+        stdin = self._processes[0].stdin
+        assert stdin is not None
+        stdin.write(f"{order} {seconds}\n")
+        stdin.flush()
+        return self._answer()
+
+    def end(self) -> None:
+        """Let them go."""
+        self._processes[0].communicate()
+        for process in self._processes:
+            process.wait()
+
+    def _answer(self) -> dict[str, Any]:
+        stdout = self._processes[0].stdout
+        assert stdout is not None
+        line = stdout.readline()
+        if not line.startswith("{"):
+            sys.exit(f"A process of the benchmark ended, or said {line!r}.")
+        return json.loads(line)
+
+
+def rows_of(recipe: Path, changes: list[str], rounds: int, seconds: float) -> list[dict[str, Any]]:
+    """All rows of a recipe."""
+    from showtell.training import load_recipe
+
+    with tempfile.TemporaryDirectory() as name:
+        changes = write_data(Path(name), recipe, changes)
+        runs = {key: Run(*RUNS[key], [str(recipe), f"{name}/{key}", *changes]) for key in RUNS}
+        found: dict[str, dict[str, list[Any]]] = {key: {} for key in RUNS}
+        for _ in range(rounds):
+            for key, run in runs.items():
+                for what, values in run.ask("steps", seconds).items():
+                    found[key].setdefault(what, []).extend(values)
+        validated = runs["two"].ask("validate")
+        for run in runs.values():
+            run.end()
+    two = runs["two"]
+    step = {key: median(found[key]["step"]) for key in RUNS}
+    middle = {what: median(found["two"][what]) for what in ("alone", "add_up")}
+    share = median(max(worked) / sum(worked) for worked in found["two"]["work"])
+    idle = 1 - sum(validated["work"]) / (validated["validation"] * RUNS["two"][0])
+    rate = two.about["captions"] / step["two"]
+    foretold = middle["alone"] + middle["add_up"]
+    about = {"recipe": recipe.stem, "captions": two.about["captions"], "changes": changes[7:]}
+    about |= {"steps": len(found["two"]["step"]), "seconds": step | middle}
+    table = [
+        ("two_processes", rate, "captions/s", "one process, a thread each", step["one"] / step["two"]),
+        ("two_threads", rate, "captions/s", "one process with two threads", step["threads"] / step["two"]),
+        ("communication", two.about["megabytes"], "MB a step", "the step", 1 - middle["alone"] / step["two"]),
+        ("largest_share", 100 * share, "%", "an equal share", share * RUNS["two"][0]),
+        ("foretold", foretold, "s a step", "the step as measured", foretold / step["two"]),
+        ("validation_idle", 100 * idle, "%", f"{validated['validation']:.1f} s of validation", idle),
+        (
+            "memory",
+            validated["memory"],
+            "MB",
+            "weights, gradients, optimiser",
+            validated["memory"] / two.about["state"],
+        ),
+        ("start", two.start, "s", "one process", two.start / runs["one"].start),
+    ]
+    objective = load_recipe(recipe, changes).objective.name
+    return [
+        {"name": f"{objective}_{name}", "value": value, "unit": unit, "against": against, "ratio": ratio} | about
+        for name, value, unit, against, ratio in table
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--seconds", type=float, default=8, help="of steps in each measurement")
-    parser.add_argument("--work", choices=["cross_entropy", "self_critical"], help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.work:
-        work(given.work, given.seconds)
+    """Measure and print."""
+    if sys.argv[1:2] == ["--work"]:
+        work(sys.argv[2], sys.argv[3], sys.argv[4:])
         return
-    rows = []
-    for objective in ("cross_entropy", "self_critical"):
-        one, two = (measured(processes, objective, given.seconds) for processes in (1, 2))
-        name = f"{objective}_two_processes"
-        rows.append({
-            "name": name, "value": round(two["rate"], 1), "unit": "captions/s", "against": "one, a thread each",
-            "ratio": round(two["rate"] / one["rate"], 3),
-        })  # fmt: skip
-        rows.append({
-            "name": f"{objective}_communication", "value": round(two["megabytes"], 1), "unit": "MB of gradients a step",
-            "against": "the whole step", "ratio": round(two["communication"], 3),
-        })  # fmt: skip
-    if given.json:
-        print(json.dumps(rows))
-    else:
-        for row in rows:
-            print(f"{row['name']:32} {row['value']:9} {row['unit']:24} {row['ratio']:.3f} of {row['against']}")
+    from rows import show
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("given", nargs="*", metavar="RECIPE | section.key=value")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=8, help="of steps in each round of each run")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    changes = [given for given in arguments.given if "=" in given]
+    recipes = [Path(given) for given in arguments.given if "=" not in given] or RECIPES
+    rows = [row for recipe in recipes for row in rows_of(recipe, changes, arguments.rounds, arguments.seconds)]
+    show(rows, arguments.json)
 
 
 if __name__ == "__main__":
