@@ -215,9 +215,13 @@ def test_what_a_launcher_passes_on_saves_a_run_and_a_lost_process_loses_nothing(
 
 
 def test_errors_of_the_machinery_become_sentences_and_others_stay(tmp_path):
-    gloo = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:1: Connection reset. T"
+    gloo = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:1: Connection reset. Th"
     for message, said in (
-        (gloo, "Another process of this run was lost or no longer answers .*Nothing was kept yet"),
+        (
+            gloo,
+            r"Another process of this run was lost or no longer answers \(Read error \[127.0.0.1\]:1: Connection "
+            r"reset\): what it said last tells why. Nothing was kept yet",
+        ),
         ("DataLoader worker (pid 7) is killed by signal: Killed. ", r"Reading photos has failed \(DataLoader worker"),
         ("DataLoader timed out after 600 seconds", "set data.workers=0"),
     ):

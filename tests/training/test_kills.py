@@ -111,6 +111,25 @@ def test_two_processes_that_are_killed_end_with_the_same_bits(tiny_recipe, tmp_p
 
 
 @pytest.mark.slow
+def test_a_run_may_go_on_with_another_number_of_processes(tiny_recipe, tmp_path):
+    """Two are killed, four go on and are killed, one comes to the end: the losses of one alone, but for rounding."""
+    recipe = recipe_of("cross_entropy", tiny_recipe, tmp_path)
+    recipe["encoder"]["norm"] = "none"
+    recipe["training"] |= {"learning_rate": 0.05, "optimizer": {"name": "sgd", "momentum": 0.0}}
+    whole, broken, said = tmp_path / "whole", tmp_path / "broken", tmp_path / "said"
+    undisturbed(1, recipe, whole)
+    assert killed(2, recipe, broken, said, victims=[1], when=lines_are(broken, 4))
+    assert killed(4, recipe, broken, said, victims=[3], when=lines_are(broken, 8))
+    assert together.end(together.start(1, said, run, recipe, broken)) == [0]
+    assert said.read_text().count("going on at step") == 2
+    for expected, found in zip(log_of(whole), log_of(broken), strict=True):
+        if "loss" in expected:
+            assert found == pytest.approx(expected, rel=1e-3)
+        else:
+            assert found["validation"] == pytest.approx(expected["validation"], rel=1e-3)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "processes", "times"),
     [

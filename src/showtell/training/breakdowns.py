@@ -33,8 +33,8 @@ def in_words(folder: Path) -> Iterator[None]:
                 f"or set data.workers=0, which reads without further processes. {kept}"
             ) from error
         if isinstance(error, torch.distributed.DistError) or "/gloo/" in first:
+            why = first.rpartition("] ")[2].partition(". ")[0]
             raise TrainingError(
-                f"Another process of this run was lost or no longer answers ({first.rpartition('] ')[2][:120]}): what "
-                f"it said last tells why. {kept}"
+                f"Another process of this run was lost or no longer answers ({why}): what it said last tells why. {kept}"
             ) from error
         raise
