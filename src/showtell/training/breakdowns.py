@@ -35,6 +35,7 @@ def in_words(folder: Path) -> Iterator[None]:
         if isinstance(error, torch.distributed.DistError) or "/gloo/" in first:
             why = first.rpartition("] ")[2].partition(". ")[0]
             raise TrainingError(
-                f"Another process of this run was lost or no longer answers ({why}): what it said last tells why. {kept}"
+                f"Another process of this run was lost or no longer answers ({why}): what it said last tells why. "
+                f"{kept}"
             ) from error
         raise
