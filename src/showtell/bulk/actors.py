@@ -14,6 +14,7 @@ import importlib.util
 import json
 import logging
 import os
+import socket
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from typing import Any
 from showtell.bulk.parts import Part, Source, part_from_json, part_to_json, photos_of
 from showtell.captioner import Captioner, Record, record_of
 from showtell.decoding import DecodingConfig
-from showtell.errors import ImageError, MissingDependencyError
+from showtell.errors import ImageError, MissingDependencyError, UsageError
 from showtell.images.loading import READERS
 from showtell.images.photo import IN_MEMORY
 
@@ -59,10 +60,11 @@ def caption_parts(
         settings: of the search.
         batch_size: photos that are encoded together.
         attention: whether to keep where the words looked.
-        workers: actors; None: one for each GPU, or for each core where there is none.
+        workers: actors; None: one for each GPU, or for each core where there is none. Never more than there are parts.
 
     Raises:
         MissingDependencyError: Ray is not installed.
+        UsageError: no cluster answers at RAY_ADDRESS.
     """
     numbered = [{"number": number, "part": json.dumps(part_to_json(part))} for number, part in parts]
     if not numbered:
@@ -75,7 +77,7 @@ def caption_parts(
     with _ray(_STORE + 2 * weights) as ray:
         found = ray.cluster_resources()
         cores, gpus = found.get("CPU", 1), found.get("GPU", 0)
-        size = workers or int(gpus) or int(cores)
+        size = min(workers or int(gpus) or int(cores), len(numbered))
         threads = max(1, int(cores) // size)
         data = ray.data.from_items(numbered, override_num_blocks=len(numbered))  # a part is a task
         data.context.target_max_block_size = 1  # a row leaves the actor when it is there, not when there are 128 MB
@@ -188,6 +190,17 @@ def require_ray() -> None:
         raise MissingDependencyError('The engine ray needs Ray; pip install "showtell[ray]".')
 
 
+def _knock(address: str) -> None:
+    """Make sure that somebody listens at host:port; Ray itself tries again for minutes.
+
+    Raises:
+        OSError: nobody does.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
 @contextmanager
 def _ray(store: int) -> Iterator[Any]:
     """Ray, quiet, started if it is not running; what was started here is stopped here.
@@ -197,6 +210,7 @@ def _ray(store: int) -> Iterator[Any]:
 
     Raises:
         MissingDependencyError: it is not installed.
+        UsageError: no cluster answers at RAY_ADDRESS.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
@@ -209,10 +223,19 @@ def _ray(store: int) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    local: dict[str, Any] = (
-        {} if os.environ.get("RAY_ADDRESS") else {"object_store_memory": store, "include_dashboard": False}
-    )
-    ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
+    address = os.environ.get("RAY_ADDRESS")
+    local: dict[str, Any] = {} if address else {"object_store_memory": store, "include_dashboard": False}
+    try:
+        if address:
+            _knock(address)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
+    except OSError as error:
+        if not address:
+            raise
+        raise UsageError(
+            f"No Ray cluster answers at RAY_ADDRESS={address}: start one with ray start --head, give its address, or "
+            "unset the variable to work on this machine alone."
+        ) from error
     try:
         yield ray
     finally:

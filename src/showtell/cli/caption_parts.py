@@ -86,7 +86,8 @@ def write_parts(
         if END not in manifest:
             write_bytes(folder / FAILED, "".join(FORMATS["jsonl"](failed)).encode())
             manifest.append([{"part": END, "photos": photos, "failed": len(failed)}])
-    sys.stderr.write(f"showtell: {folder} has the captions of {photos - len(failed)} photos in {len(parts)} parts.\n")
+    there = f"{len(parts)} part{'s' * (len(parts) != 1)}"
+    sys.stderr.write(f"showtell: {folder} has the captions of {photos - len(failed)} photos in {there}.\n")
     if failed:
         raise DataError(
             f"{len(failed)} of {photos} photos could not be captioned, as {folder / FAILED} says: "
