@@ -64,7 +64,7 @@ def caption_parts(
 
     Raises:
         MissingDependencyError: Ray is not installed.
-        UsageError: no cluster answers at RAY_ADDRESS.
+        UsageError: no cluster lets us in at RAY_ADDRESS.
     """
     numbered = [{"number": number, "part": json.dumps(part_to_json(part))} for number, part in parts]
     if not numbered:
@@ -210,7 +210,7 @@ def _ray(store: int) -> Iterator[Any]:
 
     Raises:
         MissingDependencyError: it is not installed.
-        UsageError: no cluster answers at RAY_ADDRESS.
+        UsageError: no cluster lets us in at RAY_ADDRESS.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
@@ -233,8 +233,8 @@ def _ray(store: int) -> Iterator[Any]:
         if not address:
             raise
         raise UsageError(
-            f"No Ray cluster answers at RAY_ADDRESS={address}: start one with ray start --head, give its address, or "
-            "unset the variable to work on this machine alone."
+            f"No Ray cluster lets us in at RAY_ADDRESS={address}: start one with ray start --head, give its address and, "
+            "where it wants a token, RAY_AUTH_MODE=token; or unset RAY_ADDRESS to work on this machine alone."
         ) from error
     try:
         yield ray
