@@ -110,7 +110,8 @@ def test_a_cluster_that_is_not_there(capsys, monkeypatch, tiny_checkpoint, photo
         2,
         "",
         f"showtell: No Ray cluster lets us in at RAY_ADDRESS={address}: start one with ray start --head, give its "
-        "address and, where it wants a token, RAY_AUTH_MODE=token; or unset RAY_ADDRESS to work on this machine alone.\n",
+        "address and, where it wants a token, RAY_AUTH_MODE=token; or unset RAY_ADDRESS to work on this machine "
+        "alone.\n",
     )
 
 

@@ -233,8 +233,8 @@ def _ray(store: int) -> Iterator[Any]:
         if not address:
             raise
         raise UsageError(
-            f"No Ray cluster lets us in at RAY_ADDRESS={address}: start one with ray start --head, give its address and, "
-            "where it wants a token, RAY_AUTH_MODE=token; or unset RAY_ADDRESS to work on this machine alone."
+            f"No Ray cluster lets us in at RAY_ADDRESS={address}: start one with ray start --head, give its address "
+            "and, where it wants a token, RAY_AUTH_MODE=token; or unset RAY_ADDRESS to work on this machine alone."
         ) from error
     try:
         yield ray
