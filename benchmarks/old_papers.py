@@ -89,13 +89,16 @@ class Row:
     view: str | None = "last"  # of `VIEWS`; None: the encoder starts from nothing and learns too
     start: str | None = None  # the row whose best weights it goes on from
     changes: tuple[str, ...] = ()  # KEY=VALUE of the recipe
-    tried_by: str = REWARD_TRIAL  # of a row that goes on from another: the row that tries learning rates for it
+    tried_by: str | None = None  # the row that tries learning rates for it; None: itself, or that of the rewards
+    rate: float | None = None  # a learning rate that is not tried
 
     @property
     def trial(self) -> str:
         """What its trials of learning rates are called; rows that share them look at another map at most."""
-        if self.start:
+        if self.tried_by:
             return self.tried_by
+        if self.start:
+            return REWARD_TRIAL
         return self.name if self.changes else self.recipe
 
     @property
@@ -105,8 +108,13 @@ class Row:
 
 
 INDEPENDENT = ("model.attention=independent",)
+TEXT = ("model.discriminator_image=none",)
 WORKER = ("model.goals=false", "objective.name=cross_entropy")
 IMAGE = ("model.discriminator_image=attended",)
+GENTLE = 0.0003  # the rate of policy gradients from a discriminator; at 0.001 they do harm (docs/hacap.md)
+# The rows show what adversarial epochs do: none of pre-training between them, and no pilot that goes back.
+BARE = ("objective.interleave=0", "training.pilot=null")
+GOALS_ALONE = ("objective.intrinsic=1", "objective.external=0")
 GRU = ("model.cell=gru", "model.image=state")
 ROWS = (
     Row("nic_gru", "nic, GRU, image as first state (papers/004)", "nic_ensae"),
@@ -137,18 +145,32 @@ ROWS = (
         "stack_independent_c2f", "stack independent, then coarse-to-fine", "stack_coarse_to_fine",
         start="stack_independent", changes=INDEPENDENT,
     ),
-    Row("hacap_worker", "hacap, worker alone", "hacap", changes=WORKER),
-    Row("hacap", "hacap, pre-trained", "hacap"),
-    Row("hacap_unnormalised", "hacap, goals of any length", "hacap", changes=("model.normalise_goals=false",)),
-    Row("hacap_no_highway", "hacap without highway", "hacap", changes=("model.highway=false",)),
-    Row("hacap_image", "hacap, discriminator sees the image", "hacap", changes=IMAGE),
+    Row("hacap_worker", "hacap, worker alone", "hacap", changes=WORKER, tried_by="hacap"),
+    Row("hacap", "hacap, pre-trained", "hacap", changes=TEXT),
     Row(
-        "hacap_adversarial", "hacap, then adversarial", "hacap_adversarial",
-        start="hacap", tried_by="hacap_adversarial",
+        "hacap_unnormalised", "hacap, goals of any length", "hacap",
+        changes=(*TEXT, "model.normalise_goals=false"), tried_by="hacap",
     ),
     Row(
-        "hacap_image_adversarial", "hacap, discriminator sees the image, then adversarial", "hacap_adversarial",
-        start="hacap_image", changes=IMAGE, tried_by="hacap_adversarial",
+        "hacap_no_highway", "hacap without highway", "hacap",
+        changes=(*TEXT, "model.highway=false"), tried_by="hacap",
+    ),
+    Row("hacap_image", "hacap, discriminator sees the image", "hacap", changes=IMAGE, tried_by="hacap"),
+    Row(
+        "hacap_image_more", "hacap image, then more pre-training", "hacap",
+        start="hacap_image", changes=IMAGE, rate=GENTLE,
+    ),
+    Row(
+        "hacap_adversarial", "hacap, then adversarial by papers/000", "hacap_adversarial", start="hacap",
+        changes=(*BARE, *TEXT, *GOALS_ALONE), rate=GENTLE,
+    ),
+    Row(
+        "hacap_image_goals", "hacap image, then adversarial, rewarded for goals", "hacap_adversarial",
+        start="hacap_image", changes=(*BARE, *IMAGE, *GOALS_ALONE), rate=GENTLE,
+    ),
+    Row(
+        "hacap_image_adversarial", "hacap image, then adversarial, rewarded by the discriminator", "hacap_adversarial",
+        start="hacap_image", changes=(*BARE, *IMAGE, "objective.intrinsic=0"), rate=GENTLE,
     ),
 )  # fmt: skip
 # What the papers claim, or what one asks of them: the first of each pair is better than the second.
@@ -178,8 +200,10 @@ PAIRS = (
     ("hacap", "hacap_no_highway"),
     ("hacap_image", "hacap"),
     ("hacap_adversarial", "hacap"),
-    ("hacap_image_adversarial", "hacap_image"),
-    ("hacap_image_adversarial", "hacap_adversarial"),
+    ("hacap_image_more", "hacap_image"),
+    ("hacap_image_adversarial", "hacap_image_more"),
+    ("hacap_image_goals", "hacap_image_more"),
+    ("hacap_image_adversarial", "hacap_image_goals"),
     ("hacap_worker", "sat_soft"),
 )
 ENCODER = ("sat_soft_joint", 0)  # the row and the seed whose encoder all frozen rows have
@@ -310,7 +334,7 @@ def run_all(bench: Bench, rows: Sequence[Row], *, images: int, seeds: int, jobs:
             _fill_stores(bench, frozen)
             for group in (frozen, later):
                 trials = {}
-                tried = {row.trial: by_name.get(row.trial, row) for row in group}
+                tried = {row.trial: by_name.get(row.trial, row) for row in group if row.rate is None}
                 for row in tried.values():
                     for rate in row.rates:
                         folder = bench.trial_folder(row, rate)
@@ -359,7 +383,9 @@ def _fill_stores(bench: Bench, rows: Iterable[Row]) -> None:
 
 
 def best_rate(bench: Bench, row: Row) -> float:
-    """The learning rate with the best CIDEr-D on validation; of equals the smallest."""
+    """The learning rate with the best CIDEr-D on validation; of equals the smallest; one that is given is not tried."""
+    if row.rate is not None:
+        return row.rate
     found = {rate: read_json(bench.trial_folder(row, rate) / "result.json")["validation"] for rate in row.rates}
     return max(row.rates, key=lambda rate: (found[rate], -rate))
 

@@ -210,9 +210,11 @@ def test_without_rollouts_the_prefix_itself_is_judged():
 
 @pytest.mark.parametrize("baseline", ["others", "none"])
 def test_the_terms_are_what_the_head_of_the_file_says(baseline):
-    """With the samples that were drawn: -sum (r - b) log p(word | no end) - e sum (Q - b') log p, -sum Q cos."""
+    """With the samples that were drawn: -i sum (r - b) log p(word | no end) - e sum (Q - b') log p, -sum Q cos."""
     decoder = model(dropout=0.0)
-    loss = adversarial(rollouts=0, external=0.5, sampling_temperature=2.0, samples=2, interleave=0, baseline=baseline)
+    loss = adversarial(
+        rollouts=0, intrinsic=0.7, external=0.5, sampling_temperature=2.0, samples=2, interleave=0, baseline=baseline
+    )
     with noise.use(noise.Noise(5, 1, ["a", "b"])):
         terms = loss(batch(), features(), decoder)
     with noise.use(noise.Noise(5, 1, ["a", "b"])):
@@ -234,7 +236,7 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
         held = quality - mean_of_other_rows(quality, is_word)
     else:
         held = quality
-    worker = -((intrinsic * followed)[goes_on].sum() + 0.5 * (held * logprobs)[is_word].sum()) / 4
+    worker = -(0.7 * (intrinsic * followed)[goes_on].sum() + 0.5 * (held * logprobs)[is_word].sum()) / 4
     manager = -(quality * horizon_cosines(leaks, forced.outputs.goal, is_word.sum(-1), 2)).sum() / 4
     assert float(terms.parts["worker"]) == pytest.approx(float(worker.detach()), abs=1e-5)
     assert float(terms.parts["manager"]) == pytest.approx(float(manager.detach()), abs=1e-5)

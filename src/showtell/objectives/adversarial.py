@@ -134,9 +134,9 @@ class AdversarialPretrainingConfig(CrossEntropyConfig):
     name: Literal["adversarial_pretraining"] = "adversarial_pretraining"  # type: ignore[assignment]
     samples: int = Field(1, ge=1)  # N, captions that are sampled for each image
     sampling_temperature: float = Field(1.0, gt=0)  # logits of the policy are divided by it
-    discriminator_rate: float = Field(0.1, gt=0)  # its learning rate as a share of the others'; LeakGAN: 0.05
-    discriminator_weight: float = Field(1.0, ge=0)
-    manager_weight: float = Field(1.0, ge=0)
+    discriminator_rate: float = Field(0.3, gt=0)  # its learning rate as a share of the others'; LeakGAN: 0.05
+    discriminator_weight: float = Field(1.0, ge=0)  # of its term
+    manager_weight: float = Field(1.0, ge=0)  # of its term: a mean over words, over captions in the second stage
 
 
 class AdversarialPretraining(CrossEntropy):
@@ -225,9 +225,10 @@ class AdversarialConfig(AdversarialPretrainingConfig):
     rollouts: int = Field(4, ge=0)  # M, endings of each prefix; 0: the discriminator judges the prefix itself
     delta: float = Field(12.0, gt=0)  # how steeply ranks become rewards
     interleave: int = Field(15, ge=0)  # adversarial epochs before one of pre-training; 0: none
-    external: float = Field(0.0, ge=0)  # weight of Q_t in the worker's reward
+    intrinsic: float = Field(1.0, ge=0)  # weight of r_t in the worker's reward
+    external: float = Field(0.0, ge=0)  # weight of Q_t in it
     baseline: Literal["others", "none"] = "others"  # b_t
-    worker_weight: float = Field(1.0, ge=0)
+    worker_weight: float = Field(1.0, ge=0)  # of its term of rewards, a mean over captions
     cross_entropy: float = Field(0.0, ge=0)  # weight of the reference captions' likelihood in every step
 
 
@@ -295,7 +296,8 @@ class Adversarial(AdversarialPretraining):
         cosines = horizon_cosines(leaks, goals, is_word.sum(-1), decoder.config.horizon)
         manager = -(quality * cosines).sum() / count
         intrinsic = intrinsic_rewards(leaks, goals.detach(), decoder.config.horizon)
-        worker = -(self._held(intrinsic, goes_on & batch.is_counted) * followed).sum() / count
+        held = self._held(intrinsic, goes_on & batch.is_counted)
+        worker = -config.intrinsic * (held * followed).sum() / count
         if config.external:
             said = log_likelihood(logits, words).masked_fill(~is_word, 0.0)
             worker = worker - config.external * (self._held(quality, is_ranked) * said).sum() / count
