@@ -224,11 +224,12 @@ def _ray(store: int) -> Iterator[Any]:
         yield ray
         return
     address = os.environ.get("RAY_ADDRESS")
-    local: dict[str, Any] = {} if address else {"object_store_memory": store, "include_dashboard": False}
+    # Whatever else runs here; with an address it is the cluster's.
+    alone: dict[str, Any] = {"address": "local", "object_store_memory": store, "include_dashboard": False}
     try:
         if address:
             _knock(address)
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **local)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if address else alone))
     except OSError as error:
         if not address:
             raise
