@@ -12,6 +12,7 @@ TINY = [
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # four processes import torch
 def test_rows_fit_each_other():
     rows = {row["name"]: row for row in scaling.rows_of(scaling.RECIPES[0], TINY, rounds=1, seconds=0)}
     assert {name.removeprefix("cross_entropy_") for name in rows} == {
