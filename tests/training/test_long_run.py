@@ -30,6 +30,7 @@ def test_memory_is_flat_over_ten_thousand_steps(objective, tiny_recipe, tmp_path
     recipe["encoder"] = {"name": "small_cnn", "image_size": 48, "widths": [8, 8, 8], "trained": False}
     recipe["model"] |= {"embedding_size": 8, "hidden_size": 8, "attention_size": 8}
     recipe["objective"] = {"name": "cross_entropy"}
+    recipe["decoding"] = {"max_length": 5}
     recipe["training"] |= {"batch_size": 1, "epochs": 1, "learning_rate": 0.001, "trackers": ["tensorboard"]}
     if objective == "self_critical":
         train(recipe, tmp_path / "start", quiet=True)
@@ -42,10 +43,11 @@ def test_memory_is_flat_over_ten_thousand_steps(objective, tiny_recipe, tmp_path
     while process.is_alive():
         if log.exists():
             thousands = log.read_bytes().count(b'"loss"') // 1000
-            megabytes.setdefault(thousands, psutil.Process(process.pid).memory_info().rss / 2**20)
+            if thousands not in megabytes:
+                megabytes[thousands] = psutil.Process(process.pid).memory_info().rss / 2**20
+                print(f"{objective}: {megabytes[thousands]:.1f} MB after {1000 * thousands} steps", flush=True)
         time.sleep(0.2)
     assert together.end([process]) == [0], (tmp_path / "said").read_text()[-3000:]
-    print(f"\n{objective}: MB by thousands of steps", {step: round(size, 1) for step, size in megabytes.items()})
     assert set(range(1, 10)) <= set(megabytes)
     early, late = (statistics.median(megabytes[step] for step in steps) for steps in ((2, 3, 4), (7, 8, 9)))
     assert late - early < 5  # a kilobyte kept of each step would be 5
