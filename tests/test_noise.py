@@ -82,7 +82,7 @@ def test_a_number_of_all_images_does_not_depend_on_which_there_are():
     ]
     assert drawn[:1000] == drawn[1000:] and len(set(drawn)) == 1000
     assert sum(drawn[:1000]) / 1000 == pytest.approx(0.5, abs=0.03)  # 3.3 deviations
-    assert 0 <= min(drawn) and max(drawn) < 1
+    assert min(drawn) >= 0 and max(drawn) < 1
 
 
 def test_seed_step_and_call_change_every_number():
