@@ -109,13 +109,13 @@ def test_the_start_is_held_against_what_its_checkpoint_remembers(remembered, sen
         ),
         (
             validation(0.9, words=8),  # 1.6 times as many
-            "the captions grew from 5.0 to 8.0 words: the reward is being gamed; reward CIDEr-D, which punishes words "
-            "too many, and let the end of a caption count",
+            "the captions grew from 5.0 to 8.0 words: the reward is being gamed; weigh it less, or reward CIDEr-D, "
+            "which punishes words too many, and let the end of a caption count",
         ),
         (
             validation(0.9, words=3),  # below 5 / 1.3
-            "the captions shrank from 5.0 to 3.0 words: the reward is won by saying little; reward CIDEr-D, which asks "
-            "for as many words as people use",
+            "the captions shrank from 5.0 to 3.0 words: the reward is won by saying little; weigh it less, or reward "
+            "CIDEr-D, which asks for as many words as people use",
         ),
         (
             validation(0.9, endings=4),
@@ -184,8 +184,8 @@ def test_a_reward_that_rises_while_the_score_falls_is_named():
     assert [sentence for _, sentence in pilot.judge(validation(0.4, words=8), 0.5).says] == [
         "cider is 0.400 and was 0.500, while the mean reward of the samples rose from 0.500 to 0.610: the reward asks "
         "for something else than cider",
-        "the captions grew from 5.0 to 8.0 words: the reward is being gamed; reward CIDEr-D, which punishes words too "
-        "many, and let the end of a caption count",
+        "the captions grew from 5.0 to 8.0 words: the reward is being gamed; weigh it less, or reward CIDEr-D, which "
+        "punishes words too many, and let the end of a caption count",
     ]
 
 

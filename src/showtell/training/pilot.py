@@ -316,7 +316,11 @@ class Pilot:
         if words < min(usual) / self.config.length:
             fact = f"the captions shrank from {start.words:.1f} to {words:.1f} words"
             return [
-                (fact, "the reward is won by saying little; reward CIDEr-D, which asks for as many words as people use")
+                (
+                    fact,
+                    "the reward is won by saying little; weigh it less, or reward CIDEr-D, which asks for as many "
+                    "words as people use",
+                )
             ]
         return []
 
@@ -343,7 +347,8 @@ class Pilot:
 def _grew(what: str, before: float, now: float) -> _Sign:
     return (
         f"the {what} grew from {before:.1f} to {now:.1f} words",
-        "the reward is being gamed; reward CIDEr-D, which punishes words too many, and let the end of a caption count",
+        "the reward is being gamed; weigh it less, or reward CIDEr-D, which punishes words too many, and let the end of "
+        "a caption count",
     )
 
 
