@@ -172,6 +172,10 @@ ROWS = (
         "hacap_image_adversarial", "hacap image, then adversarial, rewarded by the discriminator", "hacap_adversarial",
         start="hacap_image", changes=(*BARE, *IMAGE, "objective.intrinsic=0"), rate=GENTLE,
     ),
+    Row(
+        "hacap_image_lightly", "hacap image, then adversarial, weighed as in the recipe", "hacap_adversarial",
+        start="hacap_image", changes=(*BARE, *IMAGE, "objective.worker_weight=0.1"), rate=GENTLE,
+    ),
 )  # fmt: skip
 # What the papers claim, or what one asks of them: the first of each pair is better than the second.
 PAIRS = (
@@ -202,6 +206,7 @@ PAIRS = (
     ("hacap_adversarial", "hacap"),
     ("hacap_image_more", "hacap_image"),
     ("hacap_image_adversarial", "hacap_image_more"),
+    ("hacap_image_lightly", "hacap_image_more"),
     ("hacap_image_goals", "hacap_image_more"),
     ("hacap_image_adversarial", "hacap_image_goals"),
     ("hacap_worker", "sat_soft"),

@@ -347,8 +347,8 @@ class Pilot:
 def _grew(what: str, before: float, now: float) -> _Sign:
     return (
         f"the {what} grew from {before:.1f} to {now:.1f} words",
-        "the reward is being gamed; weigh it less, or reward CIDEr-D, which punishes words too many, and let the end of "
-        "a caption count",
+        "the reward is being gamed; weigh it less, or reward CIDEr-D, which punishes words too many, and let the end "
+        "of a caption count",
     )
 
 
