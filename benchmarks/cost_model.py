@@ -10,7 +10,6 @@ process sends with so many processes over what it sends with two.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from pathlib import Path
@@ -18,8 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from documents import markers_of, table, write_between
-from showtell.errors import DataError
+from documents import markers_of, publish, table
 from showtell.features import build_encoder
 from showtell.models import build_decoder
 from showtell.training import Recipe, load_recipe
@@ -130,16 +128,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--docs", type=Path, help="the document to write the table into, between its markers")
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    found = costs()
-    if given.docs is not None:
-        try:
-            write_between(given.docs, table_of(found), MARKERS)
-        except DataError as error:
-            print(f"cost_model: {error}", file=sys.stderr)
-            return 2
-    print(json.dumps(rows_of(found)) if given.json else table_of(found))
-    return 0
+    return publish("cost_model", parser.parse_args(), MARKERS, costs, table_of, rows_of)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from showtell.errors import DataError, ShowtellError
 from showtell.files import write_text
 
 Lines = Sequence[dict[str, Any]]  # a row of the tables each
+FoundT = TypeVar("FoundT")
 
 
 def reader(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
@@ -50,19 +51,19 @@ def publish(
     program: str,
     given: argparse.Namespace,
     markers: tuple[str, str],
-    find: Callable[[], Lines],
-    tables: Callable[[Lines], str],
-    ratios: Callable[[Lines], Lines],
+    find: Callable[[], FoundT],
+    tables: Callable[[FoundT], str],
+    ratios: Callable[[FoundT], Lines],
 ) -> int:
-    """Find the lines, write their tables into --docs, and print them, or their ratios with --json; the exit status."""
+    """Find something, write its tables into --docs, and print them, or its ratios with --json; the exit status."""
     try:
-        lines = find()
+        found = find()
         if given.docs is not None:
-            write_between(given.docs, tables(lines), markers)
+            write_between(given.docs, tables(found), markers)
     except ShowtellError as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(ratios(lines)) if given.json else tables(lines))
+    print(json.dumps(ratios(found)) if given.json else tables(found))
     return 0
 
 
