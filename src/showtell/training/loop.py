@@ -37,6 +37,7 @@ from showtell.objectives import Objective, build_objective
 from showtell.objectives.contract import counts_of, of_one_step
 from showtell.objectives.processes import summed
 from showtell.text.tokenizer import tokenize
+from showtell.text.vocabulary import SPECIAL
 from showtell.training.average import Average
 from showtell.training.batches import epoch_batches, groups_of
 from showtell.training.breakdowns import in_words
@@ -236,9 +237,10 @@ class Trainer:
     def _introduce(self) -> None:
         weights = sum(parameter.numel() for parameter in self.raw_model.parameters() if parameter.requires_grad)
         captions, processes = self.captioner.about["captions"], self.accelerator.num_processes
+        words = len(self.captioner.vocabulary) - len(SPECIAL)
         self.console.say(
-            f"{len(self.data)} images with {captions} captions, vocabulary {len(self.captioner.vocabulary)} "
-            f"({100 * self.unknown:.1f}% of validation words unknown), {weights / 1e6:.1f} million weights to train, "
+            f"{len(self.data)} images with {captions} captions, {words} words "
+            f"({100 * self.unknown:.1f}% of validation words unknown), {weights:,} weights to train, "
             f"{self.steps} steps on {self.accelerator.device}" + (f" in {processes} processes" if processes > 1 else "")
         )
         if self.recipe.training.start_from and not self.resuming:
