@@ -25,7 +25,8 @@ Where this differs from the paper, or the paper is silent:
     M: the same A for each of the k columns. The scores cost one product of M x V, O_t itself is never made.
  5. `normalise_goals`: LeakGAN divides g_t by its length, papers/000 says nothing and saw its goals collapse (§5.4).
     Both are there; on is the default.
- 6. One temperature tau while the model learns and another one while it captions (LeakGAN: higher in training).
+ 6. One temperature tau for the likelihood in training and another one for captions, samples of the second stage among
+    them (LeakGAN: higher in training).
  7. Initialised as §4.4 says: SRUs orthogonal, Xavier elsewhere; embeddings, on which it is silent, normal with
     deviation 0.1.
  8. Dropout acts on h_t in front of U; the paper has none.
