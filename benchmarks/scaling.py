@@ -219,8 +219,8 @@ def rows_of(recipe: Path, changes: list[str], rounds: int, seconds: float) -> li
     from showtell.training import load_recipe
 
     with tempfile.TemporaryDirectory() as name:
-        changes = write_data(Path(name), recipe, changes)
-        runs = {key: Run(*RUNS[key], [str(recipe), f"{name}/{key}", *changes]) for key in RUNS}
+        told = write_data(Path(name), recipe, changes)
+        runs = {key: Run(*RUNS[key], [str(recipe), f"{name}/{key}", *told]) for key in RUNS}
         found: dict[str, dict[str, list[Any]]] = {key: {} for key in RUNS}
         for _ in range(rounds):
             for key, run in runs.items():
@@ -236,7 +236,7 @@ def rows_of(recipe: Path, changes: list[str], rounds: int, seconds: float) -> li
     idle = 1 - sum(validated["work"]) / (validated["validation"] * RUNS["two"][0])
     rate = two.about["captions"] / step["two"]
     foretold = middle["alone"] + middle["add_up"]
-    about = {"recipe": recipe.stem, "captions": two.about["captions"], "changes": changes[7:]}
+    about = {"recipe": recipe.stem, "captions": two.about["captions"], "changes": changes}
     about |= {"steps": len(found["two"]["step"]), "seconds": step | middle}
     table = [
         ("two_processes", rate, "captions/s", "one process, a thread each", step["one"] / step["two"]),
@@ -254,7 +254,7 @@ def rows_of(recipe: Path, changes: list[str], rounds: int, seconds: float) -> li
         ),
         ("start", two.start, "s", "one process", two.start / runs["one"].start),
     ]
-    objective = load_recipe(recipe, changes).objective.name
+    objective = load_recipe(recipe, told).objective.name
     return [
         {"name": f"{objective}_{name}", "value": value, "unit": unit, "against": against, "ratio": ratio} | about
         for name, value, unit, against, ratio in table

@@ -47,10 +47,10 @@ from showtell.training.launch import Interrupts, find_trackers, make_accelerator
 from showtell.training.optimizers import build_optimizer
 from showtell.training.pilot import Pilot, Verdict, validation_record
 from showtell.training.recipe import Recipe, load_recipe, make_recipe
-from showtell.training.run_folder import Memory, RunFolder
+from showtell.training.run_folder import RunFolder
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
-from showtell.training.state import named, of_part
+from showtell.training.state import Memory, named, of_part
 from showtell.training.validation import Validation, Validator, check_selection, fingerprint
 from showtell.types import Batch, Counts, Terms
 
@@ -187,8 +187,8 @@ class Trainer:
         self.unknown = vocabulary.unknown_rate(
             tokenize(caption) for record in validation for caption in record.captions
         )
-        self.batches_per_epoch = math.ceil(len(training) / recipe.training.batch_size)
-        self.steps_per_epoch = math.ceil(self.batches_per_epoch / recipe.training.gradient_accumulation)
+        batches = math.ceil(len(training) / recipe.training.batch_size)  # of an epoch
+        self.steps_per_epoch = math.ceil(batches / recipe.training.gradient_accumulation)
         self.steps = self.steps_per_epoch * recipe.training.epochs
         self.memory = Memory()
         self.pilot = self._find_pilot()

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +33,6 @@ MAY_CHANGE = (
     "training.save_every",
     "training.trackers",
 )
-
-
-@dataclass
-class Memory:
-    """What a run remembers between steps, weights and optimiser aside."""
-
-    step: int = 0  # of the optimiser, finished
-    best: float | None = None  # validation score of best/
-    best_epoch: int | None = None
-    stale: int = 0  # validations since the best one
-    stopped: bool = False  # by patience
-    log_bytes: int = 0  # length of log.jsonl
-    scaler: dict[str, float] = field(default_factory=dict)  # of mixed precision in fp16
 
 
 class RunFolder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,19 @@ from showtell.errors import CheckpointError
 from showtell.files import read_json, write_bytes, write_json
 
 TENSORS, NUMBERS = "optimizer.safetensors", "state.json"
+
+
+@dataclass
+class Memory:
+    """What a run remembers between steps, weights and optimiser aside."""
+
+    step: int = 0  # of the optimiser, finished
+    best: float | None = None  # validation score of best/
+    best_epoch: int | None = None
+    stale: int = 0  # validations since the best one
+    stopped: bool = False  # by patience
+    log_bytes: int = 0  # length of log.jsonl
+    scaler: dict[str, float] = field(default_factory=dict)  # of mixed precision in fp16
 
 
 def save_state(folder: Path, optimizer: Optimizer, extra: dict[str, torch.Tensor], numbers: dict[str, Any]) -> None:
