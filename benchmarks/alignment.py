@@ -24,7 +24,7 @@ from documents import Lines, cell, markers_of, measure_rows, publish, reader, ta
 from old_papers import pool_reports
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.explanations.alignment import (
     PAIRS,
     PERMUTATIONS,
@@ -72,7 +72,7 @@ GOALS = {
 
 
 def measure_row(
-    name: str, folders: Sequence[Path], records: Sequence[Record], permutations: int, figures: Path | None
+    name: str, folders: Sequence[Path], records: Sequence[CaptionRecord], permutations: int, figures: Path | None
 ) -> dict[str, Any]:
     """The numbers of one row over its seeds, along references and along own captions; of its first seed the figures."""
     found: dict[str, Any] = {"name": name, "seeds": len(folders)}
@@ -89,7 +89,7 @@ def measure_row(
 
 
 def write_figures(
-    folder: Path, name: str, captioner: Captioner, records: Sequence[Record], captions: Sequence[Along]
+    folder: Path, name: str, captioner: Captioner, records: Sequence[CaptionRecord], captions: Sequence[Along]
 ) -> None:
     """Figure 3 of papers/000 for the first images, where there are subgoals."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from documents import Lines, cell, markers_of, measure_rows, publish, reader, ta
 from old_papers import ROWS, pool_reports
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.explanations.pointing import measure_attention
 from showtell.scores import ScoreReport, intervals
 from showtell.scores.base import corpus_numbers
@@ -57,7 +57,7 @@ AGREEMENT = {
 }
 
 
-def measure_row(name: str, folders: Sequence[Path], records: Sequence[Record]) -> dict[str, Any]:
+def measure_row(name: str, folders: Sequence[Path], records: Sequence[CaptionRecord]) -> dict[str, Any]:
     """The numbers of one row over its seeds, question by question, each with its interval."""
     reports: dict[str, list[ScoreReport]] = {question: [] for question in QUESTIONS}
     for folder in folders:

@@ -25,7 +25,7 @@ import torch
 from PIL import Image
 
 from rows import show
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.features import build_encoder, encoder_config
 from showtell.features.extraction import extract
 from showtell.features.store import FeatureStore, ImageFeatures, StoreInfo, StoreWriter
@@ -42,7 +42,7 @@ IMAGES, REGIONS, SIZE = 10, 196, 2048  # of a training batch
 COCO = 123_287  # images of train2014 and val2014
 
 
-def write_photos(folder: Path, count: int) -> list[Record]:
+def write_photos(folder: Path, count: int) -> list[CaptionRecord]:
     """Photos as large and as detailed as COCO's: smooth noise of several scales, quality 90."""
     chance = np.random.default_rng(0)
     records = []
@@ -55,7 +55,7 @@ def write_photos(folder: Path, count: int) -> list[Record]:
         ]
         path = folder / f"{number}.jpg"
         Image.fromarray(np.mean(layers, axis=0).astype(np.uint8)).save(path, quality=90)
-        records.append(Record(str(number), path, "train", ()))
+        records.append(CaptionRecord(str(number), path, "train", ()))
     return records
 
 
@@ -103,7 +103,7 @@ def reading(steps: int) -> list[dict[str, Any]]:
     words = [f"w{k}" for k in range(9484)]
     vocabulary = Vocabulary(words)
     records = [
-        Record(str(k), Path(f"{k}.jpg"), "train", tuple(" ".join(chance.choice(words, 12)) for _ in range(5)))
+        CaptionRecord(str(k), Path(f"{k}.jpg"), "train", tuple(" ".join(chance.choice(words, 12)) for _ in range(5)))
         for k in range(count)
     ]
     info = StoreInfo(encoder={"name": "random"}, fingerprint="0" * 12, dtype="fp16", feature_size=SIZE)

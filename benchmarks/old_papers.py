@@ -113,7 +113,7 @@ WORKER = ("model.goals=false", "objective.name=cross_entropy")
 IMAGE = ("model.discriminator_image=attended",)
 GENTLE = 0.0003  # the rate of policy gradients from a discriminator; at 0.001 they do harm (docs/hacap.md)
 # The rows show what adversarial epochs do: none of pre-training between them, and no pilot that goes back.
-BARE = ("objective.interleave=0", "objective.worker_weight=0.3", "training.pilot=null")
+BARE = ("objective.interleave=0", "objective.worker_weight=0.3", "training.reward_watchdog=null")
 GOALS_ALONE = ("objective.intrinsic=1", "objective.external=0")
 GRU = ("model.cell=gru", "model.image=state")
 ROWS = (

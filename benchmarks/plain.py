@@ -24,7 +24,7 @@ from showtell.models.updown import UpDownDecoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
-Seen = tuple[Tensor, ...]  # what a step needs of the images, each (M, ...)
+EncodedBatch = tuple[Tensor, ...]  # what a step needs of the images, each (M, ...)
 PlainState = tuple[Tensor, ...]  # h and c of each cell, each (M, H)
 
 
@@ -34,11 +34,11 @@ class Plain(ABC):
     decoder: Any
 
     @abstractmethod
-    def start(self, features: Features, rows: int) -> tuple[Seen, PlainState]:
+    def start(self, features: Features, rows: int) -> tuple[EncodedBatch, PlainState]:
         """What steps need of the images, copied for each row, and the first state."""
 
     @abstractmethod
-    def step(self, words: Tensor, seen: Seen, state: PlainState) -> tuple[Tensor, PlainState]:
+    def step(self, words: Tensor, seen: EncodedBatch, state: PlainState) -> tuple[Tensor, PlainState]:
         """Words (M,) to what the output layer reads, (M, H), and the next state."""
 
     def logprobs(self, inner: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ def attend(attention: AdditiveAttention, hidden: Tensor, projected: Tensor, vect
     return torch.bmm(alpha.unsqueeze(1), vectors).squeeze(1)
 
 
-def copy(rows: int, *tensors: Tensor) -> Seen:
+def copy(rows: int, *tensors: Tensor) -> EncodedBatch:
     """Each (B, ...) to (B rows, ...)."""
     return tuple(x.repeat_interleave(rows, 0) for x in tensors)
 
@@ -72,7 +72,7 @@ class PlainSat(Plain):
     def __init__(self, decoder: SatDecoder) -> None:
         self.decoder = decoder
 
-    def start(self, features: Features, rows: int) -> tuple[Seen, PlainState]:
+    def start(self, features: Features, rows: int) -> tuple[EncodedBatch, PlainState]:
         """Features and projected features; the state from their mean."""
         decoder = self.decoder
         vectors = decoder.feature_projection(features.vectors)
@@ -80,7 +80,7 @@ class PlainSat(Plain):
         seen = copy(rows, vectors, decoder.attention.project(vectors))
         return seen, copy(rows, decoder.init_hidden(mean), decoder.init_cell(mean))
 
-    def step(self, words: Tensor, seen: Seen, state: PlainState) -> tuple[Tensor, PlainState]:
+    def step(self, words: Tensor, seen: EncodedBatch, state: PlainState) -> tuple[Tensor, PlainState]:
         """Attend, gate, run the cell, add up what the output layer reads."""
         decoder, (vectors, projected) = self.decoder, seen
         context = attend(decoder.attention, state[0], projected, vectors)
@@ -101,7 +101,7 @@ class PlainUpDown(Plain):
     def __init__(self, decoder: UpDownDecoder) -> None:
         self.decoder = decoder
 
-    def start(self, features: Features, rows: int) -> tuple[Seen, PlainState]:
+    def start(self, features: Features, rows: int) -> tuple[EncodedBatch, PlainState]:
         """Features, projected features and their mean; a state of zeros."""
         decoder = self.decoder
         vectors = decoder.feature_projection(features.vectors)
@@ -109,7 +109,7 @@ class PlainUpDown(Plain):
         zeros = vectors.new_zeros(rows * len(vectors), decoder.config.hidden_size)
         return copy(rows, vectors, decoder.attention.project(vectors), mean), (zeros,) * 4
 
-    def step(self, words: Tensor, seen: Seen, state: PlainState) -> tuple[Tensor, PlainState]:
+    def step(self, words: Tensor, seen: EncodedBatch, state: PlainState) -> tuple[Tensor, PlainState]:
         """The attention LSTM, attention, the language LSTM."""
         decoder, (vectors, projected, mean) = self.decoder, seen
         first = cell(decoder.attention_lstm, torch.cat([state[2], mean, decoder.embedding(words)], 1), state[:2])
@@ -124,7 +124,7 @@ class PlainNic(Plain):
     def __init__(self, decoder: NicDecoder) -> None:
         self.decoder = decoder
 
-    def start(self, features: Features, rows: int) -> tuple[Seen, PlainState]:
+    def start(self, features: Features, rows: int) -> tuple[EncodedBatch, PlainState]:
         """Nothing to look at; the state after the image."""
         decoder = self.decoder
         mean = masked_mean(features.vectors, features.is_region)
@@ -132,7 +132,7 @@ class PlainNic(Plain):
         zeros = image.new_zeros(len(image), decoder.config.hidden_size)
         return (), cell(decoder.cells[0], image, (zeros, zeros))
 
-    def step(self, words: Tensor, seen: Seen, state: PlainState) -> tuple[Tensor, PlainState]:
+    def step(self, words: Tensor, seen: EncodedBatch, state: PlainState) -> tuple[Tensor, PlainState]:
         """The LSTM."""
         state = cell(self.decoder.cells[0], self.decoder.embedding(words), state)
         return self.decoder.dropout(state[0]), state

@@ -72,7 +72,7 @@ def write_data(folder: Path, recipe: Path, changes: list[str]) -> list[str]:
             lines.write(json.dumps({"image": name, "captions": captions, "split": split}) + "\n")
     changes = [
         f"data.path={folder}", f"data.features={folder}/store", "vocabulary.min_count=1", "training.trackers=[]",
-        "training.start_from=null", "training.epochs=1000", "training.pilot=null", *changes,
+        "training.start_from=null", "training.epochs=1000", "training.reward_watchdog=null", *changes,
     ]  # fmt: skip
     encoder = build_encoder(load_recipe(recipe, changes).encoder)
     random_numbers = np.random.default_rng(0)

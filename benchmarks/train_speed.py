@@ -33,12 +33,12 @@ from torch.nn import functional as F
 
 import plain
 from decode_speed import KINDS, REGIONS, SIZE, WORDS, Recorder, make, make_features, seconds
-from showtell import noise
+from showtell import counter_rng
 from showtell.decoding import teacher_forced
 from showtell.decoding.policy import rollouts
 from showtell.models import Decoder
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
-from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, as_for_photos
+from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, eval_mode
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch
 
@@ -63,7 +63,7 @@ BATCH = make_batch()
 def our_loss(decoder: Decoder) -> Tensor:
     """The cross-entropy of the batch."""
     objective = CrossEntropy(CrossEntropyConfig(), feature_size=FEATURES.vectors.shape[-1], vocabulary_size=WORDS)
-    with noise.use(noise.Noise(0, 0, BATCH.image_ids)):  # as the training loop does
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, BATCH.image_ids)):  # as the training loop does
         return objective(BATCH, FEATURES, decoder).total
 
 
@@ -195,7 +195,7 @@ def python_reward(captions: dict[str, list[list[int]]]) -> plain.Rewarded:
 def fed_again(objective: SelfCritical, decoder: Decoder) -> Tensor:
     """A self-critical loss whose samples are drawn without gradients and fed to the decoder again for them."""
     assert objective.reward is not None
-    with as_for_photos(decoder):
+    with eval_mode(decoder):
         with torch.no_grad():
             captions = rollouts(decoder, FEATURES, LIMIT, SAMPLES).captions
         words = captions.words[:, :-1]

@@ -38,7 +38,7 @@ def test_it_says_values_defaults_and_meanings():
     every = rows(PAGE)
     assert every["training.epochs"][:2] == ["whole number ≥ 1", "needed"]
     assert every["training.ema_decay"][:2] == ["number ≥ 0, < 1 or `null`", "`null`"]
-    assert every["training.pilot.patience"][:2] == ["whole number ≥ 1", "`2`"]
+    assert every["training.reward_watchdog.patience"][:2] == ["whole number ≥ 1", "`2`"]
     assert every["encoder.trained"][0] == (
         "`true`, `false` or list of (whole number or text) or mapping of (whole number or text) to number"
     )

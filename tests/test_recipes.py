@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.captioner import Captioner
 from showtell.datasets import read_dataset
 from showtell.features import build_encoder
@@ -102,7 +102,7 @@ def one_step(model: str, objective: str, feature_size: int) -> tuple[float, list
     words = torch.tensor([[[1, 7, 9, 2]], [[1, 8, 2, 0]]])  # begin, words, end, padding
     batch = Batch(("a", "b"), None, words, torch.ones(2, 1, dtype=torch.bool), features)
     objective_of.prepare(dict(zip(batch.image_ids, words.tolist(), strict=True)), 20)
-    with noise.use(noise.Noise(0, 0, batch.image_ids)):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, batch.image_ids)):
         objective_of(batch, features, decoder).total.backward()
         likelihood = objective_of.eval()(batch, features, decoder).parts["words"]
     return float(likelihood), [name for name, weight in decoder.named_parameters() if weight.grad is None]

@@ -21,7 +21,7 @@ from showtell.features.ensemble import EnsembleEncoder
 from showtell.images.loading import READERS, PreparedPhoto, prepare_photo, read_ahead, stack_photos
 from showtell.images.photo import PhotoSource
 from showtell.models import Decoder
-from showtell.models.contract import as_for_photos
+from showtell.models.contract import eval_mode
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
@@ -96,10 +96,10 @@ class Caption:
         }
 
 
-Record = dict[str, Any]
+CaptionResult = dict[str, Any]
 
 
-def record_of(name: str, found: list[Caption] | ImageError) -> Record:
+def record_of(name: str, found: list[Caption] | ImageError) -> CaptionResult:
     """What was found of one photo, as `showtell caption --format json` writes it."""
     if isinstance(found, ImageError):
         return {"image": name, "error": str(found)}
@@ -380,7 +380,7 @@ class Captioner:
     ) -> Features:
         """The features of prepared photos, in eval mode. See `caption_images`, and `Encoder.forward` for `boxes`."""
         images = images.to(self.device) if isinstance(images, Tensor) else [image.to(self.device) for image in images]
-        with as_for_photos(self.encoder):
+        with eval_mode(self.encoder):
             found: Features = self.encoder(
                 images,
                 None if windows is None else windows.to(self.device),
@@ -411,7 +411,7 @@ class Captioner:
             UsageError: the model has no attention and is asked for it, or does not know a required word.
         """
         settings = settings or self.decoding
-        with as_for_photos(self.decoder):
+        with eval_mode(self.decoder):
             found = search(
                 self.decoder, features, settings, self.vocabulary, image_ids=image_ids, keep_outputs=attention
             )

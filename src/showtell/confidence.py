@@ -8,7 +8,7 @@ from pathlib import Path
 
 from showtell.captioner import Captioner
 from showtell.checkpoint import CALIBRATION, fingerprints
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig
 from showtell.decoding.calibration import Calibration
 from showtell.errors import CheckpointError, UsageError, nearest
@@ -24,7 +24,7 @@ FIGURES = ("pdf", "png", "svg")
 
 def calibrate(
     captioner: Captioner,
-    records: Sequence[Record],
+    records: Sequence[CaptionRecord],
     settings: DecodingConfig | None = None,
     *,
     scenes: dict[str, Scene] | None = None,

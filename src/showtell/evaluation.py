@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from showtell.captioner import Caption, Captioner
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig
 from showtell.errors import DataError, summarise
 from showtell.features.store import FeatureStore, stored_features
@@ -38,7 +38,7 @@ def written_id(image_id: str) -> int | str:
 
 def caption_records(
     captioner: Captioner,
-    records: Sequence[Record],
+    records: Sequence[CaptionRecord],
     settings: DecodingConfig | None = None,
     *,
     store: FeatureStore | None = None,
@@ -76,7 +76,7 @@ def caption_records(
 
 def evaluate(
     captioner: Captioner,
-    records: Sequence[Record],
+    records: Sequence[CaptionRecord],
     settings: DecodingConfig | None = None,
     *,
     metrics: Iterable[str] | None = None,
@@ -108,7 +108,7 @@ def evaluate(
 
 def score_records(
     texts: dict[str, str],
-    records: Sequence[Record],
+    records: Sequence[CaptionRecord],
     *,
     metrics: Iterable[str] | None = None,
     scenes: dict[str, Scene] | None = None,

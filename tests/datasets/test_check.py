@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 
 from showtell.datasets import check, read_dataset
+from showtell.datasets.caption_statistics import Fit, Spread
 from showtell.datasets.check import Report, check_dataset
-from showtell.datasets.wording import Fit, Spread
 from showtell.text.vocabulary import Vocabulary
 from tests.datasets.makers import captioned, listed, write_coco, write_photo, write_table
 

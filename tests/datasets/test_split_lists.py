@@ -6,7 +6,7 @@ import pytest
 
 from showtell.cli import main
 from showtell.datasets import open_dataset, read_dataset
-from showtell.datasets.records import CaptionDataset, Grounding, Record
+from showtell.datasets.records import CaptionDataset, CaptionRecord, Grounding
 from showtell.datasets.splits import draw_splits
 from tests.datasets.makers import captioned, listed, sentences, write_coco, write_photo, write_table
 
@@ -167,7 +167,9 @@ def test_ids_that_no_list_can_name(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_part_of_a_dataset_is_the_same_each_time_and_grows() -> None:
     grounding = ((Grounding(0, 1, (1,)),), (), ())
     records = [
-        Record(str(number), Path(f"{number}.jpg"), "val" if number % 3 else "train", ("a", "b", "c"), (), grounding)
+        CaptionRecord(
+            str(number), Path(f"{number}.jpg"), "val" if number % 3 else "train", ("a", "b", "c"), (), grounding
+        )
         for number in range(30)
     ]
     dataset = CaptionDataset(Path("x"), "table", tuple(records))

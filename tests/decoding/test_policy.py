@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.decoding import Captions, greedy, teacher_forced
 from showtell.decoding.policy import _log_probability, policy_logprobs, rollouts
 from showtell.decoding.rollout import collect
@@ -79,7 +79,7 @@ def test_captions_come_as_often_as_they_are_likely():
     captions = every_caption(2)
     with torch.no_grad():
         probability = policy_logprobs(decoder, fed(decoder, sight(), captions), captions).sum(-1).exp()[0]
-        with noise.use(noise.Noise(0, 0, ["a"])):
+        with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a"])):
             drawn = rollouts(decoder, sight(), 2, rows).samples.words[0]
     drawn = torch.nn.functional.pad(drawn, (0, 3 - drawn.shape[-1]))
     counts = (drawn[:, None] == captions.words).all(-1).sum(0)
@@ -101,13 +101,13 @@ def test_the_last_row_is_the_greedy_caption():
 
 def test_draws_depend_on_seed_step_and_image_alone():
     decoder, features = table_decoder(images=3, steps=9, size=8, seed=7)
-    with noise.use(noise.Noise(4, 1, ["a", "b", "c"])):
+    with counter_rng.use(counter_rng.CounterRNG(4, 1, ["a", "b", "c"])):
         together = rollouts(decoder, features, 8, 4).samples.words
     alone = Features(features.vectors[1:2], features.is_region[1:2])
-    with noise.use(noise.Noise(4, 1, ["b"])):
+    with counter_rng.use(counter_rng.CounterRNG(4, 1, ["b"])):
         again = rollouts(decoder, alone, 8, 2).samples.words
     assert torch.equal(together[1:2, :2, : again.shape[-1]], again)
-    with noise.use(noise.Noise(4, 2, ["b"])):
+    with counter_rng.use(counter_rng.CounterRNG(4, 2, ["b"])):
         other = rollouts(decoder, alone, 8, 2).samples.words
     assert other.shape != again.shape or not torch.equal(other, again)
 
@@ -145,12 +145,12 @@ def test_places_of_images_that_stay_do_not_depend_on_those_that_left():
     decoder = sat(attention="hard", look="sample")
     decoder.output.bias.data[END] = 0.5  # captions end at different steps
     names = [str(number) for number in range(12)]
-    with torch.no_grad(), noise.use(noise.Noise(0, 0, names)):
+    with torch.no_grad(), counter_rng.use(counter_rng.CounterRNG(0, 0, names)):
         together = rollouts(decoder, sight(12), 9, 2)
     lengths = together.captions.is_word.sum(-1).amax(-1)
     assert len(lengths.unique()) > 2
     for image, name in enumerate(names):
-        with torch.no_grad(), noise.use(noise.Noise(0, 0, [name])):
+        with torch.no_grad(), counter_rng.use(counter_rng.CounterRNG(0, 0, [name])):
             alone = rollouts(decoder, sight(), 9, 2)
         steps = alone.captions.words.shape[-1]
         assert torch.equal(together.captions.words[image, :, :steps], alone.captions.words[0])

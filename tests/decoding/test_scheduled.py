@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.decoding import scheduled, teacher_forced
 from showtell.models.contract import Decoder, State
 from showtell.models.sat import SatConfig, SatDecoder
@@ -78,7 +78,7 @@ def test_coins_and_draws_have_their_probabilities():
     table[3] = float("-inf")  # never said by the model, so that a replaced word is not the caption's
     decoder.table[0, 0, BEGIN] = table
     seen = fed(decoder)
-    with noise.use(noise.Noise(0, 0, ["a"])):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a"])):
         scheduled(decoder, features, words, p)
     second = seen[1][0]
     replaced = second[second != 3]
@@ -109,12 +109,12 @@ def test_what_is_fed_does_not_depend_on_the_rest_of_the_batch():
     words = torch.full((2, 2, 8), 4)
     words[..., 0] = BEGIN
     seen = fed(decoder)
-    with noise.use(noise.Noise(7, 3, ["a", "b"])):
+    with counter_rng.use(counter_rng.CounterRNG(7, 3, ["a", "b"])):
         scheduled(decoder, features, words, 0.5)
     together = torch.stack(seen, -1)
     seen.clear()
     alone = Features(features.vectors[1:], features.is_region[1:])
-    with noise.use(noise.Noise(7, 3, ["b"])):
+    with counter_rng.use(counter_rng.CounterRNG(7, 3, ["b"])):
         scheduled(decoder, alone, words[1:, :, :5], 0.5)  # and shorter captions in the batch
     assert torch.equal(torch.stack(seen, -1), together[1:, :, :5])
     assert (together[..., 1:] != 4).any()
@@ -131,7 +131,7 @@ def test_the_choice_has_no_gradient(choose):
         return list(torch.autograd.grad(loss, list(decoder.parameters())))
 
     seen = fed(decoder)
-    with noise.use(noise.Noise(1, 1, ["a", "b"])):
+    with counter_rng.use(counter_rng.CounterRNG(1, 1, ["a", "b"])):
         ours = gradients(scheduled(decoder, sight(2), WORDS, 0.7, choose).logits)
     read = torch.stack(seen, -1)
     assert (read != WORDS).any()

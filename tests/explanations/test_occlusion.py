@@ -13,7 +13,7 @@ from torch import Tensor
 from showtell.captioner import Captioner
 from showtell.decoding import AtStage, DecodingConfig, teacher_forced
 from showtell.errors import UsageError
-from showtell.explanations.occlusion import HIDINGS, Seen, agreement, occlude, paint_over, rank_correlation
+from showtell.explanations.occlusion import HIDINGS, EncodedBatch, agreement, occlude, paint_over, rank_correlation
 from showtell.features.grid import SmallCnn, SmallCnnConfig
 from showtell.features.regions import RoiGrid, RoiGridConfig
 from showtell.models import MODELS
@@ -41,12 +41,12 @@ def captioner(kind: str = "grid", model: str = "sat") -> Captioner:
     return made
 
 
-def seen_by(made: Captioner) -> Seen:
+def seen_by(made: Captioner) -> EncodedBatch:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (2, 3, 32, 32), generator=generator, dtype=torch.uint8)
     windows = torch.tensor([[0.0, 0.0, 32.0, 32.0], [10.0, 0.0, 74.0, 64.0]])
     boxes = BOXES if made.encoder.takes_boxes else None
-    return Seen(images, windows, made.encode(images, windows, boxes), boxes)
+    return EncodedBatch(images, windows, made.encode(images, windows, boxes), boxes)
 
 
 def said(made: Captioner, features: Features, words: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ def test_a_place_that_nobody_looks_at_is_not_missed() -> None:
 def test_the_only_place_leaves_nothing_behind() -> None:
     made = captioner()
     alone = Features(torch.randn(1, 1, 8), torch.ones(1, 1, dtype=torch.bool))
-    seen = Seen(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.tensor([[0.0, 0.0, 32.0, 32.0]]), alone)
+    seen = EncodedBatch(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.tensor([[0.0, 0.0, 32.0, 32.0]]), alone)
     nothing = dataclasses.replace(alone, vectors=torch.zeros(1, 1, 8))
     expected = said(made, alone, WORDS[0, 0]) - said(made, nothing, WORDS[0, 0])
     for hide in ("mean", "remove"):

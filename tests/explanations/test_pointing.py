@@ -17,7 +17,7 @@ from torch import Tensor
 from showtell.captioner import Captioner
 from showtell.cli import main
 from showtell.datasets import open_dataset
-from showtell.datasets.records import Box, Grounding, Record
+from showtell.datasets.records import Box, CaptionRecord, Grounding
 from showtell.decoding import DecodingConfig
 from showtell.errors import DataError, UsageError
 from showtell.explanations.geometry import attention_map
@@ -154,9 +154,9 @@ def test_several_words_are_one_mention() -> None:
 # --- words ---
 
 
-def record(*captions: str, groundings: tuple[tuple[Grounding, ...], ...] | None = None) -> Record:
+def record(*captions: str, groundings: tuple[tuple[Grounding, ...], ...] | None = None) -> CaptionRecord:
     boxes = (Box(7, 0, 0, 10, 10, "circle"), Box(8, 5, 5, 10, 20, "star"), Box(9, 1, 2, 3, 4, "star"))
-    return Record("1", Path("1.png"), "test", captions, boxes, groundings)
+    return CaptionRecord("1", Path("1.png"), "test", captions, boxes, groundings)
 
 
 def test_groundings_name_the_noun_and_its_boxes() -> None:

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from showtell.datasets import open_dataset
-from showtell.datasets.records import Box, Record
+from showtell.datasets.records import Box, CaptionRecord
 from showtell.errors import DataError, ImageError
 from showtell.features import Encoder, EncoderConfig, build_encoder, encoder_config
 from showtell.features.extraction import extract, fill_store
@@ -36,7 +36,7 @@ def contents(store: Path) -> dict[bytes, bytes]:
 
 
 @pytest.fixture(scope="module")
-def records(tiny_scenes: Path) -> tuple[Record, ...]:
+def records(tiny_scenes: Path) -> tuple[CaptionRecord, ...]:
     return open_dataset(tiny_scenes).records
 
 
@@ -160,7 +160,7 @@ def test_boxes_of_the_dataset_reach_encoders_that_want_them_and_come_back_withou
         path = tmp_path / f"{number}.png"
         Image.new("RGB", (32 + 8 * number, 20)).save(path)
         boxes = tuple(Box(k, 1.0 + k, 2.0, 5.0 + number, 6.0, "dog") for k in range(number))
-        records.append(Record(str(number), path, "train", (), boxes if number else None))
+        records.append(CaptionRecord(str(number), path, "train", (), boxes if number else None))
     extract(Boxes(), records, tmp_path / "store", batch_size=3)
     store = FeatureStore(tmp_path / "store")
     assert store.info.categories == ("thing", "stuff")
@@ -194,7 +194,7 @@ def test_killed_at_twenty_moments_the_store_is_the_same_to_the_last_byte(records
     assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
 
 
-def _extract_and_tell(encoder: Encoder, records: Sequence[Record], store: Path, told: Semaphore) -> None:
+def _extract_and_tell(encoder: Encoder, records: Sequence[CaptionRecord], store: Path, told: Semaphore) -> None:
     extract(encoder, records, store, batch_size=2, progress=lambda done: told.release())
     for _ in range(3):  # where nothing is left to do
         told.release()

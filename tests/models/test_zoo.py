@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.decoding import beam, greedy, teacher_forced
 from showtell.decoding.policy import policy_logprobs, rollouts
 from showtell.models import MODELS, Decoder, build_decoder, spread, take_rows
@@ -104,7 +104,7 @@ def test_every_weight_gets_a_gradient(name, objective):
         ("a", "b", "c"), torch.zeros(3, 3, 2, 2, dtype=torch.uint8), captions(), torch.ones(3, 2, dtype=torch.bool)
     )
     loss.prepare(dict(zip(batch.image_ids, batch.words.tolist(), strict=True)), 6)
-    with noise.use(noise.Noise(0, 0, batch.image_ids)):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, batch.image_ids)):
         loss(batch, features(), decoder).total.backward()
     for parameter_name, parameter in decoder.named_parameters():
         if parameter_name.startswith(unmoved(name, objective, decoder)):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.decoding import teacher_forced
 from showtell.errors import TrainingError
 from showtell.models.hacap import HacapConfig, HacapDecoder
@@ -158,7 +158,7 @@ def test_each_network_learns_from_its_own_term(make):
     decoder = model(dropout=0.0)
 
     def learning(**weights: float) -> set[str]:
-        with noise.use(noise.Noise(0, 0, ["a", "b"])):
+        with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a", "b"])):
             return learners(decoder, make(**weights)(batch(), features(), decoder).total)
 
     assert learning(**everything) == WORKER
@@ -173,7 +173,7 @@ def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_t
     decoder = model(discriminator_image="attended").eval()
     loss = adversarial(longest=2, rollouts=4000, sampling_temperature=1.5)
     words = torch.tensor([[[4, 6]], [[5, END]]])  # the first is as long as captions may be, without end
-    with noise.use(noise.Noise(3, 0, ["a", "b"])):
+    with counter_rng.use(counter_rng.CounterRNG(3, 0, ["a", "b"])):
         found = loss._rewards(features(), decoder, words)
     seen = [
         decoder.discriminator.look(vectors[None], torch.ones(1, 3, dtype=torch.bool)) for vectors in features().vectors
@@ -215,9 +215,9 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     loss = adversarial(
         rollouts=0, intrinsic=0.7, external=0.5, sampling_temperature=2.0, samples=2, interleave=0, baseline=baseline
     )
-    with noise.use(noise.Noise(5, 1, ["a", "b"])):
+    with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
         terms = loss(batch(), features(), decoder)
-    with noise.use(noise.Noise(5, 1, ["a", "b"])):
+    with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
         sampled = loss._sample(features(), decoder)
     words, is_word = sampled[..., 1:], sampled[..., 1:] != PAD
     forced = teacher_forced(decoder, features(), sampled[..., :-1])
@@ -251,7 +251,7 @@ def test_when_to_stop_is_no_matter_of_the_intrinsic_reward():
     """Each word's reward moves the words that go on against each other; the chance of the end stays what it is."""
     decoder = model(dropout=0.0)
     loss = adversarial(rollouts=0, samples=8, discriminator_weight=0.0, manager_weight=0.0)
-    with noise.use(noise.Noise(5, 1, ["a", "b"])):
+    with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
         loss(batch(), features(), decoder).total.backward()
     gradient = decoder.output.bias.grad
     assert gradient is not None and gradient.abs().max() > 1e-3
@@ -263,7 +263,7 @@ def test_likelihood_may_be_part_of_every_step():
     found = {}
     for weight in (0.0, 0.5):
         loss = adversarial(rollouts=0, cross_entropy=weight)
-        with noise.use(noise.Noise(5, 1, ["a", "b"])):
+        with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
             found[weight] = loss(batch(), features(), decoder)
     words = pretraining().eval()(batch(), features(), decoder).parts["words"]
     assert "words" not in found[0.0].parts
@@ -272,7 +272,7 @@ def test_likelihood_may_be_part_of_every_step():
 
 def test_pretraining_has_the_likelihood_and_the_transitions_of_real_captions():
     decoder, loss = model(dropout=0.0), pretraining()
-    with noise.use(noise.Noise(0, 0, ["a", "b"])):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a", "b"])):
         parts = loss(batch(), features(), decoder).parts
     forced = teacher_forced(decoder, features(), batch().inputs)
     words = F.cross_entropy(forced.logits.flatten(0, 2), batch().targets.flatten(), ignore_index=PAD)
@@ -287,7 +287,7 @@ def test_batches_of_a_step_add_up(make):
     """But for ranks and baselines, which are those of a batch, all terms are the same in one batch or in two."""
     decoder = model(dropout=0.0)
     loss = make(manager_weight=0.0) if make is pretraining else make(manager_weight=0.0, rollouts=2, baseline="none")
-    with noise.use(noise.Noise(0, 0, ["a", "b"])):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a", "b"])):
         whole = loss(batch(), features(), decoder)
     halves = [
         Batch((name,), None, WORDS[[image]], IS_CAPTION[[image]]) for image, name in enumerate(("a", "b"))
@@ -295,7 +295,7 @@ def test_batches_of_a_step_add_up(make):
     total: dict[str, float] = {}
     for image, half in enumerate(of_one_step(halves)):
         one = Features(features().vectors[[image]], features().is_region[[image]])
-        with noise.use(noise.Noise(0, 0, half.image_ids)):
+        with counter_rng.use(counter_rng.CounterRNG(0, 0, half.image_ids)):
             terms = loss(half, one, decoder)
         for name, value in {"total": terms.total, **terms.parts}.items():
             total[name] = total.get(name, 0.0) + float(value.detach())

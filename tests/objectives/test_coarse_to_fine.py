@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.decoding import AtStage, Captions
 from showtell.decoding.policy import policy_logprobs, rollouts
 from showtell.errors import RecipeError, TrainingError
@@ -68,11 +68,11 @@ def test_the_gradient_of_the_scores_by_hand():
     ]
     loss, told = objective(samples=3), iter(rewards)
     loss.reward = lambda words, is_word, image_ids: next(told)
-    with noise.use(noise.Noise(0, 0, names(1))):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, names(1))):
         terms = loss(batch(1), features, decoder)
     found = torch.autograd.grad(terms.total, tables, allow_unused=True)
     assert found[0] is None
-    with noise.use(noise.Noise(0, 0, names(1))), torch.no_grad():
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, names(1))), torch.no_grad():
         samples = [rollouts(AtStage(decoder, stage), features, LENGTH, 3).samples for stage in range(3)]
     for stage in (1, 2):
         expected = gradient_of_scores(tables[stage].detach(), samples[stage], advantages[stage - 1])
@@ -90,7 +90,7 @@ def test_the_other_samples_may_take_the_greedy_captions_place():
     loss = objective(samples=2, baseline="leave_one_out")
     decoder, features, told = stack(), sight(), iter([[[0.1, 0.2, 9]], [[0.5, 0.3, 9]], [[0.4, 1.0, 9]]])
     loss.reward = lambda words, is_word, image_ids: torch.tensor(next(told))
-    with noise.use(noise.Noise(0, 0, names(1))):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, names(1))):
         terms = loss(batch(1), features, decoder)
     last = [(0.4 - 1.0) + (0.4 - 0.5), (1.0 - 0.4) + (1.0 - 0.3)]
     assert float(terms.parts["advantage"]) == pytest.approx((abs(last[0]) + abs(last[1])) / 2)
@@ -109,7 +109,7 @@ def test_every_stage_draws_its_own_words():
         return torch.zeros(words.shape[:2])
 
     loss.reward = listen
-    with noise.use(noise.Noise(0, 0, names(1))):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, names(1))):
         loss(batch(1), features, decoder)
     assert len(heard) == 3
     assert heard[0][-1] == heard[1][-1] == heard[2][-1]  # greedy
@@ -139,7 +139,7 @@ def test_probabilities_of_all_captions_of_a_stage_sum_to_one():
 def estimates(loss: SelfCritical, decoder: StackDecoder, images: int, steps: int) -> list[Tensor]:
     found = []
     for step in range(steps):
-        with noise.use(noise.Noise(0, step, names(images))):
+        with counter_rng.use(counter_rng.CounterRNG(0, step, names(images))):
             found.append(gradient(decoder, loss(batch(images), sight(images), decoder).total))
     return found
 
@@ -172,7 +172,7 @@ def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():
     loss, plain, dropped = objective(images=4), stack(), stack(dropout=0.9)
     found = []
     for decoder in (plain, dropped.train()):
-        with noise.use(noise.Noise(0, 0, names(4))):
+        with counter_rng.use(counter_rng.CounterRNG(0, 0, names(4))):
             found.append(gradient(decoder, loss(batch(4), sight(4), decoder).total))
     assert torch.equal(*found)
     assert dropped.training and dropped.dropout.training

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.decoding import scheduled, teacher_forced
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.objectives.contract import counts_of, of_one_step
@@ -153,7 +153,7 @@ def test_scheduled_sampling_begins_with_its_epoch_and_is_off_where_nothing_learn
     objective = CrossEntropy(config, feature_size=6, vocabulary_size=8)
 
     def loss() -> float:
-        with noise.use(noise.Noise(0, 0, batch.image_ids)):
+        with counter_rng.use(counter_rng.CounterRNG(0, 0, batch.image_ids)):
             return float(objective(batch, features, decoder).parts["words"])
 
     def plainly(logits: torch.Tensor) -> float:
@@ -163,7 +163,7 @@ def test_scheduled_sampling_begins_with_its_epoch_and_is_off_where_nothing_learn
     forced = plainly(teacher_forced(decoder, features, batch.inputs).logits)
     assert loss() == pytest.approx(forced, rel=1e-5)
     objective.begin_epoch(1)
-    with noise.use(noise.Noise(0, 0, batch.image_ids)):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, batch.image_ids)):
         own = plainly(scheduled(decoder, features, batch.inputs, 0.9).logits)
     assert own != pytest.approx(forced, rel=1e-3)
     assert loss() == pytest.approx(own, rel=1e-5)

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.decoding import scheduled, teacher_forced
 from showtell.errors import TrainingError
 from showtell.models import spread
@@ -136,7 +136,7 @@ def test_the_baseline_begins_with_the_first_batch():
 
 def test_the_coin_falls_for_whole_captions_of_an_image():
     decoder = model(expectation_share=0.5)
-    with noise.use(noise.Noise(0, 0, [str(image) for image in range(400)])):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, [str(image) for image in range(400)])):
         forced = teacher_forced(decoder, features(400), batch(2, 400).inputs)
     is_expected = forced.outputs.places < 0  # (B, N, T)
     assert bool((is_expected == is_expected[:, :1, :1]).all())
@@ -210,9 +210,9 @@ def test_a_model_without_places_is_refused():
 def test_scheduled_sampling_goes_with_sampled_places():
     """The terms are those of the words that were fed: log p, log alpha and entropy along the walk."""
     decoder, loss = model(), objective(scheduled_sampling={"highest": 1.0, "first": 1.0})
-    with noise.use(noise.Noise(0, 0, ["a"])):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a"])):
         terms = loss(batch(), features(), decoder)
-    with noise.use(noise.Noise(0, 0, ["a"])):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a"])):
         forced = scheduled(decoder, features(), batch().inputs, 1.0)
     again = objective()
     total, parts = again._terms(batch(), features(), forced, decoder)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.decoding import Captions
 from showtell.decoding.policy import policy_logprobs, rollouts
 from showtell.errors import RecipeError
@@ -90,7 +90,7 @@ def test_the_gradient_of_the_scores_by_hand(baseline):
     loss = objective(2, samples=3, baseline=baseline)
     numbers = torch.tensor([[1.0, 0.4, 0.1, 0.3], [0.0, 0.2, 0.9, 0.6]])  # of three samples and the greedy caption
     loss.reward = lambda words, is_word, image_ids: numbers  # type: ignore[assignment]
-    with noise.use(noise.Noise(0, 0, names(2))):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, names(2))):
         found = rollouts(decoder, features, LENGTH, 3).samples
     assert 0 < int(found.is_finished.sum()) < 6  # both kinds
     if baseline == "greedy":
@@ -99,7 +99,7 @@ def test_the_gradient_of_the_scores_by_hand(baseline):
         held_against = [[0.25, 0.55, 0.7], [0.55, 0.45, 0.1]]
     advantage = numbers[:, :3] - torch.tensor(held_against)
     expected = gradient_of_scores(decoder.table.detach(), found, advantage)
-    with noise.use(noise.Noise(0, 0, names(2))):
+    with counter_rng.use(counter_rng.CounterRNG(0, 0, names(2))):
         terms = loss(batch(2), features, decoder)
     torch.testing.assert_close(torch.autograd.grad(terms.total, decoder.table)[0], expected)
     assert float(terms.total.detach()) == pytest.approx(-(1.0 + 0.4 + 0.1 + 0.0 + 0.2 + 0.9) / 6)
@@ -164,7 +164,7 @@ def test_the_estimate_is_unbiased(settings):
     exact = -gradient(decoder, expected_reward(decoder, loss))
 
     def estimate(step: int) -> Tensor:
-        with noise.use(noise.Noise(0, step, names(images))):
+        with counter_rng.use(counter_rng.CounterRNG(0, step, names(images))):
             return gradient(decoder, loss(batch(images), sight(images), decoder).total)
 
     mean, error = mean_and_error([estimate(step) for step in range(40)])
@@ -186,7 +186,7 @@ def test_drawn_places_are_part_of_what_is_rewarded():
     assert exact[of_attention].norm() > 0.01
 
     def estimate(step: int) -> Tensor:
-        with noise.use(noise.Noise(0, step, names(images))):
+        with counter_rng.use(counter_rng.CounterRNG(0, step, names(images))):
             return gradient(decoder, loss(batch(images), sight(images), decoder).total)
 
     mean, error = mean_and_error([estimate(step) for step in range(40)])
@@ -204,7 +204,7 @@ def sums_are_those_of_the_whole(decoder: Decoder, loss: SelfCritical) -> None:
 
     def terms(part: Batch, images: slice) -> tuple[dict[str, float], Tensor]:
         seen = Features(vectors[images], torch.ones(len(part.image_ids), 2, dtype=torch.bool))
-        with noise.use(noise.Noise(3, 1, part.image_ids)):
+        with counter_rng.use(counter_rng.CounterRNG(3, 1, part.image_ids)):
             found = loss(part, seen, decoder)
         numbers = {"loss": float(found.total.detach())} | {name: float(value) for name, value in found.parts.items()}
         return numbers, gradient(decoder, found.total)
@@ -232,7 +232,7 @@ def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():
     loss, plain, dropped = objective(4), sat(), sat(dropout=0.9)
     found = []
     for decoder in (plain, dropped.train()):
-        with noise.use(noise.Noise(0, 0, names(4))):
+        with counter_rng.use(counter_rng.CounterRNG(0, 0, names(4))):
             found.append(gradient(decoder, loss(batch(4), sight(4), decoder).total))
     assert torch.equal(*found)
     assert dropped.training and dropped.dropout.training
@@ -249,7 +249,7 @@ def test_it_learns_to_say_what_is_rewarded():
     features = Features(sight(8).vectors.float(), sight(8).is_region)
     adam, rewards = torch.optim.Adam(decoder.parameters(), lr=0.02), []
     for step in range(100):
-        with noise.use(noise.Noise(0, step, names(8))):
+        with counter_rng.use(counter_rng.CounterRNG(0, step, names(8))):
             terms = loss(batch(8), features, decoder)
         adam.zero_grad()
         terms.total.backward()

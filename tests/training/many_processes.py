@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from showtell.noise import key_of
+from showtell.counter_rng import key_of
 from showtell.training import make_recipe
 from showtell.training.loop import Trainer
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.images.loading import PreparedPhotos
 from showtell.images.preprocessing import Preprocessing
 from showtell.objectives.contract import counts_of
@@ -28,7 +28,7 @@ def data(tmp_path: Path) -> TrainingSet:
         path = tmp_path / f"{number}.png"
         Image.new("RGB", (8, 8), (number * 20, 0, 0)).save(path)
         captions = tuple(" ".join(WORDS[: 1 + (number + k) % 7]) for k in range(1 + number % 7))
-        records.append(Record(str(number), path, "train", captions))
+        records.append(CaptionRecord(str(number), path, "train", captions))
     return TrainingSet(
         records,
         PreparedPhotos([record.path for record in records], SETTINGS, memory_megabytes=1),

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 
 from showtell.errors import TrainingError
 from showtell.training import train
-from showtell.training.breakdowns import in_words
+from showtell.training.runtime_errors import in_words
 from tests.training import many_processes, together
 from tests.training.test_loop import fingerprints, log_of
 
@@ -48,7 +48,10 @@ RUNS: dict[str, dict[str, dict[str, Any]]] = {
         "model": {"name": "nic", "layers": 2, "embedding_size": 16, "hidden_size": 24, "dropout": 0.5},
         "objective": {"name": "cross_entropy", "scheduled_sampling": {"highest": 0.3, "first": 0.3}},
     },
-    "self_critical": {"objective": {"name": "self_critical", "samples": 2}, "training": {"pilot": {"patience": 1}}},
+    "self_critical": {
+        "objective": {"name": "self_critical", "samples": 2},
+        "training": {"reward_watchdog": {"patience": 1}},
+    },
     "coarse_to_fine": {"model": STAGES, "objective": {"name": "coarse_to_fine", "samples": 2}},
     "adversarial_pretraining": {"model": GOALS, "objective": {"name": "adversarial_pretraining"}},
     "adversarial": {
@@ -72,9 +75,9 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], start: Path) -> dict[str, 
         recipe[section] = content if section in ("model", "objective") else {**recipe[section], **content}
     if name == "self_critical":
         recipe["training"]["start_from"] = str(start)
-        recipe["training"]["pilot"] |= {"least_cider": 0.0}
+        recipe["training"]["reward_watchdog"] |= {"least_cider": 0.0}
     else:
-        recipe["training"]["pilot"] = None
+        recipe["training"]["reward_watchdog"] = None
     return recipe
 
 

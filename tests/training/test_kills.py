@@ -56,7 +56,7 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], folder: Path) -> dict[str,
         undisturbed(1, start, folder / "start")
     recipe["training"] |= {
         "start_from": str(folder / "start" / "best"), "epochs": 3, "learning_rate": 0.05,
-        "pilot": {"least_cider": 0, "patience": 1, "tolerance": 0.0, "returns": 9},
+        "reward_watchdog": {"least_cider": 0, "patience": 1, "tolerance": 0.0, "returns": 9},
     }  # fmt: skip
     return recipe
 

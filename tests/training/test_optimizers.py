@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from showtell.training.graves import GravesRmsprop
 from showtell.training.optimizers import OPTIMIZERS
 from showtell.training.recipe import OptimizerConfig
+from showtell.training.rmsprop_graves import RMSpropGraves
 
 
 def test_graves_rmsprop_by_hand_over_four_steps():
     weight = nn.Parameter(torch.tensor([0.5, -1.0], dtype=torch.float64))
-    optimizer = GravesRmsprop([weight])
+    optimizer = RMSpropGraves([weight])
     expected, n, m, d = [0.5, -1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
     for gradient in ([0.2, -3.0], [0.1, 0.0], [-0.4, 1.0], [0.0, 2.0]):
         weight.grad = torch.tensor(gradient, dtype=torch.float64)
@@ -29,14 +29,14 @@ def test_graves_rmsprop_by_hand_over_four_steps():
     # The first step of the first weight, worked out: n = 0.002 and m = 0.01, so n - m^2 + eps = 0.002.
     fresh = nn.Parameter(torch.tensor([0.5], dtype=torch.float64))
     fresh.grad = torch.tensor([0.2], dtype=torch.float64)
-    GravesRmsprop([fresh]).step()
+    RMSpropGraves([fresh]).step()
     assert float(fresh.detach()) == pytest.approx(0.5 - 2e-5 / math.sqrt(0.002), rel=1e-12)
 
 
 def test_graves_rmsprop_is_not_torchs_where_gradients_are_small():
     steps = []
     for optimizer in (
-        lambda weights: GravesRmsprop(weights, lr=1.0, momentum=0.0),
+        lambda weights: RMSpropGraves(weights, lr=1.0, momentum=0.0),
         lambda weights: torch.optim.RMSprop(weights, lr=1.0, alpha=0.95, eps=1e-4, centered=True),
     ):
         weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
@@ -51,7 +51,7 @@ def test_graves_rmsprop_is_not_torchs_where_gradients_are_small():
 def test_graves_rmsprop_survives_a_constant_gradient():
     """n - m^2 is then 0 in the limit, and below it by rounding."""
     weight = nn.Parameter(torch.zeros(1))
-    optimizer = GravesRmsprop([weight], momentum=0.0)
+    optimizer = RMSpropGraves([weight], momentum=0.0)
     for _ in range(2000):
         weight.grad = torch.full((1,), 1000.0)
         optimizer.step()
@@ -61,7 +61,7 @@ def test_graves_rmsprop_survives_a_constant_gradient():
 
 def test_graves_rmsprop_leaves_weights_without_a_gradient_and_decays_the_others():
     with_gradient, without = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
-    optimizer = GravesRmsprop([with_gradient, without], weight_decay=0.5)
+    optimizer = RMSpropGraves([with_gradient, without], weight_decay=0.5)
     with_gradient.grad = torch.tensor([0.25])
     optimizer.step()
     g = 0.25 + 0.5 * 1.0
@@ -112,7 +112,7 @@ def test_fused_steps_are_those_of_the_plain_loop(name, plain):
 
 
 def test_values_that_are_not_given_are_the_optimisers_own():
-    graves, plain = OptimizerConfig(name="graves_rmsprop"), OptimizerConfig(name="rmsprop")
-    assert (graves.decay, graves.momentum, graves.epsilon) == (0.95, 0.9, 1e-4)
+    rmsprop_graves, plain = OptimizerConfig(name="graves_rmsprop"), OptimizerConfig(name="rmsprop")
+    assert (rmsprop_graves.decay, rmsprop_graves.momentum, rmsprop_graves.epsilon) == (0.95, 0.9, 1e-4)
     assert (plain.decay, plain.epsilon) == (0.99, 1e-8)
     assert OptimizerConfig(name="graves_rmsprop", epsilon=1e-6).epsilon == 1e-6

@@ -90,7 +90,11 @@ def test_each_mistake_has_its_sentence(change, sentence):
             "manager and a discriminator; set model.name=hacap with model.goals=true, or objective.name=cross_entropy",
         ),
         (
-            {"objective.name": "adversarial", "model": {"name": "hacap", "goals": False}, "training.pilot": None},
+            {
+                "objective.name": "adversarial",
+                "model": {"name": "hacap", "goals": False},
+                "training.reward_watchdog": None,
+            },
             "objective.name=adversarial and model.goals=false contradict each other",
         ),
         (

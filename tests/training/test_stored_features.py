@@ -142,7 +142,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(stored_recipe, tmp_path,
 @pytest.fixture
 def regions(tmp_path: Path) -> tuple[FeatureStore, dict[str, ImageFeatures], list[Any]]:
     """Features of 12 images with 1 to 12 regions each, and records for them."""
-    from showtell.datasets.records import Record
+    from showtell.datasets.records import CaptionRecord
 
     chance = np.random.default_rng(0)
     images = {
@@ -154,7 +154,7 @@ def regions(tmp_path: Path) -> tuple[FeatureStore, dict[str, ImageFeatures], lis
     encoder = Precomputed(PrecomputedConfig(feature_size=6, source="a test"))
     with StoreWriter(tmp_path / "regions", StoreInfo.of(encoder, "fp16")) as writer:
         writer.write(images)
-    records = [Record(n, Path(f"{n}.jpg"), "train", ("a dog runs", "a cat", "two birds fly")) for n in images]
+    records = [CaptionRecord(n, Path(f"{n}.jpg"), "train", ("a dog runs", "a cat", "two birds fly")) for n in images]
     return FeatureStore(tmp_path / "regions"), images, records
 
 

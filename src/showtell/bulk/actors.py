@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from showtell.bulk.parts import Part, Source, part_from_json, part_to_json, photos_of
-from showtell.captioner import Captioner, Record, record_of
+from showtell.captioner import Captioner, CaptionResult, record_of
 from showtell.decoding import DecodingConfig
 from showtell.errors import ImageError, MissingDependencyError, UsageError
 from showtell.images.loading import READERS
@@ -39,7 +39,7 @@ class Captioned:
 
     number: int  # of the part
     first: int  # of these records in the part, counted from 0
-    records: list[Record]  # of consecutive photos
+    records: list[CaptionResult]  # of consecutive photos
     is_end: bool  # there are no records any more, and `first` is how many there were
 
 
@@ -141,7 +141,7 @@ class _Worker:
             yield _row(number, first, [], is_end=True)
 
 
-def _row(number: int, first: int, records: list[Record], is_end: bool = False) -> dict[str, list[Any]]:
+def _row(number: int, first: int, records: list[CaptionResult], is_end: bool = False) -> dict[str, list[Any]]:
     """`Captioned` as a block of one row."""
     return {"number": [number], "first": [first], "records": [json.dumps(records)], "is_end": [is_end]}
 
@@ -153,7 +153,7 @@ def caption_named(
     batch_size: int,
     attention: bool = False,
     readers: int = READERS,
-) -> Iterator[Record]:
+) -> Iterator[CaptionResult]:
     """The records of photos with names, in their order, those included that could not be fetched."""
     waiting: deque[tuple[str, ImageError | None]] = deque()  # what was drawn and has no record yet
 
@@ -165,7 +165,7 @@ def caption_named(
                 waiting.append((name, None))
                 yield source
 
-    def lost() -> Iterator[Record]:
+    def lost() -> Iterator[CaptionResult]:
         while waiting and (error := waiting[0][1]) is not None:
             yield record_of(waiting.popleft()[0], error)
 

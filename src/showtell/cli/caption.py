@@ -12,7 +12,7 @@ import typer
 from showtell.cli.decoding_options import ALL, Ensemble, open_captioner, settings_of, with_decoding_options
 
 if TYPE_CHECKING:
-    from showtell.captioner import Caption, Captioner, Record
+    from showtell.captioner import Caption, Captioner, CaptionResult
     from showtell.decoding import DecodingConfig
     from showtell.errors import ImageError
 
@@ -183,7 +183,7 @@ def caption(
         )
 
 
-Style = Callable[[Iterable["Record"]], Iterator[str]]
+Style = Callable[[Iterable["CaptionResult"]], Iterator[str]]
 Work = Callable[..., Iterator[tuple[Path, "list[Caption] | ImageError"]]]  # paths to what is found of each
 MOST_NAMED = 20  # files that could not be captioned; JSON has them all
 
@@ -213,7 +213,7 @@ def _print(work: Work, paths: Sequence[Path], style: Style) -> list[str]:
     try:
         with counting("captioning", len(paths), quiet=sys.stdout.isatty()) as progress:
 
-            def records() -> Iterator[Record]:
+            def records() -> Iterator[CaptionResult]:
                 nonlocal done
                 for path, found in work(paths):
                     record = record_of(str(path), found)
@@ -247,7 +247,7 @@ def _write(
 
     failures: list[str] = []
 
-    def noting(records: Iterable[Record]) -> Iterator[Record]:
+    def noting(records: Iterable[CaptionResult]) -> Iterator[CaptionResult]:
         for record in records:
             if "error" in record:
                 failures.append(record["error"])

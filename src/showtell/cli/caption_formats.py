@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from showtell.errors import UsageError
 
 if TYPE_CHECKING:
-    from showtell.captioner import Record
+    from showtell.captioner import CaptionResult
 
 UNCHECKED = "unchecked"  # the split of captions that nobody has looked at yet, and so no split to train on
 
 
-def _as_text(records: Iterable[Record], calibrated: bool = False) -> Iterator[str]:
+def _as_text(records: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
     for record in records:
         yield "".join(
             "\t".join([record["image"], caption["text"], *_chance(caption, calibrated)]) + "\n"
@@ -30,7 +30,7 @@ def _as_text(records: Iterable[Record], calibrated: bool = False) -> Iterator[st
         )
 
 
-def _as_json(records: Iterable[Record], calibrated: bool = False) -> Iterator[str]:
+def _as_json(records: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
     opening = "[\n"
     for record in records:
         yield opening + _dumped(record)
@@ -38,12 +38,12 @@ def _as_json(records: Iterable[Record], calibrated: bool = False) -> Iterator[st
     yield "\n]\n"
 
 
-def _as_json_lines(records: Iterable[Record], calibrated: bool = False) -> Iterator[str]:
+def _as_json_lines(records: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
     for record in records:
         yield _dumped(record) + "\n"
 
 
-def _as_csv(records: Iterable[Record], calibrated: bool = False) -> Iterator[str]:
+def _as_csv(records: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
     yield _row("image", "caption", "logprob", *(["confidence"] if calibrated else []))
     for record in records:
         for caption in record.get("captions", ()):
@@ -63,7 +63,7 @@ FORMATS: dict[str, Callable[..., Iterator[str]]] = {
 }
 
 
-def as_corrections(records: Iterable[Record], table: Path, least_sure_first: bool) -> Iterator[str]:
+def as_corrections(records: Iterable[CaptionResult], table: Path, least_sure_first: bool) -> Iterator[str]:
     """A table that a person corrects and `showtell train` takes as a dataset.
 
     Its columns are CORRECTIONS: the image is named from the table's folder, the confidence is calibrated, or else the
@@ -111,7 +111,7 @@ def refuse_outside(photos: Sequence[Path], table: Path) -> None:
         )
 
 
-def _dumped(record: Record) -> str:
+def _dumped(record: CaptionResult) -> str:
     """JSON; a file name that is no UTF-8 is escaped, so that what is written always is."""
     text = json.dumps(record, ensure_ascii=False)
     try:

@@ -23,7 +23,7 @@ from showtell.errors import DataError, UsageError, summarise
 from showtell.files import write_whole, writing
 
 if TYPE_CHECKING:
-    from showtell.captioner import Record
+    from showtell.captioner import CaptionResult
 
 _KIND = "showtell captions"
 
@@ -98,7 +98,7 @@ class Journal:
     def __len__(self) -> int:
         return len(self._places)
 
-    def append(self, records: Sequence[Record]) -> None:
+    def append(self, records: Sequence[CaptionResult]) -> None:
         """Keep one batch.
 
         Raises:
@@ -113,7 +113,7 @@ class Journal:
             raise self._cannot_write(error) from error
         self._places |= {record[self._key]: place for record, place in zip(records, places, strict=False)}
 
-    def finish(self, photos: Iterable[Path], style: Callable[[Iterable[Record]], Iterator[str]]) -> None:
+    def finish(self, photos: Iterable[Path], style: Callable[[Iterable[CaptionResult]], Iterator[str]]) -> None:
         """Write the file whole, in the order of the photos, and take the journal away.
 
         Raises:
@@ -124,7 +124,7 @@ class Journal:
                 stream.write(text.encode("utf-8", "surrogateescape"))
         self.part.unlink()
 
-    def records(self, names: Iterable[Path | str]) -> Iterator[Record]:
+    def records(self, names: Iterable[Path | str]) -> Iterator[CaptionResult]:
         """The records of these names, which it has."""
         for name in names:
             self._reader.seek(self._places[str(name)])

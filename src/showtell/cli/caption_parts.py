@@ -28,7 +28,7 @@ from showtell.files import write_bytes
 from showtell.progress import reporting
 
 if TYPE_CHECKING:
-    from showtell.captioner import Record
+    from showtell.captioner import CaptionResult
 
 MANIFEST, PLAN, FAILED = "manifest.jsonl", "plan.jsonl", "failed.jsonl"
 END = "end"  # what the manifest has in place of a part when all are there
@@ -38,7 +38,7 @@ MOST_NAMED = 20  # photos that could not be captioned, in the message; FAILED ha
 def write_parts(
     plan: Callable[[], list[Part]],
     work: Callable[[Iterable[tuple[int, Part]]], Iterator[Captioned]],
-    style: Callable[[Iterable[Record]], Iterator[str]],
+    style: Callable[[Iterable[CaptionResult]], Iterator[str]],
     suffix: str,
     folder: Path,
     made_with: dict[str, Any],
@@ -98,9 +98,9 @@ def write_parts(
 
 def _whole(
     captioned: Iterable[Captioned], left: dict[int, Part], report: Callable[[int, int | None], None]
-) -> Iterator[tuple[int, list[Record]]]:
+) -> Iterator[tuple[int, list[CaptionResult]]]:
     """The records of each part that has come to its end."""
-    open_parts: dict[int, dict[int, list[Record]]] = defaultdict(dict)  # by the number of the first record
+    open_parts: dict[int, dict[int, list[CaptionResult]]] = defaultdict(dict)  # by the number of the first record
     counts: dict[int, int] = {}  # photos in parts that are whole
     expected = _expected(left, counts)
     for found in captioned:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from showtell.datasets.caption_statistics import Spread
     from showtell.datasets.check import Report
-    from showtell.datasets.wording import Spread
 
 
 def check(

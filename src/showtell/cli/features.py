@@ -127,7 +127,7 @@ def _extract(
     batch_size: int,
 ) -> tuple[Path, Extraction]:
     """Extract what the options ask for. The encoder has the weights that training by the same recipe would give it."""
-    from showtell import noise
+    from showtell import counter_rng
     from showtell.datasets import open_dataset
     from showtell.errors import UsageError
     from showtell.features.extraction import extract
@@ -142,7 +142,7 @@ def _extract(
         dataset = dataset or planned.data.path
         if out is None and planned.data.features is not None:
             out = Path(planned.data.features)
-        weights_seed = noise.key_of(planned.training.seed, "weights") if seed is None else seed
+        weights_seed = counter_rng.key_of(planned.training.seed, "weights") if seed is None else seed
     else:
         content, weights_seed = {"name": encoder}, seed or 0
     store = _given(out, "--out STORE")

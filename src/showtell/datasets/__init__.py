@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 from showtell.datasets import coco, flickr, hub, jsonl, karpathy, table, text_files
-from showtell.datasets.findings import Findings, counted, examine
-from showtell.datasets.records import Box, CaptionDataset, Grounding, Record
+from showtell.datasets.issues import DatasetIssues, counted, examine
+from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.errors import DataError, printable, summarise
 from showtell.files import read_json
 from showtell.images.photo import is_photo_name
 
-__all__ = ["READERS", "Box", "CaptionDataset", "Grounding", "Reader", "Record", "open_dataset", "read_dataset"]
+__all__ = ["READERS", "Box", "CaptionDataset", "CaptionRecord", "Grounding", "Reader", "open_dataset", "read_dataset"]
 
 
 class Reader(Protocol):
@@ -72,12 +72,12 @@ def _read(path: Path) -> CaptionDataset:
         raise DataError(f"{path} is not a dataset: it is {what}{remedy}.")
     with _without_garbage_collection():
         dataset = reader.read(path)
-        findings = Findings(path, list(dataset.problems), list(dataset.warnings))
-        examine(dataset.records, findings)
+        issues = DatasetIssues(path, list(dataset.problems), list(dataset.warnings))
+        examine(dataset.records, issues)
     return replace(
         dataset,
-        problems=tuple(map(printable, findings.problems)),
-        warnings=tuple(map(printable, findings.warnings)),
+        problems=tuple(map(printable, issues.problems)),
+        warnings=tuple(map(printable, issues.warnings)),
     )
 
 

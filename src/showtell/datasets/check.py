@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from showtell.datasets.findings import Findings, counted, missing_files
-from showtell.datasets.likeness import near_copies, thumbnail
+from showtell.datasets.caption_statistics import USUAL_COUNT, Fit, Spread, Wording
+from showtell.datasets.issues import DatasetIssues, counted, missing_files
+from showtell.datasets.near_duplicates import near_copies, thumbnail
 from showtell.datasets.published import compare_with_published
-from showtell.datasets.records import CaptionDataset, Record
+from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.splits import split_rank
-from showtell.datasets.wording import USUAL_COUNT, Fit, Spread, Wording
 from showtell.errors import ImageError, summarise
 from showtell.images.photo import decode_photo, read_photo
 from showtell.text.vocabulary import Vocabulary
@@ -88,35 +88,35 @@ def check_dataset(
         max_length: words that this checkpoint says at most.
         progress: called with the number of images opened since the last call, as many in all as there are records.
     """
-    findings = Findings(dataset.root, list(dataset.problems), list(dataset.warnings))
+    issues = DatasetIssues(dataset.root, list(dataset.problems), list(dataset.warnings))
     images = dataset.splits
     captions: Counter[str] = Counter()
     for record in dataset.records:
         captions[record.split] += len(record.captions)
     splits = {name: (images[name], captions[name]) for name in sorted(images, key=split_rank)}
     if splits and "train" not in splits:
-        findings.warnings.append(
+        issues.warnings.append(
             f"There is no split train, only {', '.join(splits)}: nothing can be learned from this, only scored."
         )
-    findings.warnings.extend(compare_with_published(dataset.name, images, dataset.restval))
-    wording = Wording.of(dataset.records)
-    fit = None if vocabulary is None else wording.fit(vocabulary, max_length)
-    findings.warnings.extend(fit.warnings() if fit else ())
+    issues.warnings.extend(compare_with_published(dataset.name, images, dataset.restval))
+    caption_statistics = Wording.of(dataset.records)
+    fit = None if vocabulary is None else caption_statistics.fit(vocabulary, max_length)
+    issues.warnings.extend(fit.warnings() if fit else ())
     if open_images:
-        _examine_images(dataset.records, findings, progress)
-    known = wording.known
+        _examine_images(dataset.records, issues, progress)
+    known = caption_statistics.known
     return Report(
         format=dataset.format,
         splits=splits,
         captions_per_image=Spread.of(Counter(len(record.captions) for record in dataset.records)),
-        words_per_caption=wording.words_per_caption,
+        words_per_caption=caption_statistics.words_per_caption,
         vocabulary=len(known),
         usual_vocabulary=sum(count >= USUAL_COUNT for count in known.values()),
-        unseen=wording.unseen(),
+        unseen=caption_statistics.unseen(),
         fit=fit,
         images_opened=open_images,
-        problems=tuple(findings.problems),
-        warnings=tuple(findings.warnings),
+        problems=tuple(issues.problems),
+        warnings=tuple(issues.warnings),
     )
 
 
@@ -132,15 +132,15 @@ class _Look:
     error: str = ""  # what is wrong with it, empty if nothing is
 
 
-def _examine_images(records: Sequence[Record], findings: Findings, progress: Callable[[int], None]) -> None:
+def _examine_images(records: Sequence[CaptionRecord], issues: DatasetIssues, progress: Callable[[int], None]) -> None:
     missing = set(missing_files(records))  # a problem already
-    first: dict[Path, Record] = {}
+    first: dict[Path, CaptionRecord] = {}
     for record in records:
         if record.path not in missing:
             first.setdefault(record.path, record)
     progress(len(records) - len(first))
     unreadable: list[tuple[Path, str]] = []
-    alike: dict[bytes, list[Record]] = {}
+    alike: dict[bytes, list[CaptionRecord]] = {}
     thumbnails: list[np.ndarray] = []
     # Threads: what takes time, reading and decoding, happens outside the interpreter's lock.
     pool = ThreadPoolExecutor(usable_cores())
@@ -156,13 +156,13 @@ def _examine_images(records: Sequence[Record], findings: Findings, progress: Cal
             progress(1)
     finally:
         pool.shutdown(cancel_futures=True)  # after Ctrl-C nobody waits for the rest
-    findings.problems.extend(error for _, error in unreadable[:MOST_NAMED])
-    more = [findings.shown(path) for path, _ in unreadable[MOST_NAMED:]]
+    issues.problems.extend(error for _, error in unreadable[:MOST_NAMED])
+    more = [issues.shown(path) for path, _ in unreadable[MOST_NAMED:]]
     if more:
-        findings.problems.append(f"{counted(len(more), 'more image')} cannot be read: {summarise(more)}.")
-    _examine_contents(alike.values(), findings)
+        issues.problems.append(f"{counted(len(more), 'more image')} cannot be read: {summarise(more)}.")
+    _examine_contents(alike.values(), issues)
     different = [records[0] for records in alike.values()]
-    _examine_looks([(different[one], different[other]) for one, other in near_copies(thumbnails)], findings)
+    _examine_looks([(different[one], different[other]) for one, other in near_copies(thumbnails)], issues)
 
 
 def usable_cores() -> int:
@@ -179,44 +179,44 @@ def _look_at(path: Path) -> _Look:
     return _Look(hashlib.blake2b(content, digest_size=16).digest(), thumbnail(photo))
 
 
-def _examine_contents(alike: Iterable[list[Record]], findings: Findings) -> None:
+def _examine_contents(alike: Iterable[list[CaptionRecord]], issues: DatasetIssues) -> None:
     """Name images that are the same file, byte for byte, under different names."""
     repeated: list[str] = []
     shared: dict[tuple[str, str], list[str]] = {}
     for records in filter(lambda records: len(records) > 1, alike):
-        of_split: dict[str, Record] = {}
+        of_split: dict[str, CaptionRecord] = {}
         for record in records:
-            name = findings.shown(record.path)
+            name = issues.shown(record.path)
             if record.split in of_split:
-                repeated.append(f"{name} = {findings.shown(of_split[record.split].path)}")
+                repeated.append(f"{name} = {issues.shown(of_split[record.split].path)}")
                 continue
             for split, other in of_split.items():
-                shared.setdefault((split, record.split), []).append(f"{findings.shown(other.path)} = {name}")
+                shared.setdefault((split, record.split), []).append(f"{issues.shown(other.path)} = {name}")
             of_split[record.split] = record
     if repeated:
-        findings.warnings.append(
+        issues.warnings.append(
             f"{counted(len(repeated), 'image repeats', 'images repeat')} another of the same split "
             f"byte for byte: {summarise(repeated)}."
         )
     for (one, other_split), names in shared.items():
-        findings.problems.append(
+        issues.problems.append(
             f"{counted(len(names), 'image is', 'images are')} the same, byte for byte, in {one} and "
             f"{other_split}: {summarise(names)}; what is scored must not have been trained on."
         )
 
 
-def _examine_looks(pairs: Iterable[tuple[Record, Record]], findings: Findings) -> None:
+def _examine_looks(pairs: Iterable[tuple[CaptionRecord, CaptionRecord]], issues: DatasetIssues) -> None:
     """Name images that look the same though their files differ."""
     names: dict[tuple[str, str], list[str]] = {}
     for one, other in pairs:
-        named = f"{findings.shown(one.path)} = {findings.shown(other.path)}"
+        named = f"{issues.shown(one.path)} = {issues.shown(other.path)}"
         names.setdefault((one.split, other.split), []).append(named)
     for (one_split, other_split), found in names.items():
         same = one_split == other_split
         where = f"another of {one_split}" if same else f"an image of {one_split}"
         subject = counted(len(found), f"image of {other_split} looks", f"images of {other_split} look")
         reason = "it would count twice" if same else "what is scored must not have been trained on"
-        findings.warnings.append(
+        issues.warnings.append(
             f"{subject} like {where}, saved again or resized: {summarise(found)}; if they are the same photo, keep one "
             f"of each, for {reason}."
         )

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from showtell.datasets.findings import Findings, counted
 from showtell.datasets.image_files import ImageFiles
-from showtell.datasets.records import Box, CaptionDataset, Grounding, Record
+from showtell.datasets.issues import DatasetIssues, counted
+from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.datasets.split_lists import choose_splits
 from showtell.datasets.splits import split_name, split_of_file, split_rank
 from showtell.errors import DataError, summarise
@@ -51,15 +51,15 @@ def read(path: Path) -> CaptionDataset:
     The split is what stands in `captions_<split><year>.json`. Images are looked for in `<split><year>/`,
     `<split>/`, the same two in `images/`, then `images/` and the folder itself.
     """
-    findings = Findings(path)
-    records: list[Record] = []
-    for file in _of_one_year(_caption_files(path), findings):
+    issues = DatasetIssues(path)
+    records: list[CaptionRecord] = []
+    for file in _of_one_year(_caption_files(path), issues):
         try:
-            records.extend(_read_captions(file, findings))
+            records.extend(_read_captions(file, issues))
         except DataError as error:
-            findings.problems.append(str(error))
-    _examine_boxes(records, findings)
-    return findings.dataset("coco", records)
+            issues.problems.append(str(error))
+    _examine_boxes(records, issues)
+    return issues.dataset("coco", records)
 
 
 # --- which files ---
@@ -91,7 +91,7 @@ def _holds_captions(file: Path) -> bool:
         return False
 
 
-def _of_one_year(files: list[Path], findings: Findings) -> list[Path]:
+def _of_one_year(files: list[Path], issues: DatasetIssues) -> list[Path]:
     """The files of one release: those of 2014 and 2017 caption the same photos in other splits."""
     years: dict[str, list[Path]] = {}
     for file in files:
@@ -100,9 +100,9 @@ def _of_one_year(files: list[Path], findings: Findings) -> list[Path]:
     dated = sorted(filter(None, years))
     if len(dated) < 2:
         return files
-    names = ", ".join(findings.shown(file) for year in dated for file in years[year])
-    findings.problems.append(
-        f"{findings.root} holds the captions of several years, which share photos across splits ({names}); "
+    names = ", ".join(issues.shown(file) for year in dated for file in years[year])
+    issues.problems.append(
+        f"{issues.root} holds the captions of several years, which share photos across splits ({names}); "
         "name one of the files, or move the others out."
     )
     return years.get("", []) + years[dated[0]]
@@ -120,14 +120,14 @@ class _Captions:
     groundings: list[object] = field(default_factory=list)  # of each text, unchecked; None where it has none
 
 
-def _read_captions(file: Path, findings: Findings) -> Iterator[Record]:
+def _read_captions(file: Path, issues: DatasetIssues) -> Iterator[CaptionRecord]:
     content = _sections(file, read_json(file), ("images", "annotations"))
-    images = _read_images(file, content["images"], findings)
-    _read_annotations(file, content["annotations"], images, findings)
+    images = _read_images(file, content["images"], issues)
+    _read_annotations(file, content["annotations"], images, issues)
 
     split = _split_of(file)
-    chosen = dict.fromkeys(images, split) if split else _choose(file, images, findings)
-    boxes = read_boxes(file.with_name(file.name.replace("captions", "instances")), findings)
+    chosen = dict.fromkeys(images, split) if split else _choose(file, images, issues)
+    boxes = read_boxes(file.with_name(file.name.replace("captions", "instances")), issues)
     has_groundings = any(grounding is not None for image in images.values() for grounding in image.groundings)
     wrong: list[str] = []
     files = ImageFiles(_image_folders(file))
@@ -136,7 +136,7 @@ def _read_captions(file: Path, findings: Findings) -> Iterator[Record]:
         image_path = files.find(_file_names(image.entry))
         if image_path is None or image_id not in chosen:
             continue
-        yield Record(
+        yield CaptionRecord(
             image_id,
             image_path,
             chosen[image_id],
@@ -144,13 +144,13 @@ def _read_captions(file: Path, findings: Findings) -> Iterator[Record]:
             own_boxes,
             _groundings(image_id, image, own_boxes or (), wrong) if has_groundings else None,
         )
-    shown = findings.shown(file)
+    shown = issues.shown(file)
     if wrong:
-        findings.warnings.append(
+        issues.warnings.append(
             f'{shown} has {counted(len(wrong), "caption")} whose "grounding" names words or boxes that do not '
             f"exist, left out: of image {summarise(wrong)}."
         )
-    files.report(findings, shown)
+    files.report(issues, shown)
 
 
 def _sections(file: Path, content: Any, names: Iterable[str]) -> dict[str, list[Any]]:
@@ -169,7 +169,7 @@ def _sections(file: Path, content: Any, names: Iterable[str]) -> dict[str, list[
     return found
 
 
-def _read_images(file: Path, entries: list[Any], findings: Findings) -> dict[str, _Captions]:
+def _read_images(file: Path, entries: list[Any], issues: DatasetIssues) -> dict[str, _Captions]:
     images: dict[str, _Captions] = {}
     unusable, twice, ambiguous = [], [], []
     for place, entry in enumerate(entries):
@@ -182,26 +182,26 @@ def _read_images(file: Path, entries: list[Any], findings: Findings) -> dict[str
             twice.append(image_id)
         else:
             ambiguous.append(image_id)
-    shown = findings.shown(file)
+    shown = issues.shown(file)
     if unusable:
-        findings.problems.append(
+        issues.problems.append(
             f'{shown} has {counted(len(unusable), "entry", "entries")} of "images" without an "id" or a '
             f'"file_name": number {summarise(unusable)}.'
         )
     if twice:
-        findings.warnings.append(
+        issues.warnings.append(
             f"{counted(len(twice), 'image is', 'images are')} listed twice in {shown}: {summarise(twice)}; "
             "the captions were joined."
         )
     if ambiguous:
-        findings.problems.append(
+        issues.problems.append(
             f"{counted(len(ambiguous), 'id stands', 'ids stand')} for different images in {shown}: "
             f"{summarise(ambiguous)}; give every image an id of its own."
         )
     return images
 
 
-def _read_annotations(file: Path, entries: list[Any], images: dict[str, _Captions], findings: Findings) -> None:
+def _read_annotations(file: Path, entries: list[Any], images: dict[str, _Captions], issues: DatasetIssues) -> None:
     unusable, unlisted, empty = [], [], []
     for place, entry in enumerate(entries):
         image_id = _id_of(entry, "image_id")
@@ -215,19 +215,19 @@ def _read_annotations(file: Path, entries: list[Any], images: dict[str, _Caption
         else:
             images[image_id].texts.append(text)
             images[image_id].groundings.append(entry.get("grounding"))
-    shown = findings.shown(file)
+    shown = issues.shown(file)
     if unusable:
-        findings.problems.append(
+        issues.problems.append(
             f'{shown} has {counted(len(unusable), "entry", "entries")} of "annotations" without an "image_id" '
             f'or a text as "caption": number {summarise(unusable)}.'
         )
     if unlisted:
-        findings.problems.append(
+        issues.problems.append(
             f"{shown} has {counted(len(unlisted), 'caption')} of images that it does not list: "
             f"{summarise(dict.fromkeys(unlisted))}; list the images or take the captions out."
         )
     if empty:
-        findings.warnings.append(
+        issues.warnings.append(
             f"{shown} has {counted(len(empty), 'empty caption')}, left out: of image {summarise(empty)}."
         )
 
@@ -240,10 +240,10 @@ def _id_of(entry: Any, key: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _choose(file: Path, images: dict[str, _Captions], findings: Findings) -> dict[str, str]:
+def _choose(file: Path, images: dict[str, _Captions], issues: DatasetIssues) -> dict[str, str]:
     """The split of each image of a file whose name says none."""
     names = {image_id: (*_file_names(image.entry), image_id) for image_id, image in images.items()}
-    return choose_splits(names, [_root_of(file), file.parent], findings, findings.shown(file), _REMEDY)
+    return choose_splits(names, [_root_of(file), file.parent], issues, issues.shown(file), _REMEDY)
 
 
 # --- images ---
@@ -279,14 +279,14 @@ def _file_names(entry: dict[str, Any]) -> Iterator[str]:
 # --- boxes ---
 
 
-def read_boxes(file: Path, findings: Findings) -> dict[str, list[Box]] | None:
+def read_boxes(file: Path, issues: DatasetIssues) -> dict[str, list[Box]] | None:
     """The boxes of each image by its id; None where there is no instances file, or none that can be read."""
     if "instances" not in file.name or not file.is_file():
         return None
     try:
         content = _sections(file, _without_outlines(file), ("annotations", "categories"))
     except DataError as error:
-        findings.warnings.append(f"No boxes were read: {error}")
+        issues.warnings.append(f"No boxes were read: {error}")
         return None
     categories = {
         entry["id"]: str(entry.get("name", entry["id"]))
@@ -307,8 +307,8 @@ def read_boxes(file: Path, findings: Findings) -> dict[str, list[Box]] | None:
         else:
             boxes.setdefault(image_id, []).append(box)
     if unusable:
-        findings.warnings.append(
-            f"{findings.shown(file)} has {counted(len(unusable), 'entry', 'entries')} of "
+        issues.warnings.append(
+            f"{issues.shown(file)} has {counted(len(unusable), 'entry', 'entries')} of "
             '"annotations" without an "id", an "image_id", a "bbox" of four numbers or a listed category, '
             f"left out: number {summarise(unusable)}."
         )
@@ -322,11 +322,11 @@ def _without_outlines(file: Path) -> Any:
         return read_json(file)  # says what is wrong, and where in the whole file
 
 
-def _examine_boxes(records: list[Record], findings: Findings) -> None:
+def _examine_boxes(records: list[CaptionRecord], issues: DatasetIssues) -> None:
     uses = Counter(box.id for record in records for box in record.boxes or ())
     twice = [number for number, count in uses.items() if count > 1]
     if twice:
-        findings.warnings.append(
+        issues.warnings.append(
             f"{counted(len(twice), 'id stands', 'ids stand')} for more than one box: {summarise(twice)}."
         )
 

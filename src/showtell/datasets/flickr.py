@@ -12,9 +12,9 @@ import re
 from pathlib import Path
 
 from showtell.datasets.encoding import first_line, read_text
-from showtell.datasets.findings import Findings, counted
+from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.listing import Listing
-from showtell.datasets.records import CaptionDataset, Record
+from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import DataError, summarise
 from showtell.images.photo import is_photo_name
 
@@ -45,15 +45,15 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path) -> CaptionDataset:
     """Read one file of captions; of a folder that with the plain ones rather than the lemmatised."""
-    findings = Findings(path)
+    issues = DatasetIssues(path)
     file = _file(path)
-    records: list[Record] = []
+    records: list[CaptionRecord] = []
     if file is not None:
         try:
-            records = _read_file(file, findings)
+            records = _read_file(file, issues)
         except DataError as error:
-            findings.problems.append(str(error))
-    return findings.dataset("flickr", records)
+            issues.problems.append(str(error))
+    return issues.dataset("flickr", records)
 
 
 def _file(path: Path) -> Path | None:
@@ -81,10 +81,10 @@ def _form(file: Path) -> tuple[re.Pattern[str], bool] | None:
     return (_COMMA, False) if without_header and is_photo_name(without_header["name"]) else None
 
 
-def _read_file(file: Path, findings: Findings) -> list[Record]:
+def _read_file(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
     form, has_header = _form(file) or (_TOKEN, False)
     lines = [(number, line) for number, line in _numbered(read_text(file, "text")) if line.strip()]
-    listing = Listing(file, findings)
+    listing = Listing(file, issues)
     unusable: list[int] = []
     nameless: dict[str, None] = {}
     for number, line in lines[has_header:]:
@@ -96,11 +96,11 @@ def _read_file(file: Path, findings: Findings) -> list[Record]:
             nameless[name] = None  # Flickr8k.token.txt has 2258277193_586949ec62.jpg.1, which is no image
         else:
             listing.add(number, name, [_caption(match["caption"], form)])
-    shown = findings.shown(file)
+    shown = issues.shown(file)
     if unusable:
-        findings.problems.append(f"{shown} cannot be read {listing.at(unusable)}; a line is like {_LIKE[form]}")
+        issues.problems.append(f"{shown} cannot be read {listing.at(unusable)}; a line is like {_LIKE[form]}")
     if nameless:
-        findings.warnings.append(
+        issues.warnings.append(
             f"{shown} has captions of {counted(len(nameless), 'name')} that no image can have, left out: "
             f"{summarise(nameless)}."
         )

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from showtell.datasets.findings import Findings, counted
+from showtell.datasets.issues import DatasetIssues, counted
 from showtell.errors import summarise
 from showtell.images.photo import is_photo_name
 
@@ -59,15 +59,15 @@ class ImageFiles:
             self._likely = next((folder for folder in self._folders if self.listing(folder)), self._folders[0])
         return Path(self._likely, tried[0])
 
-    def report(self, findings: Findings, shown: str) -> None:
+    def report(self, issues: DatasetIssues, shown: str) -> None:
         """Say which images lie elsewhere, or had to be matched by a bent name, for the file that is shown as this."""
         if self._outside:
-            findings.problems.append(
+            issues.problems.append(
                 f"{shown} names {counted(len(self._outside), 'image file')} outside its folder: "
                 f"{summarise(self._outside)}; put the images into the folder and name them from there."
             )
         if self._guessed:
-            findings.warnings.append(
+            issues.warnings.append(
                 f"{counted(len(self._guessed), 'image is', 'images are')} not where {shown} says and matched by "
                 f"the bare file name: {summarise(self._guessed, 2)}; check that they belong together."
             )

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from showtell.datasets.encoding import read_start, read_text
-from showtell.datasets.findings import Findings
+from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.listing import Listing, Roles
-from showtell.datasets.records import CaptionDataset, Record
+from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.splits import split_of_file, split_rank
 from showtell.errors import DataError, summarise
 from showtell.files import parse_json, read_json
@@ -36,22 +36,22 @@ def read(path: Path) -> CaptionDataset:
 
     Images are looked for in the folder of the file and in `images/`.
     """
-    findings = Findings(path)
+    issues = DatasetIssues(path)
     files = _files(path)
     unsplit = [file for file in files if not split_of_file(file.stem)]
     if len(files) > 1 and unsplit:
-        findings.problems.append(
-            f"{path} holds {len(files)} files of JSON captions, and {summarise(map(findings.shown, unsplit))} does not "
+        issues.problems.append(
+            f"{path} holds {len(files)} files of JSON captions, and {summarise(map(issues.shown, unsplit))} does not "
             "say for which split it is; join them to one, or name them train.jsonl, val.jsonl, test.jsonl."
         )
         files = []
-    records: list[Record] = []
+    records: list[CaptionRecord] = []
     for file in files:
         try:
-            records.extend(_read_file(file, findings))
+            records.extend(_read_file(file, issues))
         except DataError as error:
-            findings.problems.append(str(error))
-    return findings.dataset("jsonl", records)
+            issues.problems.append(str(error))
+    return issues.dataset("jsonl", records)
 
 
 # --- which files ---
@@ -93,13 +93,13 @@ def _holds_captions(file: Path) -> bool:
 # --- one file ---
 
 
-def _read_file(file: Path, findings: Findings) -> list[Record]:
+def _read_file(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
     if file.suffix.lower() == ".json":
-        listing = Listing(file, findings, ("in entry", "in entries"))
+        listing = Listing(file, issues, ("in entry", "in entries"))
         entries: Iterable[tuple[int, Any]] = enumerate(_list_of(file), start=1)
     else:
-        listing = Listing(file, findings)
-        entries = _lines(file, findings)
+        listing = Listing(file, issues)
+        entries = _lines(file, issues)
     roles_of: dict[tuple[str, ...], Roles | None] = {}
     unusable = []
     for place, entry in entries:
@@ -110,8 +110,8 @@ def _read_file(file: Path, findings: Findings) -> list[Record]:
         if roles is None or not _add(listing, place, list(entry.values()), roles):
             unusable.append(place)
     if unusable:
-        findings.problems.append(
-            f"{findings.shown(file)} has no object with an image and its captions {listing.at(unusable)}; an object is "
+        issues.problems.append(
+            f"{issues.shown(file)} has no object with an image and its captions {listing.at(unusable)}; an object is "
             'like {"image": "dog.jpg", "captions": ["A dog runs."], "split": "train"}.'
         )
     return listing.records([file.parent, file.parent / "images"], 'a key "split" would choose them')
@@ -122,22 +122,20 @@ def _list_of(file: Path) -> list[Any]:
     return content if isinstance(content, list) else [content]
 
 
-def _lines(file: Path, findings: Findings) -> Iterator[tuple[int, Any]]:
+def _lines(file: Path, issues: DatasetIssues) -> Iterator[tuple[int, Any]]:
     """What stands in the lines that are not blank, each with its number; broken ones become problems."""
     broken = []
     for number, line in enumerate(read_text(file, "JSON lines").split("\n"), start=1):
         if not line.strip():
             continue
         try:
-            yield number, parse_json(line, f"{findings.shown(file)}, line {number},")
+            yield number, parse_json(line, f"{issues.shown(file)}, line {number},")
         except DataError as error:
             broken.append((number, str(error)))
-    findings.problems.extend(sentence for _, sentence in broken[:_MOST_SHOWN])
+    issues.problems.extend(sentence for _, sentence in broken[:_MOST_SHOWN])
     if len(broken) > _MOST_SHOWN:
         more = [number for number, _ in broken[_MOST_SHOWN:]]
-        findings.problems.append(
-            f"{findings.shown(file)} is not valid JSON on {len(more)} more lines: {summarise(more)}."
-        )
+        issues.problems.append(f"{issues.shown(file)} is not valid JSON on {len(more)} more lines: {summarise(more)}.")
 
 
 def _add(listing: Listing, place: int, values: list[Any], roles: Roles) -> bool:

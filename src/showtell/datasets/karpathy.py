@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from showtell.datasets.coco import read_boxes
-from showtell.datasets.findings import Findings, counted
 from showtell.datasets.image_files import ImageFiles
-from showtell.datasets.records import Box, CaptionDataset, Record
+from showtell.datasets.issues import DatasetIssues, counted
+from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
 from showtell.datasets.splits import split_name
 from showtell.errors import DataError, summarise
 from showtell.files import read_json
@@ -42,27 +42,27 @@ def read(path: Path) -> CaptionDataset:
     Images are looked for by `filepath` and `filename`, then by `filename`, in the folder, in its `images/` and in the
     usual folders of COCO and Flickr. An image's id is its `cocoid`, else its name.
     """
-    findings = Findings(path)
+    issues = DatasetIssues(path)
     file, *others = _files(path)
     if others:
-        findings.problems.append(
-            f"{path} holds several Karpathy files ({summarise(map(findings.shown, [file, *others]))}); "
+        issues.problems.append(
+            f"{path} holds several Karpathy files ({summarise(map(issues.shown, [file, *others]))}); "
             "name one of them, or move the others out."
         )
-    records: list[Record] = []
+    records: list[CaptionRecord] = []
     try:
         content = read_json(file, _without_tokens)
         images = content.get("images") if isinstance(content, dict) else None
         if not isinstance(images, list):
             raise DataError(f'{file} should be a JSON object with a list "images".')
     except DataError as error:
-        findings.problems.append(str(error))
-        return findings.dataset("karpathy", records)
-    records.extend(_records(file, images, findings))
+        issues.problems.append(str(error))
+        return issues.dataset("karpathy", records)
+    records.extend(_records(file, images, issues))
     name = content.get("dataset")
     restval = sum(isinstance(image, dict) and image.get("split") == "restval" for image in images)
     return replace(
-        findings.dataset("karpathy", records),
+        issues.dataset("karpathy", records),
         name=name if isinstance(name, str) else "",
         restval=restval,
     )
@@ -95,9 +95,9 @@ def _without_tokens(entry: dict[str, Any]) -> dict[str, Any]:
 # --- the images ---
 
 
-def _records(file: Path, images: list[Any], findings: Findings) -> Iterator[Record]:
-    shown = findings.shown(file)
-    boxes = _boxes(file, findings)
+def _records(file: Path, images: list[Any], issues: DatasetIssues) -> Iterator[CaptionRecord]:
+    shown = issues.shown(file)
+    boxes = _boxes(file, issues)
     files = ImageFiles(_image_folders(file))
     unusable, splitless, wordless, empty = [], [], [], []
     for place, image in enumerate(images, start=1):
@@ -118,28 +118,28 @@ def _records(file: Path, images: list[Any], findings: Findings) -> Iterator[Reco
             empty.append(image_id)
         path = files.find(names)
         if path is not None:
-            yield Record(
+            yield CaptionRecord(
                 image_id,
                 path,
                 "train" if split == "restval" else split_name(split),
                 tuple(caption for caption in captions if caption and caption.strip()),
                 None if boxes is None else tuple(boxes.get(image_id, ())),
             )
-    files.report(findings, shown)
+    files.report(issues, shown)
     if unusable:
-        findings.problems.append(
+        issues.problems.append(
             f'{shown} has {counted(len(unusable), "entry", "entries")} of "images" without a "filename" or a list '
             f'"sentences": number {summarise(unusable)}.'
         )
     if splitless:
-        findings.problems.append(f"{shown} gives {counted(len(splitless), 'image')} no split: {summarise(splitless)}.")
+        issues.problems.append(f"{shown} gives {counted(len(splitless), 'image')} no split: {summarise(splitless)}.")
     if wordless:
-        findings.problems.append(
+        issues.problems.append(
             f'{shown} has sentences that are neither a text "raw" nor a list of texts "tokens": '
             f"of image {summarise(wordless)}."
         )
     if empty:
-        findings.warnings.append(f"{shown} has empty captions, left out: of image {summarise(empty)}.")
+        issues.warnings.append(f"{shown} has empty captions, left out: of image {summarise(empty)}.")
 
 
 def _names(image: dict[str, Any]) -> list[str]:
@@ -170,12 +170,12 @@ def _image_folders(file: Path) -> list[Path]:
     return list(dict.fromkeys([root, *(root / name for name in usual), file.parent]))
 
 
-def _boxes(file: Path, findings: Findings) -> dict[str, list[Box]] | None:
+def _boxes(file: Path, issues: DatasetIssues) -> dict[str, list[Box]] | None:
     """The boxes of COCO's instances files beside the file, by image id; None where there are none."""
     folders = dict.fromkeys((file.parent, file.parent / "annotations"))
     found: dict[str, list[Box]] | None = None
     for instances in [path for folder in folders for path in sorted(folder.glob("instances_*.json"))]:
-        read = read_boxes(instances, findings)
+        read = read_boxes(instances, issues)
         if read is not None:
             found = {} if found is None else found
             for image_id, boxes in read.items():

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from showtell.datasets.findings import Findings, counted
 from showtell.datasets.image_files import ImageFiles
-from showtell.datasets.records import Record
+from showtell.datasets.issues import DatasetIssues, counted
+from showtell.datasets.records import CaptionRecord
 from showtell.datasets.split_lists import choose_splits
 from showtell.datasets.splits import split_name, split_of_file
 from showtell.errors import summarise
@@ -76,13 +76,13 @@ class Listing:
 
     Args:
         file: that is read.
-        findings: gets what is wrong.
+        issues: gets what is wrong.
         places: how sentences say where something stands, for one place and for several.
     """
 
-    def __init__(self, file: Path, findings: Findings, places: tuple[str, str] = ("on line", "on lines")) -> None:
+    def __init__(self, file: Path, issues: DatasetIssues, places: tuple[str, str] = ("on line", "on lines")) -> None:
         self._file = file
-        self._findings = findings
+        self._findings = issues
         self._places = places
         self._images: dict[str, _Image] = {}
         self._nameless: list[int] = []
@@ -105,12 +105,12 @@ class Listing:
     def at(self, places: Sequence[int]) -> str:
         """Some places of the file, as the end of a sentence.
 
-        >>> Listing(Path("captions.csv"), Findings(Path("."))).at([2, 4])
+        >>> Listing(Path("captions.csv"), DatasetIssues(Path("."))).at([2, 4])
         'on lines 2, 4'
         """
         return f"{self._places[len(places) > 1]} {summarise(places)}"
 
-    def records(self, folders: Sequence[Path], remedy: str) -> list[Record]:
+    def records(self, folders: Sequence[Path], remedy: str) -> list[CaptionRecord]:
         """The records of the images.
 
         Args:
@@ -134,7 +134,7 @@ class Listing:
                 continue
             used.setdefault(str(path.parent), set()).add(path.name)
             if name in splits:
-                records.append(Record(ids.get(name, name), path, splits[name], tuple(image.captions)))
+                records.append(CaptionRecord(ids.get(name, name), path, splits[name], tuple(image.captions)))
         files.report(self._findings, shown)
         idle = [
             self._findings.shown(os.path.join(folder, name))  # noqa: PTH118 (Path is slow here)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from showtell.datasets.findings import counted
+from showtell.datasets.issues import counted
 
 TRAIN2014 = 82_783
 

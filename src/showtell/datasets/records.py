@@ -32,7 +32,7 @@ class Grounding:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class CaptionRecord:
     """One image with everything that the dataset says of it."""
 
     image_id: str  # as the dataset writes it, integers as decimal text
@@ -42,7 +42,7 @@ class Record:
     boxes: tuple[Box, ...] | None = None  # None where the dataset has no boxes at all
     groundings: tuple[tuple[Grounding, ...], ...] | None = None  # one tuple per caption
 
-    def limited(self, captions: int) -> Record:
+    def limited(self, captions: int) -> CaptionRecord:
         """The same image with the first so many of its captions."""
         groundings = None if self.groundings is None else self.groundings[:captions]
         return replace(self, captions=self.captions[:captions], groundings=groundings)
@@ -54,7 +54,7 @@ class CaptionDataset:
 
     root: Path  # the folder or the file that the user named
     format: str  # which reader recognised it
-    records: tuple[Record, ...]
+    records: tuple[CaptionRecord, ...]
     problems: tuple[str, ...] = ()  # sentences; a dataset with any is unusable
     warnings: tuple[str, ...] = ()  # sentences; a dataset with these can be used
     drawn_in: Path | None = None  # where lists would choose the splits, which were drawn; None: something chose them
@@ -66,7 +66,7 @@ class CaptionDataset:
         """Number of images in each split, in the order in which the splits appear."""
         return dict(Counter(record.split for record in self.records))
 
-    def split(self, name: str) -> tuple[Record, ...]:
+    def split(self, name: str) -> tuple[CaptionRecord, ...]:
         """The records of one split, in the dataset's order.
 
         Raises:
@@ -86,7 +86,7 @@ class CaptionDataset:
         """
         records = self.records
         if images is not None:
-            by_split: dict[str, list[Record]] = {}
+            by_split: dict[str, list[CaptionRecord]] = {}
             for record in records:
                 by_split.setdefault(record.split, []).append(record)
             chosen = {

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from showtell.datasets.encoding import read_text
-from showtell.datasets.findings import Findings, counted
+from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import CaptionDataset
 from showtell.datasets.splits import draw_splits, drawn_warning, split_name
 from showtell.errors import DataError, summarise
@@ -30,26 +30,26 @@ _LIST = re.compile(
 
 
 def choose_splits(
-    images: Mapping[str, Sequence[str]], folders: Iterable[Path], findings: Findings, shown: str, remedy: str
+    images: Mapping[str, Sequence[str]], folders: Iterable[Path], issues: DatasetIssues, shown: str, remedy: str
 ) -> dict[str, str]:
     """The split of each image of which the dataset does not say one. An image that no list names has none.
 
     Args:
         images: key of each image, with the names that it goes by; it is drawn by the first.
         folders: where lists may lie; where none does, lists in the first would choose.
-        findings: gets what is odd, and where lists would choose splits that were drawn.
+        issues: gets what is odd, and where lists would choose splits that were drawn.
         shown: what messages call the file that says nothing of splits.
         remedy: the end of the sentence about drawn splits.
     """
     folders = list(dict.fromkeys(folders))
     lists = find_lists(folders)
     if lists:
-        return _read_lists(lists, images, findings, shown)
-    findings.drawn_in = findings.drawn_in or folders[0]
+        return _read_lists(lists, images, issues, shown)
+    issues.drawn_in = issues.drawn_in or folders[0]
     drawn = draw_splits(names[0] for names in images.values())
     splits = {key: drawn[names[0]] for key, names in images.items()}
     if splits:
-        findings.warnings.append(drawn_warning(shown, splits.values(), remedy))
+        issues.warnings.append(drawn_warning(shown, splits.values(), remedy))
     return splits
 
 
@@ -109,7 +109,7 @@ def write_lists(dataset: CaptionDataset, splits: Mapping[str, str], folder: Path
 
 
 def _read_lists(
-    lists: Sequence[tuple[str, Path]], images: Mapping[str, Sequence[str]], findings: Findings, shown: str
+    lists: Sequence[tuple[str, Path]], images: Mapping[str, Sequence[str]], issues: DatasetIssues, shown: str
 ) -> dict[str, str]:
     known = _by_name(images)
     splits: dict[str, str] = {}
@@ -119,7 +119,7 @@ def _read_lists(
         try:
             lines = read_text(file, "a list").splitlines()
         except DataError as error:
-            findings.problems.append(str(error))
+            issues.problems.append(str(error))
             continue
         for name in filter(None, map(str.strip, lines)):
             key = next((known[alias] for alias in _aliases(name) if known.get(alias) is not None), None)
@@ -127,19 +127,19 @@ def _read_lists(
                 unknown.append(name)
             elif splits.setdefault(key, split) != split:
                 several[name] = None
-    files = " and ".join(findings.shown(file) for _, file in lists)
+    files = " and ".join(issues.shown(file) for _, file in lists)
     if unknown:
-        findings.warnings.append(
+        issues.warnings.append(
             f"{files} name {counted(len(unknown), 'image')} that {shown} has no caption of: {summarise(unknown)}."
         )
     if several:
-        findings.problems.append(
+        issues.problems.append(
             f"{counted(len(several), 'image stands', 'images stand')} in more than one of {files}: "
             f"{summarise(several)}; what is scored must not have been trained on, so keep each in one list."
         )
     left_out = [names[0] for key, names in images.items() if key not in splits]
     if left_out:
-        findings.warnings.append(
+        issues.warnings.append(
             f"{counted(len(left_out), 'image of', 'images of')} {shown} {'is' if len(left_out) == 1 else 'are'} in "
             f"none of {files} and left out: {summarise(left_out)}."
         )

@@ -12,9 +12,9 @@ from io import StringIO
 from pathlib import Path
 
 from showtell.datasets.encoding import first_line, read_text
-from showtell.datasets.findings import Findings
+from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.listing import Listing, Roles
-from showtell.datasets.records import CaptionDataset, Record
+from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.splits import split_of_file, split_rank
 from showtell.errors import DataError, summarise
 
@@ -38,28 +38,26 @@ def read(path: Path) -> CaptionDataset:
     Images are looked for in the folder of the table and in `images/`. Where nothing says anything of splits,
     they are drawn by the images' names.
     """
-    findings = Findings(path)
-    records: list[Record] = []
+    issues = DatasetIssues(path)
+    records: list[CaptionRecord] = []
     tables = _tables(path)
     corrections = [file for file in tables if len(tables) > 1 and _is_of_corrections(file)]
     for file in corrections:
         del tables[file]
-        findings.warnings.append(
-            f"{findings.shown(file)} is a table of caption --correct: name the file to train on it."
-        )
+        issues.warnings.append(f"{issues.shown(file)} is a table of caption --correct: name the file to train on it.")
     unsplit = [file for file, (_, roles) in tables.items() if roles.split is None and not split_of_file(file.stem)]
     if len(tables) > 1 and unsplit:
-        findings.problems.append(
-            f"{path} holds {len(tables)} tables of captions, and {summarise(map(findings.shown, unsplit))} says "
+        issues.problems.append(
+            f"{path} holds {len(tables)} tables of captions, and {summarise(map(issues.shown, unsplit))} says "
             "nothing of splits; join them to one, add a column split, or name them train.csv, val.csv, test.csv."
         )
         tables = {}
     for file, (delimiter, roles) in tables.items():
         try:
-            records.extend(_read_table(file, delimiter, roles, findings))
+            records.extend(_read_table(file, delimiter, roles, issues))
         except DataError as error:
-            findings.problems.append(str(error))
-    return findings.dataset("table", records)
+            issues.problems.append(str(error))
+    return issues.dataset("table", records)
 
 
 def _is_of_corrections(file: Path) -> bool:
@@ -135,8 +133,8 @@ def _rows(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str
             yield line, row
 
 
-def _read_table(file: Path, delimiter: str, roles: Roles, findings: Findings) -> list[Record]:
-    listing = Listing(file, findings)
+def _read_table(file: Path, delimiter: str, roles: Roles, issues: DatasetIssues) -> list[CaptionRecord]:
+    listing = Listing(file, issues)
     too_long = []
     rows = _rows(file, read_text(file, "CSV"), delimiter)
     next(rows, None)  # the header
@@ -153,8 +151,8 @@ def _read_table(file: Path, delimiter: str, roles: Roles, findings: Findings) ->
             "" if roles.id is None else row[roles.id],
         )
     if too_long:
-        findings.problems.append(
-            f"{findings.shown(file)} has more cells than columns {listing.at(too_long)}; "
+        issues.problems.append(
+            f"{issues.shown(file)} has more cells than columns {listing.at(too_long)}; "
             "a caption with a comma stands in quotation marks."
         )
     return listing.records([file.parent, file.parent / "images"], "a column split would choose them")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from showtell.datasets.encoding import read_text
-from showtell.datasets.findings import Findings, counted
-from showtell.datasets.records import CaptionDataset, Record
+from showtell.datasets.issues import DatasetIssues, counted
+from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.split_lists import choose_splits
 from showtell.datasets.splits import split_of_file
 from showtell.errors import DataError, summarise
@@ -30,18 +30,18 @@ def read(path: Path) -> CaptionDataset:
 
     An image's id is its file name, after that of its folder where splits are folders.
     """
-    findings = Findings(path)
-    records: list[Record] = []
+    issues = DatasetIssues(path)
+    records: list[CaptionRecord] = []
     unreadable: list[str] = []
     for folder, split in _folders(path):
         pairs, photos = _pairs(folder)
         if pairs:
-            records.extend(_records(folder, split, pairs, findings, unreadable))
-            _report_odd(folder, pairs, photos, findings)
-    findings.problems.extend(unreadable[:_MOST_SHOWN])
+            records.extend(_records(folder, split, pairs, issues, unreadable))
+            _report_odd(folder, pairs, photos, issues)
+    issues.problems.extend(unreadable[:_MOST_SHOWN])
     if len(unreadable) > _MOST_SHOWN:
-        findings.problems.append(f"{counted(len(unreadable) - _MOST_SHOWN, 'more text file')} cannot be read.")
-    return findings.dataset("text_files", records)
+        issues.problems.append(f"{counted(len(unreadable) - _MOST_SHOWN, 'more text file')} cannot be read.")
+    return issues.dataset("text_files", records)
 
 
 def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
@@ -67,13 +67,13 @@ def _records(
     folder: Path,
     split: str | None,
     pairs: dict[str, tuple[str, list[str]]],
-    findings: Findings,
+    issues: DatasetIssues,
     unreadable: list[str],
-) -> Iterator[Record]:
+) -> Iterator[CaptionRecord]:
     prefix = "" if split is None else f"{folder.name}/"
     ids = {f"{prefix}{photos[0]}": stem for stem, (_, photos) in pairs.items()}
     if split is None:
-        splits = choose_splits({name: (name,) for name in ids}, [folder], findings, f"{folder}", _REMEDY)
+        splits = choose_splits({name: (name,) for name in ids}, [folder], issues, f"{folder}", _REMEDY)
     else:
         splits = dict.fromkeys(ids, split)
     for image_id, stem in ids.items():
@@ -85,20 +85,22 @@ def _records(
             continue
         if image_id in splits:
             captions = tuple(line.strip() for line in lines if line.strip())
-            yield Record(image_id, folder / photos[0], splits[image_id], captions)
+            yield CaptionRecord(image_id, folder / photos[0], splits[image_id], captions)
 
 
-def _report_odd(folder: Path, pairs: dict[str, tuple[str, list[str]]], photos: list[str], findings: Findings) -> None:
+def _report_odd(
+    folder: Path, pairs: dict[str, tuple[str, list[str]]], photos: list[str], issues: DatasetIssues
+) -> None:
     several = [" and ".join(found) for _, found in pairs.values() if len(found) > 1]
     if several:
-        findings.problems.append(
+        issues.problems.append(
             f"{counted(len(several), 'text file belongs', 'text files belong')} to more than one photo: "
             f"{summarise(several)}; give each photo a name of its own."
         )
     with_text = {name for _, found in pairs.values() for name in found}
-    bare = [findings.shown(folder / name) for name in photos if name not in with_text]
+    bare = [issues.shown(folder / name) for name in photos if name not in with_text]
     if bare:
-        findings.warnings.append(
+        issues.warnings.append(
             f"{counted(len(bare), 'image has', 'images have')} no text file and "
             f"{'is' if len(bare) == 1 else 'are'} left out: {summarise(bare)}."
         )

@@ -8,7 +8,7 @@ from showtell.decoding.beam import beam
 from showtell.decoding.config import DecodingConfig
 from showtell.decoding.ensemble import Ensemble
 from showtell.decoding.ranking import LengthPenalty
-from showtell.decoding.rollout import Captions, Forced, different, teacher_forced
+from showtell.decoding.rollout import Captions, TeacherForcedOutput, different, teacher_forced
 from showtell.decoding.rules import Rules
 from showtell.decoding.sampling import greedy, sample
 from showtell.decoding.scheduled import scheduled
@@ -18,8 +18,19 @@ from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
 __all__ = [
-    "AtStage", "Captions", "DecodingConfig", "Ensemble", "Forced", "LengthPenalty", "Rules", "beam", "greedy",
-    "sample", "scheduled", "search", "teacher_forced",
+    "AtStage",
+    "Captions",
+    "DecodingConfig",
+    "Ensemble",
+    "LengthPenalty",
+    "Rules",
+    "TeacherForcedOutput",
+    "beam",
+    "greedy",
+    "sample",
+    "scheduled",
+    "search",
+    "teacher_forced",
 ]  # fmt: skip
 
 

@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from showtell.decoding.active_batch import ActiveBatch, take_images
 from showtell.decoding.constraints import Constraints
-from showtell.decoding.ragged import Ragged, take_images
 from showtell.decoding.ranking import LengthPenalty, best, keys, ordered
-from showtell.decoding.rollout import Captions, along_paths, collect, is_repeat
-from showtell.decoding.rules import Referee, Rules
+from showtell.decoding.rollout import Captions, collect, gather_by_backpointers, is_repeat
+from showtell.decoding.rules import LogitsProcessor, Rules
 from showtell.models.contract import Decoder, Output, gather_rows, take_rows
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors
@@ -103,8 +103,8 @@ def beam(
     kept = wanted if groups == 1 else width  # in the pool, per group
     state = decoder.start(features)
     last = torch.full((images, 1), Vocabulary.begin, device=device)
-    ragged = Ragged(images, device)
-    referee = Referee(rules, max_length=max_length, device=device)
+    active_batch = ActiveBatch(images, device)
+    referee = LogitsProcessor(rules, max_length=max_length, device=device)
     constraints = Constraints(rules.required, device)
     live = Live(
         _nothing_said(images, 1, max_length + 1, device),
@@ -140,8 +140,8 @@ def beam(
         stops = ((last == Vocabulary.end) | (last == Vocabulary.pad)) & ~total.isneginf()
         live = Live(said, total.masked_fill(stops, NOTHING), states)
         if keep_outputs:
-            outputs.append((ragged.images, output))
-        if not ragged.asks_freely or bool(stops.any()):
+            outputs.append((active_batch.images, output))
+        if not active_batch.asks_freely or bool(stops.any()):
             ended = last == Vocabulary.end
             score = torch.where(
                 ended, total / length_penalty.divisor(step + 1), total / length_penalty.divisor(step)
@@ -155,12 +155,12 @@ def beam(
         )
         worst = pool.rank.unflatten(1, (groups, kept))[..., -1]
         is_done = (bound.isneginf() | (worst >= (1 + constraints.words) * TIER + ordered(bound))).all(-1)
-        staying = ragged.leave(is_done, step, last=step == max_length)
+        staying = active_batch.leave(is_done, step, last=step == max_length)
         if staying is not None:
-            ragged.store(whole, pool)
+            active_batch.store(whole, pool)
             if not len(staying):
                 break
-            ragged.images, live, pool, last = take_images((ragged.images, live, pool, last), staying)
+            active_batch.images, live, pool, last = take_images((active_batch.images, live, pool, last), staying)
             state, parents = take_images((state, parents), staying)
         state = take_rows(state, parents)
     found = _different(whole, groups, kept, wanted)
@@ -168,7 +168,7 @@ def beam(
         found.said.words,
         found.said.logprobs,
         found.score,
-        along_paths(outputs, found.said.path, images) if outputs else None,
+        gather_by_backpointers(outputs, found.said.path, images) if outputs else None,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from showtell.decoding.ragged import STAY
+from showtell.decoding.active_batch import STAY
 from showtell.decoding.sampling import inverse
 from showtell.models.contract import Decoder, State, spread
 from showtell.text.vocabulary import Vocabulary

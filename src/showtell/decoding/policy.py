@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.decoding.likelihood import log_likelihood
 from showtell.decoding.ranking import best
 from showtell.decoding.rollout import Captions, collect
@@ -57,7 +57,8 @@ class Rollouts:
 def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int) -> Rollouts:
     """Draw captions, with the greedy one beside them.
 
-    Draws come from `noise`, so in a `noise.use` block they are functions of (seed, step, image, sample, place).
+    Draws come from `counter_rng`, so in a `counter_rng.use` block they are functions of (seed, step, image, sample,
+    position).
 
     Args:
         decoder: any decoder; in eval mode it is the one that captions photos.
@@ -65,7 +66,7 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
         max_length: at most this many words, `end` not counted.
         samples: N.
     """
-    numbers = noise.uniform((len(features.vectors), samples, max_length + 1), features.vectors.device)
+    numbers = counter_rng.uniform((len(features.vectors), samples, max_length + 1), features.vectors.device)
 
     def choose(logprobs: Tensor, images: Tensor, step: int) -> Tensor:
         drawn = inverse(logprobs[:, :-1].exp(), numbers[images, :, step])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.models.contract import Decoder, Output, gather_rows, spread
 from showtell.models.linear import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
@@ -15,7 +15,7 @@ from showtell.types import Features, map_tensors, stack_over_time, unstack
 
 
 @dataclass(frozen=True)
-class Forced:
+class TeacherForcedOutput:
     """What a decoder says when it is fed given words."""
 
     logits: Tensor  # (B, N, T, V)
@@ -40,7 +40,7 @@ class Captions:
         return None if self.outputs is None else self.outputs.attention
 
 
-def teacher_forced(decoder: Decoder, features: Features, words: Tensor) -> Forced:
+def teacher_forced(decoder: Decoder, features: Features, words: Tensor) -> TeacherForcedOutput:
     """Feed given words and read out all steps in one matrix product.
 
     Args:
@@ -51,11 +51,11 @@ def teacher_forced(decoder: Decoder, features: Features, words: Tensor) -> Force
     outputs = []
     with gathered_gradients():
         state = spread(decoder.start(features), words.shape[1])
-        for last in noise.over_time(unstack(decoder.read(words.movedim(-1, 0)))):
+        for last in counter_rng.over_time(unstack(decoder.read(words.movedim(-1, 0)))):
             output, state = decoder.step(last, state)
             outputs.append(output)
     stacked = stack_over_time(outputs)
-    return Forced(decoder.readout(stacked), stacked)
+    return TeacherForcedOutput(decoder.readout(stacked), stacked)
 
 
 def collect(words: Tensor, logprobs: Tensor, score: Tensor | None = None, outputs: Output | None = None) -> Captions:
@@ -109,7 +109,7 @@ def _of_words(outputs: Output, is_word: Tensor, longest: int) -> Output:
     return map_tensors(outputs, cut)
 
 
-def along_paths(steps: list[tuple[Tensor, Output]], paths: Tensor, images: int) -> Output:
+def gather_by_backpointers(steps: list[tuple[Tensor, Output]], paths: Tensor, images: int) -> Output:
     """The outputs that captions came from.
 
     Args:

@@ -22,7 +22,7 @@ class Rules:
     required: tuple[tuple[int, ...], ...] = ()  # words and phrases that must occur; constrained search keeps this one
 
 
-class Referee:
+class LogitsProcessor:
     """Rules on a device: takes what is against them from the next words of many captions at once."""
 
     def __init__(self, rules: Rules, *, max_length: int, device: torch.device) -> None:

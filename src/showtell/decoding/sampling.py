@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from showtell import noise
-from showtell.decoding.ragged import Ragged, take_images
+from showtell import counter_rng
+from showtell.counter_rng import CounterRNG
+from showtell.decoding.active_batch import ActiveBatch, take_images
 from showtell.decoding.ranking import best
-from showtell.decoding.rollout import Captions, along_paths, collect
-from showtell.decoding.rules import Referee, Rules
+from showtell.decoding.rollout import Captions, collect, gather_by_backpointers
+from showtell.decoding.rules import LogitsProcessor, Rules
 from showtell.models.contract import Decoder, Output, spread
-from showtell.noise import Noise
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
@@ -78,7 +78,7 @@ def sample(
         keep_outputs: whether `Captions.outputs` is wanted.
     """
     names = [str(number) for number in range(len(features.vectors))] if image_ids is None else image_ids
-    uniform = Noise(seed, 0, names).uniform((len(names), samples, max_length + 1), features.vectors.device)
+    uniform = CounterRNG(seed, 0, names).uniform((len(names), samples, max_length + 1), features.vectors.device)
 
     def draw(logprobs: Tensor, images: Tensor, step: int) -> Tensor:
         scores = logprobs if temperature == 1 else logprobs / temperature
@@ -142,16 +142,16 @@ def walk(
         torch.zeros(images, rows, dtype=torch.bool, device=device),
     )
     whole = Walked(walked.words.clone(), walked.logprobs.clone(), walked.is_done.clone())
-    ragged = Ragged(images, device, together=torch.is_grad_enabled())
-    referee = Referee(rules, max_length=max_length, device=device)
+    active_batch = ActiveBatch(images, device, together=torch.is_grad_enabled())
+    referee = LogitsProcessor(rules, max_length=max_length, device=device)
     outputs: list[tuple[Tensor, Output]] = []
-    for step in noise.over_time(range(max_length + 1)):  # one more for end
-        with noise.only(ragged.images):
+    for step in counter_rng.over_time(range(max_length + 1)):  # one more for end
+        with counter_rng.only(active_batch.images):
             output, state = decoder.step(last, state)
         with torch.no_grad():
             logprobs = decoder.readout(output).log_softmax(-1, dtype=torch.float32)
             referee.forbid(logprobs, walked.words[..., :step])
-            chosen = choose(logprobs, ragged.images, step)
+            chosen = choose(logprobs, active_batch.images, step)
             logprob = logprobs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
         stops = walked.is_done | logprob.isneginf()
         if step == max_length:
@@ -161,13 +161,13 @@ def walk(
         walked.logprobs[..., step] = logprob.masked_fill(stops, 0.0)
         walked = Walked(walked.words, walked.logprobs, stops | (last == Vocabulary.end))
         if keep_outputs:
-            outputs.append((ragged.images, output))
-        staying = ragged.leave(walked.is_done.all(-1), step, last=step == max_length)
+            outputs.append((active_batch.images, output))
+        staying = active_batch.leave(walked.is_done.all(-1), step, last=step == max_length)
         if staying is not None:
-            ragged.store(whole, walked)
+            active_batch.store(whole, walked)
             if not len(staying):
                 break
-            ragged.images, state, last, walked = take_images((ragged.images, state, last, walked), staying)
+            active_batch.images, state, last, walked = take_images((active_batch.images, state, last, walked), staying)
     return whole, outputs
 
 
@@ -175,4 +175,6 @@ def _captions(walked: Walked, outputs: list[tuple[Tensor, Output]]) -> Captions:
     """What was said, with the outputs that were kept."""
     images, rows, length = walked.words.shape
     own = torch.arange(rows, device=walked.words.device).view(1, rows, 1).expand(images, rows, length)
-    return collect(walked.words, walked.logprobs, outputs=along_paths(outputs, own, images) if outputs else None)
+    return collect(
+        walked.words, walked.logprobs, outputs=gather_by_backpointers(outputs, own, images) if outputs else None
+    )

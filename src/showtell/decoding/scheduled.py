@@ -12,9 +12,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.decoding.ranking import best
-from showtell.decoding.rollout import Forced
+from showtell.decoding.rollout import TeacherForcedOutput
 from showtell.decoding.sampling import inverse
 from showtell.models.contract import Decoder, Output, spread
 from showtell.models.linear import gathered_gradients
@@ -30,10 +30,11 @@ def scheduled(
     words: Tensor,
     probability: float,
     choose: Literal["sample", "likeliest"] = "sample",
-) -> Forced:
+) -> TeacherForcedOutput:
     """Feed given words, some of them replaced by the model's own; read out step by step, because that is what chooses.
 
-    Coins and draws come from `noise`, so in a `noise.use` block they are functions of (seed, step, image, row, place).
+    Coins and draws come from `counter_rng`, so in a `counter_rng.use` block they are functions of (seed, step, image,
+    row, position).
 
     Args:
         decoder: any decoder.
@@ -43,15 +44,15 @@ def scheduled(
         choose: draw the word by its probability, or take the likeliest.
     """
     device = words.device
-    is_replaced = (noise.uniform(words.shape, device) < probability) & (words != Vocabulary.pad)  # (B, N, T)
-    numbers = noise.uniform(words.shape, device)
+    is_replaced = (counter_rng.uniform(words.shape, device) < probability) & (words != Vocabulary.pad)  # (B, N, T)
+    numbers = counter_rng.uniform(words.shape, device)
     never = torch.tensor(NEVER_FED, device=device)
     outputs: list[Output] = []
     logits: list[Tensor] = []
     with gathered_gradients():
         state = spread(decoder.start(features), words.shape[1])
         last = words[..., 0]
-        for step in noise.over_time(range(words.shape[-1])):
+        for step in counter_rng.over_time(range(words.shape[-1])):
             if step:
                 scores = logits[-1].detach().float().index_fill(-1, never, float("-inf"))
                 if choose == "sample":
@@ -62,4 +63,4 @@ def scheduled(
             output, state = decoder.step(last, state)
             outputs.append(output)
             logits.append(decoder.readout(output))
-    return Forced(torch.stack(logits, 2), stack_over_time(outputs))
+    return TeacherForcedOutput(torch.stack(logits, 2), stack_over_time(outputs))

@@ -11,7 +11,7 @@ from typing import Any
 from showtell.captioner import Caption, Captioner
 from showtell.checkpoint import SETTINGS, find_checkpoint
 from showtell.datasets.check import check_dataset
-from showtell.datasets.records import CaptionDataset, Record
+from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import DataError, ImageError
 from showtell.files import read_json
 from showtell.scores import diagnose
@@ -182,7 +182,7 @@ def diagnose_scores(
 
 def _examine_captions(
     captioner: Captioner,
-    records: Sequence[Record],
+    records: Sequence[CaptionRecord],
     dataset: CaptionDataset,
     sample: int,
     found: Diagnosis,

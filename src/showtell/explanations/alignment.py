@@ -40,11 +40,11 @@ import torch
 from torch import Tensor
 
 from showtell.captioner import Captioner
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, teacher_forced
 from showtell.errors import DataError, UsageError
 from showtell.explanations.pointing import lead, look_at, report_of
-from showtell.models.contract import as_for_photos
+from showtell.models.contract import eval_mode
 from showtell.models.hacap import HacapOutput, spread_of_directions
 from showtell.scenes.language import ANY_SHAPE, BACKGROUND_WORDS, COUNT_WORDS, PATTERN_NOUNS
 from showtell.scenes.truth import ADJECTIVES, NOUNS
@@ -357,7 +357,7 @@ class AlignmentReport:
 @torch.no_grad()
 def measure_alignment(
     captioner: Captioner,
-    records: Sequence[Record],
+    records: Sequence[CaptionRecord],
     *,
     of: str = "references",
     begins: Callable[[Sequence[str]], Sequence[bool]] | None = None,
@@ -386,7 +386,7 @@ def measure_alignment(
     if of == "references" and (bare := [record.image_id for record in records if not record.captions]):
         raise DataError(f"Image {bare[0]} has no caption to go along; ask for own captions, or leave it out.")
     captions: list[Along] = []
-    with as_for_photos(captioner.decoder):
+    with eval_mode(captioner.decoder):
         for batch, seen in look_at(captioner, [record.limited(1) for record in records], batch_size):
             decoder, said, ids = lead(captioner, batch, seen.features, of, settings or captioner.decoding)
             outputs = teacher_forced(decoder, seen.features, ids[..., :-1]).outputs

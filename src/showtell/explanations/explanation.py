@@ -25,14 +25,14 @@ from torch import Tensor
 from showtell.captioner import Captioner, name_of
 from showtell.decoding import AtStage, DecodingConfig, search
 from showtell.errors import ImageError
-from showtell.explanations.occlusion import Seen, occlude
+from showtell.explanations.occlusion import EncodedBatch, occlude
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder
 from showtell.features.grid import GridEncoder
 from showtell.images.loading import PreparedPhoto, read_ahead, stack_photos
 from showtell.images.photo import PhotoSource, to_photo
 from showtell.models import Decoder
-from showtell.models.contract import as_for_photos
+from showtell.models.contract import eval_mode
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors
 
@@ -226,7 +226,7 @@ def _explain_prepared(
     features = captioner.encode(images, windows, boxes)
     rectangles = captioner.encoder.rectangles(features, windows.to(captioner.device))
     ids = [name_of(photo.pixels) for photo, _ in photos] if settings.kind == "sample" else None
-    seen = Seen(images, windows, features, boxes)
+    seen = EncodedBatch(images, windows, features, boxes)
 
     def falls(words: Tensor, decoder: Decoder) -> Tensor:
         assert occlusion is not None
@@ -264,7 +264,7 @@ def explain_features(
         falls: gives what each word loses when a place is hidden; None: nothing is.
     """
     decoder = captioner.decoder
-    with as_for_photos(decoder):
+    with eval_mode(decoder):
         if decoder.stages == 1:
             stages = [_explain_stage(captioner, features, settings, image_ids, falls, -1)]
         else:

@@ -36,7 +36,7 @@ from showtell.decoding.likelihood import log_likelihood
 from showtell.errors import UsageError, nearest
 from showtell.images.loading import stack_images
 from showtell.models import Decoder
-from showtell.models.contract import as_for_photos
+from showtell.models.contract import eval_mode
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import EnsembleFeatures, Features, map_tensors
 
@@ -48,7 +48,7 @@ PHOTOS_AT_ONCE = 32  # painted ones that are encoded together
 
 
 @dataclass(frozen=True)
-class Seen:
+class EncodedBatch:
     """B prepared photos and what the encoder makes of them."""
 
     images: Tensor | Sequence[Tensor]  # (B, 3, height, width) uint8, or B of (3, height, width)
@@ -60,7 +60,7 @@ class Seen:
 @torch.no_grad()
 def occlude(
     captioner: Captioner,
-    seen: Seen,
+    seen: EncodedBatch,
     words: Tensor,
     hide: str = "mean",
     *,
@@ -96,7 +96,7 @@ def occlude(
             "hide pixels instead (pixels), or ask each member."
         )
     decoder = decoder or captioner.decoder
-    with as_for_photos(decoder):
+    with eval_mode(decoder):
         words = words.to(captioner.device)
         whole = logprobs_of(decoder, seen.features, words)  # (B, N, T)
         falls = whole.new_zeros(*whole.shape, seen.features.is_region.shape[1])
@@ -155,7 +155,7 @@ def _ranks(values: Tensor) -> Tensor:
 
 
 def _variants(
-    captioner: Captioner, seen: Seen, hide: str, patch: float, at_once: int
+    captioner: Captioner, seen: EncodedBatch, hide: str, patch: float, at_once: int
 ) -> Iterator[tuple[Tensor, Tensor, Features]]:
     """Some of them at a time: of which image (c,), without which place (c,), and how they look to the decoder."""
     if hide == "pixels":
@@ -169,7 +169,7 @@ def _variants(
             yield image, place, _without(map_tensors(seen.features, lambda x, of=image: x[of]), place, hide)
 
 
-def _at_once(seen: Seen, words: Tensor, vocabulary: int, memory: int) -> int:
+def _at_once(seen: EncodedBatch, words: Tensor, vocabulary: int, memory: int) -> int:
     """How many variants fit: each has features of its own, and logits for all captions of its image."""
     logits = words.shape[1] * (words.shape[2] - 1) * vocabulary
     return max(1, memory // (4 * (2 * seen.features.vectors[0].numel() + 3 * logits)))
@@ -196,7 +196,7 @@ def _grown(rectangles: Tensor, factor: float) -> Tensor:
     return torch.cat((centre - half, centre + half), -1)
 
 
-def _painted(captioner: Captioner, seen: Seen, rectangles: Tensor, image: Tensor) -> Features:
+def _painted(captioner: Captioner, seen: EncodedBatch, rectangles: Tensor, image: Tensor) -> Features:
     """What the encoder sees of photos image (c,) with rectangles (c, 4), in pixels of the photos, painted over."""
     numbers = image.tolist()
     photos = [

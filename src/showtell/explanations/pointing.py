@@ -37,15 +37,15 @@ from torch.nn.utils.rnn import pad_sequence
 from torchvision.ops import box_iou
 
 from showtell.captioner import Captioner
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.decoding import AtStage, DecodingConfig, search, teacher_forced
 from showtell.errors import DataError, ImageError, UsageError
 from showtell.explanations.geometry import shares
-from showtell.explanations.occlusion import Seen, agreement, occlude, rank_correlation
+from showtell.explanations.occlusion import EncodedBatch, agreement, occlude, rank_correlation
 from showtell.features.extraction import corners
 from showtell.images.loading import read_ahead, stack_photos
 from showtell.models import Decoder
-from showtell.models.contract import as_for_photos
+from showtell.models.contract import eval_mode
 from showtell.scenes.language import SHAPE_WORDS
 from showtell.scores.base import Floats, Numbers, corpus_numbers, image_numbers
 from showtell.scores.bootstrap import intervals
@@ -117,14 +117,14 @@ class GroundedMention:
     boxes: Tensor  # (n, 4) of the objects
 
 
-def names_of(records: Sequence[Record]) -> Phrases:
+def names_of(records: Sequence[CaptionRecord]) -> Phrases:
     """How captions may name the categories of a dataset, the shapes of scenes included where it has those."""
     categories = {box.category for record in records for box in record.boxes or ()}
     shapes = {(word,): shape for shape, pairs in SHAPE_WORDS.items() for pair in pairs for word in pair}
     return {**phrases_of(categories), **{words: shape for words, shape in shapes.items() if shape in categories}}
 
 
-def grounded(record: Record, number: int, names: Phrases) -> list[GroundedMention]:
+def grounded(record: CaptionRecord, number: int, names: Phrases) -> list[GroundedMention]:
     """What caption `number` of an image mentions by its groundings: the last category's name of each."""
     assert record.groundings is not None and record.boxes is not None
     pieces = [tokenize(piece) for piece in record.captions[number].split()]
@@ -143,7 +143,7 @@ def grounded(record: Record, number: int, names: Phrases) -> list[GroundedMentio
     return found
 
 
-def by_category(record: Record, words: Sequence[str], names: Phrases) -> tuple[list[GroundedMention], int]:
+def by_category(record: CaptionRecord, words: Sequence[str], names: Phrases) -> tuple[list[GroundedMention], int]:
     """What words mention by the names of categories, and how often they name one that the image does not have."""
     boxes: dict[str, list[Tensor]] = {}
     for box, own in zip(record.boxes or (), corners(record), strict=True):
@@ -299,7 +299,7 @@ class AttentionReport:
 @torch.no_grad()
 def measure_attention(
     captioner: Captioner,
-    records: Sequence[Record],
+    records: Sequence[CaptionRecord],
     *,
     of: str = "references",
     occlusion: str | None = "mean",
@@ -331,7 +331,7 @@ def measure_attention(
     settings = settings or captioner.decoding
     names = names_of(records)
     rows, absent = [], 0
-    with as_for_photos(captioner.decoder):
+    with eval_mode(captioner.decoder):
         for batch, seen in look_at(captioner, records, batch_size):
             maps, words = _maps(captioner, batch, seen, of, occlusion, settings)
             for record, own, said in zip(batch, maps, words, strict=True):
@@ -382,7 +382,9 @@ def report_of(
     )
 
 
-def look_at(captioner: Captioner, records: Sequence[Record], batch_size: int) -> Iterator[tuple[list[Record], Seen]]:
+def look_at(
+    captioner: Captioner, records: Sequence[CaptionRecord], batch_size: int
+) -> Iterator[tuple[list[CaptionRecord], EncodedBatch]]:
     """The photos of the records, batch by batch, and what the encoder sees in them."""
     remaining = iter(records)
     for chunk in read_ahead((record.path for record in records), captioner.encoder.preprocessing, batch_size):
@@ -394,11 +396,11 @@ def look_at(captioner: Captioner, records: Sequence[Record], batch_size: int) ->
             photos.append(photo)
         images, windows = stack_photos(photos)
         boxes = [corners(record) for record in batch] if captioner.encoder.takes_boxes else None
-        yield batch, Seen(images, windows, captioner.encode(images, windows, boxes), boxes)
+        yield batch, EncodedBatch(images, windows, captioner.encode(images, windows, boxes), boxes)
 
 
 def lead(
-    captioner: Captioner, batch: Sequence[Record], features: Features, of: str, settings: DecodingConfig
+    captioner: Captioner, batch: Sequence[CaptionRecord], features: Features, of: str, settings: DecodingConfig
 ) -> tuple[Decoder, list[list[list[str]]], Tensor]:
     """The captions along which a model is led word by word.
 
@@ -430,7 +432,12 @@ def lead(
 
 
 def _maps(
-    captioner: Captioner, batch: Sequence[Record], seen: Seen, of: str, occlusion: str | None, settings: DecodingConfig
+    captioner: Captioner,
+    batch: Sequence[CaptionRecord],
+    seen: EncodedBatch,
+    of: str,
+    occlusion: str | None,
+    settings: DecodingConfig,
 ) -> tuple[list[Maps], list[list[list[str]]]]:
     """Where each word of each caption of a batch looks, and the words."""
     features = seen.features

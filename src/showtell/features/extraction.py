@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError, ImageError, summarise
 from showtell.features.contract import Encoder
 from showtell.features.regions import Precomputed
@@ -37,7 +37,7 @@ class Extraction:
 
 def extract(
     encoder: Encoder,
-    records: Sequence[Record],
+    records: Sequence[CaptionRecord],
     path: Path | str,
     *,
     dtype: Precision = "fp16",
@@ -69,7 +69,7 @@ def extract(
         photos = read_ahead((record.path for batch in batches for record in batch), encoder.preprocessing, batch_size)
         keeping: Future[None] | None = None
         for batch, chunk in zip(batches, photos, strict=True):
-            readable: list[tuple[Record, PreparedPhoto]] = []
+            readable: list[tuple[CaptionRecord, PreparedPhoto]] = []
             for record, (_, photo) in zip(batch, chunk, strict=True):
                 if not isinstance(photo, ImageError):
                     readable.append((record, photo))
@@ -88,7 +88,11 @@ def extract(
 
 
 def fill_store(
-    path: Path | str, encoder: Encoder, records: Sequence[Record], *, progress: Callable[[int], None] | None = None
+    path: Path | str,
+    encoder: Encoder,
+    records: Sequence[CaptionRecord],
+    *,
+    progress: Callable[[int], None] | None = None,
 ) -> None:
     """Make sure that a store has the features of some photos, extracting those that it lacks.
 
@@ -122,7 +126,7 @@ def _lacking(path: Path, encoder: Encoder, image_ids: Sequence[str]) -> tuple[Se
 
 
 @torch.inference_mode()
-def _encode(encoder: Encoder, photos: Sequence[tuple[Record, PreparedPhoto]]) -> dict[str, ImageFeatures]:
+def _encode(encoder: Encoder, photos: Sequence[tuple[CaptionRecord, PreparedPhoto]]) -> dict[str, ImageFeatures]:
     """One batch, in eval mode, on the encoder's device."""
     device = next(encoder.parameters()).device
     was_training = encoder.training
@@ -135,7 +139,7 @@ def _encode(encoder: Encoder, photos: Sequence[tuple[Record, PreparedPhoto]]) ->
     return {record.image_id: one for (record, _), one in zip(photos, found, strict=True)}
 
 
-def corners(record: Record) -> Tensor:
+def corners(record: CaptionRecord) -> Tensor:
     """The boxes that the dataset has of a photo: (n, 4) left, top, right, bottom; n is 0 where it has none."""
     boxes = [(box.x, box.y, box.x + box.width, box.y + box.height) for box in record.boxes or ()]
     return torch.tensor(boxes, dtype=torch.float32).view(-1, 4)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from showtell.models.linear import Linear, Note, shared
+from showtell.models.linear import GradientAccumulator, Linear, shared
 
 # Numbers in a tile of rows x regions x attention units. A tile should stay in the cache of the cores while it is
 # summed, squashed and multiplied; a smaller one costs more calls than it saves.
@@ -92,7 +92,7 @@ def _squash(activation: Activation, projected: Tensor, query: Tensor, room: Tens
     return activation.squash(tile)
 
 
-class _Sums(Note):
+class _Sums(GradientAccumulator):
     """What the steps of a walk add to the gradients of p and w, in one place for all of them."""
 
     def clear(self) -> None:

@@ -93,7 +93,7 @@ class Decoder(nn.Module, abc.ABC):
 
 
 @contextlib.contextmanager
-def as_for_photos(module: nn.Module) -> Iterator[None]:
+def eval_mode(module: nn.Module) -> Iterator[None]:
     """Inside the block a module is in eval mode, as decoder and encoder are when photos are captioned."""
     was_training = module.training
     module.eval()

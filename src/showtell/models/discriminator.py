@@ -35,7 +35,7 @@ from showtell.models.sru import Sru
 
 
 @dataclass(frozen=True)
-class Seen:
+class DiscriminatorImage:
     """What the discriminator sees of images."""
 
     values: Tensor  # (B, R, E) W_v a, or (B, 1, E) of the mean
@@ -76,19 +76,21 @@ class Discriminator(nn.Module):
         self.leak = Linear(hidden_size, leak_size)  # W_d
         self.verdict = nn.Linear(leak_size, 1)  # w, b
 
-    def look(self, vectors: Tensor, is_region: Tensor) -> Seen | None:
+    def look(self, vectors: Tensor, is_region: Tensor) -> DiscriminatorImage | None:
         """What all words see of images: (B, R, D), and (B, R) whether there is a vector."""
         if self.value is None:
             return None
         if self.key is None:
-            return Seen(self.value(masked_mean(vectors, is_region).unsqueeze(1)))
-        return Seen(self.value(vectors), self.key(vectors), is_region)
+            return DiscriminatorImage(self.value(masked_mean(vectors, is_region).unsqueeze(1)))
+        return DiscriminatorImage(self.value(vectors), self.key(vectors), is_region)
 
     def read(self, words: Tensor) -> Tensor:
         """x_t without the image: (...) int64 to (..., E)."""
         return self.embedding(words)
 
-    def step(self, read: Tensor, seen: Seen | None, cells: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def step(
+        self, read: Tensor, seen: DiscriminatorImage | None, cells: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """One word further.
 
         Args:
@@ -102,7 +104,7 @@ class Discriminator(nn.Module):
         hidden, cells = self.sru.step(self._products(read, seen), cells)
         return self.leak(hidden), cells
 
-    def leaks(self, words: Tensor, seen: Seen | None = None) -> Tensor:
+    def leaks(self, words: Tensor, seen: DiscriminatorImage | None = None) -> Tensor:
         """f_t of every prefix of given captions, in one pass.
 
         Args:
@@ -118,7 +120,7 @@ class Discriminator(nn.Module):
         """w . f + b, before the sigmoid: (..., G) to (...)."""
         return self.verdict(leaks).squeeze(-1)
 
-    def _products(self, read: Tensor, seen: Seen | None) -> Tensor:
+    def _products(self, read: Tensor, seen: DiscriminatorImage | None) -> Tensor:
         """What words (B, ..., E), and the image with them, give to the first layer: (B, ..., 4 H)."""
         products = self.sru.first.products_of(read)
         if seen is None:

@@ -46,12 +46,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.config import Config
+from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_softmax
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.discriminator import Discriminator, Seen
+from showtell.models.discriminator import Discriminator, DiscriminatorImage
 from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.sru import Sru
-from showtell.noise import Dropout
 from showtell.types import Features
 
 
@@ -88,7 +88,7 @@ class HacapImage:
     vectors: Tensor  # (B, R, D) a
     projected: Tensor  # (B, R, A) L_img a + b_a
     is_region: Tensor  # (B, R)
-    seen: Seen | None  # what the discriminator sees of it
+    seen: DiscriminatorImage | None  # what the discriminator sees of it
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from showtell.models import packed
 
 
-class Note(ABC):
+class GradientAccumulator(ABC):
     """What the steps of one backward pass leave for the gradient of the tensors that they share."""
 
     def __init__(self, *shared: Tensor) -> None:
@@ -62,7 +62,7 @@ class _Share(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, note: Note, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, note: GradientAccumulator, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.note = note
         return tuple(tensor.view_as(tensor) for tensor in tensors)
@@ -70,15 +70,15 @@ class _Share(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-        note: Note = ctx.note
+        note: GradientAccumulator = ctx.note
         note.open()
         gradients = note.collect()
         note.clear()
         return None, *gradients
 
 
-_walk: contextvars.ContextVar[dict[Any, tuple[Note, tuple[Tensor, ...]]] | None] = contextvars.ContextVar(
-    "walk", default=None
+_walk: contextvars.ContextVar[dict[Any, tuple[GradientAccumulator, tuple[Tensor, ...]]] | None] = (
+    contextvars.ContextVar("walk", default=None)
 )
 
 
@@ -92,10 +92,12 @@ def gathered_gradients() -> Iterator[None]:
         _walk.reset(token)
 
 
-NoteT = TypeVar("NoteT", bound=Note)
+GradientAccumulatorT = TypeVar("GradientAccumulatorT", bound=GradientAccumulator)
 
 
-def shared(kind: type[NoteT], *tensors: Tensor) -> tuple[NoteT, tuple[Tensor, ...]] | None:
+def shared(
+    kind: type[GradientAccumulatorT], *tensors: Tensor
+) -> tuple[GradientAccumulatorT, tuple[Tensor, ...]] | None:
     """The note of these tensors in the walk at hand, and the tensors as its steps should use them.
 
     Args:
@@ -117,7 +119,7 @@ def shared(kind: type[NoteT], *tensors: Tensor) -> tuple[NoteT, tuple[Tensor, ..
     return walk[key]  # type: ignore[return-value]
 
 
-class _Rows(Note):
+class _Rows(GradientAccumulator):
     """Inputs and gradients of the steps that use a weight, by columns."""
 
     def clear(self) -> None:
@@ -237,7 +239,7 @@ class Linear(nn.Linear):
         return linear(input, self.weight, self.bias)
 
 
-class _Looked(Note):
+class _Looked(GradientAccumulator):
     """Rows of a table that steps looked up, and their gradients."""
 
     def clear(self) -> None:
@@ -280,7 +282,7 @@ class Embedding(nn.Embedding):
         return _LookStep.apply(input, view, note)
 
 
-class _Weights(Note):
+class _Weights(GradientAccumulator):
     """Weights and gradients of the steps that take weighted means of the vectors of an image."""
 
     def clear(self) -> None:

@@ -17,7 +17,7 @@ Where this differs from the papers, or the papers are silent:
  2. papers/004 does not say how a 14 x 14 x 2048 map is projected to one vector; we take the mean of its cells first.
  3. With the image as first state, each layer has a projection of its own, and so has an LSTM's cell vector.
  4. Dropout acts on what a layer hands up and on the top layer in front of W_o (papers/004 has it there; of the layers
-    between the papers say nothing), with masks from `noise.py`.
+    between the papers say nothing), with masks from `counter_rng.py`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from showtell.config import Config
+from showtell.counter_rng import Dropout
 from showtell.models.attention import masked_mean
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.linear import Embedding, Linear
 from showtell.models.recurrent import GruCell, LstmCell, initialise
-from showtell.noise import Dropout
 from showtell.types import Features
 
 

@@ -21,7 +21,7 @@ Where this differs from the paper, or the paper is silent:
  3. f_init has one linear layer and a tanh by default; `init_layers: 2` puts a hidden layer in front, as the release
     does.
  4. f_att has one hidden layer with tanh.
- 5. Dropout acts on h_t and before L_o (the release), not inside the recurrence; its masks come from `noise.py`.
+ 5. Dropout acts on h_t and before L_o (the release), not inside the recurrence; its masks come from `counter_rng.py`.
  6. Features wider than `feature_size` may first go through a linear layer with ReLU (`project_features`), as later
     work does; off by default.
  7. Hard attention replaces the sample by the expectation with probability 0.5 while it learns (§4.1): a coin for each
@@ -41,13 +41,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.config import Config
+from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Decoder, Output, State, gather_rows
 from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.recurrent import LstmCell
-from showtell.noise import Dropout
 from showtell.types import Features
 
 
@@ -183,9 +183,11 @@ class SatDecoder(Decoder):
         if self.config.attention == "soft" or not self.training:
             return None
         if self.config.coin == "batch":
-            is_expected = torch.tensor(noise.of_all_images() < self.config.expectation_share, device=vectors.device)
+            is_expected = torch.tensor(
+                counter_rng.of_all_images() < self.config.expectation_share, device=vectors.device
+            )
             return is_expected.expand(len(vectors), 1)
-        return noise.uniform((len(vectors), 1), vectors.device) < self.config.expectation_share
+        return counter_rng.uniform((len(vectors), 1), vectors.device) < self.config.expectation_share
 
     def read(self, words: Tensor) -> SatWords:
         """E y_{t-1} and its part of the LSTM's gates."""
@@ -225,7 +227,7 @@ class SatDecoder(Decoder):
             return weighted_sum(alpha, vectors), None
         scores = alpha.detach()
         if self.draws_places:
-            scores = scores.log() - noise.uniform(alpha.shape, alpha.device).clamp(min=1e-30).log().neg().log()
+            scores = scores.log() - counter_rng.uniform(alpha.shape, alpha.device).clamp(min=1e-30).log().neg().log()
         places = scores.argmax(-1)
         seen = gather_rows(vectors, places)
         if is_expected is not None:

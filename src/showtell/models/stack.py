@@ -23,7 +23,7 @@ Where this differs from the paper, or the paper is silent:
  4. The paper prints both variants as "Stack-Cap". In its weaker rows the stages' attention weights know nothing of each
     other; we read that as q_i = h^{i-1}_t.
  5. All LSTMs begin with zeros, h^N_0 in stage 0 included.
- 6. Dropout acts on h^i_t in front of W^i_o, as in `updown.py` (the paper is silent), with masks from `noise.py`.
+ 6. Dropout acts on h^i_t in front of W^i_o, as in `updown.py` (the paper is silent), with masks from `counter_rng.py`.
  7. Features may first go through a linear layer, ReLU and dropout (`project_features`), as in the authors' code; off
     by default. V is then what comes out, in f(V) too.
  8. Padded places are masked, in the mean and in the attention.
@@ -40,11 +40,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from showtell.config import Config
+from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.recurrent import LstmCell, initialise
-from showtell.noise import Dropout
 from showtell.types import Features
 
 

@@ -16,7 +16,7 @@ Where this differs from the paper, or the paper is silent:
  1. W_va, W_ha and w_a have no bias, as in the original; vbar is the mean of the regions that are there, padding masked.
  2. Both LSTMs begin with zeros.
  3. Dropout acts on h2_t in front of W_p (the place that later work agrees on; the paper is silent), with masks from
-    `noise.py`. The default is 0.5.
+    `counter_rng.py`. The default is 0.5.
  4. Features may first go through a linear layer with ReLU (`project_features`), as papers/002 does; off by default.
  5. What vbar gives to the gates of the attention LSTM is computed once per image; the sum is the same.
  6. Forbidding repeated words at test time (the authors' release) is a matter of `decoding/`, not of the model.
@@ -32,11 +32,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from showtell.config import Config
+from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.recurrent import LstmCell, initialise
-from showtell.noise import Dropout
 from showtell.types import Features
 
 

@@ -50,15 +50,15 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from showtell import noise
-from showtell.decoding import Forced, teacher_forced
+from showtell import counter_rng
+from showtell.decoding import TeacherForcedOutput, teacher_forced
 from showtell.decoding.continuation import continuations
 from showtell.decoding.likelihood import log_likelihood
 from showtell.decoding.policy import NEVER_SAID
 from showtell.decoding.sampling import inverse, walk
 from showtell.errors import TrainingError
-from showtell.models.contract import Decoder, as_for_photos
-from showtell.models.discriminator import Discriminator, Seen
+from showtell.models.contract import Decoder, eval_mode
+from showtell.models.discriminator import Discriminator, DiscriminatorImage
 from showtell.models.hacap import HacapDecoder, HacapOutput, spread_of_directions
 from showtell.objectives.contract import Limit, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
@@ -182,12 +182,12 @@ class AdversarialPretraining(CrossEntropy):
     def _sample(self, features: Features, decoder: HacapDecoder) -> Tensor:
         """Captions of the policy, begin first, then pad behind the end: (B, N, T + 1)."""
         config, device = self.config, features.vectors.device
-        numbers = noise.uniform((len(features.vectors), config.samples, self.max_length + 1), device)
+        numbers = counter_rng.uniform((len(features.vectors), config.samples, self.max_length + 1), device)
 
         def draw(logprobs: Tensor, images: Tensor, step: int) -> Tensor:
             return inverse((logprobs / config.sampling_temperature).softmax(-1), numbers[images, :, step])
 
-        with as_for_photos(decoder):
+        with eval_mode(decoder):
             walked, _ = walk(decoder, features, self.max_length, config.samples, draw)
         longest = max(1, int((walked.words != Vocabulary.pad).sum(-1).max()))
         return F.pad(walked.words[..., :longest], (1, 0), value=Vocabulary.begin)
@@ -284,7 +284,7 @@ class Adversarial(AdversarialPretraining):
         is_word = words != Vocabulary.pad
         goes_on = is_word & (words != Vocabulary.end)
         count = counts_of(batch).images * config.samples
-        with as_for_photos(decoder):
+        with eval_mode(decoder):
             forced = teacher_forced(decoder, features, sampled[..., :-1])
             logits = _without(forced.logits.float() / config.sampling_temperature, NEVER_SAID)
             followed = log_likelihood(_without(logits, [Vocabulary.end]), words).masked_fill(~goes_on, 0.0)
@@ -339,7 +339,7 @@ class Adversarial(AdversarialPretraining):
             return torch.sigmoid(decoder.discriminator.logits(leaks))
         shape = (*words.shape[:2], config.rollouts, words.shape[2], self.max_length + 1)
         ended = continuations(
-            decoder, features, words, noise.uniform(shape, words.device), max_length=self.max_length,
+            decoder, features, words, counter_rng.uniform(shape, words.device), max_length=self.max_length,
             temperature=config.sampling_temperature,
         )  # fmt: skip
         longest = int((ended != Vocabulary.pad).sum(-1).max())
@@ -353,7 +353,7 @@ def _without(scores: Tensor, words: Sequence[int]) -> Tensor:
     return scores.index_fill(-1, torch.tensor(words, device=scores.device), float("-inf"))
 
 
-def verdicts(discriminator: Discriminator, words: Tensor, seen: Seen | None) -> Tensor:
+def verdicts(discriminator: Discriminator, words: Tensor, seen: DiscriminatorImage | None) -> Tensor:
     """The logits of whole captions, which begin with begin: (B, N, T) to (B, N)."""
     leaks = discriminator.leaks(words, seen)
     last = (words != Vocabulary.pad).sum(-1) - 1
@@ -392,7 +392,7 @@ def share(batch: Batch) -> float:
     return len(batch.image_ids) / counts_of(batch).images
 
 
-def _seen(decoder: HacapDecoder, features: Features) -> Seen | None:
+def _seen(decoder: HacapDecoder, features: Features) -> DiscriminatorImage | None:
     """What the discriminator sees of the images; the encoder learns nothing from it."""
     return decoder.discriminator.look(features.vectors.detach(), features.is_region)
 
@@ -404,7 +404,7 @@ def _beside(features: Features, is_counted: bool) -> Features | None:
     return None if both is None else Features(both[..., :-1], both[..., -1] > 0)
 
 
-def _goals(forced: Forced) -> Tensor:
+def _goals(forced: TeacherForcedOutput) -> Tensor:
     assert isinstance(forced.outputs, HacapOutput) and forced.outputs.goal is not None
     return forced.outputs.goal
 

@@ -35,8 +35,8 @@ class Limit:
 class Objective(nn.Module, abc.ABC):
     """What is minimised. Its own parameters train with the model; its state is kept in `last/training/` alone."""
 
-    # A reward instead of the captions' likelihood: `training/pilot.py` then watches the run, and of the parts "reward"
-    # (of what is sampled, a mean), "greedy" (of the greedy captions) and "length" (words that are sampled).
+    # A reward instead of the captions' likelihood: `training/reward_watchdog.py` then watches the run and its parts
+    # "reward" (mean over samples), "greedy" (of the greedy captions) and "length" (words per sample).
     optimises_reward: ClassVar[bool] = False
     limits: ClassVar[tuple[Limit, ...]] = ()  # of further parts, which the pilot watches too
 

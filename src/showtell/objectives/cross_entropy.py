@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.config import Config
-from showtell.decoding import Forced, scheduled, teacher_forced
+from showtell.decoding import TeacherForcedOutput, scheduled, teacher_forced
 from showtell.decoding.likelihood import log_likelihood
 from showtell.models.contract import Decoder
 from showtell.objectives.contract import Objective, counts_of
@@ -107,7 +107,7 @@ class CrossEntropy(Objective):
         return Terms(total, {name: value.detach() for name, value in parts.items()})
 
     def _terms(
-        self, batch: Batch, features: Features, forced: Forced, decoder: Decoder
+        self, batch: Batch, features: Features, forced: TeacherForcedOutput, decoder: Decoder
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The sum and its parts, for a decoder that was fed the captions."""
         counts = counts_of(batch)

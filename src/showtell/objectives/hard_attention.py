@@ -32,7 +32,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from showtell.decoding import Forced
+from showtell.decoding import TeacherForcedOutput
 from showtell.decoding.likelihood import log_likelihood
 from showtell.errors import TrainingError
 from showtell.models.contract import Decoder
@@ -66,7 +66,7 @@ class HardAttention(CrossEntropy):
         self.register_buffer("is_first", torch.ones((), dtype=torch.bool))
 
     def _terms(
-        self, batch: Batch, features: Features, forced: Forced, decoder: Decoder
+        self, batch: Batch, features: Features, forced: TeacherForcedOutput, decoder: Decoder
     ) -> tuple[Tensor, dict[str, Tensor]]:
         total, parts = super()._terms(batch, features, forced, decoder)
         if not self.training:  # there is nothing to sample for

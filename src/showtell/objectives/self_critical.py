@@ -41,7 +41,7 @@ from torch import Tensor
 
 from showtell.config import Config
 from showtell.decoding.policy import Rollouts, policy_logprobs, rollouts
-from showtell.models.contract import Decoder, as_for_photos
+from showtell.models.contract import Decoder, eval_mode
 from showtell.objectives.contract import Objective, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.scores.reward import Reward
@@ -109,7 +109,7 @@ class SelfCritical(Objective):
         """Draw, reward, compare; cross-entropy in eval mode."""
         if not self.training:
             return self.likelihood(batch, features, decoder)
-        with as_for_photos(decoder):
+        with eval_mode(decoder):
             total, parts = self._policy(batch, features, decoder)
         if self.config.cross_entropy:
             likelihood = self.likelihood(batch, features, decoder)

@@ -12,7 +12,7 @@ import yaml
 
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.evaluation import Evaluation, evaluate, score_records
 from showtell.progress import counting
 from showtell.quickstart.baselines import most_frequent, nearest_neighbour
@@ -99,9 +99,9 @@ def _numbers(test: ScoreReport, unseen: ScoreReport) -> dict[str, float | None]:
 
 def _baselines(
     captioner: Captioner,
-    training: Sequence[Record],
-    test: Sequence[Record],
-    unseen: Sequence[Record],
+    training: Sequence[CaptionRecord],
+    test: Sequence[CaptionRecord],
+    unseen: Sequence[CaptionRecord],
     scenes: dict[str, Scene],
 ) -> dict[str, dict[str, float | None]]:
     makers = {
@@ -125,7 +125,7 @@ def _columns(scores: dict[str, float | None]) -> dict[str, float | None]:
     return {shown: scores[name] for name, shown in names.items()}
 
 
-def _examples(records: Sequence[Record], found: Evaluation, scenes: dict[str, Scene]) -> list[Example]:
+def _examples(records: Sequence[CaptionRecord], found: Evaluation, scenes: dict[str, Scene]) -> list[Example]:
     captions = {record.image_id: found.captions[record.image_id] for record in records}
     return [
         Example(record, captions[record.image_id], judge(captions[record.image_id].text, scenes[record.image_id]))

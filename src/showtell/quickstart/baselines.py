@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from showtell.captioner import Captioner
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.models.attention import masked_mean
 
 
-def most_frequent(training: Sequence[Record], records: Sequence[Record]) -> dict[str, str]:
+def most_frequent(training: Sequence[CaptionRecord], records: Sequence[CaptionRecord]) -> dict[str, str]:
     """The caption that occurs most often in training, for every image."""
     counts = Counter(caption for record in training for caption in record.captions)
     best = counts.most_common(1)[0][0]
@@ -22,7 +22,7 @@ def most_frequent(training: Sequence[Record], records: Sequence[Record]) -> dict
 
 
 def nearest_neighbour(
-    captioner: Captioner, training: Sequence[Record], records: Sequence[Record], batch_size: int = 128
+    captioner: Captioner, training: Sequence[CaptionRecord], records: Sequence[CaptionRecord], batch_size: int = 128
 ) -> dict[str, str]:
     """The first caption of the training image whose mean feature vector has the highest cosine with the image's."""
     known = _pooled(captioner, training, batch_size)
@@ -31,7 +31,7 @@ def nearest_neighbour(
     return {record.image_id: training[place].captions[0] for record, place in zip(records, nearest, strict=True)}
 
 
-def _pooled(captioner: Captioner, records: Sequence[Record], batch_size: int) -> Tensor:
+def _pooled(captioner: Captioner, records: Sequence[CaptionRecord], batch_size: int) -> Tensor:
     """Mean feature vectors of unit length, (images, D)."""
     pooled = [
         masked_mean(features.vectors, features.is_region)

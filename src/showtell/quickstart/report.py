@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from showtell.captioner import Caption
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.explanations import curves
 from showtell.files import read_log, write_text
 from showtell.pages import data_url, templates
@@ -20,7 +20,7 @@ KINDS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}  # of pictures, by how 
 class Example:
     """One picture of the page."""
 
-    record: Record
+    record: CaptionRecord
     caption: Caption
     judgement: Judgement
 

@@ -18,11 +18,11 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
-from showtell.datasets.records import Record
+from showtell.counter_rng import key_of
+from showtell.datasets.records import CaptionRecord
 from showtell.errors import TrainingError
 from showtell.features.store import FeatureStore, ImageFeatures, collate_features
 from showtell.images.loading import PreparedPhotos, stack_images
-from showtell.noise import key_of
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch
@@ -47,7 +47,7 @@ class TrainingSet(Dataset[Example]):
 
     def __init__(
         self,
-        records: Sequence[Record],
+        records: Sequence[CaptionRecord],
         images: PreparedPhotos | FeatureStore,
         vocabulary: Vocabulary,
         *,
@@ -167,7 +167,7 @@ def epoch_batches(
 
     Raises:
         TrainingError: the store does not answer.
-        RuntimeError: a process that reads photos died, or does not answer (`breakdowns.py`).
+        RuntimeError: a process that reads photos died, or does not answer (`runtime_errors.py`).
     """
     plan = epoch_plan(data.lengths, batch_size=batch_size, bucket=bucket, seed=seed, epoch=epoch)
     shares = [[(epoch, place) for place in batch[process::processes] or batch[:1]] for batch in plan[skip:]]

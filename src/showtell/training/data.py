@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from accelerate import Accelerator
 
 from showtell.captioner import Captioner
-from showtell.datasets.records import CaptionDataset, Record
+from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import DataError, RecipeError, summarise
 from showtell.features import Encoder
 from showtell.features.extraction import fill_store
@@ -19,7 +19,7 @@ from showtell.training.launch import wait_for_hours
 from showtell.training.recipe import Recipe
 
 
-def split_of(dataset: CaptionDataset, name: str) -> tuple[Record, ...]:
+def split_of(dataset: CaptionDataset, name: str) -> tuple[CaptionRecord, ...]:
     """The records of a split.
 
     Raises:
@@ -33,7 +33,7 @@ def split_of(dataset: CaptionDataset, name: str) -> tuple[Record, ...]:
 
 
 def open_store(
-    name: str | None, encoder: Encoder, records: Sequence[Record], accelerator: Accelerator, quiet: bool
+    name: str | None, encoder: Encoder, records: Sequence[CaptionRecord], accelerator: Accelerator, quiet: bool
 ) -> FeatureStore | None:
     """The store of a recipe, with what it does not have yet extracted into it by the first process, or None.
 
@@ -55,7 +55,12 @@ def open_store(
 
 
 def training_set(
-    recipe: Recipe, records: Sequence[Record], captioner: Captioner, store: FeatureStore | None, text: str, quiet: bool
+    recipe: Recipe,
+    records: Sequence[CaptionRecord],
+    captioner: Captioner,
+    store: FeatureStore | None,
+    text: str,
+    quiet: bool,
 ) -> TrainingSet:
     """Records with their photos or, where there is a store, their features; `text` is said while photos are read."""
     images: PreparedPhotos | FeatureStore

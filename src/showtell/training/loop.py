@@ -26,10 +26,10 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError, TrainingError, summarise
 from showtell.features import Encoder
 from showtell.models import Decoder
@@ -40,14 +40,14 @@ from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL
 from showtell.training.average import Average
 from showtell.training.batches import epoch_batches, groups_of
-from showtell.training.breakdowns import in_words
 from showtell.training.console import TrainingConsole
 from showtell.training.data import open_store, split_of, training_set
 from showtell.training.launch import Interrupts, find_trackers, make_accelerator, only_writer, rehearse
 from showtell.training.optimizers import build_optimizer
-from showtell.training.pilot import Pilot, Verdict, validation_record
 from showtell.training.recipe import Recipe, load_recipe, make_recipe
+from showtell.training.reward_watchdog import Decision, RewardWatchdog, validation_record
 from showtell.training.run_folder import RunFolder
+from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
 from showtell.training.state import Memory, named, of_part
@@ -128,7 +128,7 @@ def train(
         out = out or Path("runs") / _run_name(Path(recipe))
         recipe = load_recipe(Path(recipe), overrides)
     folder = Path(out or "runs/run")
-    with only_writer(folder), in_words(folder):
+    with only_writer(folder), translate_errors(folder):
         return Trainer(recipe, folder, resume=resume, quiet=quiet).run()
 
 
@@ -151,7 +151,7 @@ class Trainer:
         training = split_of(dataset, recipe.data.train_split)
         split = recipe.data.validation_split
         validation = split_of(dataset, split) if split else ()
-        torch.manual_seed(noise.key_of(recipe.training.seed, "weights"))
+        torch.manual_seed(counter_rng.key_of(recipe.training.seed, "weights"))
         words = [tokenize(caption) for record in training for caption in record.captions]
         start_from = recipe.training.start_from
         # A run that goes on has taken over the checkpoint's words and weights already.
@@ -196,14 +196,14 @@ class Trainer:
         self.interrupts = Interrupts(self.console.say)
         self.interrupted = False  # all processes agree to stop
 
-    def _find_pilot(self) -> Pilot | None:
+    def _find_pilot(self) -> RewardWatchdog | None:
         """Who watches the run, if it is one under a reward."""
         training = self.recipe.training
-        if training.pilot is None or not self.raw_model.objective.optimises_reward:
+        if training.reward_watchdog is None or not self.raw_model.objective.optimises_reward:
             return None
         lengths = [len(tokenize(caption)) for record in self.validation_records for caption in record.captions]
-        return Pilot(
-            training.pilot, selection=training.selection, reference_words=statistics.fmean(lengths),
+        return RewardWatchdog(
+            training.reward_watchdog, selection=training.selection, reference_words=statistics.fmean(lengths),
             best=str(self.folder.best), limits=self.raw_model.objective.limits,
         )  # fmt: skip
 
@@ -295,14 +295,14 @@ class Trainer:
         )  # fmt: skip
         for settings in self.optimizer.param_groups:
             settings["lr"] = settings["initial_lr"] * factor * (self.pilot.rate if self.pilot is not None else 1)
-        own_seed = noise.key_of(training.seed, "torch", self.memory.step) + self.accelerator.process_index
+        own_seed = counter_rng.key_of(training.seed, "torch", self.memory.step) + self.accelerator.process_index
         torch.manual_seed(own_seed)  # for dropout inside a backbone
         parts: dict[str, Tensor] = {}
         for index, batch in enumerate(group):
             batch = batch.to(self.accelerator.device)
             last = index == len(group) - 1
             with (
-                noise.use(noise.Noise(training.seed, self.memory.step, batch.image_ids)),
+                counter_rng.use(counter_rng.CounterRNG(training.seed, self.memory.step, batch.image_ids)),
                 contextlib.nullcontext() if last else self.accelerator.no_sync(self.model),
             ):
                 terms = self.model(batch)
@@ -421,7 +421,7 @@ class Trainer:
             self._save_best(numbers)
         self._follow(epoch, verdict)
 
-    def _picture(self, records: Sequence[Record]) -> None:
+    def _picture(self, records: Sequence[CaptionRecord]) -> None:
         """Show in TensorBoard, where it is a tracker, where each word of a few captions looked."""
         tracker = next((tracker for tracker in self.accelerator.trackers if tracker.name == "tensorboard"), None)
         if tracker is None or not records or not self.accelerator.is_main_process:
@@ -433,16 +433,16 @@ class Trainer:
 
     # ---- the pilot of a run under a reward
 
-    def _ask_pilot(self, epoch: int, validation: Validation) -> Verdict:
+    def _ask_pilot(self, epoch: int, validation: Validation) -> Decision:
         if self.pilot is None:
-            return Verdict()
+            return Decision()
         if self.memory.best is None:
             return self.pilot.begin(
                 validation, self.start.about.get("validation"), fingerprint(self.validation_records)
             )
         return self.pilot.judge(validation, self.memory.best, is_last=epoch == self.recipe.training.epochs)
 
-    def _follow(self, epoch: int, verdict: Verdict) -> None:
+    def _follow(self, epoch: int, verdict: Decision) -> None:
         """Say what the pilot found, and go back to the best weights if it says so."""
         for kind, sentence in verdict.says:
             self._pilot_says(epoch, kind, sentence)
@@ -521,4 +521,4 @@ class Trainer:
         self.raw_model.decoder.load_state_dict(kept.decoder.state_dict())
 
     def _data_fingerprint(self) -> str:
-        return f"{noise.key_of(self.captioner.vocabulary.fingerprint, *self.data.contents()):016x}"
+        return f"{counter_rng.key_of(self.captioner.vocabulary.fingerprint, *self.data.contents()):016x}"

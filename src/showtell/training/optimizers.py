@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 
 from showtell.features import Encoder
 from showtell.objectives import Objective
-from showtell.training.graves import GravesRmsprop
 from showtell.training.recipe import OptimizerConfig, Recipe
+from showtell.training.rmsprop_graves import RMSpropGraves
 
 # name: (class, its arguments from our settings). Adam's step in one kernel ("fused") computes what the loop over
 # weights does, two to four times as fast on a CPU; for SGD it brought nothing (docs/training.md).
@@ -35,7 +35,7 @@ OPTIMIZERS: dict[str, tuple[Callable[..., Optimizer], Callable[[OptimizerConfig]
         lambda c: {"momentum": c.momentum, "alpha": c.decay, "eps": c.epsilon, "weight_decay": c.weight_decay},
     ),
     "graves_rmsprop": (
-        GravesRmsprop,
+        RMSpropGraves,
         lambda c: {"momentum": c.momentum, "decay": c.decay, "eps": c.epsilon, "weight_decay": c.weight_decay},
     ),
 }

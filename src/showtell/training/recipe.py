@@ -67,7 +67,7 @@ class OptimizerConfig(Config):
         return given
 
 
-class PilotConfig(Config):
+class RewardWatchdogConfig(Config):
     """When a run under a reward is refused, warned of, sent back and stopped."""
 
     least_cider: float = Field(0.05, ge=0)  # CIDEr-D (0 to 10) of the starting weights, less is refused
@@ -113,7 +113,9 @@ class TrainingConfig(Config):
     log_every: int = Field(10, ge=1)  # steps between lines of log.jsonl
     samples: int = Field(3, ge=0)  # validation captions that are shown each time
     trackers: tuple[str, ...] = ("tensorboard",)  # any that accelerate knows, by name
-    pilot: PilotConfig | None = PilotConfig()  # of a run under a reward; null: nobody watches it
+    reward_watchdog: RewardWatchdogConfig | None = (
+        RewardWatchdogConfig()
+    )  # of a run under a reward; null: nobody watches it
 
 
 class Recipe(Config):
@@ -275,18 +277,18 @@ def _contradictions(
             "none: name a split, or leave out training.patience"
         )
     rewarded = objective is not None and OBJECTIVES[objective.name][1].optimises_reward  # type: ignore[attr-defined]
-    if rewarded and training is not None and training.pilot:
+    if rewarded and training is not None and training.reward_watchdog:
         shown = f"objective.name={objective.name}"  # type: ignore[union-attr]
         if training.start_from is None:
             found.append(
                 f"{shown} needs training.start_from: a reward teaches only a model that says something already; train "
                 "with objective.name=cross_entropy first and set training.start_from to that run's best/, or set "
-                "training.pilot=null to begin with fresh weights"
+                "training.reward_watchdog=null to begin with fresh weights"
             )
         if data is not None and data.validation_split is None:
             found.append(
                 f"{shown} and data.validation_split=null contradict each other: the pilot of such a run goes by "
-                "validations; name a split, or set training.pilot=null"
+                "validations; name a split, or set training.reward_watchdog=null"
             )
     return found
 

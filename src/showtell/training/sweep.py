@@ -24,9 +24,9 @@ from typing import Any, Literal
 import torch
 import yaml
 
+from showtell.counter_rng import key_of
 from showtell.errors import RecipeError, TrainingError, UsageError, WeightsError, nearest, summarise
 from showtell.files import read_json, read_log, write_json
-from showtell.noise import key_of
 from showtell.training.console import TrainingConsole
 from showtell.training.loop import train
 from showtell.training.recipe import Recipe, load_recipe, make_recipe

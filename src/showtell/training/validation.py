@@ -11,11 +11,11 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast, gather_object
 from torch import Tensor
 
-from showtell import noise
+from showtell import counter_rng
 from showtell.captioner import Caption, Captioner
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.errors import RecipeError
-from showtell.models.contract import as_for_photos
+from showtell.models.contract import eval_mode
 from showtell.objectives import Objective
 from showtell.scores import score
 from showtell.training import health
@@ -46,9 +46,9 @@ def check_selection(selection: str) -> None:
         raise RecipeError(f"training.selection={selection} cannot be computed here: {why}")
 
 
-def fingerprint(records: Sequence[Record]) -> str:
+def fingerprint(records: Sequence[CaptionRecord]) -> str:
     """Of the images and references of a split."""
-    return f"{noise.key_of(*((record.image_id, record.captions) for record in records)):016x}"
+    return f"{counter_rng.key_of(*((record.image_id, record.captions) for record in records)):016x}"
 
 
 class Validator:
@@ -68,7 +68,7 @@ class Validator:
         captioner: Captioner,
         objective: Objective,
         data: TrainingSet,
-        records: Sequence[Record],
+        records: Sequence[CaptionRecord],
         training: TrainingConfig,
         accelerator: Accelerator,
     ) -> None:
@@ -89,7 +89,7 @@ class Validator:
         own: list[tuple[int, float, dict[str, Caption]]] = []  # of each batch: its first image, loss, captions
         settings = captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
         stride = size * accelerator.num_processes
-        with as_for_photos(captioner.encoder), as_for_photos(captioner.decoder), as_for_photos(self._objective):
+        with eval_mode(captioner.encoder), eval_mode(captioner.decoder), eval_mode(self._objective):
             for first in range(size * accelerator.process_index, len(self._data), stride):
                 places = range(first, min(first + size, len(self._data)))
                 batch = collate([self._data[0, place] for place in places]).to(accelerator.device)

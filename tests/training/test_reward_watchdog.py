@@ -18,8 +18,8 @@ from showtell.objectives import OBJECTIVES
 from showtell.objectives.contract import Limit
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.training import loop, make_recipe, train
-from showtell.training.pilot import Pilot, validation_record
-from showtell.training.recipe import PilotConfig
+from showtell.training.recipe import RewardWatchdogConfig
+from showtell.training.reward_watchdog import RewardWatchdog, validation_record
 from showtell.training.validation import Validation, Validator
 from showtell.types import Terms
 from tests.training.test_loop import fingerprints, log_of
@@ -46,9 +46,9 @@ def validation(score: float, warnings: tuple[str, ...] = (), **shape: int) -> Va
     return Validation({"cider": score, "bleu_4": score / 10}, captions(**shape), warnings)
 
 
-def pilot_of(start: Validation | None = None, limits: tuple[Limit, ...] = (), **settings: float) -> Pilot:
-    config = PilotConfig(**settings)  # type: ignore[arg-type]
-    pilot = Pilot(config, selection="cider", reference_words=5.0, best="runs/x/best", limits=limits)
+def pilot_of(start: Validation | None = None, limits: tuple[Limit, ...] = (), **settings: float) -> RewardWatchdog:
+    config = RewardWatchdogConfig(**settings)  # type: ignore[arg-type]
+    pilot = RewardWatchdog(config, selection="cider", reference_words=5.0, best="runs/x/best", limits=limits)
     pilot.begin(start or validation(0.5), None, "f")
     return pilot
 
@@ -58,8 +58,8 @@ def test_a_start_that_has_learned_nothing_is_refused():
         pilot_of().check_start("runs/a/best", {"cider": 0.049})
     assert str(caught.value) == (
         "training.start_from=runs/a/best has CIDEr-D 0.049 on the validation split and a reward needs a start of at "
-        "least 0.05 (training.pilot.least_cider): it has learned nothing yet that a reward could tell apart; train it "
-        "longer with objective.name=cross_entropy first."
+        "least 0.05 (training.reward_watchdog.least_cider): it has learned nothing yet that a reward could tell apart; "
+        "train it longer with objective.name=cross_entropy first."
     )
     pilot_of().check_start("runs/a/best", {"cider": 0.05})
 
@@ -89,7 +89,7 @@ def test_a_start_that_has_learned_nothing_is_refused():
     ],
 )
 def test_the_start_is_held_against_what_its_checkpoint_remembers(remembered, sentences):
-    pilot = Pilot(PilotConfig(), selection="cider", reference_words=5.0, best="b")
+    pilot = RewardWatchdog(RewardWatchdogConfig(), selection="cider", reference_words=5.0, best="b")
     verdict = pilot.begin(validation(0.5), remembered, "f")
     assert verdict.says == tuple(("warns", sentence) for sentence in sentences)
     assert not verdict.harm and not verdict.goes_back
@@ -215,8 +215,8 @@ def test_after_its_returns_it_stops_with_the_best_weights():
     assert [verdict.stops for verdict in verdicts] == [False, False, True]
     assert verdicts[-1].says[-1] == (
         "stops",
-        "because of this validation, after going back 2 times (training.pilot.returns): stopping; runs/x/best "
-        "has the best weights; try a lower training.learning_rate or another reward",
+        "because of this validation, after going back 2 times (training.reward_watchdog.returns): stopping; runs/x/best"
+        " has the best weights; try a lower training.learning_rate or another reward",
     )
     assert pilot.rate == 0.25
 
@@ -251,7 +251,7 @@ def test_a_window_is_the_mean_of_its_steps():
     assert pilot.close_window()[0]["reward"] == 0.7
 
 
-def windows(pilot: Pilot, *parts: Mapping[str, float]) -> list[list[str]]:
+def windows(pilot: RewardWatchdog, *parts: Mapping[str, float]) -> list[list[str]]:
     said = []
     for part in parts:
         pilot.watch(part)
@@ -336,7 +336,7 @@ EVENTS = st.one_of(
 def test_what_is_kept_of_it_is_all_it_knows(events, kept_at):
     """A pilot that is written as JSON and read back anywhere says what an undisturbed one says."""
 
-    def follow(pilot: Pilot, event: tuple[Any, ...]) -> object:
+    def follow(pilot: RewardWatchdog, event: tuple[Any, ...]) -> object:
         if event[0] == "step":
             return pilot.watch({"reward": event[1], "length": event[2], "spread": event[3]})
         if event[0] == "validation":
@@ -407,7 +407,7 @@ def spoiled(tiny_scenes: Path, first_run: Path) -> dict[str, Any]:
     recipe = base_recipe(tiny_scenes)
     recipe["objective"] = {"name": "spoiler"}
     recipe["training"] |= {"start_from": str(first_run / "best"), "epochs": 5, "batch_size": 25, "learning_rate": 0.05}
-    recipe["training"]["pilot"] = {"patience": 1, "returns": 2, "least_cider": 0}
+    recipe["training"]["reward_watchdog"] = {"patience": 1, "returns": 2, "least_cider": 0}
     return recipe
 
 
@@ -444,7 +444,7 @@ def test_a_run_that_only_gets_worse_ends_with_what_it_began_with(spoiled, first_
     assert all(sentence in said.splitlines() for sentence in sentences)
     assert (
         "a pilot watches this run: after a validation with a sign of harm it goes back to the best weights, 2 times at "
-        "most, then stops (training.pilot; null turns it off)" in said.splitlines()
+        "most, then stops (training.reward_watchdog; null turns it off)" in said.splitlines()
     )
     assert [sentence.split(":")[0].strip() for sentence in sentences].count("pilot harm") >= 3
     assert f"stopping; {tmp_path / 'run' / 'best'} has the best weights" in said
@@ -479,7 +479,7 @@ def test_killed_before_and_after_going_back_it_ends_with_the_same_bits(objective
     """Killed at each save in turn, before it is written, with an average of the weights."""
     spoiled["objective"] = objective
     spoiled["training"] |= {"epochs": 4, "save_every": 1, "ema_decay": 0.5}
-    spoiled["training"]["pilot"] |= {"returns": 9, "tolerance": 0.0}
+    spoiled["training"]["reward_watchdog"] |= {"returns": 9, "tolerance": 0.0}
     train(copy.deepcopy(spoiled), tmp_path / "whole", quiet=True)
     assert [kind for _, kind in decisions(tmp_path / "whole")].count("goes back") >= 2
 
@@ -506,7 +506,7 @@ def test_killed_before_and_after_going_back_it_ends_with_the_same_bits(objective
 
 def test_the_average_goes_back_too(spoiled, first_run, tmp_path):
     spoiled["training"]["ema_decay"] = 0.9
-    spoiled["training"]["pilot"]["returns"] = 0
+    spoiled["training"]["reward_watchdog"]["returns"] = 0
     train(spoiled, tmp_path / "run", quiet=True)
     state = load_file(tmp_path / "run" / "last" / "training" / "optimizer.safetensors")
     kept = load_file(first_run / "best" / "model.safetensors")
@@ -515,7 +515,7 @@ def test_the_average_goes_back_too(spoiled, first_run, tmp_path):
 
 
 def test_a_start_that_says_nothing_leaves_no_trace(spoiled, tmp_path):
-    spoiled["training"]["pilot"]["least_cider"] = 9.9
+    spoiled["training"]["reward_watchdog"]["least_cider"] = 9.9
     with pytest.raises(CheckpointError, match="it has learned nothing yet"):
         train(spoiled, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
@@ -545,22 +545,22 @@ def test_a_reward_needs_a_start_and_a_validation(spoiled):
         "  objective.name=spoiler needs training.start_from: "
         "a reward teaches only a model that says something already; "
         "train with objective.name=cross_entropy first and set training.start_from to that run's best/, or set "
-        "training.pilot=null to begin with fresh weights\n"
+        "training.reward_watchdog=null to begin with fresh weights\n"
         "  objective.name=spoiler and data.validation_split=null contradict each other: the pilot of such a run goes "
-        "by validations; name a split, or set training.pilot=null"
+        "by validations; name a split, or set training.reward_watchdog=null"
     )
-    spoiled["training"]["pilot"] = None
-    assert make_recipe(spoiled).training.pilot is None
+    spoiled["training"]["reward_watchdog"] = None
+    assert make_recipe(spoiled).training.reward_watchdog is None
 
 
 def test_wrong_settings_have_their_sentence(spoiled):
-    spoiled["training"]["pilot"] = {"patients": 3}
-    with pytest.raises(RecipeError, match=r'training\.pilot\.patients: no such key; did you mean "patience"'):
+    spoiled["training"]["reward_watchdog"] = {"patients": 3}
+    with pytest.raises(RecipeError, match=r'training\.reward_watchdog\.patients: no such key; did you mean "patience"'):
         make_recipe(spoiled)
 
 
 def test_without_a_pilot_nobody_watches(spoiled, tmp_path):
-    spoiled["training"] |= {"pilot": None, "epochs": 2}
+    spoiled["training"] |= {"reward_watchdog": None, "epochs": 2}
     run = train(spoiled, tmp_path / "run", quiet=True).folder
     assert not [line for line in log_of(run) if "pilot" in line]
     assert [line["epoch"] for line in log_of(run) if "validation" in line] == [1, 2]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from showtell.datasets.likeness import PLAIN, TOLERANCE, near_copies, thumbnail
+from showtell.datasets.near_duplicates import PLAIN, TOLERANCE, near_copies, thumbnail
 from showtell.images.photo import open_photo
 
 

@@ -12,7 +12,7 @@ from showtell.errors import TrainingError
 
 
 @contextlib.contextmanager
-def in_words(folder: Path) -> Iterator[None]:
+def translate_errors(folder: Path) -> Iterator[None]:
     """Inside the block such errors of torch become sentences; others stay what they are.
 
     Args:

@@ -49,7 +49,7 @@ def _mix(x: Tensor) -> Tensor:
     return x
 
 
-class Noise:
+class CounterRNG:
     """The random numbers of one step for the images of one batch."""
 
     def __init__(self, seed: int, step: int, images: Sequence[str]) -> None:
@@ -98,13 +98,13 @@ class Noise:
         return (key_of(*self._step, "all images") >> 10) / 2**53
 
 
-_current: contextvars.ContextVar[Noise | None] = contextvars.ContextVar("noise", default=None)
+_current: contextvars.ContextVar[CounterRNG | None] = contextvars.ContextVar("rng", default=None)
 
 
 @contextlib.contextmanager
-def use(noise: Noise) -> Iterator[None]:
+def use(rng: CounterRNG) -> Iterator[None]:
     """Give the dropout layers inside the block their random numbers."""
-    token = _current.set(noise)
+    token = _current.set(rng)
     try:
         yield
     finally:
@@ -114,33 +114,33 @@ def use(noise: Noise) -> Iterator[None]:
 @contextlib.contextmanager
 def only(places: Tensor) -> Iterator[None]:
     """Inside the block, which lies in a `use` block or does nothing, numbers are those of some images, (b,) places."""
-    noise = _current.get()
-    if noise is None:
+    rng = _current.get()
+    if rng is None:
         yield
         return
-    before, noise._places = noise._places, places
+    before, rng._places = rng._places, places
     try:
         yield
     finally:
-        noise._places = before
+        rng._places = before
 
 
 def uniform(shape: Sequence[int], device: torch.device) -> Tensor:
     """Numbers in [0, 1) for a model that samples: those of the `use` block, or torch's own outside of one."""
-    noise = _current.get()
-    return torch.rand(tuple(shape), device=device) if noise is None else noise.uniform(shape, device)
+    rng = _current.get()
+    return torch.rand(tuple(shape), device=device) if rng is None else rng.uniform(shape, device)
 
 
 def over_time(items: Iterable[ItemT]) -> Iterator[ItemT]:
-    """The items of a loop over time, as `Noise.over_time` of the `use` block, or as they are outside of one."""
-    noise = _current.get()
-    return iter(items) if noise is None else noise.over_time(items)
+    """The items of a loop over time, as `CounterRNG.over_time` of the `use` block, or as they are outside of one."""
+    rng = _current.get()
+    return iter(items) if rng is None else rng.over_time(items)
 
 
 def of_all_images() -> float:
     """A number in [0, 1) that the images of a step share: that of the `use` block, or torch's own outside of one."""
-    noise = _current.get()
-    return float(torch.rand(())) if noise is None else noise.of_all_images()
+    rng = _current.get()
+    return float(torch.rand(())) if rng is None else rng.of_all_images()
 
 
 class Dropout(nn.Module):
@@ -157,10 +157,10 @@ class Dropout(nn.Module):
         """Zero each number with the given probability and scale the rest; nothing in eval mode."""
         if not self.training or self.probability == 0:
             return x
-        noise = _current.get()
-        if noise is None:
+        rng = _current.get()
+        if rng is None:
             return F.dropout(x, self.probability)
-        keep = noise.uniform(x.shape, x.device) >= self.probability
+        keep = rng.uniform(x.shape, x.device) >= self.probability
         return x * keep.to(x.dtype) / (1 - self.probability)
 
     def extra_repr(self) -> str:

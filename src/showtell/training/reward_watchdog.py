@@ -25,7 +25,7 @@ from showtell.captioner import Caption
 from showtell.errors import CheckpointError
 from showtell.objectives.contract import Limit
 from showtell.scores import diagnose
-from showtell.training.recipe import PilotConfig
+from showtell.training.recipe import RewardWatchdogConfig
 from showtell.training.validation import Validation
 
 WATCHED = ("reward", "greedy", "length")  # parts of an objective (`objectives/contract.py`)
@@ -54,7 +54,7 @@ _HARM = {
 
 
 @dataclass(frozen=True)
-class Vitals:
+class ValidationStats:
     """What the captions of a validation show."""
 
     words: float  # mean length
@@ -64,7 +64,7 @@ class Vitals:
     identical: float
 
     @classmethod
-    def of(cls, captions: Mapping[str, Caption]) -> Vitals:
+    def of(cls, captions: Mapping[str, Caption]) -> ValidationStats:
         """Of the captions of a split."""
         rates = diagnose(caption.text for caption in captions.values())
         return cls(
@@ -77,7 +77,7 @@ class Vitals:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Decision:
     """What the pilot makes of a validation."""
 
     says: tuple[tuple[str, str], ...] = ()  # kind ("warns", "harm", "goes back", "stops") and sentence
@@ -91,7 +91,7 @@ class Verdict:
 class _Memory:
     """What the pilot knows between steps."""
 
-    start: dict[str, float] | None = None  # the Vitals of the starting weights
+    start: dict[str, float] | None = None  # the ValidationStats of the starting weights
     had_collapsed: bool = False  # at the start already
     worse: int = 0  # validations in a row with a sign of harm
     returns: int = 0  # times that it went back
@@ -105,7 +105,7 @@ class _Memory:
     collapsed: dict[str, str] = field(default_factory=dict)  # parts that did, since the last validation: what was seen
 
 
-class Pilot:
+class RewardWatchdog:
     """Watches one run.
 
     Args:
@@ -117,7 +117,13 @@ class Pilot:
     """
 
     def __init__(
-        self, config: PilotConfig, *, selection: str, reference_words: float, best: str, limits: Sequence[Limit] = ()
+        self,
+        config: RewardWatchdogConfig,
+        *,
+        selection: str,
+        reference_words: float,
+        best: str,
+        limits: Sequence[Limit] = (),
     ) -> None:
         self.config = config
         self.limits = {limit.part: limit for limit in limits}
@@ -139,7 +145,7 @@ class Pilot:
         goes_back = f"goes back to the best weights, {times} at most, then stops" if returns else "stops"
         return (
             f"a pilot watches this run: after {after} with a sign of harm it {goes_back} "
-            "(training.pilot; null turns it off)"
+            "(training.reward_watchdog; null turns it off)"
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -168,12 +174,13 @@ class Pilot:
         if numbers["cider"] < self.config.least_cider:
             raise CheckpointError(
                 f"training.start_from={checkpoint} has CIDEr-D {numbers['cider']:.3f} on the validation split and a "
-                f"reward needs a start of at least {self.config.least_cider:g} (training.pilot.least_cider): it has "
-                "learned nothing yet that a reward could tell apart; train it longer with "
+                f"reward needs a start of at least {self.config.least_cider:g} "
+                "(training.reward_watchdog.least_cider): it "
+                "has learned nothing yet that a reward could tell apart; train it longer with "
                 "objective.name=cross_entropy first."
             )
 
-    def begin(self, validation: Validation, remembered: object, captions: str) -> Verdict:
+    def begin(self, validation: Validation, remembered: object, captions: str) -> Decision:
         """Take the starting weights as what later validations are held against.
 
         Args:
@@ -181,7 +188,7 @@ class Pilot:
             remembered: what their checkpoint remembers of its own (`validation_record`); anything else is none.
             captions: fingerprint of the validation split.
         """
-        vitals = Vitals.of(validation.captions)
+        vitals = ValidationStats.of(validation.captions)
         self._memory.start, self._memory.had_collapsed = asdict(vitals), bool(validation.warnings)
         says = []
         then = remembered_score(remembered, self.selection)
@@ -197,7 +204,7 @@ class Pilot:
                 f"the starting weights have {self.selection} {now:.3f}, and their checkpoint remembers {then:.3f} on "
                 + where
             )
-        return Verdict(tuple(("warns", sentence) for sentence in says), numbers=self._numbers(vitals))
+        return Decision(tuple(("warns", sentence) for sentence in says), numbers=self._numbers(vitals))
 
     # ---- between validations
 
@@ -247,7 +254,7 @@ class Pilot:
 
     # ---- at a validation
 
-    def judge(self, validation: Validation, best: float, *, is_last: bool = False) -> Verdict:
+    def judge(self, validation: Validation, best: float, *, is_last: bool = False) -> Decision:
         """Hold a validation against the start and the best one.
 
         Args:
@@ -258,8 +265,8 @@ class Pilot:
         memory, config = self._memory, self.config
         assert memory.start is not None, "begin() was called"
         start, vitals, score = (
-            Vitals(**memory.start),
-            Vitals.of(validation.captions),
+            ValidationStats(**memory.start),
+            ValidationStats.of(validation.captions),
             validation.numbers[self.selection],
         )
         signs = self._length(start, vitals) + self._shares(start, vitals, len(validation.captions))
@@ -275,12 +282,13 @@ class Pilot:
         says = [("harm", ": ".join(sign)) for sign in signs] + [("warns", note) for note in self._notes(start, vitals)]
         goes_back = has_collapsed or score < config.collapse * best or memory.worse >= config.patience
         if is_last or not goes_back:
-            return Verdict(tuple(says), harm=bool(signs), numbers=self._numbers(vitals))
+            return Decision(tuple(says), harm=bool(signs), numbers=self._numbers(vitals))
         why = "this validation" if memory.worse == 1 else f"{memory.worse} validations in a row"
         stops = memory.returns == config.returns
         if stops:
             says.append(
-                ("stops", f"because of {why}, after going back {config.returns} times (training.pilot.returns): "
+                ("stops", f"because of {why}, after going back {config.returns} times (training.reward_watchdog."
+                 "returns): "
                 f"stopping; {self.best} has the best weights; try a lower training.learning_rate or another reward")
             )  # fmt: skip
         else:
@@ -292,9 +300,9 @@ class Pilot:
             )  # fmt: skip
         memory.worse, memory.lasting = 0, {}
         memory.sums, memory.steps, memory.last = {}, {}, {}  # of the weights that are left
-        return Verdict(tuple(says), harm=bool(signs), goes_back=True, stops=stops, numbers=self._numbers(vitals))
+        return Decision(tuple(says), harm=bool(signs), goes_back=True, stops=stops, numbers=self._numbers(vitals))
 
-    def _numbers(self, vitals: Vitals) -> dict[str, float]:
+    def _numbers(self, vitals: ValidationStats) -> dict[str, float]:
         return {**asdict(vitals), "returns": float(self._memory.returns), "rate": self._memory.rate}
 
     def _explain(self, fall: str, signs: list[_Sign]) -> list[_Sign]:
@@ -308,7 +316,7 @@ class Pilot:
         facts = ", ".join([fall, *(fact for fact, _ in signs)])
         return [(facts, "the steps lead away from good captions; lower training.learning_rate")]
 
-    def _length(self, start: Vitals, vitals: Vitals) -> list[_Sign]:
+    def _length(self, start: ValidationStats, vitals: ValidationStats) -> list[_Sign]:
         """Captions that are longer than those of the start and of people, or shorter than both."""
         words, usual = vitals.words, (start.words, self.reference_words)
         if words > self.config.length * max(usual):
@@ -324,7 +332,7 @@ class Pilot:
             ]
         return []
 
-    def _shares(self, start: Vitals, vitals: Vitals, images: int) -> list[_Sign]:
+    def _shares(self, start: ValidationStats, vitals: ValidationStats, images: int) -> list[_Sign]:
         """Bad endings, repeats, and captions that are cut off."""
         found = []
         for name, (what, meaning) in _HARM.items():
@@ -333,7 +341,7 @@ class Pilot:
                 found.append((f"captions that {what} rose from {before:.0%} to {now:.0%}", meaning))
         return found
 
-    def _notes(self, start: Vitals, vitals: Vitals) -> list[str]:
+    def _notes(self, start: ValidationStats, vitals: ValidationStats) -> list[str]:
         """What a person should know and no harm in itself; said once until the pilot goes back."""
         if vitals.identical - start.identical < SAME or "identical" in self._memory.lasting:
             return []

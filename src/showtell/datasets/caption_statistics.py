@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from showtell.datasets.records import Record
+from showtell.datasets.records import CaptionRecord
 from showtell.datasets.splits import split_rank
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL, Vocabulary
@@ -102,7 +102,7 @@ class Wording:
     lengths: dict[str, Counter[int]]  # how many of a split's captions have so many words
 
     @staticmethod
-    def of(records: Iterable[Record]) -> Wording:
+    def of(records: Iterable[CaptionRecord]) -> Wording:
         """Count the words of all captions."""
         words: dict[str, Counter[str]] = {}
         lengths: dict[str, Counter[int]] = {}

@@ -18,7 +18,7 @@ import torch
 from torch.optim.optimizer import Optimizer, ParamsT
 
 
-class GravesRmsprop(Optimizer):
+class RMSpropGraves(Optimizer):
     """The steps above for each weight that has a gradient.
 
     Args:

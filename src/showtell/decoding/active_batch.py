@@ -11,7 +11,7 @@ STAY = 0.75  # the others leave once no more than this share is at work; 0.5 to 
 ASK_EVERY = 4  # steps; asking a GPU waits for it, asking a CPU costs nothing
 
 
-class Ragged:
+class ActiveBatch:
     """The images of a batch that are still at work."""
 
     def __init__(self, images: int, device: torch.device, *, together: bool = False) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from showtell.datasets.records import CaptionDataset, Record
+from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import summarise
 
 
 @dataclass
-class Findings:
+class DatasetIssues:
     """Sentences about a dataset: problems make it unusable, warnings do not."""
 
     root: Path  # what the user named; paths in sentences start from there
@@ -25,7 +25,7 @@ class Findings:
         """The dataset's folder: what the user named, or where the file lies that they named."""
         return self.root if self.root.is_dir() else self.root.parent
 
-    def dataset(self, form: str, records: Iterable[Record]) -> CaptionDataset:
+    def dataset(self, form: str, records: Iterable[CaptionRecord]) -> CaptionDataset:
         """The dataset of a format, with its records and all that was found."""
         return CaptionDataset(
             self.root, form, tuple(records), tuple(self.problems), tuple(self.warnings), drawn_in=self.drawn_in
@@ -46,33 +46,33 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def examine(records: Sequence[Record], findings: Findings) -> None:
+def examine(records: Sequence[CaptionRecord], issues: DatasetIssues) -> None:
     """Look for what no reader can see alone: missing files, images without captions, ids and files used twice.
 
     Costs one listing of each folder with images, not one look at each image.
     """
     if not records:
-        if not findings.problems:
-            findings.problems.append(f"{findings.root} holds no image with captions.")
+        if not issues.problems:
+            issues.problems.append(f"{issues.root} holds no image with captions.")
         return
     bare = [record.image_id for record in records if not record.captions]
     if bare:
-        findings.problems.append(
+        issues.problems.append(
             f"{counted(len(bare), 'image has', 'images have')} no caption: {summarise(bare)}; write captions "
             "or take the images out, for nothing can be learned or scored from them."
         )
     missing = missing_files(records)
     if missing:
-        findings.problems.append(
+        issues.problems.append(
             f"{counted(len(missing), 'image file is', 'image files are')} missing: "
-            f"{summarise(findings.shown(path) for path in missing)}; "
+            f"{summarise(issues.shown(path) for path in missing)}; "
             "put the files there or take their captions out."
         )
-    _examine_ids(records, findings)
-    _examine_paths(records, findings)
+    _examine_ids(records, issues)
+    _examine_paths(records, issues)
 
 
-def missing_files(records: Iterable[Record]) -> list[Path]:
+def missing_files(records: Iterable[CaptionRecord]) -> list[Path]:
     """The paths of records that are not in their folders, each once, by listing each folder once."""
     folders: dict[str, frozenset[str]] = {}
     missing: dict[Path, None] = {}
@@ -88,9 +88,9 @@ def missing_files(records: Iterable[Record]) -> list[Path]:
     return list(missing)
 
 
-def _examine_ids(records: Sequence[Record], findings: Findings) -> None:
+def _examine_ids(records: Sequence[CaptionRecord], issues: DatasetIssues) -> None:
     """Problems of ids that stand for more than one record."""
-    first: dict[str, Record] = {}
+    first: dict[str, CaptionRecord] = {}
     ambiguous: dict[str, None] = {}
     twice: dict[str, None] = {}
     shared: dict[tuple[str, str], dict[str, None]] = {}
@@ -105,43 +105,43 @@ def _examine_ids(records: Sequence[Record], findings: Findings) -> None:
         else:
             shared.setdefault((other.split, record.split), {})[record.image_id] = None
     if ambiguous:
-        findings.problems.append(
+        issues.problems.append(
             f"{counted(len(ambiguous), 'id stands', 'ids stand')} for different images: "
             f"{summarise(ambiguous)}; give every image of the dataset an id of its own, across all splits."
         )
     if twice:
-        findings.problems.append(
+        issues.problems.append(
             f"{counted(len(twice), 'image is', 'images are')} listed twice in one split: "
             f"{summarise(twice)}; keep one entry of each."
         )
     for (one, other_split), ids in shared.items():
-        findings.problems.append(
+        issues.problems.append(
             f"{counted(len(ids), 'image is', 'images are')} in both {one} and {other_split}: "
             f"{summarise(ids)}; what is scored must not have been trained on, so keep each in one split."
         )
 
 
-def _examine_paths(records: Sequence[Record], findings: Findings) -> None:
+def _examine_paths(records: Sequence[CaptionRecord], issues: DatasetIssues) -> None:
     """Problems and warnings of files that go by more than one id."""
-    first: dict[Path, Record] = {}
+    first: dict[Path, CaptionRecord] = {}
     again: dict[str, None] = {}
     shared: dict[tuple[str, str], dict[str, None]] = {}
     for record in records:
         other = first.setdefault(record.path, record)
         if other.image_id == record.image_id:
             continue
-        name = findings.shown(record.path)
+        name = issues.shown(record.path)
         if other.split == record.split:
             again[name] = None
         else:
             shared.setdefault((other.split, record.split), {})[name] = None
     if again:
-        findings.warnings.append(
+        issues.warnings.append(
             f"{counted(len(again), 'file is', 'files are')} listed under more than one id in the same split: "
             f"{summarise(again)}; their captions would count as those of different images."
         )
     for (one, other_split), names in shared.items():
-        findings.problems.append(
+        issues.problems.append(
             f"{counted(len(names), 'file is', 'files are')} in both {one} and {other_split} under different "
             f"ids: {summarise(names)}; what is scored must not have been trained on, so keep each in one split."
         )

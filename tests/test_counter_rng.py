@@ -5,13 +5,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from showtell.noise import Dropout, Noise, key_of, use
+from showtell.counter_rng import CounterRNG, Dropout, key_of, use
 
 CPU = torch.device("cpu")
 
 
 def test_numbers_look_uniform():
-    numbers = Noise(0, 0, [str(image) for image in range(64)]).uniform((64, 5, 20, 32), CPU)
+    numbers = CounterRNG(0, 0, [str(image) for image in range(64)]).uniform((64, 5, 20, 32), CPU)
     counts = torch.histc(numbers, 100, 0, 1)
     expected = numbers.numel() / 100
     chi_square = float(((counts - expected) ** 2 / expected).sum())
@@ -21,8 +21,8 @@ def test_numbers_look_uniform():
 
 
 def test_neighbours_are_not_correlated():
-    noise = Noise(3, 7, [str(image) for image in range(128)])
-    first, second = noise.uniform((128, 40, 64), CPU), noise.uniform((128, 40, 64), CPU)
+    rng = CounterRNG(3, 7, [str(image) for image in range(128)])
+    first, second = rng.uniform((128, 40, 64), CPU), rng.uniform((128, 40, 64), CPU)
 
     def correlation(a: torch.Tensor, b: torch.Tensor) -> float:
         return float(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1])
@@ -32,7 +32,7 @@ def test_neighbours_are_not_correlated():
         (first[1:], first[:-1]),
         (first[:, 1:], first[:, :-1]),
         (first[..., 1:], first[..., :-1]),
-        (first, Noise(3, 8, [str(image) for image in range(128)]).uniform((128, 40, 64), CPU)),
+        (first, CounterRNG(3, 8, [str(image) for image in range(128)]).uniform((128, 40, 64), CPU)),
     ]
     for a, b in pairs:
         assert abs(correlation(a, b)) < 0.01  # five deviations for 330,000 pairs are 0.009
@@ -42,8 +42,8 @@ def test_neighbours_are_not_correlated():
 @given(order=st.permutations(range(6)), rows=st.integers(1, 4), words=st.integers(1, 9))
 def test_an_image_has_its_numbers_whatever_the_batch(order, rows, words):
     names = [f"image {number}" for number in range(6)]
-    whole = Noise(1, 2, names).uniform((6, 5, 10, 3), CPU)
-    part = Noise(1, 2, [names[number] for number in order[:3]]).uniform((3, rows, words, 3), CPU)
+    whole = CounterRNG(1, 2, names).uniform((6, 5, 10, 3), CPU)
+    part = CounterRNG(1, 2, [names[number] for number in order[:3]]).uniform((3, rows, words, 3), CPU)
     assert torch.equal(part, whole[list(order[:3])][:, :rows, :words])
 
 
@@ -53,14 +53,14 @@ def test_how_long_a_loop_over_time_is_changes_nothing_behind_it(rounds, others, 
     """A round has its own numbers, and what is drawn behind the loop is the same after one round as after nine."""
 
     def draw(rounds: int) -> tuple[list[torch.Tensor], torch.Tensor]:
-        noise = Noise(0, 0, ["a"])
-        noise.uniform((1, 8), CPU)
+        rng = CounterRNG(0, 0, ["a"])
+        rng.uniform((1, 8), CPU)
         found = []
-        for number in noise.over_time(range(rounds if not stops else 99)):
-            found += [noise.uniform((1, 1000), CPU) for _ in range(inside)]
+        for number in rng.over_time(range(rounds if not stops else 99)):
+            found += [rng.uniform((1, 1000), CPU) for _ in range(inside)]
             if number == rounds - 1:
                 break
-        return found, noise.uniform((1, 1000), CPU)
+        return found, rng.uniform((1, 1000), CPU)
 
     (found, behind), (found_too, behind_too) = draw(rounds), draw(others)
     assert torch.equal(behind, behind_too)
@@ -71,14 +71,14 @@ def test_how_long_a_loop_over_time_is_changes_nothing_behind_it(rounds, others, 
 
 
 def test_a_loop_that_draws_nothing_is_none():
-    plain, looped = Noise(0, 0, ["a"]), Noise(0, 0, ["a"])
+    plain, looped = CounterRNG(0, 0, ["a"]), CounterRNG(0, 0, ["a"])
     assert list(looped.over_time("abc")) == ["a", "b", "c"]
     assert torch.equal(looped.uniform((1, 9), CPU), plain.uniform((1, 9), CPU))
 
 
 def test_a_number_of_all_images_does_not_depend_on_which_there_are():
     drawn = [
-        Noise(seed, step, names).of_all_images() for names in ("ab", "c") for seed in (0, 1) for step in range(500)
+        CounterRNG(seed, step, names).of_all_images() for names in ("ab", "c") for seed in (0, 1) for step in range(500)
     ]
     assert drawn[:1000] == drawn[1000:] and len(set(drawn)) == 1000
     assert sum(drawn[:1000]) / 1000 == pytest.approx(0.5, abs=0.03)  # 3.3 deviations
@@ -87,9 +87,9 @@ def test_a_number_of_all_images_does_not_depend_on_which_there_are():
 
 def test_seed_step_and_call_change_every_number():
     def draw(seed: int, step: int) -> torch.Tensor:
-        return Noise(seed, step, ["a"]).uniform((1, 1000), CPU)
+        return CounterRNG(seed, step, ["a"]).uniform((1, 1000), CPU)
 
-    twice = Noise(0, 0, ["a"])
+    twice = CounterRNG(0, 0, ["a"])
     first, second = twice.uniform((1, 1000), CPU), twice.uniform((1, 1000), CPU)
     assert torch.equal(first, draw(0, 0))
     for other in (second, draw(1, 0), draw(0, 1)):
@@ -98,7 +98,7 @@ def test_seed_step_and_call_change_every_number():
 
 def test_dropout_keeps_the_mean_and_is_off_in_eval_mode():
     layer, x = Dropout(0.25), torch.ones(50, 4, 10, 20)
-    with use(Noise(0, 0, [str(image) for image in range(50)])):
+    with use(CounterRNG(0, 0, [str(image) for image in range(50)])):
         dropped = layer(x)
     assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.75])
     assert float((dropped == 0).float().mean()) == pytest.approx(0.25, abs=0.01)
