@@ -23,6 +23,7 @@ from showtell.errors import CheckpointError, DataError, RecipeError, nearest
 from showtell.features import Encoder, build_encoder, encoder_config
 from showtell.files import read_json, write_bytes, write_json
 from showtell.models import MODELS, Decoder, build_decoder
+from showtell.renamed import upgrade_settings, upgrade_tensors
 from showtell.text.vocabulary import Vocabulary
 
 FORMAT = 1  # raised when an older showtell could not read what a newer one writes
@@ -110,6 +111,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
     for key in ("vocabulary", "encoder", "model", "decoding", "fingerprints"):
         if not isinstance(settings.get(key, {}), dict):
             raise CheckpointError(f'The checkpoint is damaged: "{key}" in {settings_file} should be an object.')
+    settings = upgrade_settings(settings)
     try:
         vocabulary = Vocabulary.from_json(settings["vocabulary"], settings_file)
         model = _model_config(settings["model"])
@@ -127,7 +129,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"The checkpoint is damaged: {settings_file} has a bad value at {where}: {first['msg']}."
         ) from error
-    tensors = _read_weights(weights_file, recorded)
+    tensors = upgrade_tensors(_read_weights(weights_file, recorded))
     said = tensors.get("decoder.embedding.weight")
     if said is not None and len(said) != len(vocabulary):
         raise CheckpointError(

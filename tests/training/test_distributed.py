@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 
 from showtell.errors import TrainingError
 from showtell.training import train
-from showtell.training.runtime_errors import in_words
+from showtell.training.runtime_errors import translate_errors
 from tests.training import many_processes, together
 from tests.training.test_loop import fingerprints, log_of
 
@@ -228,7 +228,7 @@ def test_errors_of_the_machinery_become_sentences_and_others_stay(tmp_path):
         ("DataLoader worker (pid 7) is killed by signal: Killed. ", r"Reading photos has failed \(DataLoader worker"),
         ("DataLoader timed out after 600 seconds", "set data.workers=0"),
     ):
-        with pytest.raises(TrainingError, match=said), in_words(tmp_path):
+        with pytest.raises(TrainingError, match=said), translate_errors(tmp_path):
             raise RuntimeError(message)
-    with pytest.raises(RuntimeError, match="a defect"), in_words(tmp_path):
+    with pytest.raises(RuntimeError, match="a defect"), translate_errors(tmp_path):
         raise RuntimeError("a defect")

@@ -19,6 +19,7 @@ from showtell.features.grid import TimmConfig
 from showtell.files import write_text
 from showtell.models import MODELS
 from showtell.objectives import OBJECTIVES
+from showtell.renamed import KEYS, VALUES
 from showtell.training.schedule import Schedule
 
 _SHORT = reprlib.Repr()  # for values in messages: aliases can make a small file an endless one
@@ -375,6 +376,8 @@ def _sentence(section: str, problem: Any, given: dict[str, Any]) -> str:
             inner = next((kind for kind in get_args(inner) if kind is not NoneType), inner)  # of settings or null
             if inner is EncoderConfig:  # an encoder within an encoder
                 inner = _section_type("encoder", given)
+        if path in KEYS:
+            return f"{path}: this key is called {KEYS[path]} now; rename it"
         key = str(problem["loc"][-1])
         owners = _others_with(section, key) if len(problem["loc"]) == 1 and "name" in given else []
         if owners:
@@ -383,6 +386,8 @@ def _sentence(section: str, problem: Any, given: dict[str, Any]) -> str:
                 f"{section}.name. Keys of {given['name']}: {', '.join(sorted(inner.model_fields))}"
             )
         return f"{path}: no such key; {nearest(key, inner.model_fields)}"
+    if (old := problem["input"]) in tuple(VALUES.get(path, ())):
+        return f"{path}: {old} is called {VALUES[path][old]} now; rename it"
     if problem["type"] == "missing":
         return f"{path}: this key is needed and missing"
     if problem["type"] == "value_error":  # our own sentence, which pydantic introduces as a "Value error"
