@@ -52,14 +52,14 @@ def test_every_setting_is_an_option_and_every_choice_is_there():
     assert {form.value for form in Normalisation} == set(get_args(get_args(normalisation)[0]))
 
 
-@pytest.mark.parametrize("verb", ["caption", "evaluate", "calibrate", "lab"])
+@pytest.mark.parametrize("verb", ["caption", "evaluate", "calibrate", "compare-searches"])
 def test_help_names_the_options(capsys, monkeypatch, verb):
     monkeypatch.setenv("COLUMNS", "200")
     status, out, _ = run(capsys, verb, "--help")
     assert status == 0
     assert "--max-length" in out
     assert "--force-word" in out
-    assert ("--num-beams" in out) == (verb != "lab")
+    assert ("--num-beams" in out) == (verb != "compare-searches")
     assert ("--num-return-sequences" in out) == (verb == "caption")
 
 

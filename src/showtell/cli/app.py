@@ -8,9 +8,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from showtell.cli.attention import attention
 from showtell.cli.calibrate import calibrate
 from showtell.cli.caption import caption
+from showtell.cli.compare_searches import compare_searches
 from showtell.cli.data_check import check
 from showtell.cli.data_get import get
 from showtell.cli.data_scenes import scenes
@@ -19,7 +19,7 @@ from showtell.cli.doctor import doctor
 from showtell.cli.evaluate import evaluate
 from showtell.cli.explain import explain
 from showtell.cli.features import features
-from showtell.cli.lab import lab
+from showtell.cli.grounding import grounding
 from showtell.cli.quickstart import quickstart
 from showtell.cli.report import report
 from showtell.cli.score import score
@@ -72,8 +72,8 @@ app.command("report")(report)
 app.command("evaluate")(evaluate)
 app.command("caption")(caption)
 app.command("explain")(explain)
-app.command("lab")(lab)
-app.command("attention")(attention)
+app.command("compare-searches")(compare_searches)
+app.command("grounding")(grounding)
 app.command("calibrate")(calibrate)
 app.command("score")(score)
 app.command("doctor")(doctor)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from showtell.diagnosis import Machine
+    from showtell.doctor import Machine
 
 
 def doctor(
@@ -32,7 +32,7 @@ def doctor(
     """
     from dataclasses import asdict
 
-    from showtell.diagnosis import Diagnosis, diagnose_checkpoint, diagnose_scores, look_at_machine, split_to_score
+    from showtell.doctor import Diagnosis, diagnose_checkpoint, diagnose_scores, look_at_machine, split_to_score
     from showtell.errors import UsageError
     from showtell.progress import counting
 

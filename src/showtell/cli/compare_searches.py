@@ -1,4 +1,4 @@
-"""`showtell lab`: every search for one photo side by side."""
+"""`showtell compare-searches`: every search for one photo side by side."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from showtell.cli.decoding_options import Ensemble, open_captioner, with_decodin
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from showtell.laboratory import Trial
+    from showtell.compare_searches import SearchResult
 
 
 @with_decoding_options(
     "max_length", "min_length", "no_repeat_ngram_size", "bad_words", "no_bad_endings", "no_unknown", "force_words",
     "seed",
 )  # fmt: skip
-def lab(
+def compare_searches(
     checkpoint: Annotated[
         str, typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False)
     ],
@@ -39,10 +39,12 @@ def lab(
 
     from rich.console import Console
 
+    from showtell.compare_searches import PRESETS
+    from showtell.compare_searches import compare_searches as run_searches
     from showtell.errors import UsageError
     from showtell.files import require_writable
-    from showtell.laboratory import SEARCHES, try_searches, write_page
     from showtell.progress import counting
+    from showtell.reports.compare_searches_page import write_page
 
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f'--out writes a page; give "{out}" the suffix .html.')
@@ -50,8 +52,8 @@ def lab(
         require_writable(out, "--out")
     captioner = open_captioner(checkpoint, ensemble)
     trials = []
-    with counting("searching", len(SEARCHES) + bool(decoding.get("force_words"))) as progress:
-        for trial in try_searches(captioner, image, **decoding):
+    with counting("searching", len(PRESETS) + bool(decoding.get("force_words"))) as progress:
+        for trial in run_searches(captioner, image, **decoding):
             trials.append(trial)
             progress(1)
     if out is not None:
@@ -66,7 +68,7 @@ def lab(
         typer.echo(out)
 
 
-def _table(trials: Sequence[Trial]) -> Table:
+def _table(trials: Sequence[SearchResult]) -> Table:
     """A section for each search, a row for each caption."""
     from rich import box
     from rich.table import Table

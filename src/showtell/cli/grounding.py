@@ -1,4 +1,4 @@
-"""`showtell attention`: whether a model looks at the objects that it names, and needs to see them."""
+"""`showtell grounding`: whether a model looks at the objects that it names, and needs to see them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Hidden(StrEnum):
 
 
 @with_decoding_options(*without("num_return_sequences"))
-def attention(
+def grounding(
     checkpoint: Annotated[
         str, typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False)
     ],
@@ -59,8 +59,8 @@ def attention(
 
     from showtell.captioner import Captioner
     from showtell.datasets import open_dataset
-    from showtell.explanations.pointing import measure_attention
     from showtell.files import refuse_overwriting, write_json
+    from showtell.grounding.pointing import measure_attention
     from showtell.progress import counting
 
     if out is not None:
