@@ -21,13 +21,14 @@ MAY_IMPORT: dict[str, str] = {
     "counter_rng": "",
     "progress": "",
     "files": "errors",
+    "registry": "config errors",
     # data, models, captions, scores
     "images": "config errors",
     "text": "errors",
-    "datasets": "errors files images progress text",
+    "datasets": "errors files images progress registry text",
     "scenes": "datasets errors files",
-    "features": "config datasets errors images types",
-    "models": "config counter_rng types",
+    "features": "config datasets errors images registry types",
+    "models": "config counter_rng registry types",
     "decoding": "config counter_rng errors models text types",
     "checkpoint": "config decoding errors features files models renamed text",
     "captioner": "checkpoint decoding errors features images models text types",
@@ -43,9 +44,9 @@ MAY_IMPORT: dict[str, str] = {
     "reports": "captioner checkpoint compare_searches datasets errors evaluation explanations features files images "
     "scenes scores",
     # training
-    "objectives": "config counter_rng decoding errors models scores text types",
+    "objectives": "config counter_rng decoding errors models registry scores text types",
     "training": "captioner checkpoint config counter_rng datasets decoding errors explanations features files images "
-    "models objectives progress renamed scores text types",
+    "models objectives progress renamed registry scores text types",
     "quickstart": "captioner datasets evaluation models progress reports scenes scores training",
     "doctor": "captioner checkpoint datasets errors files scores text training",
     # the command line
