@@ -245,12 +245,13 @@ class Adversarial(AdversarialPretraining):
         ),
         HealthRange(
             "goal_norm", "the subgoals have length {value:.3g}",
-            "the goals have collapsed and guide nothing; set model.normalise_goals=true", minimum=0.01, is_collapse=True,
+            "the goals have collapsed and guide nothing; set model.normalise_goals=true",
+            minimum=0.01, is_collapse=True,
         ),
         HealthRange(
             "entropy", "the policy has an entropy of {value:.3f} per word",
-            "it says one thing whatever it draws, so that nothing is compared any more; lower objective.worker_weight or "
-            "raise objective.cross_entropy", minimum=0.05, is_collapse=True,
+            "it says one thing whatever it draws, so that nothing is compared any more; lower "
+            "objective.worker_weight or raise objective.cross_entropy", minimum=0.05, is_collapse=True,
         ),
         HealthRange(
             "sampled_known", "the discriminator knows {value:.0%} of the samples",
