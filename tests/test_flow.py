@@ -44,9 +44,10 @@ MAY_IMPORT: dict[str, str] = {
     "reports": "captioner checkpoint compare_searches datasets errors evaluation explanations features files images "
     "scenes scores",
     # training
+    "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",
     "training": "captioner checkpoint config counter_rng datasets decoding errors explanations features files images "
-    "models objectives progress renamed registry scores text types",
+    "models objectives progress recipes renamed registry scores text types",
     "quickstart": "captioner datasets evaluation models progress reports scenes scores training",
     "doctor": "captioner checkpoint datasets errors files scores text training",
     # the command line
