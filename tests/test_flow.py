@@ -12,10 +12,11 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "showtell"
 BESIDE: dict[str, set[str]] = {  # each with those beside the line that it may import from
     "objectives": set(),
+    "recipes": set(),
     "explanations": set(),
     "laboratory": set(),
     "bulk": set(),
-    "training": {"explanations", "objectives"},
+    "training": {"explanations", "objectives", "recipes"},
     "diagnosis": {"training"},
     "quickstart": {"explanations", "training"},
 }
