@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, str] = {
     "files": "errors",
     "registry": "config errors",
     # data, models, captions, scores
-    "images": "config errors",
+    "images": "config errors types",
     "text": "errors",
     "datasets": "errors files images progress registry text",
     "scenes": "datasets errors files",
@@ -31,28 +31,30 @@ MAY_IMPORT: dict[str, str] = {
     "models": "config counter_rng registry types",
     "decoding": "config counter_rng errors models text types",
     "checkpoint": "config decoding errors features files models renamed text",
-    "captioner": "checkpoint decoding errors features images models text types",
+    "captions": "errors",
+    "captioner": "captions checkpoint decoding errors features images models text types",
     "scores": "errors files scenes text",
-    "evaluation": "captioner datasets decoding errors features scenes scores",
+    "evaluation": "captioner captions datasets decoding errors features scenes scores",
     "confidence": "captioner checkpoint datasets decoding errors evaluation features files scenes",
     # what is made of captioners and captions
     "explanations": "captioner decoding errors features images models text types",
     "grounding": "captioner datasets decoding errors explanations features files images models scenes scores text "
     "types",
-    "compare_searches": "captioner decoding images scores",
-    "bulk": "captioner decoding errors images",
-    "reports": "captioner checkpoint compare_searches datasets errors evaluation explanations features files images "
-    "scenes scores",
+    "compare_searches": "captioner captions decoding images scores",
+    "bulk": "captioner captions decoding errors images",
+    "reports": "captioner captions checkpoint compare_searches datasets errors evaluation explanations features "
+    "files images scenes scores",
     # training
     "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",
-    "training": "captioner checkpoint config counter_rng datasets decoding errors explanations features files images "
-    "models objectives progress recipes renamed registry scores text types",
+    "training": "captioner captions checkpoint config counter_rng datasets decoding errors explanations features "
+    "files images models objectives progress recipes renamed registry scores text types",
     "quickstart": "captioner datasets evaluation models progress reports scenes scores training",
-    "doctor": "captioner checkpoint datasets errors files scores text training",
+    "doctor": "captioner captions checkpoint datasets errors files scores text training",
     # the command line
-    "cli": "bulk captioner checkpoint compare_searches config confidence counter_rng datasets decoding doctor errors "
-    "evaluation explanations features files grounding images progress quickstart reports scenes scores text training",
+    "cli": "bulk captioner captions checkpoint compare_searches config confidence counter_rng datasets decoding "
+    "doctor errors evaluation explanations features files grounding images progress quickstart reports "
+    "scenes scores text training",
     "__main__": "cli",
     "__init__": "captioner errors explanations scores training",
 }

@@ -92,7 +92,7 @@ class TrainingModel(nn.Module):
             )
         if batch.features is None:
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.encoder_learns):
-                features = self.encoder(batch.images)
+                features = self.encoder(batch.prepared)
         else:
             features = batch.features
         return self.objective(batch, features, self.decoder)
