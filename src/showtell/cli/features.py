@@ -132,7 +132,7 @@ def _extract(
     from showtell.errors import UsageError
     from showtell.features.extraction import extract
     from showtell.progress import counting
-    from showtell.training.recipe import load_recipe
+    from showtell.training.recipe_loading import load_recipe
 
     if (encoder is None) == (recipe is None):
         raise UsageError("Name the encoder with --encoder NAME, or a recipe that has one with --recipe R.yaml.")
@@ -159,7 +159,8 @@ def _build(
     import torch
 
     from showtell.features import build_encoder
-    from showtell.training.recipe import apply_overrides, make_encoder_config
+    from showtell.training.recipe_checks import make_encoder_config
+    from showtell.training.recipe_loading import apply_overrides
 
     wanted: dict[str, Any] = {"encoder": dict(content)}
     apply_overrides(wanted, [f"encoder.{setting}" for setting in settings])

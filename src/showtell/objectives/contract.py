@@ -38,7 +38,7 @@ class Objective(nn.Module, abc.ABC):
     # A reward instead of the captions' likelihood: `training/reward_watchdog.py` then watches the run and its parts
     # "reward" (mean over samples), "greedy" (of the greedy captions) and "length" (words per sample).
     optimises_reward: ClassVar[bool] = False
-    limits: ClassVar[tuple[Limit, ...]] = ()  # of further parts, which the pilot watches too
+    limits: ClassVar[tuple[Limit, ...]] = ()  # of further parts, which the reward watchdog watches too
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
         """Learn what there is to know before the first step; nothing by default.

@@ -21,7 +21,7 @@ from showtell.scenes import Scene, read_scenes, write_scenes
 from showtell.scenes.truth import judge
 from showtell.scores import ScoreReport
 from showtell.training import make_recipe, train
-from showtell.training.recipe import apply_overrides
+from showtell.training.recipe_loading import apply_overrides
 
 METRICS = ("bleu", "cider", "truth")
 # The model is only trained once; these are a few test pictures for the screen and for the page.
