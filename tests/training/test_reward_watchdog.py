@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from showtell.captioner import Caption, Captioner
 from showtell.errors import CheckpointError, RecipeError
 from showtell.objectives import OBJECTIVES
-from showtell.objectives.contract import Limit
+from showtell.objectives.contract import HealthRange
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.training import loop, make_recipe, train
 from showtell.training.recipe import RewardWatchdogConfig
@@ -46,9 +46,13 @@ def validation(score: float, warnings: tuple[str, ...] = (), **shape: int) -> Va
     return Validation({"cider": score, "bleu_4": score / 10}, captions(**shape), warnings)
 
 
-def make_watchdog(start: Validation | None = None, limits: tuple[Limit, ...] = (), **settings: float) -> RewardWatchdog:
+def make_watchdog(
+    start: Validation | None = None, health_ranges: tuple[HealthRange, ...] = (), **settings: float
+) -> RewardWatchdog:
     config = RewardWatchdogConfig(**settings)  # type: ignore[arg-type]
-    watchdog = RewardWatchdog(config, selection_metric="cider", reference_words=5.0, best="runs/x/best", limits=limits)
+    watchdog = RewardWatchdog(
+        config, selection_metric="cider", reference_words=5.0, best="runs/x/best", health_ranges=health_ranges
+    )
     watchdog.record_start(start or validation(0.5), None, "f")
     return watchdog
 
@@ -304,14 +308,14 @@ def test_a_window_with_steps_that_lack_a_part_has_the_mean_of_the_others():
     assert watchdog.close_window()[0] == pytest.approx({"reward": 0.3, "length": 7.0})
 
 
-LIMITS = (
-    Limit("spread", "the goals are alike ({value:.2f})", "lower the rate", least=0.1, is_collapse=True),
-    Limit("known", "it knows {value:.0%}", "rewards say little", most=0.9),
+RANGES = (
+    HealthRange("spread", "the goals are alike ({value:.2f})", "lower the rate", minimum=0.1, is_collapse=True),
+    HealthRange("known", "it knows {value:.0%}", "rewards say little", maximum=0.9),
 )
 
 
 def test_parts_outside_of_their_limits_are_named_and_a_collapse_sends_back():
-    watchdog = make_watchdog(limits=LIMITS)
+    watchdog = make_watchdog(health_ranges=RANGES)
     good, poor = {"spread": 0.5, "known": 0.6}, {"spread": 0.05, "known": 0.95}
     said = windows(watchdog, good, poor, poor, poor, poor)
     assert said == [[], [], [], ["the goals are alike (0.05): lower the rate", "it knows 95%: rewards say little"], []]
@@ -324,7 +328,7 @@ def test_parts_outside_of_their_limits_are_named_and_a_collapse_sends_back():
 
 
 def test_what_was_outside_of_its_limits_from_the_start_sends_nowhere():
-    watchdog = make_watchdog(limits=LIMITS)
+    watchdog = make_watchdog(health_ranges=RANGES)
     said = windows(watchdog, *[{"spread": 0.05}] * 3)
     assert said[-1] == ["the goals are alike (0.05): lower the rate"]
     assert not watchdog.check_validation(validation(0.6), 0.5).is_harmful
@@ -348,11 +352,11 @@ def test_what_is_kept_of_it_is_all_it_knows(events, kept_at):
             return watchdog.check_validation(validation(event[1], words=event[2]), 0.8)
         return watchdog.close_window() if watchdog.state_dict()["steps"] else None
 
-    whole, broken = make_watchdog(limits=LIMITS), make_watchdog(limits=LIMITS)
+    whole, broken = make_watchdog(health_ranges=RANGES), make_watchdog(health_ranges=RANGES)
     for number, event in enumerate(events):
         if number == kept_at:
             content = json.loads(json.dumps(broken.state_dict()))
-            broken = make_watchdog(limits=LIMITS)
+            broken = make_watchdog(health_ranges=RANGES)
             broken.load_state_dict(content)
         assert follow(whole, event) == follow(broken, event)
 
@@ -385,7 +389,7 @@ class Spoiler(CrossEntropy):
 
 @pytest.fixture(autouse=True)
 def _spoiler(monkeypatch):
-    monkeypatch.setitem(OBJECTIVES, "spoiler", (SpoilerConfig, Spoiler))
+    monkeypatch.setitem(OBJECTIVES.builtin, "spoiler", (SpoilerConfig, Spoiler))
 
 
 def base_recipe(data: Path) -> dict[str, Any]:
@@ -454,8 +458,8 @@ def test_a_run_that_only_gets_worse_ends_with_what_it_began_with(spoiled, first_
     ]
     assert all(sentence in said.splitlines() for sentence in sentences)
     assert (
-        "a reward watchdog supervises this run: after a validation with a sign of harm it rolls back to the best weights, "
-        "at most 2 times, then stops (training.reward_watchdog; null turns it off)" in said.splitlines()
+        "a reward watchdog supervises this run: after a validation with a sign of harm it rolls back to the best "
+        "weights, at most 2 times, then stops (training.reward_watchdog; null turns it off)" in said.splitlines()
     )
     assert [sentence.split(":")[0].strip() for sentence in sentences].count("reward watchdog harm") >= 3
     assert f"stopping; {tmp_path / 'run' / 'best'} has the best weights" in said

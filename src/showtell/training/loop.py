@@ -207,7 +207,7 @@ class Trainer:
         return RewardWatchdog(
             training.reward_watchdog, selection_metric=training.selection_metric,
             reference_words=statistics.fmean(lengths), best=str(self.folder.best),
-            limits=self.raw_model.objective.limits,
+            health_ranges=self.raw_model.objective.health_ranges,
         )  # fmt: skip
 
     # ---- training

@@ -30,7 +30,7 @@ _FIXED: dict[str, type[Config]] = {
     "training": TrainingConfig,
     "decoding": DecodingConfig,
 }
-_BY_NAME: dict[str, Mapping[Any, tuple[type[Config], Any]]] = {"model": MODELS, "objective": OBJECTIVES}
+_BY_NAME: dict[str, Mapping[str, tuple[type[Config], Any]]] = {"model": MODELS, "objective": OBJECTIVES}
 SECTIONS = tuple(Recipe.model_fields)
 
 
@@ -129,7 +129,7 @@ def _section_type(section: str, values: dict[str, Any]) -> type[Config]:
         return ENCODERS[values["name"]][0] if values.get("name") in ENCODERS else TimmConfig
     known = _BY_NAME[section]
     name = values.get("name")
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise RecipeError(f'there is no {section} "{name}"; {nearest(str(name), known)}')
     return known[name][0]
 

@@ -10,7 +10,7 @@ watchdog compares the captions of each validation with those of the starting wei
    with a lower learning rate; after `max_rollbacks` of them it stops.
 
 It decides at validations, whose captions every process makes alike. The means of the steps between them (reward,
-length) only warn, unless the objective declares that outside of their limits training has collapsed (`Limit` in
+length) only warn, unless the objective declares that outside of their limits training has collapsed (`HealthRange` in
 `objectives/contract.py`). What it remembers between steps is numbers, saved with the rest of `last/training/`.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 
 from showtell.captioner import Caption
 from showtell.errors import CheckpointError
-from showtell.objectives.contract import Limit
+from showtell.objectives.contract import HealthRange
 from showtell.scores import diagnose
 from showtell.training.recipe import RewardWatchdogConfig
 from showtell.training.validation import Validation
@@ -113,7 +113,7 @@ class RewardWatchdog:
         selection_metric: the validation score that selects the best weights.
         reference_words: mean length of the validation captions.
         best: path of the best weights, for messages.
-        limits: of further parts of the objective.
+        health_ranges: of further parts of the objective.
     """
 
     def __init__(
@@ -123,10 +123,10 @@ class RewardWatchdog:
         selection_metric: str,
         reference_words: float,
         best: str,
-        limits: Sequence[Limit] = (),
+        health_ranges: Sequence[HealthRange] = (),
     ) -> None:
         self.config = config
-        self.limits = {limit.part: limit for limit in limits}
+        self.health_ranges = {health_range.name: health_range for health_range in health_ranges}
         self.selection_metric = selection_metric
         self.reference_words = reference_words
         self.best = best
@@ -210,7 +210,7 @@ class RewardWatchdog:
     def observe(self, parts: Mapping[str, float]) -> None:
         """Add the parts of a step to the open window."""
         state = self._state
-        watched = {name: parts[name] for name in (*WATCHED, *self.limits) if name in parts}
+        watched = {name: parts[name] for name in (*WATCHED, *self.health_ranges) if name in parts}
         state.first_step = state.first_step or watched
         for name, value in watched.items():
             state.sums[name] = state.sums.get(name, 0.0) + value
@@ -233,10 +233,10 @@ class RewardWatchdog:
         if "length" in means:
             first, now = state.first_window["length"], means["length"]
             signs["length"] = now > self.config.max_length_ratio * first, ": ".join(_grew("samples", first, now))
-        for name, limit in self.limits.items():
+        for name, health_range in self.health_ranges.items():
             if name in means:
-                fact = limit.fact.format(value=means[name])
-                signs[name] = not limit.holds(means[name]), f"{fact}: {limit.meaning}"
+                fact = health_range.symptom.format(value=means[name])
+                signs[name] = not health_range.contains(means[name]), f"{fact}: {health_range.advice}"
         warnings = []
         for name, (is_present, sentence) in signs.items():
             streak = state.warning_streaks.get(name, 0)
@@ -246,9 +246,9 @@ class RewardWatchdog:
             if state.warning_streaks[name] == WARNING_WINDOWS:
                 state.warning_streaks[name] = -1
                 warnings.append(sentence)
-                exceeded = self.limits.get(name)
-                if exceeded is not None and exceeded.is_collapse and exceeded.holds(state.first_window[name]):
-                    state.collapsed[name] = exceeded.fact.format(value=means[name])
+                exceeded = self.health_ranges.get(name)
+                if exceeded is not None and exceeded.is_collapse and exceeded.contains(state.first_window[name]):
+                    state.collapsed[name] = exceeded.symptom.format(value=means[name])
         return means, warnings
 
     # ---- at a validation
@@ -269,7 +269,7 @@ class RewardWatchdog:
             validation.scores[self.selection_metric],
         )
         signs = self._length_signs(start, stats) + self._rate_signs(start, stats, len(validation.captions))
-        signs += [(fact, self.limits[name].meaning) for name, fact in state.collapsed.items()]
+        signs += [(fact, self.health_ranges[name].advice) for name, fact in state.collapsed.items()]
         has_collapsed = bool(state.collapsed)
         state.collapsed = {}
         if validation.warnings and not state.had_collapsed:
