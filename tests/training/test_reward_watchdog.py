@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from showtell.captioner import Caption, Captioner
+from showtell.captioner import Captioner
+from showtell.captions import Caption
 from showtell.errors import CheckpointError, RecipeError
 from showtell.objectives import OBJECTIVES
 from showtell.objectives.contract import HealthRange

@@ -9,24 +9,25 @@ from typing import Any
 import yaml
 
 from showtell.errors import RecipeError
+from showtell.recipes import find_recipe
 from showtell.renamed import upgrade_settings
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_checks import SECTIONS, make_recipe, shorten
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(recipe: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe and apply overrides.
 
     Args:
-        path: a YAML file.
+        recipe: the path of a YAML file, or the name of a recipe of showtell, such as "folder/sat_soft".
         overrides: "section.key=value" each, the value in YAML.
 
     Raises:
-        RecipeError: the file is missing or not YAML, or any key or value is wrong; all problems are listed.
+        RecipeError: there is no such recipe, it is not YAML, or any key or value is wrong; all problems are listed.
     """
-    content = _read(path)
+    content = _read(find_recipe(recipe))
     apply_overrides(content, overrides)
-    return make_recipe(content, str(path))
+    return make_recipe(content, str(recipe))
 
 
 def load_saved_recipe(path: Path) -> Recipe:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from showtell.captioner import Caption
+from showtell.captions import Caption
 from showtell.errors import CheckpointError
 from showtell.objectives.contract import HealthRange
 from showtell.scores import diagnose
