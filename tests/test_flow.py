@@ -24,7 +24,7 @@ BESIDE["cli"] = set(BESIDE)
 DOORS = {"captioner.py": {"explanations"}}  # what a call on the line opens, and nothing before that call
 # What each package of the line may import from; the plain modules at the root count by their own names.
 LINE = {
-    "images": {"config", "errors"},
+    "images": {"config", "errors", "types"},
     "text": {"errors"},
     "datasets": {"errors", "files", "images", "counter_rng", "progress", "registry", "text"},
     "features": {"config", "datasets", "errors", "images", "registry", "types"},
