@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, str] = {
     "compare_searches": "captioner captions decoding images scores",
     "bulk": "captioner captions decoding errors images",
     "reports": "captioner captions checkpoint compare_searches datasets errors evaluation explanations features "
-    "files images scenes scores",
+    "files images renamed scenes scores",
     # training
     "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",
