@@ -112,17 +112,17 @@ def write_figures(
 def pooled(reports: Sequence[AlignmentReport]) -> dict[str, Any]:
     """Several seeds as one: each number with its interval, and the greatest p."""
     together = pool_reports([one.report for one in reports])
-    (measured,) = together.measured.values()
+    (own,) = together.statistics.values()
     bounds = intervals(together)
-    values = corpus_numbers(measured.score, measured.statistics).tolist()
+    values = corpus_numbers(own.score, own.rows).tolist()
     return {
         "numbers": {
             name: {
                 "value": value,
-                **dataclasses.asdict(bounds[name]),
+                **dataclasses.asdict(bounds.get(name, UNDEFINED)),
                 **({"p": max(one.p[name] for one in reports)} if all(name in one.p for one in reports) else {}),
             }
-            for name, value in zip(measured.score.names, values, strict=True)
+            for name, value in zip(own.score.names, values, strict=True)
         },
         "goals": {name: statistics.mean(one.goals[name] for one in reports) for name in reports[0].goals},
     }

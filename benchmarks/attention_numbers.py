@@ -67,10 +67,10 @@ def measure_row(name: str, folders: Sequence[Path], records: Sequence[CaptionRec
     found = {}
     for question, of_seeds in reports.items():
         pooled = pool_reports(of_seeds)
-        (measured,) = pooled.measured.values()
+        (statistics,) = pooled.statistics.values()
         bounds = intervals(pooled)
-        numbers = zip(measured.score.names, corpus_numbers(measured.score, measured.statistics).tolist(), strict=True)
-        found[question] = {number: {"value": value, **dataclasses.asdict(bounds[number])} for number, value in numbers}
+        numbers = zip(statistics.score.names, corpus_numbers(statistics.score, statistics.rows).tolist(), strict=True)
+        found[question] = {number: {"value": value, **dataclasses.asdict(bounds.get(number, UNDEFINED))} for number, value in numbers}
     return {"name": name, "says": SAYS[name], "seeds": [int(folder.name) for folder in folders], **found}
 
 

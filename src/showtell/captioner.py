@@ -14,7 +14,7 @@ from torch import Tensor
 
 from showtell import checkpoint
 from showtell.decoding import Captions, DecodingConfig, Ensemble, search
-from showtell.decoding.calibration import Calibration
+from showtell.confidence.calibration import Calibration
 from showtell.errors import CheckpointError, ImageError, UsageError
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder

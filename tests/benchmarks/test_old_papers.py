@@ -114,12 +114,12 @@ def test_runs_are_pooled_image_by_image():
     reports = [score(captions, references, metrics=["bleu", "cider"]) for captions in runs]
     pooled = pool_reports(reports)
 
-    kept = pooled.measured["cider"]
+    kept = pooled.statistics["cider"]
     cider = dict(zip(kept.score.names, kept.score.from_sums(kept.statistics.sum(axis=0), 2).tolist(), strict=True))
     values = [report.scores["cider"] or math.nan for report in reports]
     assert cider["cider"] == pytest.approx(sum(values) / 2)
 
-    kept = pooled.measured["bleu"]
+    kept = pooled.statistics["bleu"]
     together = {f"{image}/{number}": text for number, run in enumerate(runs) for image, text in run.items()}
     doubled = {f"{image}/{number}": texts for number in (0, 1) for image, texts in references.items()}
     expected = score(together, doubled, metrics=["bleu"])
