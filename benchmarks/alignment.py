@@ -36,9 +36,10 @@ from showtell.explanations.alignment import (
 from showtell.explanations.explanation import grid_of
 from showtell.explanations.figure import draw_segments
 from showtell.images.photo import to_photo
-from showtell.scores import intervals
+from showtell.scores import Interval, intervals
 from showtell.scores.base import corpus_numbers
 
+UNDEFINED = Interval(float("nan"), float("nan"))  # of a number that is not defined
 OF = ("references", "own")
 FIGURES = 6
 CORRELATIONS = {

@@ -429,9 +429,7 @@ def summarise_runs(bench: Bench, rows: Sequence[Row]) -> list[dict[str, Any]]:
             scores[split] = spreads(reports)
             for number in range(len(list(folders[0].glob(f"{split}.stage*.json")))):
                 texts = [read_json(folder / f"{split}.stage{number}.json") for folder in folders]
-                stages.setdefault(split, []).append(
-                    spreads([score(one, facts, METRICS) for one in texts])
-                )
+                stages.setdefault(split, []).append(spreads([score(one, facts, METRICS) for one in texts]))
         found.append(
             {
                 "name": row.name,
@@ -479,9 +477,7 @@ def pool_reports(reports: Sequence[ScoreReport]) -> ScoreReport:
     """
     first = reports[0]
     statistics = {
-        name: dataclasses.replace(
-            kept, rows=np.mean([report.statistics[name].rows for report in reports], axis=0)
-        )
+        name: dataclasses.replace(kept, rows=np.mean([report.statistics[name].rows for report in reports], axis=0))
         for name, kept in first.statistics.items()
     }
     return dataclasses.replace(first, statistics=statistics)

@@ -78,7 +78,7 @@ def evaluate(
     records: Sequence[CaptionRecord],
     settings: DecodingConfig | None = None,
     *,
-    facts: Mapping[str, ImageFacts],
+    facts: Mapping[str, ImageFacts] | None = None,
     metrics: Iterable[str] | None = None,
     document_frequency: DocumentFrequency | None = None,
     store: FeatureStore | None = None,
@@ -90,7 +90,7 @@ def evaluate(
         captioner: the model.
         records: the images of the split.
         settings: how to search; None is the checkpoint's own.
-        facts: what is known of the images, from `image_facts`: their references, objects and scenes.
+        facts: what is known of the images, from `image_facts`; None is their captions alone.
         metrics: names from `SCORES`; None for all whose needs are met.
         document_frequency: weights for CIDEr from other captions than the references.
         store: features of the images by the captioner's encoder, read instead of the photos.
@@ -99,7 +99,9 @@ def evaluate(
     Raises:
         DataError: an image has no reference.
     """
-    known = {record.image_id: facts[record.image_id] for record in records}
+    known = {
+        record.image_id: ImageFacts(record.captions) if facts is None else facts[record.image_id] for record in records
+    }
     bare = [image for image, one in known.items() if not one.references]
     if bare:
         raise DataError(f"{len(bare)} images have no reference caption to be scored against: {summarise(bare)}.")

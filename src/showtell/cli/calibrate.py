@@ -82,9 +82,8 @@ def calibrate(
         plot_reliability(fitted, figure)
     file = save_calibration(folder, fitted, settings)
     if as_json:
-        facts = {"file": str(file), "figure": None if figure is None else str(figure), "split": split}
-        typer.echo(json.dumps({**facts, **fitted.to_json()}))
+        about = {"file": str(file), "figure": None if figure is None else str(figure), "split": split}
+        typer.echo(json.dumps({**about, **fitted.to_json()}))
         return
     typer.echo(describe(fitted))
     typer.echo(f"\n{file}")
-

@@ -1,4 +1,4 @@
-"""The confidence of captions: the chance that one is good, fitted on a validation split and kept with its checkpoint."""
+"""Confidence: the chance that a caption is good, fitted on a validation split and kept with the checkpoint."""
 
 from showtell.confidence.calibration import Calibration, Reliability
 from showtell.confidence.figure import check_figure_name, describe, plot_reliability

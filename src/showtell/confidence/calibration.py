@@ -1,7 +1,8 @@
 """The chance that a caption is good, from how sure the model was of it: a logistic map fitted on a validation split.
 
-A model's probabilities rank captions but do not say how often it is right. The map is Platt's (1999) over four features
-of a caption: with m the mean log-probability of its words, l the lowest, n their number and f whether it ended by itself,
+A model's probabilities rank captions but do not say how often it is right. The map is Platt's (1999) over four
+features of a caption: with m the mean log-probability of its words, l the lowest, n their number and f whether it
+ended by itself,
 
     p(good) = sigmoid(w . standardised(m, l, log(1 + n), f) + b)
 

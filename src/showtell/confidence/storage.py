@@ -50,7 +50,9 @@ def load_calibration(folder: Path, settings: DecodingConfig) -> Calibration:
         )
     before, now = known.get("decoding") or {}, _search(settings)
     changed = [
-        f"{name}={_describe(before.get(name))}, not {_describe(now[name])}" for name in now if before.get(name) != now[name]
+        f"{name}={_describe(before.get(name))}, not {_describe(now[name])}"
+        for name in now
+        if before.get(name) != now[name]
     ]
     if changed:
         raise CheckpointError(

@@ -128,9 +128,7 @@ def _columns(scores: dict[str, float | None]) -> dict[str, float | None]:
     return {shown: scores[name] for name, shown in names.items()}
 
 
-def _examples(
-    records: Sequence[CaptionRecord], found: Evaluation, facts: Mapping[str, ImageFacts]
-) -> list[Example]:
+def _examples(records: Sequence[CaptionRecord], found: Evaluation, facts: Mapping[str, ImageFacts]) -> list[Example]:
     examples = []
     for record in records:
         caption, scene = found.captions[record.image_id], facts[record.image_id].scene

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import get_args
 
 from showtell.errors import UsageError, nearest
 from showtell.scores.base import Corpus, Score, ScoreNumber
@@ -12,7 +13,7 @@ from showtell.scores.captions import Predictions, References, match, read_predic
 from showtell.scores.chair import Chair
 from showtell.scores.cider import Cider
 from showtell.scores.diagnostics import diagnose, diversity
-from showtell.scores.facts import ImageFacts, image_facts
+from showtell.scores.facts import ImageFacts, Need, image_facts
 from showtell.scores.meteor import Meteor
 from showtell.scores.ngrams import DocumentFrequency
 from showtell.scores.report import ScoreReport, measure
@@ -30,9 +31,11 @@ __all__ = [
     "Score",
     "ScoreNumber",
     "ScoreReport",
+    "available_metrics",
     "compare",
     "diagnose",
     "diversity",
+    "explained_numbers",
     "image_facts",
     "intervals",
     "metric_of",
@@ -68,6 +71,29 @@ def metric_of(number: str) -> str:
     return next(name for name, score in SCORES.items() if any(own.name == number for own in score.numbers))
 
 
+def explained_numbers() -> tuple[str, ...]:
+    """The numbers that explanations show, in their order; the first one that an image has orders the images."""
+    ranks = {name: number.explanation_rank for name, number in numbers().items() if number.explanation_rank is not None}
+    return tuple(sorted(ranks, key=ranks.__getitem__))
+
+
+def available_metrics(
+    metrics: Iterable[str], facts: Iterable[ImageFacts], document_frequency: DocumentFrequency | None = None
+) -> tuple[str, ...]:
+    """Those of some metrics whose needs all images meet, in the order of `SCORES`.
+
+    Args:
+        metrics: names from `SCORES`.
+        facts: what is known of the images.
+        document_frequency: where given, metrics that need it are left out if it comes from too few images.
+    """
+    names, known = set(metrics), tuple(facts)
+    missing = {need for need in get_args(Need) if any(one.lacks(need) for one in known)}
+    if document_frequency is not None and not document_frequency.is_reliable:
+        missing.add("document_frequency")
+    return tuple(name for name, kind in SCORES.items() if name in names and missing.isdisjoint(kind.needs))
+
+
 def score(
     predictions: Predictions,
     references: References,
@@ -98,9 +124,5 @@ def score(
     for name in sorted((asked or set()) - set(SCORES)):
         raise UsageError(f'There is no metric "{name}": {nearest(name, SCORES)}.')
     corpus = match(predictions, references, document_frequency)
-    chosen = {
-        name: kind()
-        for name, kind in SCORES.items()
-        if (name in asked if asked is not None else not any(map(corpus.lacking, kind.needs)))
-    }
-    return measure(corpus, chosen, progress)
+    chosen = available_metrics(SCORES, corpus.facts) if asked is None else [name for name in SCORES if name in asked]
+    return measure(corpus, {name: SCORES[name]() for name in chosen}, progress)

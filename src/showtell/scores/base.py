@@ -10,13 +10,13 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from showtell.scores.facts import ImageFacts
-from showtell.scores.ngrams import DocumentFrequency, NgramIndex, Matches
+from showtell.scores.facts import ImageFacts, Need
+from showtell.scores.ngrams import DocumentFrequency, Matches, NgramIndex
 from showtell.text.tokenizer import TOKENIZER_VERSION, tokenize
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from showtell.scores.reward import RewardSamples
 
 Floats = npt.NDArray[np.float64]
-Need = Literal["references", "images", "scenes", "objects", "document_frequency"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,11 @@ class Corpus:
     facts: tuple[ImageFacts, ...]  # of each image, with at least one reference
     document_frequency: DocumentFrequency | None = None  # None: counted in the references
 
+    @property
+    def references(self) -> tuple[tuple[str, ...], ...]:
+        """The references of each image, as written."""
+        return tuple(facts.references for facts in self.facts)
+
     @cached_property
     def predicted_words(self) -> list[list[str]]:
         """The words of each prediction."""
@@ -45,7 +49,7 @@ class Corpus:
     @cached_property
     def reference_words(self) -> list[list[list[str]]]:
         """The words of each reference of each image."""
-        return [[tokenize(text) for text in facts.references] for facts in self.facts]
+        return [[tokenize(text) for text in texts] for texts in self.references]
 
     @cached_property
     def ngrams(self) -> NgramIndex:
@@ -60,19 +64,14 @@ class Corpus:
     @property
     def signature(self) -> str:
         """The part of a signature that all scores share: references per image and tokenizer."""
-        counts = [len(facts.references) for facts in self.facts]
+        counts = [len(texts) for texts in self.references]
         fewest, most = min(counts), max(counts)
         span = str(most) if fewest == most else f"{fewest}-{most}"
         return f"nrefs:{span}|case:lower|tok:{TOKENIZER_VERSION}"
 
     def lacking(self, need: Need) -> list[str]:
         """The ids of the images that lack what a score needs."""
-        if need == "document_frequency":
-            return []  # if none are given, they are counted in the references
-        field = {"references": "references", "images": "path", "scenes": "scene", "objects": "objects"}[need]
-        missing = () if need == "references" else None
-        pairs = zip(self.ids, self.facts, strict=True)
-        return [image for image, facts in pairs if getattr(facts, field) == missing]
+        return [image for image, facts in zip(self.ids, self.facts, strict=True) if facts.lacks(need)]
 
 
 @dataclass(frozen=True)

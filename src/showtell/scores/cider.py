@@ -18,10 +18,9 @@ import numpy as np
 
 from showtell import __version__
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
-from showtell.scores.ngrams import ORDERS, Integers, Matches, NgramIndex
+from showtell.scores.ngrams import FEW_IMAGES, ORDERS, Integers, Matches, NgramIndex
 
 SIGMA = 6.0
-FEW_IMAGES = 100  # below about this many, document frequencies say little about which words are common
 
 
 class Cider(Score):
@@ -38,9 +37,7 @@ class Cider(Score):
         ),
         ScoreNumber("cider_plain", "CIDEr"),
     )
-    summary = (
-        "`cider` is what everyone publishes as CIDEr, in truth CIDEr-D; `cider_plain` is the original formula"
-    )
+    summary = "`cider` is what everyone publishes as CIDEr, in truth CIDEr-D; `cider_plain` is the original formula"
     needs = ("references", "document_frequency")
 
     def statistics(self, corpus: Corpus) -> Floats:

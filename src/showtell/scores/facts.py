@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from showtell.datasets.records import CaptionDataset, CaptionRecord
+from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
 from showtell.scenes import Scene, read_scenes
+
+Need = Literal["references", "images", "scenes", "objects", "document_frequency"]  # what a score may ask for
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,16 @@ class ImageFacts:
     objects: frozenset[str] | None = None  # annotated categories; None where the image was not annotated
     scene: Scene | None = None  # of a drawn image
     path: Path | None = None
+
+    def lacks(self, need: Need) -> bool:
+        """Whether the image does not have what a score needs of it."""
+        return {
+            "references": not self.references,
+            "images": self.path is None,
+            "scenes": self.scene is None,
+            "objects": self.objects is None,
+            "document_frequency": False,  # counted in the references where none is given
+        }[need]
 
 
 def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None = None) -> dict[str, ImageFacts]:
@@ -35,9 +48,13 @@ def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None
         record.image_id: ImageFacts(
             references=record.captions,
             # the shapes of scenes are judged by truth, which knows their synonyms
-            objects=None if scenes is not None or record.boxes is None else frozenset(box.category for box in record.boxes),
+            objects=None if scenes is not None or record.boxes is None else _categories(record.boxes),
             scene=None if scenes is None else scenes.get(record.image_id),
             path=record.path,
         )
         for record in (dataset.records if records is None else records)
     }
+
+
+def _categories(boxes: Sequence[Box]) -> frozenset[str]:
+    return frozenset(box.category for box in boxes)

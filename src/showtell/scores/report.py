@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from showtell.errors import DataError, ShowtellError, summarise
-from showtell.scores.base import Aggregation, Corpus, Floats, Need, Score, corpus_numbers, image_numbers
+from showtell.scores.base import Aggregation, Corpus, Floats, Score, corpus_numbers, image_numbers
+from showtell.scores.facts import Need
 
 _NEEDS: dict[Need, str] = {  # what a score needs of every image, and how to give it
     "references": "references",
@@ -114,4 +115,4 @@ def _require(metric: str, score: Score, corpus: Corpus) -> None:
 
 def _defined(value: float) -> float | None:
     """A number, or None for one that is not defined."""
-    return None if math.isnan(value) else value
+    return value if math.isfinite(value) else None
