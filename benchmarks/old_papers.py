@@ -54,6 +54,7 @@ from showtell.features.extraction import extract
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, write_json
 from showtell.progress import counting
+from showtell.recipes import FOLDER
 from showtell.scenes import Scene, read_scenes, write_scenes
 from showtell.scenes.truth import judge
 from showtell.scores import ScoreReport, diagnose, image_facts, score
@@ -61,7 +62,7 @@ from showtell.scores.bootstrap import compare
 from showtell.training import make_recipe, train
 from showtell.training.recipe import apply_overrides
 
-RECIPES = Path(__file__).resolve().parents[1] / "recipes" / "scenes"
+RECIPES = FOLDER / "scenes"
 SPLITS = ("test", "test_compositional")
 METRICS = ("bleu", "meteor", "rouge_l", "cider", "truth")
 RATES = (0.003, 0.009, 0.027)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from showtell import Captioner
-from showtell.captioner import Caption, Word
+from showtell.captions import Caption, Word
 from showtell.confidence import calibrate, load_calibration, plot_reliability, save_calibration
 from showtell.confidence.calibration import Calibration, Reliability
 from showtell.datasets import open_dataset

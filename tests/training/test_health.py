@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from showtell.captioner import Caption
+from showtell.captions import Caption
 from showtell.training.health import runs_in_circles, warnings
 
 

@@ -9,7 +9,14 @@ import typer
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A YAML recipe.", metavar="RECIPE.yaml", show_default=False)],
+    recipe: Annotated[
+        Path,
+        typer.Argument(
+            help="A YAML file, or the name of a recipe of showtell such as folder/sat_soft.",
+            metavar="RECIPE",
+            show_default=False,
+        ),
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(

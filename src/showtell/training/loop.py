@@ -28,7 +28,6 @@ from torch import Tensor, nn
 
 from showtell import counter_rng
 from showtell.captioner import Captioner
-from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError, TrainingError, summarise
 from showtell.features import Encoder
@@ -41,7 +40,7 @@ from showtell.text.vocabulary import SPECIAL
 from showtell.training.average import Average
 from showtell.training.batches import epoch_batches, groups_of
 from showtell.training.console import TrainingConsole
-from showtell.training.data import open_store, split_of, training_set
+from showtell.training.data import open_dataset_of, open_store, split_of, training_set
 from showtell.training.launch import Interrupts, find_trackers, make_accelerator, only_writer, rehearse
 from showtell.training.optimizers import build_optimizer
 from showtell.training.recipe import Recipe, load_recipe, make_recipe
@@ -93,7 +92,7 @@ class TrainingModel(nn.Module):
             )
         if batch.features is None:
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.encoder_learns):
-                features = self.encoder(batch.images)
+                features = self.encoder(batch.prepared)
         else:
             features = batch.features
         return self.objective(batch, features, self.decoder)
@@ -110,7 +109,7 @@ def train(
     """Train a captioner.
 
     Args:
-        recipe: a YAML file, its content, or a checked `Recipe`.
+        recipe: a YAML file, the name of a recipe such as "folder/sat_soft", its content, or a checked `Recipe`.
         out: the run folder; None is runs/ and the recipe's name.
         resume: go on where the run in that folder stopped; with nothing there, start at the beginning.
         overrides: "section.key=value" each, for a recipe from a file.
@@ -126,7 +125,7 @@ def train(
         recipe = make_recipe(recipe)
     elif not isinstance(recipe, Recipe):
         out = out or Path("runs") / _run_name(Path(recipe))
-        recipe = load_recipe(Path(recipe), overrides)
+        recipe = load_recipe(recipe, overrides)
     folder = Path(out or "runs/run")
     with only_writer(folder), translate_errors(folder):
         return Trainer(recipe, folder, resume=resume, quiet=quiet).run()
@@ -147,7 +146,7 @@ class Trainer:
         with self.accelerator.main_process_first():
             self.folder = RunFolder(folder, writes=self.accelerator.is_main_process)
             self.resuming = self.folder.claim(recipe, resume=resume)
-        dataset = open_dataset(recipe.data.path).limited(recipe.data.limit, recipe.data.max_captions)
+        dataset = open_dataset_of(recipe.data).limited(recipe.data.limit, recipe.data.max_captions)
         training = split_of(dataset, recipe.data.train_split)
         split = recipe.data.validation_split
         validation = split_of(dataset, split) if split else ()
@@ -204,7 +203,7 @@ class Trainer:
         lengths = [len(tokenize(caption)) for record in self.validation_records for caption in record.captions]
         return RewardWatchdog(
             training.reward_watchdog, selection=training.selection, reference_words=statistics.fmean(lengths),
-            best=str(self.folder.best), limits=self.raw_model.objective.limits,
+            best=str(self.folder.best), health_ranges=self.raw_model.objective.health_ranges,
         )  # fmt: skip
 
     # ---- training

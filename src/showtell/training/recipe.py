@@ -19,6 +19,7 @@ from showtell.features.grid import TimmConfig
 from showtell.files import write_text
 from showtell.models import MODELS
 from showtell.objectives import OBJECTIVES
+from showtell.recipes import find_recipe
 from showtell.renamed import KEYS, VALUES
 from showtell.training.schedule import Schedule
 
@@ -135,16 +136,17 @@ class Recipe(Config):
         write_text(path, yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(recipe: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe and apply overrides.
 
     Args:
-        path: a YAML file.
+        recipe: the path of a YAML file, or the name of a recipe of showtell, such as "folder/sat_soft".
         overrides: "section.key=value" each, the value in YAML.
 
     Raises:
-        RecipeError: the file is missing or no YAML, or any key or value is wrong; all problems are listed.
+        RecipeError: there is no such recipe, it is no YAML, or any key or value is wrong; all problems are listed.
     """
+    path = find_recipe(recipe)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -157,7 +159,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     if not isinstance(content, dict):
         raise RecipeError(f"The recipe {path} is empty or no mapping; it needs the sections {', '.join(_SECTIONS)}.")
     apply_overrides(content, overrides)
-    return make_recipe(content, str(path))
+    return make_recipe(content, str(recipe))
 
 
 class _Loader(yaml.SafeLoader):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast, gather_object
-from torch import Tensor
 
 from showtell import counter_rng
-from showtell.captioner import Caption, Captioner
+from showtell.captioner import Captioner
+from showtell.captions import Caption
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import RecipeError
 from showtell.models.contract import eval_mode
@@ -93,7 +92,7 @@ class Validator:
             for first in range(size * accelerator.process_index, len(self._data), stride):
                 places = range(first, min(first + size, len(self._data)))
                 batch = collate([self._data[0, place] for place in places]).to(accelerator.device)
-                features = batch.features or captioner.encode(cast(Tensor, batch.images))
+                features = batch.features or captioner.encode(batch.prepared)
                 terms = self._objective(batch, features, captioner.decoder)
                 loss = float(terms.parts.get("words", terms.total)) * len(places)
                 found = captioner.caption_features(features, settings)
