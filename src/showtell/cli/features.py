@@ -137,7 +137,7 @@ def _extract(
     from showtell.features.extraction import extract
     from showtell.progress import counting
     from showtell.training.data import open_dataset_of
-    from showtell.training.recipe import load_recipe
+    from showtell.training.recipe_loading import load_recipe
 
     if (encoder is None) == (recipe is None):
         raise UsageError("Name the encoder with --encoder NAME, or a recipe that has one with --recipe RECIPE.")
@@ -166,7 +166,8 @@ def _build(
     import torch
 
     from showtell.features import build_encoder
-    from showtell.training.recipe import apply_overrides, make_encoder_config
+    from showtell.training.recipe_checks import make_encoder_config
+    from showtell.training.recipe_loading import apply_overrides
 
     wanted: dict[str, Any] = {"encoder": dict(content)}
     apply_overrides(wanted, [f"encoder.{setting}" for setting in settings])
