@@ -32,14 +32,13 @@ MAY_IMPORT: dict[str, str] = {
     "decoding": "config counter_rng errors models text types",
     "checkpoint": "config decoding errors features files models renamed text",
     "captions": "errors",
-    "captioner": "captions checkpoint decoding errors features images models text types",
-    "scores": "errors files scenes text",
-    "evaluation": "captioner captions datasets decoding errors features scenes scores",
-    "confidence": "captioner checkpoint datasets decoding errors evaluation features files scenes",
+    "captioner": "captions checkpoint confidence decoding errors features images models text types",
+    "scores": "datasets errors files scenes text",
+    "evaluation": "captioner captions datasets decoding errors features scores",
+    "confidence": "checkpoint decoding errors files scores",
     # what is made of captioners and captions
     "explanations": "captioner decoding errors features images models text types",
-    "grounding": "captioner datasets decoding errors explanations features files images models scenes scores text "
-    "types",
+    "grounding": "captioner datasets decoding errors explanations files images models scenes scores text types",
     "compare_searches": "captioner captions decoding images scores",
     "bulk": "captioner captions decoding errors images",
     "reports": "captioner captions checkpoint compare_searches datasets errors evaluation explanations features "
@@ -48,13 +47,13 @@ MAY_IMPORT: dict[str, str] = {
     "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",
     "training": "captioner captions checkpoint config counter_rng datasets decoding errors explanations features "
-    "files images models objectives progress recipes renamed registry scores text types",
+    "files images models objectives progress recipes renamed scores text types",
     "quickstart": "captioner datasets evaluation models progress reports scenes scores training",
     "doctor": "captioner captions checkpoint datasets errors files scores text training",
     # the command line
-    "cli": "bulk captioner captions checkpoint compare_searches config confidence counter_rng datasets decoding "
+    "cli": "bulk captioner captions checkpoint compare_searches confidence config counter_rng datasets decoding "
     "doctor errors evaluation explanations features files grounding images progress quickstart reports "
-    "scenes scores text training",
+    "scenes scores training",
     "__main__": "cli",
     "__init__": "captioner errors explanations scores training",
 }
