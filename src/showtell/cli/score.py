@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from showtell.cli.arguments import AsJson, Split, out_file
+
 if TYPE_CHECKING:
     from showtell.scores import Difference, DocumentFrequency, Interval, ScoreReport
 
@@ -28,10 +30,8 @@ def score(
     metrics: Annotated[
         str | None, typer.Option(help="Names parted by commas; all that can run if not given.", show_default=False)
     ] = None,
-    split: Annotated[str, typer.Option(help="Of a dataset.")] = "test",
-    per_image: Annotated[
-        Path | None, typer.Option(help="Write {id: {metric: value}} to a JSON file.", show_default=False)
-    ] = None,
+    split: Split = "test",
+    per_image: Annotated[Path | None, out_file("Write the scores of each image to a JSON file.")] = None,
     compare: Annotated[
         Path | None,
         typer.Option(help="Predictions of another system: differences, and whether they may be chance."),
@@ -43,7 +43,7 @@ def score(
         Path | None,
         typer.Option(help="CIDEr's weights: references, or JSON of document frequencies.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Score captions against references: coco-caption's numbers, without Java."""
     import json
