@@ -35,7 +35,9 @@ class DecodingConfig(Config):
     num_return_sequences: int = Field(1, ge=1, le=1000, description="Number of different captions per image.")
     min_length: int = Field(0, ge=0, description="Minimum number of words, not counting the end token.")
     max_length: int = Field(20, ge=1, le=1000, description="Maximum number of words, not counting the end token.")
-    no_repeat_ngram_size: int = Field(0, ge=0, description="Forbid repeated n-grams of this size; 0 allows all.")
+    no_repeat_ngram_size: int = Field(
+        0, ge=0, le=1000, description="Forbid repeated n-grams of this size; 0 allows all."
+    )
     bad_words: tuple[str, ...] = Field((), description="Words and phrases that captions must not contain.")
     no_bad_endings: bool = Field(
         False, description='Forbid captions that end on "a", "of", "with" or another word of `text/endings.py`.'

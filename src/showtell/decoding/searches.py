@@ -16,6 +16,7 @@ from showtell.decoding.sampling import greedy, sample
 from showtell.decoding.stages import AtStage
 from showtell.decoding_config import DecodingConfig
 from showtell.models.contract import Decoder
+from showtell.registry import Registry
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
@@ -106,12 +107,17 @@ def _sample(
 
 
 _LENGTHS = ("length_normalisation", "length_penalty")
-SEARCHES: dict[str, Search] = {
-    "greedy": Search((), _greedy),
-    "beam": Search(("num_beams", *_LENGTHS, "force_words"), _beam),
-    "diverse-beam": Search(("num_beams", *_LENGTHS, "num_beam_groups", "diversity_penalty"), _beam),
-    "sample": Search(("temperature", "top_k", "top_p", "seed"), _sample),
-}
+SEARCHES: Registry[Search] = Registry(
+    "showtell.searches",
+    {
+        "greedy": Search((), _greedy),
+        "beam": Search(("num_beams", *_LENGTHS, "force_words"), _beam),
+        "diverse-beam": Search(("num_beams", *_LENGTHS, "num_beam_groups", "diversity_penalty"), _beam),
+        "sample": Search(("temperature", "top_k", "top_p", "seed"), _sample),
+    },
+    expects="a showtell.decoding.Search whose settings are fields of DecodingConfig",
+    accepts=lambda _, entry: isinstance(entry, Search) and DecodingConfig.model_fields.keys() >= set(entry.settings),
+)
 
 
 def search(
