@@ -21,7 +21,14 @@ Photos = Annotated[
 Dataset = Annotated[
     Path, typer.Argument(help="Dataset: a folder, or a file in a known format.", metavar="DATASET", show_default=False)
 ]
-Recipe = Annotated[Path, typer.Argument(help="Recipe in YAML.", metavar="RECIPE.yaml", show_default=False)]
+Recipe = Annotated[
+    Path,
+    typer.Argument(
+        help="YAML file, or the name of a recipe of showtell such as folder/sat_soft.",
+        metavar="RECIPE",
+        show_default=False,
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
