@@ -64,7 +64,7 @@ def settings(kind: type[Config]) -> Iterator[type[Config]]:
 def test_every_setting_has_a_description_and_no_comment():
     for kind in {one for one in settings(Config) if one.__module__.startswith("showtell.")}:
         for name, field in kind.model_fields.items():
-            if kind is Recipe or name == "name" and get_origin(field.annotation) is Literal:
+            if kind is Recipe or (name == "name" and get_origin(field.annotation) is Literal):
                 continue  # sections are described by their classes
             assert field.description, f"{kind.__name__}.{name} has no description"
             assert field.description[0].isupper() or field.description.split()[0].strip("`,") in LETTERS, (
