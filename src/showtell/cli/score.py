@@ -64,7 +64,7 @@ def score(
     from dataclasses import asdict
 
     from showtell.errors import UsageError
-    from showtell.files import read_json, refuse_overwriting, require_writable, write_json
+    from showtell.files import read_json, refuse_overwriting, write_json
     from showtell.progress import counting
     from showtell.scores import compare as compare_reports
     from showtell.scores import diagnose, intervals, read_predictions
@@ -77,7 +77,6 @@ def score(
     if per_image is not None:
         inputs = (predictions, references, compare, document_frequency)
         refuse_overwriting(per_image, "--per-image", [path for path in inputs if path is not None])
-        require_writable(per_image, "--per-image")
     images = read_scored_images(references, split, limit)
     frequency = None if document_frequency is None else read_document_frequency(document_frequency)
     chosen = metric_names(metrics)
