@@ -29,7 +29,8 @@ MAY_IMPORT: dict[str, str] = {
     "scenes": "datasets errors files",
     "features": "config datasets errors images registry types",
     "models": "config counter_rng registry types",
-    "decoding": "config counter_rng errors models text types",
+    "decoding_config": "config errors text",
+    "decoding": "config counter_rng decoding_config errors models registry text types",
     "checkpoint": "config decoding errors features files models renamed text",
     "captions": "errors",
     "captioner": "captions checkpoint confidence decoding errors features images models text types",
@@ -52,13 +53,14 @@ MAY_IMPORT: dict[str, str] = {
     "doctor": "captioner captions checkpoint datasets errors files scores text training",
     # the command line
     "cli": "bulk captioner captions checkpoint compare_searches confidence config counter_rng datasets decoding "
-    "doctor errors evaluation explanations features files grounding images progress quickstart reports "
-    "scenes scores training",
+    "decoding_config doctor errors evaluation explanations features files grounding images progress "
+    "quickstart renamed reports scenes scores training",
     "__main__": "cli",
     "__init__": "captioner errors explanations scores training",
 }
 # Methods for convenience that import what comes after them, and only when they are called.
 SHORTCUTS = {
+    ("decoding_config.py", "decoding"): "methods of the settings that make the parts of a search: those need torch",
     ("captioner.py", "explanations"): "Captioner.explain",
     ("explanations/explanation.py", "reports"): "Explanation.figure, and what a notebook shows",
 }
