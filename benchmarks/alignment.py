@@ -30,12 +30,12 @@ from goal_alignment import (
     phrase_begins,
 )
 from old_papers import pool_reports
+from segments_figure import draw_segments
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.explanations.explanation import grid_of
 from showtell.images.photo import to_photo
-from showtell.reports.figure import draw_segments
 from showtell.scores import Interval, intervals
 from showtell.scores.base import corpus_numbers
 

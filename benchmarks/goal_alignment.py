@@ -44,7 +44,7 @@ from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, teacher_forced
 from showtell.errors import DataError, UsageError
 from showtell.explanations.segments import FIRST, turns
-from showtell.grounding.pointing import lead, look_at, report_of
+from showtell.grounding.pointing import captions_to_follow, encode_records, report_from_statistics
 from showtell.models.contract import eval_mode
 from showtell.models.hacap import HacapOutput, spread_of_directions
 from showtell.scenes.language import ANY_SHAPE, BACKGROUND_WORDS, COUNT_WORDS, PATTERN_NOUNS
@@ -367,8 +367,8 @@ def measure_alignment(
         raise DataError(f"Image {bare[0]} has no caption to go along; ask for own captions, or leave it out.")
     captions: list[Along] = []
     with eval_mode(captioner.decoder):
-        for batch, seen in look_at(captioner, [record.limited(1) for record in records], batch_size):
-            decoder, said, ids = lead(captioner, batch, seen.features, of, settings or captioner.decoding)
+        for batch, seen in encode_records(captioner, [record.limited(1) for record in records], batch_size):
+            decoder, said, ids = captions_to_follow(captioner, batch, seen.features, of, settings or captioner.decoding)
             outputs = teacher_forced(decoder, seen.features, ids[..., :-1]).outputs
             if outputs.attention is None:
                 raise UsageError("This captioner has no attention to follow along its captions; ask one that has.")
@@ -389,7 +389,7 @@ def measure_alignment(
     ids_of_images = [record.image_id for record in records]
     followed = [one.goals for one in captions if one.goals is not None and len(one.goals)]
     return AlignmentReport(
-        report_of("alignment", AlignmentNumbers(), ids_of_images, statistics, {"captions": of}),
+        report_from_statistics("alignment", AlignmentNumbers(), ids_of_images, statistics, {"captions": of}),
         {name: p for name, p in chances.items() if not math.isnan(p)},
         collapse(followed) if followed else {},
         tuple(captions),

@@ -196,7 +196,7 @@ class Captioner:
 
         Args:
             photo: in any form that `caption` takes, or many of them.
-            occlusion: how to hide each place in turn, one of `explanations.occlusion.HIDINGS`; None: nothing is hidden.
+            occlusion: how to hide each place in turn, one of `explanations.occlusion.OCCLUSION_METHODS`; None: nothing is hidden.
             batch_size: of many, how many are encoded at a time.
             decoding: fields of `DecodingConfig` in place of the checkpoint's. The best caption is explained.
 

@@ -294,12 +294,12 @@ def test_a_model_along_its_captions(tiny_checkpoint: Path, tiny_scenes: Path, of
         if of == "references":
             assert caption.words == tuple(record.captions[0].split())
         else:
-            explained = captioner.explain(record.path).by[0].caption
+            explained = captioner.explain(record.path).models[0].caption
             count = len(caption.words)
             assert caption.words == tuple(one.word for one in explained.words if one.word)
             assert explained.attention is not None
             np.testing.assert_allclose(caption.attention, explained.attention[:count], atol=1e-6)
-            (subgoal,) = (strip.values for strip in explained.strips if strip.title == "subgoal")
+            (subgoal,) = (strip.values for strip in explained.word_values if strip.title == "subgoal")
             np.testing.assert_allclose(caption.goals, subgoal[:count], atol=1e-5)
         assert caption.begins is not None
         assert caption.begins.tolist() == phrase_begins(caption.words)

@@ -12,10 +12,10 @@ from PIL import Image
 
 from showtell import Captioner
 from showtell.cli import main
-from showtell.cli.explain import Hiding, titles_of
-from showtell.cli.grounding import Hidden
+from showtell.cli.explain import OcclusionMethod, titles_of
+from showtell.cli.grounding import OcclusionChoice
 from showtell.datasets import open_dataset
-from showtell.explanations.occlusion import HIDINGS
+from showtell.explanations.occlusion import OCCLUSION_METHODS
 
 
 def run(*arguments: object) -> int:
@@ -149,8 +149,8 @@ def test_titles_tell_checkpoints_apart():
 
 
 def test_places_can_be_hidden_in_every_way_that_there_is():
-    assert tuple(Hiding) == HIDINGS
-    assert tuple(Hidden) == ("none", *HIDINGS)
+    assert tuple(OcclusionMethod) == OCCLUSION_METHODS
+    assert tuple(OcclusionChoice) == ("none", *OCCLUSION_METHODS)
 
 
 @pytest.mark.parametrize("name", ["{name}", "{stem}", "{path}"])
@@ -187,7 +187,7 @@ def test_objects_that_are_not_there_are_marked(capsys, tiny_checkpoint, photos, 
     """Boxes of a COCO dataset that hold nothing the captions name."""
     captioner = Captioner.from_pretrained(tiny_checkpoint, "cpu")
     names = sorted(path.name for path in photos.iterdir())
-    said = captioner.explain(photos / names[0]).by[0].caption.words
+    said = captioner.explain(photos / names[0]).models[0].caption.words
     word = next(word.word for word in said if len(word.word) > 3)
     images = [{"id": n, "file_name": name} for n, name in enumerate(names)]
     folder = tmp_path / "coco"

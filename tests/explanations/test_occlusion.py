@@ -13,7 +13,14 @@ from torch import Tensor
 from showtell.captioner import Captioner
 from showtell.decoding import AtStage, DecodingConfig, teacher_forced
 from showtell.errors import UsageError
-from showtell.explanations.occlusion import HIDINGS, EncodedBatch, agreement, occlude, paint_over, rank_correlation
+from showtell.explanations.occlusion import (
+    OCCLUSION_METHODS,
+    EncodedBatch,
+    agreement,
+    occlude,
+    paint_over,
+    rank_correlation,
+)
 from showtell.features.grid import SmallCnn, SmallCnnConfig
 from showtell.features.regions import RoiGrid, RoiGridConfig
 from showtell.models import MODELS
@@ -56,7 +63,7 @@ def said(made: Captioner, features: Features, words: Tensor) -> Tensor:
     return logprobs.gather(-1, words[1:, None]).squeeze(-1)
 
 
-@pytest.mark.parametrize("hide", HIDINGS)
+@pytest.mark.parametrize("hide", OCCLUSION_METHODS)
 @pytest.mark.parametrize("kind", ["grid", "boxes"])
 @pytest.mark.parametrize("memory", [1, 2**28])
 @torch.no_grad()

@@ -18,8 +18,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
-from showtell.explanations.geometry import attention_map, scaled
+from showtell.explanations.explanation import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
+from showtell.explanations.geometry import attention_map, scale_boxes
 from showtell.reports.explanation_page import fragment, page, whereabouts, write_page
 from tests.chromium import Chromium
 
@@ -52,20 +52,20 @@ def say(text: str, attention: Tensor | None, **of_words: Any) -> ExplainedCaptio
     return ExplainedCaption(text, made, -3.0, True, 0.5, attention=attention)
 
 
-def explain(image: str, *by: ExplainedBy, **others: Any) -> Explanation:
+def explain(image: str, *by: ModelExplanation, **others: Any) -> Explanation:
     return Explanation(image, SIZE, Image.new("RGB", (WIDTH, HEIGHT), (200, 100, 50)), by, **others)
 
 
-def soft(text: str = "a dog", name: str = "soft", **scores: float) -> ExplainedBy:
+def soft(text: str = "a dog", name: str = "soft", **scores: float) -> ModelExplanation:
     """Over a grid of 3 x 4, the first word at the upper left, each other one place further."""
     places = range(len(text.split()) + 1)
-    return ExplainedBy(name, (say(text, hot(12, *places)),), grid(3, 4), (3, 4), scores=scores)
+    return ModelExplanation(name, (say(text, hot(12, *places)),), grid(3, 4), (3, 4), scores=scores)
 
 
-def regions() -> ExplainedBy:
+def regions() -> ModelExplanation:
     boxes = torch.tensor([[0.0, 0, 640, 480], [640, 480, 1280, 960], [320, 240, 960, 720]])
     weights = torch.tensor([[0.6, 0.3, 0.1], [0.0, 1, 0], [0, 0, 1]])
-    return ExplainedBy("updown", (say("two dogs", weights),), boxes, None, ("dog", "", "cat"))
+    return ModelExplanation("updown", (say("two dogs", weights),), boxes, None, ("dog", "", "cat"))
 
 
 # --- what it says ---
@@ -125,7 +125,7 @@ def test_captions_that_repeat_are_gathered_by_model():
 
 
 def test_objects_that_are_not_there_are_marked_and_said():
-    by = ExplainedBy("m", (say("a puppy", hot(12, 0, 1, 2), absent=(None, "dog", None)),), grid(3, 4), (3, 4))
+    by = ModelExplanation("m", (say("a puppy", hot(12, 0, 1, 2), absent=(None, "dog", None)),), grid(3, 4), (3, 4))
     content = page([explain("x.jpg", by)])
     assert '<span class="bad">not in the photo: dog</span>' in content
     assert 'class="absent" aria-pressed="false" aria-label="puppy, probability 50 percent; ' in content
@@ -141,7 +141,7 @@ def test_occlusion_is_told_with_its_rank_correlation():
     attention = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]])
     falls = (torch.tensor([0.1, 0.2, math.log(2), 0.3]), torch.tensor([-0.1, -0.2, -0.3, -0.4]), torch.rand(4))
     content = page(
-        [explain("x.jpg", ExplainedBy("m", (say("a dog", attention, occlusion=falls),), grid(2, 2), (2, 2)))]
+        [explain("x.jpg", ModelExplanation("m", (say("a dog", attention, occlusion=falls),), grid(2, 2), (2, 2)))]
     )
     first, second, last = (word["sentences"] for word in data_of(content)["by"][0]["captions"][0])
     # ranks 1 2 3 4 and 1 2 4 3: 1 - 6 (0 + 0 + 1 + 1) / (4 (16 - 1)) = 0.8; half the probability is exp(-log 2)
@@ -158,7 +158,7 @@ def test_occlusion_is_told_with_its_rank_correlation():
 
 
 def test_a_model_without_attention_is_said_to_have_none():
-    content = page([explain("x.jpg", ExplainedBy("nic", (say("a dog", None),), grid(1, 1), (1, 1)))])
+    content = page([explain("x.jpg", ModelExplanation("nic", (say("a dog", None),), grid(1, 1), (1, 1)))])
     body = content.partition("<main>")[2].partition("</main>")[0]
     assert "Here is no attention: the photo is seen as a whole." in body
     assert "<canvas" not in body
@@ -243,12 +243,12 @@ def test_a_click_lights_exactly_the_cell_that_the_word_looked_at(show):
 @pytest.mark.parametrize("window", [(0, 0, *SIZE), (160, 0, 1120, 960)], ids=["squash", "crop"])
 def test_the_smooth_map_is_that_of_geometry(show, window):
     weights = torch.rand(3, 20, generator=torch.Generator().manual_seed(0)).softmax(-1) ** 4
-    by = ExplainedBy("m", (say("a dog", weights / weights.sum(-1, keepdim=True)),), grid(4, 5, window), (4, 5))
+    by = ModelExplanation("m", (say("a dog", weights / weights.sum(-1, keepdim=True)),), grid(4, 5, window), (4, 5))
     browser = show(explain("x.jpg", by))
     browser.click(word(0))
     picture = brightness(pixels(browser))
     size = picture.shape[1], picture.shape[0]
-    expected = attention_map(weights[0], scaled(by.boxes, SIZE, size), size, grid=(4, 5), style="smooth")
+    expected = attention_map(weights[0], scale_boxes(by.boxes, SIZE, size), size, grid=(4, 5), style="smooth")
     expected /= expected.max()
     # 160 samples a side in bytes, stretched over 640 pixels: beside the sharp edge of what was cropped away some differ
     assert np.abs(picture - expected).mean() < 0.01
@@ -306,7 +306,7 @@ def test_regions_are_lit_by_their_weight_and_named(show):
 
 def test_the_sampled_place_has_a_ring(show):
     caption = say("a dog", hot(12, 0, 1, 2), place=(5, None, 2))
-    browser = show(explain("x.jpg", ExplainedBy("hard", (caption,), grid(3, 4), (3, 4))))
+    browser = show(explain("x.jpg", ModelExplanation("hard", (caption,), grid(3, 4), (3, 4))))
     browser.click(word(0))
     red, green, blue = (pixels(browser)[..., channel].astype(int) for channel in range(3))
     y, x = np.nonzero((red > 200) & (green > 150) & (blue < 80))
@@ -321,8 +321,8 @@ def test_occlusion_is_orange_where_a_place_is_needed_and_blue_where_it_is_in_the
     falls = torch.tensor([2.0, -2, 0, 0])
     caption = say("a dog", hot(4, 0, 1, 2), occlusion=[falls] * 3)
     for by in (
-        ExplainedBy("soft", (caption,), grid(2, 2), (2, 2)),
-        ExplainedBy("nic", (replace(caption, attention=None),), grid(2, 2), (2, 2)),
+        ModelExplanation("soft", (caption,), grid(2, 2), (2, 2)),
+        ModelExplanation("nic", (replace(caption, attention=None),), grid(2, 2), (2, 2)),
     ):
         browser = show(explain("x.jpg", by))
         browser.click("button.smooth")
@@ -342,7 +342,7 @@ def test_stages_and_models_have_their_own_maps(show):
         replace(say("a dog", hot(12, *where)), title=f"stage {number} of 2")
         for number, where in enumerate([(0, 1, 2), (11, 10, 9)], start=1)
     )
-    browser = show(explain("x.jpg", ExplainedBy("stack", stages, grid(3, 4), (3, 4)), soft()))
+    browser = show(explain("x.jpg", ModelExplanation("stack", stages, grid(3, 4), (3, 4)), soft()))
     assert browser.ask("[...document.querySelectorAll('.said')].map(one => one.ariaLabel)") == [
         "stage 1 of 2",
         "stage 2 of 2",
@@ -369,12 +369,12 @@ def test_all_words_are_a_strip_of_pictures_that_choose_them(show):
 
 
 def test_numbers_along_a_caption_are_lines_above_their_words(show):
-    strips = (
-        Strip("gate", torch.tensor([[0.2], [1.0], [0.6], [0.2]])),
-        Strip("subgoal", torch.tensor([[0.0, 4], [1, 3], [0, 2], [-1, 1]])),
+    word_values = (
+        WordValues("gate", torch.tensor([[0.2], [1.0], [0.6], [0.2]])),
+        WordValues("subgoal", torch.tensor([[0.0, 4], [1, 3], [0, 2], [-1, 1]])),
     )
-    caption = replace(say("a dog runs", hot(12, 0, 1, 2, 3)), strips=strips)
-    browser = show(explain("x.jpg", ExplainedBy("hacap", (caption,), grid(3, 4), (3, 4)), soft()))
+    caption = replace(say("a dog runs", hot(12, 0, 1, 2, 3)), word_values=word_values)
+    browser = show(explain("x.jpg", ModelExplanation("hacap", (caption,), grid(3, 4), (3, 4)), soft()))
     assert browser.ask("[...document.querySelectorAll('.along svg')].map(one => one.ariaLabel)") == [
         "gate along the caption: a 0.20, dog 1.00, runs 0.60, end 0.20",
         "subgoal along the caption: 2 lines; half of them or more turn at dog",
@@ -425,7 +425,7 @@ def test_the_table_sorts_the_photos_by_any_score(show):
 
 
 def test_html_in_captions_and_names_is_text(show):
-    by = ExplainedBy(HOSTILE, (say(f"a {HOSTILE.replace(' ', '')} dog", hot(12, 0, 1, 2, 3)),), grid(3, 4), (3, 4))
+    by = ModelExplanation(HOSTILE, (say(f"a {HOSTILE.replace(' ', '')} dog", hot(12, 0, 1, 2, 3)),), grid(3, 4), (3, 4))
     browser = show(explain(HOSTILE, by, references=(HOSTILE,)), explain("other.jpg", by))
     browser.click(word(1))
     assert browser.ask("document.querySelector('.words button:nth-child(2)').textContent") == HOSTILE

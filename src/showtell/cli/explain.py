@@ -25,7 +25,7 @@ class Format(StrEnum):
     json = "json"
 
 
-class Hiding(StrEnum):
+class OcclusionMethod(StrEnum):
     """How a place is hidden."""
 
     mean = "mean"
@@ -68,7 +68,7 @@ def explain(
         typer.Option(help="What people say of the photos: a dataset, or JSON of {id: \\[texts]}.", show_default=False),
     ] = None,
     occlusion: Annotated[
-        Hiding | None,
+        OcclusionMethod | None,
         typer.Option(help="Also hide each place and see what every word loses.", show_default=False),
     ] = None,
     batch_size: BatchSize = 32,
@@ -86,7 +86,7 @@ def explain(
     from showtell.checkpoint import find_checkpoint
     from showtell.errors import DataError, UsageError, summarise
     from showtell.files import refuse_overwriting, require_writable_file
-    from showtell.grounding.subjects import explain_subjects, find_subjects, with_references
+    from showtell.grounding.subjects import add_references, choose_photos, explain_and_judge
     from showtell.progress import counting
     from showtell.reports.figure import is_foreign_picture
 
@@ -97,9 +97,9 @@ def explain(
         raise UsageError("A photo has an empty name; is a variable of the shell not set?")
     if "-" in photos and sys.stdin is None:
         raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
-    subjects = find_subjects(photos, split, limit, sys.stdin.buffer if "-" in photos else None)
+    subjects = choose_photos(photos, split, limit, sys.stdin.buffer if "-" in photos else None)
     if references is not None:
-        subjects = with_references(subjects, references)
+        subjects = add_references(subjects, references)
     paths = [subject.path for subject in subjects.photos]
     if not any(path.exists() for path in paths):
         raise DataError(f"There is no photo to explain: {summarise(paths)} cannot be found; check the path.")
@@ -119,7 +119,7 @@ def explain(
     captioners = dict(zip(titles_of(names), map(Captioner.from_pretrained, folders), strict=True))
     settings = {title: settings_of(one, {**decoding, "num_return_sequences": 1}) for title, one in captioners.items()}
     with counting("explaining", len(paths)) as progress:
-        found, broken = explain_subjects(
+        found, broken = explain_and_judge(
             captioners, subjects, settings, occlusion=occlusion, batch_size=batch_size, progress=progress
         )
     failures = {str(path): str(error) for path, error in broken.items()}
@@ -152,13 +152,12 @@ def titles_of(checkpoints: Sequence[str]) -> list[str]:
     >>> titles_of(["runs/soft/best", "runs/soft/last"])
     ['soft/best', 'soft/last']
     """
-    from showtell.explanations.explanation import distinct
 
     whole = [Path(name).parts for name in checkpoints]
     runs = [parts[:-1] if parts[-1:] in (("best",), ("last",)) and len(parts) > 1 else parts for parts in whole]
     least, ends = (1, runs) if len(set(runs)) == len(runs) else (2, whole)
     tails = [["/".join(end[-parts:]) for end in ends] for parts in range(least, max(map(len, ends)) + 1)]
-    return distinct(next((tail for tail in tails if len(set(tail)) == len(tail)), list(checkpoints)))
+    return unique_titles(next((tail for tail in tails if len(set(tail)) == len(tail)), list(checkpoints)))
 
 
 def _style_of(out: Path | None) -> Format:

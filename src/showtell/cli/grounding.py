@@ -12,14 +12,14 @@ from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Limit, Split, ou
 from showtell.cli.decoding_options import DecodingOfOne, settings_of
 
 
-class Whose(StrEnum):
+class CaptionSource(StrEnum):
     """Which captions are asked about."""
 
     references = "references"
     own = "own"
 
 
-class Hidden(StrEnum):
+class OcclusionChoice(StrEnum):
     """How places are hidden."""
 
     none = "none"
@@ -33,15 +33,16 @@ def grounding(
     dataset: Dataset,
     split: Split = "test",
     captions: Annotated[
-        Whose, typer.Option(help="Whose object words: those of the references, or of the captions it says itself.")
-    ] = Whose.references,
+        CaptionSource,
+        typer.Option(help="CaptionSource object words: those of the references, or of the captions it says itself."),
+    ] = CaptionSource.references,
     occlusion: Annotated[
-        Hidden,
+        OcclusionChoice,
         typer.Option(
             help="How each place is hidden in turn: its vector replaced by the mean of the others, or removed, or its "
             "pixels painted over and the photo encoded again."
         ),
-    ] = Hidden.mean,
+    ] = OcclusionChoice.mean,
     limit: Limit = None,
     out: Annotated[Path | None, out_file("Write the scores, and those of each image, to a JSON file.")] = None,
     as_json: AsJson = False,
@@ -66,7 +67,7 @@ def grounding(
             captioner,
             records,
             of=captions.value,
-            occlusion=None if occlusion is Hidden.none else occlusion.value,
+            occlusion=None if occlusion is OcclusionChoice.none else occlusion.value,
             settings=settings_of(captioner, {**decoding, "num_return_sequences": 1}),
             progress=progress,
         )

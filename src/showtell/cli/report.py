@@ -39,7 +39,7 @@ def report(
     from showtell.errors import DataError
     from showtell.features.store import FeatureStore
     from showtell.files import refuse_overwriting
-    from showtell.grounding.subjects import explain_subjects, find_subjects
+    from showtell.grounding.subjects import choose_photos, explain_and_judge
     from showtell.progress import counting
     from showtell.reports.run_page import read_run, score_run, write_run_page
 
@@ -63,8 +63,8 @@ def report(
             with counting("captioning", len(dataset.split(chosen))) as progress:
                 card = score_run(captioner, dataset, chosen, store=store, progress=progress)
         if photos:
-            subjects = find_subjects([path], chosen, photos)
+            subjects = choose_photos([path], chosen, photos)
             with counting("explaining", len(subjects.photos)) as progress:  # what is no image is left out
-                explanations, _ = explain_subjects({found.title: captioner}, subjects, progress=progress)
+                explanations, _ = explain_and_judge({found.title: captioner}, subjects, progress=progress)
     write_run_page(out, found, card, explanations)
     typer.echo(out)

@@ -154,7 +154,7 @@ def _epochs(numbers: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True)
-class Card:
+class ScoreCard:
     """The scores of a run's checkpoint on a split."""
 
     split: str
@@ -171,7 +171,7 @@ def score_run(
     *,
     store: FeatureStore | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Card:
+) -> ScoreCard:
     """Caption a split and score it, with the captioner's own decode settings.
 
     Args:
@@ -191,13 +191,13 @@ def score_run(
     known = [text for record in dataset.records if record.split == "train" for text in record.captions]
     texts = [caption.text for caption in found.captions.values()]
     search = settings.kind if settings.num_beams == 1 else f"{settings.kind} of {settings.num_beams}"
-    return Card(split, search, found.report, intervals(found.report), diagnose(texts, training=known or None))
+    return ScoreCard(split, search, found.report, intervals(found.report), diagnose(texts, training=known or None))
 
 
 # --- the page ---
 
 
-def write_run_page(file: Path, run: Run, card: Card | None, explanations: Sequence[Explanation]) -> None:
+def write_run_page(file: Path, run: Run, card: ScoreCard | None, explanations: Sequence[Explanation]) -> None:
     """Write one page of HTML, whole or not at all.
 
     Args:
@@ -276,7 +276,7 @@ def draw_curves(run: Run) -> list[Markup]:
     ]
 
 
-def _signatures(card: Card | None) -> dict[str, list[str]]:
+def _signatures(card: ScoreCard | None) -> dict[str, list[str]]:
     """How numbers were made: a signature and the numbers that share it."""
     found: dict[str, list[str]] = {}
     for name, signature in card.report.signatures.items() if card is not None else ():
