@@ -15,8 +15,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from showtell.config import Config
 from showtell.errors import UsageError
+from showtell.models.capabilities import DecoderConfig
 from showtell.models.contract import Decoder, Output, State
 from showtell.types import EnsembleFeatures, Features
 
@@ -28,10 +28,11 @@ class EnsembleOutput(Output):
     members: tuple[Output, ...]
 
 
-class EnsembleConfig(Config):
+class EnsembleConfig(DecoderConfig):
     """The settings of the members."""
 
-    members: tuple[Config, ...]
+    name: str = "Ensemble"
+    members: tuple[DecoderConfig, ...]
 
 
 class Ensemble(Decoder):

@@ -45,7 +45,7 @@ from showtell.decoding import DecodingConfig, teacher_forced
 from showtell.errors import DataError, UsageError
 from showtell.explanations.pointing import lead, look_at, report_of
 from showtell.models.contract import eval_mode
-from showtell.models.hacap import HacapOutput, spread_of_directions
+from showtell.models.goals import GoalOutput, spread_of_directions
 from showtell.scenes.language import ANY_SHAPE, BACKGROUND_WORDS, COUNT_WORDS, PATTERN_NOUNS
 from showtell.scenes.truth import ADJECTIVES, NOUNS
 from showtell.scores.base import Floats
@@ -392,7 +392,7 @@ def measure_alignment(
             outputs = teacher_forced(decoder, seen.features, ids[..., :-1]).outputs
             if outputs.attention is None:
                 raise UsageError("This captioner has no attention to follow along its captions; ask one that has.")
-            goals = outputs.goal if isinstance(outputs, HacapOutput) else None
+            goals = outputs.goal if isinstance(outputs, GoalOutput) else None
             rectangles = captioner.encoder.rectangles(seen.features, seen.windows.to(captioner.device)).cpu()
             for image, (words,) in enumerate(said):
                 there = seen.features.is_region[image]

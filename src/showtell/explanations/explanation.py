@@ -402,4 +402,4 @@ def distinct(titles: Sequence[str]) -> list[str]:
 
 def title_of(captioner: Captioner) -> str:
     """What a captioner is called if nobody says: the name of its model."""
-    return str(getattr(captioner.decoder.config, "name", type(captioner.decoder).__name__))
+    return captioner.decoder.config.name
