@@ -92,7 +92,7 @@ def test_the_table_of_corrections_is_sorted_by_it(capsys, checkpoint, dataset):
     settings = captioner.settings(search="sample", min_length=5)
     photos = sorted(dataset.glob("*.png"))
     captioner.calibration = load_calibration(checkpoint, settings)
-    for photo, (best,) in captioner.caption_files(photos, settings):
+    for photo, (best,) in captioner.caption_photos(photos, settings):
         assert stated[photo.name] == pytest.approx(best.chance, abs=0.0006)
 
 
@@ -128,7 +128,8 @@ def test_what_does_not_fit_is_a_sentence(capsys, checkpoint, dataset, tiny_scene
     status, out, err = run(capsys, "caption", checkpoint, photo, "--calibrated")
     assert (status, out) == (2, "")
     assert (
-        "made for another search (search=sample, not beam; min_length=5, not 0; num_beams=1, not 2); search as" in err
+        "made for another search (search=sample, not beam; min_length=5, not 0; num_beams=1, not 2); use that search"
+        in err
     )
     status, out, err = run(capsys, "caption", checkpoint, photo, *SEARCH, "--calibrated", "--ensemble", checkpoint)
     assert (status, out) == (2, "")

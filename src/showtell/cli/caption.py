@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from showtell.cli.decoding_options import ALL, Ensemble, open_captioner, settings_of, with_decoding_options
+from showtell.cli.arguments import BatchSize, Checkpoint, Ensemble, Photos, out_file, out_path
+from showtell.cli.decoding_options import Decoding, open_captioner, settings_of
 
 if TYPE_CHECKING:
-    from showtell.captioner import Caption, Captioner, CaptionResult
+    from showtell.captioner import Captioner
+    from showtell.captions import Caption, CaptionResult
     from showtell.decoding import DecodingConfig
     from showtell.errors import ImageError
 
@@ -33,20 +35,9 @@ class Format(StrEnum):
     csv = "csv"
 
 
-@with_decoding_options(*ALL)
 def caption(
-    checkpoint: Annotated[
-        str,
-        typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False),
-    ],
-    photos: Annotated[
-        list[str],
-        typer.Argument(
-            help="Files, folders, patterns in quotes, or - for paths from standard input.",
-            metavar="IMAGE|FOLDER|GLOB|-...",
-            show_default=False,
-        ),
-    ],
+    checkpoint: Checkpoint,
+    photos: Photos,
     ensemble: Ensemble = None,
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Write the chance that a caption is good; see showtell calibrate.")
@@ -58,23 +49,21 @@ def caption(
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Write to a file, which appears when it is whole; the same command again goes on where it stopped.",
-            show_default=False,
+        out_path(
+            "Write the captions to a file once all are there; the same command resumes after an interruption.",
+            default="standard output",
         ),
     ] = None,
     correct: Annotated[
         Path | None,
-        typer.Option(
-            help="Write a table to correct, which train takes as a dataset, into a folder above the photos.",
-            metavar="FILE.csv",
-            show_default=False,
+        out_file(
+            "Write a table for corrections, which train reads as a dataset, to a folder above the photos.", "FILE.csv"
         ),
     ] = None,
     least_sure_first: Annotated[
         bool, typer.Option("--least-sure-first", help="Sort the table of --correct by confidence.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(help="Photos at a time.", min=1, max=100_000)] = 32,
+    batch_size: BatchSize = 32,
     engine: Annotated[
         Engine,
         typer.Option(
@@ -100,7 +89,7 @@ def caption(
         ),
     ] = None,
     *,
-    decoding: dict[str, Any],
+    decoding: Decoding,
 ) -> None:
     """Caption photos. A file that is no image is named at the end, the others are captioned all the same."""
     import sys
@@ -110,7 +99,7 @@ def caption(
     from showtell.cli.caption_formats import FORMATS, as_corrections, refuse_outside
     from showtell.errors import DataError, UsageError, summarise
     from showtell.files import refuse_overwriting
-    from showtell.images.photo import find_photos
+    from showtell.images.photo_files import find_photos
 
     if correct is not None and out is not None:
         raise UsageError("--correct names the file to write, so it takes no --out beside it.")
@@ -148,7 +137,7 @@ def caption(
     made_with |= {"ensemble": [fingerprints(folder) for folder in folders[1:]]} if ensemble else {}
     made_with |= {"attention": True} if attention else {}
     made_with |= {"calibration": captioner.calibration.to_json()} if captioner.calibration else {}
-    work = partial(captioner.caption_files, settings=settings, batch_size=batch_size, attention=attention)
+    work = partial(captioner.caption_photos, settings=settings, batch_size=batch_size, attention=attention)
     file = correct or out
     if file is None:
         failures = _print(work, paths, style)
@@ -203,7 +192,7 @@ def _print(work: Work, paths: Sequence[Path], style: Style) -> list[str]:
     import sys
     from io import TextIOWrapper
 
-    from showtell.captioner import record_of
+    from showtell.captions import caption_result
     from showtell.progress import counting
 
     if isinstance(sys.stdout, TextIOWrapper):
@@ -216,7 +205,7 @@ def _print(work: Work, paths: Sequence[Path], style: Style) -> list[str]:
             def records() -> Iterator[CaptionResult]:
                 nonlocal done
                 for path, found in work(paths):
-                    record = record_of(str(path), found)
+                    record = caption_result(str(path), found)
                     if "error" in record:
                         failures.append(record["error"])
                     yield record
@@ -241,7 +230,7 @@ def _write(
     import sys
     from itertools import islice
 
-    from showtell.captioner import record_of
+    from showtell.captions import caption_result
     from showtell.cli.caption_journal import Journal
     from showtell.progress import counting
 
@@ -260,7 +249,7 @@ def _write(
         try:
             with counting("captioning", len(left)) as progress:
                 found = work(left, first_alone=False)
-                while batch := [record_of(str(path), one) for path, one in islice(found, batch_size)]:
+                while batch := [caption_result(str(path), one) for path, one in islice(found, batch_size)]:
                     journal.append(batch)
                     progress(len(batch))
         except KeyboardInterrupt as error:

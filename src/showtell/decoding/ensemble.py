@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from showtell.errors import UsageError
@@ -32,7 +33,7 @@ class EnsembleConfig(DecoderConfig):
     """The settings of the members."""
 
     name: str = "Ensemble"
-    members: tuple[DecoderConfig, ...]
+    members: tuple[DecoderConfig, ...] = Field(description="Settings of each decoder.")
 
 
 class Ensemble(Decoder):

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from showtell.captioner import Caption, Captioner
+from showtell.captioner import Captioner
+from showtell.captions import Caption
 from showtell.checkpoint import SETTINGS, find_checkpoint
 from showtell.datasets.check import check_dataset
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import DataError, ImageError
 from showtell.files import read_json
 from showtell.scores import diagnose
-from showtell.scores.cider import FEW_IMAGES
+from showtell.scores.ngrams import FEW_IMAGES
 from showtell.text.tokenizer import TOKENIZER_VERSION, tokenize
 from showtell.text.vocabulary import SPECIAL
 from showtell.training import health
@@ -192,7 +193,7 @@ def _examine_captions(
     chosen = records[:: max(1, len(records) // sample)][:sample]
     captions: dict[str, Caption] = {}
     failed: list[ImageError] = []
-    answers = captioner.caption_files([record.path for record in chosen], first_alone=False)
+    answers = captioner.caption_photos([record.path for record in chosen], first_alone=False)
     for record, (_, answer) in zip(chosen, answers, strict=True):
         if isinstance(answer, ImageError):
             failed.append(answer)

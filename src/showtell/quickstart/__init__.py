@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from importlib import resources
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
-from showtell.evaluation import Evaluation, evaluate, score_records
+from showtell.evaluation import Evaluation, evaluate
 from showtell.progress import counting
 from showtell.quickstart.baselines import most_frequent, nearest_neighbour
 from showtell.quickstart.report import Example, Row, write_report
-from showtell.scenes import Scene, read_scenes, write_scenes
+from showtell.scenes import write_scenes
 from showtell.scenes.truth import judge
-from showtell.scores import ScoreReport
-from showtell.training import make_recipe, train
-from showtell.training.recipe import apply_overrides
+from showtell.scores import ImageFacts, ScoreReport, image_facts, score
+from showtell.training import load_recipe, train
 
 METRICS = ("bleu", "cider", "truth")
 # The model is only trained once; these are a few test pictures for the screen and for the page.
@@ -46,30 +42,28 @@ def run_quickstart(
     """
     began = time.perf_counter()
     data, run, page = out / "data", out / "run", out / "report.html"
-    recipe = yaml.safe_load(resources.files(__package__).joinpath("recipe.yaml").read_text(encoding="utf-8"))
-    apply_overrides(recipe, [f"data.path={data}", *overrides])
-    checked = make_recipe(recipe)
+    recipe = load_recipe("scenes/sat_soft", [f"data.path={data}", *overrides])
     with counting("drawing scenes", images, quiet) as progress:
         write_scenes(data, images=images, progress=progress)
-    result = train(checked, run, resume=True, quiet=quiet)
+    result = train(recipe, run, resume=True, quiet=quiet)
     if result.interrupted:
         raise KeyboardInterrupt
     checkpoint = run / "best"
     captioner = Captioner.from_pretrained(checkpoint)
-    dataset, scenes = open_dataset(data), read_scenes(data)
-    assert scenes is not None
+    dataset = open_dataset(data)
     training, test = dataset.split("train"), dataset.split("test")
     unseen = dataset.split("test_compositional")
+    facts = image_facts(dataset)
     with counting("captioning", len(test) + len(unseen), quiet) as progress:
-        on_test = evaluate(captioner, test, metrics=METRICS, scenes=scenes, progress=progress)
-        on_unseen = evaluate(captioner, unseen, metrics=METRICS, scenes=scenes, progress=progress)
-    baselines = _baselines(captioner, training, test, unseen, scenes)
+        on_test = evaluate(captioner, test, facts=facts, metrics=METRICS, progress=progress)
+        on_unseen = evaluate(captioner, unseen, facts=facts, metrics=METRICS, progress=progress)
+    baselines = _baselines(captioner, training, test, unseen, facts)
     scores = _numbers(on_test.report, on_unseen.report)
     seconds = time.perf_counter() - began
     write_report(
         page,
         rows=[Row("this model", _columns(scores)), *[Row(name, _columns(found)) for name, found in baselines.items()]],
-        examples=_examples(test[:ON_PAGE], on_test, scenes),
+        examples=_examples(test[:ON_PAGE], on_test, facts),
         signatures=on_test.report.signatures,
         log=run / "log.jsonl",
         facts={
@@ -102,7 +96,7 @@ def _baselines(
     training: Sequence[CaptionRecord],
     test: Sequence[CaptionRecord],
     unseen: Sequence[CaptionRecord],
-    scenes: dict[str, Scene],
+    facts: Mapping[str, ImageFacts],
 ) -> dict[str, dict[str, float | None]]:
     makers = {
         "most frequent caption": lambda records: most_frequent(training, records),
@@ -110,7 +104,10 @@ def _baselines(
     }
     return {
         name: _numbers(
-            *[score_records(make(records), records, metrics=METRICS, scenes=scenes) for records in (test, unseen)]
+            *[
+                score(make(records), {record.image_id: facts[record.image_id] for record in records}, METRICS)
+                for records in (test, unseen)
+            ]
         )
         for name, make in makers.items()
     }
@@ -125,12 +122,13 @@ def _columns(scores: dict[str, float | None]) -> dict[str, float | None]:
     return {shown: scores[name] for name, shown in names.items()}
 
 
-def _examples(records: Sequence[CaptionRecord], found: Evaluation, scenes: dict[str, Scene]) -> list[Example]:
-    captions = {record.image_id: found.captions[record.image_id] for record in records}
-    return [
-        Example(record, captions[record.image_id], judge(captions[record.image_id].text, scenes[record.image_id]))
-        for record in records
-    ]
+def _examples(records: Sequence[CaptionRecord], found: Evaluation, facts: Mapping[str, ImageFacts]) -> list[Example]:
+    examples = []
+    for record in records:
+        caption, scene = found.captions[record.image_id], facts[record.image_id].scene
+        assert scene is not None, "every picture of the dataset was drawn"
+        examples.append(Example(record, caption, judge(caption.text, scene)))
+    return examples
 
 
 def next_steps(out: Path) -> str:
@@ -141,6 +139,6 @@ def next_steps(out: Path) -> str:
             f"showtell caption {out}/run/best {out}/data/images",
             "# train on photos of your own: a folder with images and a captions.csv (columns image, caption)",
             "showtell data check my-photos",
-            "showtell train recipes/folder/sat_soft.yaml data.path=my-photos",
+            "showtell train folder/sat_soft data.path=my-photos",
         ]
     )
