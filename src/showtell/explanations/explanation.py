@@ -142,13 +142,13 @@ class Explanation:
 
     def figure(self) -> Figure:
         """A figure of matplotlib: the photo under the attention of each word, a row for each caption."""
-        from showtell.explanations.figure import draw
+        from showtell.reports.figure import draw
 
         return draw(self)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from showtell.explanations.page import fragment
+        from showtell.reports.explanation_page import fragment
 
         return fragment(self)
 

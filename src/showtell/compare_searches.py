@@ -18,7 +18,7 @@ from showtell.scores.diagnostics import diversity
 MEASURES = ("mbleu_4", "distinct_1", "distinct_2")  # of `scores.diagnostics.diversity`, those that one photo has
 TIMES = 3  # each search runs so often; the median counts
 # name: the settings of the search; those that all searches share are the checkpoint's or the caller's
-SEARCHES: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, Any]] = {
     "greedy": {"search": "greedy"},
     "beam 3": {"search": "beam", "num_beams": 3, "num_return_sequences": 3},
     "beam 5": {"search": "beam", "num_beams": 5, "num_return_sequences": 5},
@@ -38,7 +38,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Trial:
+class SearchResult:
     """What one search found."""
 
     name: str
@@ -49,7 +49,7 @@ class Trial:
     diversity: dict[str, float] | None  # mbleu_4, distinct_1, distinct_2; None for a single caption
 
     def to_json(self) -> dict[str, Any]:
-        """As `showtell lab --json` writes it."""
+        """As `showtell compare-searches --json` writes it."""
         return {
             **asdict(self),
             "settings": self.settings.model_dump(mode="json"),
@@ -57,7 +57,7 @@ class Trial:
         }
 
 
-def try_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) -> Iterator[Trial]:
+def compare_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) -> Iterator[SearchResult]:
     """Search for captions of one photo in all ways, one trial after the other. The photo is encoded once.
 
     Args:
@@ -71,7 +71,7 @@ def try_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) -> I
         UsageError: an unknown setting, a value out of range or of no effect, or a required word that is not known.
     """
     forced = decoding.pop("force_words", ())
-    ways = {name: {**way, **decoding} for name, way in SEARCHES.items()}
+    ways = {name: {**way, **decoding} for name, way in PRESETS.items()}
     if forced:
         said = ", ".join((forced,) if isinstance(forced, str) else forced)
         ways[f"beam 5 with {said}"] = {**ways["beam 5"], "force_words": forced}
@@ -89,7 +89,7 @@ def try_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) -> I
             began = time.perf_counter()
             (captions,) = captioner.caption_features(features, settings, image_ids=ids)
             seconds.append(time.perf_counter() - began)
-        yield Trial(
+        yield SearchResult(
             name,
             settings,
             tuple(captions),

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
 from showtell.explanations.geometry import attention_map, scaled
-from showtell.explanations.page import fragment, page, whereabouts, write_page
+from showtell.reports.explanation_page import fragment, page, whereabouts, write_page
 from tests.chromium import Chromium
 
 WIDTH, HEIGHT = 320, 240  # of the photo in the page, a quarter of the photo in full

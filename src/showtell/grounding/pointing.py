@@ -281,7 +281,7 @@ class AttentionReport:
     facts: dict[str, Any]  # how the numbers were made
 
     def to_json(self) -> dict[str, Any]:
-        """As `showtell attention --json` prints it: numbers with their 95 % intervals, null where not measured."""
+        """As `showtell grounding --json` prints it: numbers with their 95 % intervals, null where not measured."""
         bounds = intervals(self.report)
         numbers = {
             name: None if value is None else {"value": value, "low": bounds[name].low, "high": bounds[name].high}

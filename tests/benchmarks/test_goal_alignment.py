@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from showtell.captioner import Captioner
-from showtell.datasets import open_dataset
-from showtell.errors import DataError, UsageError
-from showtell.explanations.alignment import (
+from goal_alignment import (
     PAIRS,
     AlignmentNumbers,
     Along,
@@ -21,12 +18,14 @@ from showtell.explanations.alignment import (
     measure_alignment,
     moved,
     phrase_begins,
-    segments,
     statistics_of,
     together,
-    turns,
     unevenness,
 )
+from showtell.captioner import Captioner
+from showtell.datasets import open_dataset
+from showtell.errors import DataError, UsageError
+from showtell.explanations.segments import segments, turns
 from showtell.models.hacap import HacapConfig, HacapDecoder
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.scores.base import corpus_numbers

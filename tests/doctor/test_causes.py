@@ -11,7 +11,7 @@ import pytest
 from showtell.captioner import Captioner
 from showtell.captions import Caption
 from showtell.datasets import CaptionDataset, read_dataset
-from showtell.diagnosis import Diagnosis, diagnose_checkpoint, diagnose_scores, split_to_score
+from showtell.doctor import Diagnosis, diagnose_checkpoint, diagnose_scores, split_to_score
 from showtell.errors import DataError
 
 

@@ -6,19 +6,19 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from showtell.compare_searches import SearchResult
 from showtell.files import write_text
 from showtell.images.photo import PhotoSource, to_photo
-from showtell.laboratory.searches import Trial
-from showtell.pages import data_url, templates
+from showtell.reports.base import data_url, templates
 
 
-def write_page(file: Path, photo: PhotoSource, trials: Sequence[Trial]) -> None:
+def write_page(file: Path, photo: PhotoSource, trials: Sequence[SearchResult]) -> None:
     """Write one page of HTML with the photo and the trials, whole or not at all.
 
     Args:
         file: the page.
         photo: the one that was captioned.
-        trials: what `try_searches` found.
+        trials: what `compare_searches` found.
 
     Raises:
         DataError: it cannot be written.
@@ -27,5 +27,5 @@ def write_page(file: Path, photo: PhotoSource, trials: Sequence[Trial]) -> None:
     seen.thumbnail((640, 640))
     content = io.BytesIO()
     seen.save(content, "JPEG")
-    template = templates(__package__).get_template("page.html.j2")
+    template = templates().get_template("compare_searches_page.html.j2")
     write_text(file, template.render(picture=data_url(content.getvalue(), "jpeg"), trials=trials))

@@ -21,7 +21,8 @@ from showtell.datasets.records import Box, CaptionRecord, Grounding
 from showtell.decoding import DecodingConfig
 from showtell.errors import DataError, UsageError
 from showtell.explanations.geometry import attention_map
-from showtell.explanations.pointing import (
+from showtell.features.grid import SmallCnn, SmallCnnConfig
+from showtell.grounding.pointing import (
     AttentionNumbers,
     GroundedMention,
     Maps,
@@ -36,7 +37,6 @@ from showtell.explanations.pointing import (
     peak,
     statistics_of,
 )
-from showtell.features.grid import SmallCnn, SmallCnnConfig
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.scores.base import corpus_numbers
@@ -252,7 +252,7 @@ def test_what_cannot_be_asked_is_refused(tiny_checkpoint: Path, tiny_scenes: Pat
 def test_the_verb(capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path, tiny_scenes: Path, tmp_path: Path) -> None:
     def run(*arguments: object) -> int:
         with pytest.raises(SystemExit) as ended:
-            main(["attention", *map(str, arguments)])
+            main(["grounding", *map(str, arguments)])
         return int(ended.value.code or 0)
 
     out = tmp_path / "attention.json"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from showtell.diagnosis import machine
-from showtell.diagnosis.machine import EXTRAS, look_at_machine
+from showtell.doctor import machine
+from showtell.doctor.machine import EXTRAS, look_at_machine
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,10 +7,10 @@ import base64
 import jinja2
 
 
-def templates(package: str) -> jinja2.Environment:
-    """The templates that lie in a package; lines that only steer leave nothing behind."""
+def templates() -> jinja2.Environment:
+    """The templates of this package; lines with nothing but a statement leave nothing behind."""
     return jinja2.Environment(
-        loader=jinja2.PackageLoader(package, ""), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.PackageLoader(__package__, ""), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
 
 

@@ -24,9 +24,9 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 from torch import Tensor
 
-from showtell.explanations.alignment import segments
 from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
 from showtell.explanations.geometry import Floats, attention_map, scaled
+from showtell.explanations.segments import segments
 
 LEAST, ACROSS = 4, 9  # panels that a line has room for; longer captions are wrapped
 PANEL = 1.5  # inches that a panel is wide
@@ -143,7 +143,7 @@ def draw_segments(
     goals: Tensor,
     title: str = "",
 ) -> Figure:
-    """Subgoals along a caption, and beside them where each word looked, a row for each segment (`alignment.segments`).
+    """Subgoals along a caption, and beside them where each word looked, a row for each segment (`segments.segments`).
 
     The last picture of a segment is the first one of the next, as in papers/000, Figure 3.
 

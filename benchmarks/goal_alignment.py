@@ -43,7 +43,8 @@ from showtell.captioner import Captioner
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, teacher_forced
 from showtell.errors import DataError, UsageError
-from showtell.explanations.pointing import lead, look_at, report_of
+from showtell.explanations.segments import FIRST, turns
+from showtell.grounding.pointing import lead, look_at, report_of
 from showtell.models.contract import eval_mode
 from showtell.models.goals import GoalOutput, spread_of_directions
 from showtell.scenes.language import ANY_SHAPE, BACKGROUND_WORDS, COUNT_WORDS, PATTERN_NOUNS
@@ -54,7 +55,6 @@ from showtell.scores.report import ScoreReport
 
 Bools = npt.NDArray[np.bool_]
 PERMUTATIONS = 2000
-FIRST = 2  # the first word at which anything can turn
 
 # --- series along a caption ---
 
@@ -62,26 +62,6 @@ FIRST = 2  # the first word at which anything can turn
 def moved(attention: Floats) -> Floats:
     """The share of attention that is elsewhere than at the word before: (T, R) to (T - 1,)."""
     return np.abs(np.diff(attention, axis=0)).sum(-1) / 2
-
-
-def turns(goals: Floats) -> Bools:
-    """At which words each dimension sets out the other way: (T, G) to (T - 2, G), of the words from the third on.
-
-    A dimension that stays as it is goes on as it did.
-    """
-    signs = np.sign(np.diff(goals, axis=0))
-    for step in range(1, len(signs)):
-        signs[step] = np.where(signs[step] == 0, signs[step - 1], signs[step])
-    return signs[:-1] * signs[1:] < 0
-
-
-def segments(goals: Floats) -> list[tuple[int, int]]:
-    """First and last word of each stretch between words from which half of the dimensions or more turn: (T, G).
-
-    A word at which a segment ends is the first one of the next, as in papers/000, Figure 3.
-    """
-    cuts = (np.flatnonzero(turns(goals).mean(-1) >= 0.5) + FIRST - 1).tolist()
-    return list(zip([0, *cuts], [*cuts, len(goals) - 1], strict=True))
 
 
 def unevenness(changes: Floats) -> float:

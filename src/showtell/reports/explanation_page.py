@@ -26,12 +26,12 @@ from markupsafe import Markup
 from PIL import Image
 from torch import Tensor
 
-from showtell.explanations.alignment import segments
 from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
 from showtell.explanations.geometry import DEVIATION, attention_map, scaled
 from showtell.explanations.occlusion import agreement
+from showtell.explanations.segments import segments
 from showtell.files import write_text
-from showtell.pages import data_url, templates
+from showtell.reports.base import data_url, templates
 
 SAMPLES = 160  # of a smoothed map along each side
 NAMED_REGIONS = 3  # that are drawn with their names for each word
@@ -62,7 +62,7 @@ def write_page(file: Path, explanations: Sequence[Explanation], title: str = "Wh
 
 def page(explanations: Sequence[Explanation], title: str = "Why it said that") -> str:
     """The page that `write_page` writes."""
-    return render("page.html.j2", explanations, title)
+    return render("explanation_page.html.j2", explanations, title)
 
 
 def fragment(explanation: Explanation) -> str:
@@ -70,7 +70,7 @@ def fragment(explanation: Explanation) -> str:
 
     It is a frame, so that nothing of it meets the document or a second fragment; it makes itself as high as it needs.
     """
-    content = html.escape(render("page.html.j2", [explanation], explanation.image, is_fragment=True))
+    content = html.escape(render("explanation_page.html.j2", [explanation], explanation.image, is_fragment=True))
     return (
         f'<iframe srcdoc="{content}" title="{html.escape(f"Explanation of {explanation.image}")}" width="100%" '
         'height="640" frameborder="0" allowfullscreen></iframe>'
@@ -89,16 +89,16 @@ def render(
     """A page of this package, in which explanations may stand among other things.
 
     Args:
-        template: page.html.j2, or one that extends it.
+        template: explanation_page.html.j2, or one that extends it.
         explanations: one for each photo, each with the same models; possibly none.
         title: of the page.
         is_fragment: leave out what only a page of its own needs.
         more_style: CSS behind that of all pages.
         values: what the template asks for beside that.
     """
-    environment = templates(__package__)
+    environment = templates()
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    style, script = _resource("page.css") + more_style, _resource("page.js")
+    style, script = _resource("explanation_page.css") + more_style, _resource("explanation_page.js")
     scores = list(dict.fromkeys(name for one in explanations for by in one.by for name in by.scores))
     ordered = sorted(explanations, key=lambda one: _first_score(one, scores))
     names = _names(ordered)

@@ -21,12 +21,12 @@ from showtell.checkpoint import SETTINGS
 from showtell.datasets.records import CaptionDataset
 from showtell.errors import DataError
 from showtell.evaluation import evaluate
-from showtell.explanations import curves
 from showtell.explanations.explanation import Explanation
-from showtell.explanations.page import render
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log, write_text
 from showtell.renamed import upgrade_run, upgrade_settings
+from showtell.reports import curves
+from showtell.reports.explanation_page import render
 from showtell.scores import Interval, ScoreReport, diagnose, image_facts, intervals
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"

@@ -16,8 +16,8 @@ from showtell.cli import main
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.evaluation import evaluate
-from showtell.explanations.curves import MOST_POINTS, chart
-from showtell.explanations.run_page import Run, draw_curves, read_run, score_run, write_run_page
+from showtell.reports.curves import MOST_POINTS, chart
+from showtell.reports.run_page import Run, draw_curves, read_run, score_run, write_run_page
 from showtell.scores import intervals
 from showtell.training import make_recipe
 from tests.chromium import Chromium

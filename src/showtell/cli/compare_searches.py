@@ -1,4 +1,4 @@
-"""`showtell lab`: every search for one photo side by side."""
+"""`showtell compare-searches`: every search for one photo side by side."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from showtell.cli.decoding_options import DecodingOptions, open_captioner
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from showtell.laboratory import Trial
+    from showtell.compare_searches import SearchResult
 
 
-def lab(
+def compare_searches(
     checkpoint: Checkpoint,
     image: Annotated[Path, typer.Argument(help="A photo.", metavar="IMAGE", show_default=False)],
     ensemble: Ensemble = None,
@@ -44,16 +44,18 @@ def lab(
 
     from rich.console import Console
 
+    from showtell.compare_searches import PRESETS
+    from showtell.compare_searches import compare_searches as run_searches
     from showtell.errors import UsageError
-    from showtell.laboratory import SEARCHES, try_searches, write_page
     from showtell.progress import counting
+    from showtell.reports.compare_searches_page import write_page
 
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f'--out writes a page; give "{out}" the suffix .html.')
     captioner = open_captioner(checkpoint, ensemble)
     trials = []
-    with counting("searching", len(SEARCHES) + bool(decoding.get("force_words"))) as progress:
-        for trial in try_searches(captioner, image, **decoding):
+    with counting("searching", len(PRESETS) + bool(decoding.get("force_words"))) as progress:
+        for trial in run_searches(captioner, image, **decoding):
             trials.append(trial)
             progress(1)
     if out is not None:
@@ -68,7 +70,7 @@ def lab(
         typer.echo(out)
 
 
-def _table(trials: Sequence[Trial]) -> Table:
+def _table(trials: Sequence[SearchResult]) -> Table:
     """A section for each search, a row for each caption."""
     from rich import box
     from rich.table import Table

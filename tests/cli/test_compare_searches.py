@@ -1,4 +1,4 @@
-"""`showtell lab`: every search for one photo side by side."""
+"""`showtell compare-searches`: every search for one photo side by side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from showtell.laboratory import SEARCHES
+from showtell.compare_searches import PRESETS
 from showtell.scores.diagnostics import diversity
 from tests.cli.test_caption import run
 
@@ -18,14 +18,14 @@ def photo(tiny_scenes: Path) -> Path:
 
 
 def test_each_row_is_what_caption_says_with_those_settings(capsys, tiny_checkpoint, photo):
-    status, out, err = run(capsys, "lab", tiny_checkpoint, photo, "--json", "--seed", 5, "--min-length", 3)
+    status, out, err = run(capsys, "compare-searches", tiny_checkpoint, photo, "--json", "--seed", 5, "--min-length", 3)
     assert (status, err) == (0, "")
     found = json.loads(out)
     assert found["image"] == str(photo)
-    assert [trial["name"] for trial in found["searches"]] == list(SEARCHES)
+    assert [trial["name"] for trial in found["searches"]] == list(PRESETS)
     for trial in found["searches"]:
         options = [
-            part for name, value in SEARCHES[trial["name"]].items() for part in (f"--{name.replace('_', '-')}", value)
+            part for name, value in PRESETS[trial["name"]].items() for part in (f"--{name.replace('_', '-')}", value)
         ]
         out = run(capsys, "caption", tiny_checkpoint, photo, "--json", "--seed", 5, "--min-length", 3, *options)[1]
         expected = json.loads(out)[0]["captions"]
@@ -43,14 +43,14 @@ def test_each_row_is_what_caption_says_with_those_settings(capsys, tiny_checkpoi
 
 
 def test_the_table_and_the_page_have_every_caption(capsys, tiny_checkpoint, photo, tmp_path):
-    page = tmp_path / "lab.html"
+    page = tmp_path / "page.html"
     options = ["--max-length", 4, "--force-word", "red circle"]
-    found = json.loads(run(capsys, "lab", tiny_checkpoint, photo, *options, "--json")[1])["searches"]
+    found = json.loads(run(capsys, "compare-searches", tiny_checkpoint, photo, *options, "--json")[1])["searches"]
     assert found[-1]["name"] == "beam 5 with red circle"
     assert all("red circle" in caption["text"] for caption in found[-1]["captions"])
-    status, table, _ = run(capsys, "lab", tiny_checkpoint, photo, *options)
+    status, table, _ = run(capsys, "compare-searches", tiny_checkpoint, photo, *options)
     assert status == 0
-    status, printed, _ = run(capsys, "lab", tiny_checkpoint, photo, *options, "--out", page)
+    status, printed, _ = run(capsys, "compare-searches", tiny_checkpoint, photo, *options, "--out", page)
     assert (status, printed) == (0, f"{page}\n")
     html = page.read_text()
     assert "data:image/jpeg;base64," in html
@@ -67,13 +67,13 @@ def test_wrong_use_is_a_sentence(capsys, tiny_checkpoint, photo, tmp_path):
     for arguments, sentence in (
         ([photo, "--force-word", "zebra"], '"zebra" must occur, but "zebra" is none of the'),
         (
-            [photo, "--out", tmp_path / "lab.pdf"],
-            f'--out writes a page; give "{tmp_path / "lab.pdf"}" the suffix .html',
+            [photo, "--out", tmp_path / "page.pdf"],
+            f'--out writes a page; give "{tmp_path / "page.pdf"}" the suffix .html',
         ),
         ([tmp_path / "none.jpg"], "There is no file"),
         ([photo, "--min-length", 9], "min_length=9 is above max_length=8"),
     ):
-        status, out, err = run(capsys, "lab", tiny_checkpoint, *arguments)
+        status, out, err = run(capsys, "compare-searches", tiny_checkpoint, *arguments)
         assert (status, out) == (2, "")
         assert err.startswith(f"showtell: {sentence}")
     assert not list(tmp_path.iterdir())

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from showtell.captions import Caption
 from showtell.datasets.records import CaptionRecord
-from showtell.explanations import curves
 from showtell.files import read_log, write_text
-from showtell.pages import data_url, templates
+from showtell.reports import curves
+from showtell.reports.base import data_url, templates
 from showtell.scenes.truth import Judgement
 
 KINDS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}  # of pictures, by how their files end
@@ -68,7 +68,7 @@ def write_report(
             {"": [(line["step"], line["validation"]["cider"]) for line in lines if "validation" in line]},
         ),
     ]
-    template = templates(__package__).get_template("report.html.j2")
+    template = templates().get_template("quickstart_page.html.j2")
     page = template.render(
         rows=rows,
         examples=examples,

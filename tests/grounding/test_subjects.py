@@ -11,7 +11,7 @@ from PIL import Image
 
 from showtell.errors import DataError, ImageError
 from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation
-from showtell.explanations.subjects import Subject, Subjects, find_subjects, judge, with_references
+from showtell.grounding.subjects import Subject, Subjects, find_subjects, judge, with_references
 
 
 def explanation(image: str, *texts: str) -> Explanation:

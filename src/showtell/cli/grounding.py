@@ -1,4 +1,4 @@
-"""`showtell attention`: whether a model looks at the objects that it names, and needs to see them."""
+"""`showtell grounding`: whether a model looks at the objects that it names, and needs to see them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Hidden(StrEnum):
     pixels = "pixels"
 
 
-def attention(
+def grounding(
     checkpoint: Checkpoint,
     dataset: Dataset,
     split: Split = "test",
@@ -53,8 +53,8 @@ def attention(
 
     from showtell.captioner import Captioner
     from showtell.datasets import open_dataset
-    from showtell.explanations.pointing import measure_attention
     from showtell.files import refuse_overwriting, write_json
+    from showtell.grounding.pointing import measure_attention
     from showtell.progress import counting
 
     if out is not None:

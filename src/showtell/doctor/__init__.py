@@ -1,7 +1,7 @@
 """What `showtell doctor` says: the machine, and why a score may be low."""
 
-from showtell.diagnosis.causes import Cause, Diagnosis, diagnose_checkpoint, diagnose_scores, split_to_score
-from showtell.diagnosis.machine import Machine, look_at_machine
+from showtell.doctor.causes import Cause, Diagnosis, diagnose_checkpoint, diagnose_scores, split_to_score
+from showtell.doctor.machine import Machine, look_at_machine
 
 __all__ = [
     "Cause",

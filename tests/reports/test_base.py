@@ -1,4 +1,4 @@
-"""Templates of every package with a page, and pictures within pages."""
+"""What all pages share: templates that escape, and pictures within pages."""
 
 from __future__ import annotations
 
@@ -6,23 +6,18 @@ import base64
 
 import pytest
 
-from showtell.pages import data_url, templates
+from showtell.reports.base import data_url, templates
 
 
 @pytest.mark.parametrize(
-    ("package", "name"),
-    [
-        ("showtell.laboratory", "page.html.j2"),
-        ("showtell.quickstart", "report.html.j2"),
-        ("showtell.explanations", "run_page.html.j2"),
-    ],
+    "name", ["compare_searches_page.html.j2", "quickstart_page.html.j2", "run_page.html.j2", "explanation_page.html.j2"]
 )
-def test_templates_lie_in_their_packages(package, name):
-    assert templates(package).get_template(name).name == name
+def test_the_templates_are_found(name):
+    assert templates().get_template(name).name == name
 
 
 def test_what_is_put_into_a_template_is_text():
-    environment = templates("showtell.laboratory")
+    environment = templates()
     assert environment.from_string("{{ said }}").render(said="<b>a & b</b>") == "&lt;b&gt;a &amp; b&lt;/b&gt;"
 
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
-from showtell.explanations.figure import ACROSS, DARK, LEAST, draw, draw_segments, to_png
+from showtell.reports.figure import ACROSS, DARK, LEAST, draw, draw_segments, to_png
 
 QUARTERS = torch.tensor([[0.0, 0, 40, 20], [40, 0, 80, 20], [0, 20, 40, 40], [40, 20, 80, 40]])
 
