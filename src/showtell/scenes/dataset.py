@@ -23,9 +23,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from showtell.datasets.check import usable_cores
 from showtell.errors import DataError, UsageError
 from showtell.files import read_json, recover_folder, write_folder, write_json
+from showtell.processes import usable_cores
 from showtell.scenes.language import LANGUAGE_VERSION, Caption, captions
 from showtell.scenes.pictures import draw
 from showtell.scenes.sampling import sample_scene
