@@ -25,12 +25,12 @@ DOORS = {"captioner.py": {"explanations"}}  # what a call on the line opens, and
 LINE = {
     "images": {"config", "errors"},
     "text": {"errors"},
-    "datasets": {"errors", "files", "images", "counter_rng", "processes", "progress", "text"},
-    "features": {"config", "datasets", "errors", "images", "types"},
-    "models": {"config", "counter_rng", "types"},
+    "datasets": {"errors", "files", "images", "counter_rng", "processes", "progress", "registry", "text"},
+    "features": {"config", "datasets", "errors", "images", "registry", "types"},
+    "models": {"config", "counter_rng", "registry", "types"},
     "decoding": {"config", "errors", "models", "counter_rng", "text", "types"},
     "scenes": {"datasets", "errors", "files", "processes"},
-    "objectives": {"config", "decoding", "errors", "models", "counter_rng", "scores", "text", "types"},
+    "objectives": {"config", "decoding", "errors", "models", "counter_rng", "registry", "scores", "text", "types"},
 }
 
 

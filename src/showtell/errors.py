@@ -8,6 +8,7 @@
     ├── CheckpointError        a checkpoint that is damaged or does not fit what it is used with
     ├── WeightsError           weights of an encoder that cannot be found, read or fitted
     ├── TrainingError          a run that cannot go on, such as one whose loss is no number any more
+    ├── ExtensionError         an installed package whose entry point cannot be used
     └── MissingDependencyError an optional package that is not installed; the message has the install line
 
 Anything else that is raised is a defect of showtell.
@@ -49,6 +50,10 @@ class WeightsError(ShowtellError):
 
 class TrainingError(ShowtellError):
     """A run that cannot go on, such as one whose loss is no number any more."""
+
+
+class ExtensionError(ShowtellError):
+    """An installed package whose entry point cannot be loaded, is no valid entry, or takes a name that is taken."""
 
 
 class MissingDependencyError(ShowtellError):

@@ -380,7 +380,7 @@ class Spoiler(CrossEntropy):
 
 @pytest.fixture(autouse=True)
 def _spoiler(monkeypatch):
-    monkeypatch.setitem(OBJECTIVES, "spoiler", (SpoilerConfig, Spoiler))
+    monkeypatch.setitem(OBJECTIVES.builtin, "spoiler", (SpoilerConfig, Spoiler))
 
 
 def base_recipe(data: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Ground
 from showtell.errors import DataError, printable, summarise
 from showtell.files import read_json
 from showtell.images.photo import is_photo_name
+from showtell.registry import Registry
 
 __all__ = ["READERS", "Box", "CaptionDataset", "CaptionRecord", "Grounding", "Reader", "open_dataset", "read_dataset"]
 
@@ -35,15 +36,20 @@ class Reader(Protocol):
 
 
 # Where a folder fits several, the first that recognises it reads it.
-READERS: dict[str, Reader] = {
-    "hub": hub,  # by its name; the others look at what is there
-    "karpathy": karpathy,
-    "coco": coco,
-    "flickr": flickr,
-    "table": table,
-    "jsonl": jsonl,
-    "text_files": text_files,
-}
+READERS: Registry[Reader] = Registry(
+    "showtell.readers",
+    {
+        "hub": hub,  # by its name; the others look at what is there
+        "karpathy": karpathy,
+        "coco": coco,
+        "flickr": flickr,
+        "table": table,
+        "jsonl": jsonl,
+        "text_files": text_files,
+    },
+    expects="a module or object with EXAMPLE, recognises and read",
+    accepts=lambda name, reader: all(hasattr(reader, part) for part in ("EXAMPLE", "recognises", "read")),
+)
 
 
 def read_dataset(path: Path | str) -> CaptionDataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import timm
@@ -19,16 +20,23 @@ from showtell.features.regions import (
     RoiGrid,
     RoiGridConfig,
 )
+from showtell.registry import Registry, is_settings_and_part
 
 __all__ = ["ENCODERS", "Encoder", "EncoderConfig", "build_encoder", "encoder_config"]
 
 # name: (settings, what makes the encoder, told whether to load weights); any other name is one of timm's.
-ENCODERS: dict[str, tuple[type[EncoderConfig], Callable[[Any, bool], Encoder]]] = {
-    "small_cnn": (SmallCnnConfig, SmallCnn),
-    "faster_rcnn": (FasterRcnnConfig, FasterRcnn),
-    "roi_grid": (RoiGridConfig, RoiGrid),
-    "precomputed": (PrecomputedConfig, lambda config, _: Precomputed(config)),
-}
+ENCODERS: Registry[tuple[type[EncoderConfig], Callable[[Any, bool], Encoder]]] = Registry(
+    "showtell.encoders",
+    {
+        "small_cnn": (SmallCnnConfig, SmallCnn),
+        "faster_rcnn": (FasterRcnnConfig, FasterRcnn),
+        "roi_grid": (RoiGridConfig, RoiGrid),
+        "precomputed": (PrecomputedConfig, lambda config, _: Precomputed(config)),
+    },
+    expects="a pair of settings (an EncoderConfig whose field `name` has that name as its default) and a function that "
+    "makes the encoder from them",
+    accepts=partial(is_settings_and_part, settings=EncoderConfig),
+)
 
 
 def encoder_config(content: dict[str, Any]) -> EncoderConfig:

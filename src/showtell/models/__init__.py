@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from showtell.config import Config
 from showtell.models.contract import Decoder, Output, State, spread, take_rows
 from showtell.models.hacap import HacapConfig, HacapDecoder
@@ -9,15 +11,21 @@ from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.models.stack import StackConfig, StackDecoder
 from showtell.models.updown import UpDownConfig, UpDownDecoder
+from showtell.registry import Registry, is_settings_and_part
 
 # name: (settings, decoder). A decoder is made as Decoder(config, feature_size=, vocabulary_size=).
-MODELS: dict[str, tuple[type[Config], type[Decoder]]] = {
-    "hacap": (HacapConfig, HacapDecoder),
-    "nic": (NicConfig, NicDecoder),
-    "sat": (SatConfig, SatDecoder),
-    "stack": (StackConfig, StackDecoder),
-    "updown": (UpDownConfig, UpDownDecoder),
-}
+MODELS: Registry[tuple[type[Config], type[Decoder]]] = Registry(
+    "showtell.models",
+    {
+        "hacap": (HacapConfig, HacapDecoder),
+        "nic": (NicConfig, NicDecoder),
+        "sat": (SatConfig, SatDecoder),
+        "stack": (StackConfig, StackDecoder),
+        "updown": (UpDownConfig, UpDownDecoder),
+    },
+    expects="a pair of settings (a Config whose field `name` has that name as its default) and a Decoder class",
+    accepts=partial(is_settings_and_part, part=Decoder),
+)
 
 __all__ = ["MODELS", "Decoder", "Output", "State", "build_decoder", "spread", "take_rows"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from showtell.config import Config
 from showtell.objectives.adversarial import (
     Adversarial,
@@ -14,17 +16,23 @@ from showtell.objectives.contract import Objective
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.hard_attention import HardAttention, HardAttentionConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
+from showtell.registry import Registry, is_settings_and_part
 
 # name: (settings, objective). Made as Objective(config, feature_size=, vocabulary_size=), called as
 # objective(batch, features, decoder) -> Terms. Its own parameters train with the model.
-OBJECTIVES: dict[str, tuple[type[Config], type[Objective]]] = {
-    "adversarial": (AdversarialConfig, Adversarial),
-    "adversarial_pretraining": (AdversarialPretrainingConfig, AdversarialPretraining),
-    "coarse_to_fine": (CoarseToFineConfig, CoarseToFine),
-    "cross_entropy": (CrossEntropyConfig, CrossEntropy),
-    "hard_attention": (HardAttentionConfig, HardAttention),
-    "self_critical": (SelfCriticalConfig, SelfCritical),
-}
+OBJECTIVES: Registry[tuple[type[Config], type[Objective]]] = Registry(
+    "showtell.objectives",
+    {
+        "adversarial": (AdversarialConfig, Adversarial),
+        "adversarial_pretraining": (AdversarialPretrainingConfig, AdversarialPretraining),
+        "coarse_to_fine": (CoarseToFineConfig, CoarseToFine),
+        "cross_entropy": (CrossEntropyConfig, CrossEntropy),
+        "hard_attention": (HardAttentionConfig, HardAttention),
+        "self_critical": (SelfCriticalConfig, SelfCritical),
+    },
+    expects="a pair of settings (a Config whose field `name` has that name as its default) and an Objective class",
+    accepts=partial(is_settings_and_part, part=Objective),
+)
 
 __all__ = ["OBJECTIVES", "Objective", "build_objective"]
 

@@ -341,7 +341,7 @@ _PLAIN: dict[str, type[Config]] = {
     "training": TrainingConfig,
     "decoding": DecodingConfig,
 }
-_BY_NAME: dict[str, dict[str, tuple[type[Config], Any]]] = {"model": MODELS, "objective": OBJECTIVES}
+_BY_NAME: dict[str, Mapping[str, tuple[type[Config], Any]]] = {"model": MODELS, "objective": OBJECTIVES}
 _SECTIONS = tuple(Recipe.model_fields)
 
 
@@ -361,7 +361,7 @@ def _section_type(section: str, given: dict[str, Any]) -> type[Config]:
         return ENCODERS[given["name"]][0] if given.get("name") in ENCODERS else TimmConfig
     known = _BY_NAME[section]
     name = given.get("name")
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise RecipeError(f'there is no {section} "{name}"; {nearest(str(name), known)}')
     return known[name][0]
 

@@ -1,0 +1,152 @@
+"""Registries: built-in entries first, those of installed packages by entry points, and what is said of broken ones."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from showtell.config import Config
+from showtell.datasets import READERS
+from showtell.errors import ExtensionError
+from showtell.features import ENCODERS
+from showtell.models import MODELS
+from showtell.objectives import OBJECTIVES
+from showtell.registry import Registry, is_settings_and_part
+
+
+def install(folder: Path, name: str, points: dict[str, dict[str, str]], modules: dict[str, str]) -> None:
+    """A package as pip leaves it in a folder of sys.path: modules, and metadata with entry points by group."""
+    metadata = folder / f"{name}-1.2.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+    lines = [
+        line
+        for group, entries in points.items()
+        for line in [f"[{group}]", *[f"{key} = {value}" for key, value in entries.items()]]
+    ]
+    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    for module, source in modules.items():
+        (folder / f"{module}.py").write_text(source)
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def registry(**options) -> Registry:
+    return Registry("showtell.tests", {"own": 1, "other": 2}, **options)
+
+
+def test_built_in_entries_come_first_and_keep_their_order(site):
+    install(site, "pack_a", {"showtell.tests": {"b": "mod_a:X", "a": "mod_a:Y"}}, {"mod_a": "X, Y = 3, 4"})
+    names = registry()
+    assert list(names) == ["own", "other", "a", "b"]
+    assert len(names) == 4
+    assert dict(names) == {"own": 1, "other": 2, "a": 4, "b": 3}
+    assert repr(names) == "<Registry showtell.tests: own, other, a, b>"
+
+
+def test_nothing_is_imported_before_it_is_asked_for(site):
+    install(site, "pack_b", {"showtell.tests": {"boom": "mod_b:X"}}, {"mod_b": "1 / 0"})
+    names = registry()
+    assert "boom" in names
+    assert names["own"] == 1
+    assert next(value for value in names.values() if value == 2) == 2
+    with pytest.raises(KeyError):
+        names["nothing"]
+    assert [] not in names
+
+
+@pytest.mark.parametrize(
+    ("value", "source", "reason"),
+    [
+        ("mod_c:X", "1 / 0", "cannot be loaded: ZeroDivisionError: division by zero; mend or uninstall the package."),
+        (
+            "mod_c:Y",
+            "X = 1",
+            "cannot be loaded: AttributeError: module 'mod_c' has no attribute 'Y'; mend or uninstall the package.",
+        ),
+        (
+            "mod_none:X",
+            "",
+            "cannot be loaded: ModuleNotFoundError: No module named 'mod_none'; mend or uninstall the package.",
+        ),
+        ("mod_c:X", "X = 'text'", "is of type str; it should be a whole number."),
+        ("mod_c:X", "class X: ...", "is the class X; it should be a whole number."),
+    ],
+)
+def test_a_broken_package_is_named_with_its_entry_point(site, monkeypatch, value, source, reason):
+    monkeypatch.delitem(__import__("sys").modules, "mod_c", raising=False)
+    install(site, "pack_c", {"showtell.tests": {"new": value}}, {"mod_c": source})
+    names = registry(expects="a whole number", accepts=lambda name, entry: isinstance(entry, int))
+    with pytest.raises(ExtensionError) as caught:
+        names["new"]
+    assert str(caught.value) == f'The entry point new = "{value}" (showtell.tests) of the package pack_c 1.2 {reason}'
+    assert names["own"] == 1
+
+
+def test_a_name_that_is_taken_is_a_sentence_and_all_others_work(site):
+    install(site, "pack_d", {"showtell.tests": {"own": "mod_d:X", "new": "mod_d:X"}}, {"mod_d": "X = 5"})
+    install(site, "pack_e", {"showtell.tests": {"new": "mod_d:X"}}, {})
+    names = registry()
+    with pytest.raises(ExtensionError) as caught:
+        names["own"]
+    assert str(caught.value) == (
+        'The name "own" of showtell.tests is taken more than once, by showtell and by the package pack_d 1.2; rename '
+        "the entry point of the package pack_d 1.2 or uninstall that package."
+    )
+    with pytest.raises(ExtensionError, match=r"by the package pack_d 1\.2 and by the package pack_e 1\.2; rename"):
+        names["new"]
+    assert names["other"] == 2
+    assert len(names) == 3
+
+
+class NamedConfig(Config):
+    name: str = "mine"
+
+
+class NamelessConfig(Config):
+    size: int = 3
+
+
+@pytest.mark.parametrize(
+    ("entry", "valid"),
+    [
+        ((NamedConfig, list), True),
+        ((NamedConfig, dict), False),  # not the part that is asked for
+        ((NamedConfig, 3), False),
+        ((NamelessConfig, list), False),
+        ((int, list), False),
+        ((NamedConfig,), False),
+        (list, False),
+    ],
+)
+def test_settings_and_part(entry, valid):
+    assert is_settings_and_part("mine", entry, part=list) == valid
+    assert not is_settings_and_part("other", entry, part=list)  # the settings are of another name
+
+
+def test_what_makes_a_part_may_be_a_function():
+    assert is_settings_and_part("mine", (NamedConfig, partial(list, ())))
+    assert not is_settings_and_part("mine", (NamedConfig, 3))
+
+
+@pytest.mark.parametrize(
+    ("names", "group"),
+    [
+        (MODELS, "showtell.models"),
+        (OBJECTIVES, "showtell.objectives"),
+        (ENCODERS, "showtell.encoders"),
+        (READERS, "showtell.readers"),
+    ],
+)
+def test_every_built_in_entry_is_what_its_registry_asks_of_others(names, group):
+    assert names.group == group
+    assert names.builtin
+    for name, entry in names.builtin.items():
+        assert names._accepts(name, entry), name
+    assert not names._accepts("mine", object())
