@@ -38,7 +38,7 @@ def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: Recor
     return type(record)(**changed)
 
 
-def widened(tensor: Tensor) -> Tensor:
+def upcast_half(tensor: Tensor) -> Tensor:
     """Half precision, in which features are kept, as single precision, in which they are computed with."""
     return tensor.float() if tensor.dtype == torch.float16 else tensor
 
@@ -128,7 +128,7 @@ class Batch:
         """The same batch on a device. Half-precision features become single there: the way is half as long."""
 
         def move(tensor: Tensor) -> Tensor:
-            return widened(tensor.to(device, non_blocking=True))
+            return upcast_half(tensor.to(device, non_blocking=True))
 
         return dataclasses.replace(
             self,

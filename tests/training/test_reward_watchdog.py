@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from showtell.captioner import Caption, Captioner
 from showtell.errors import CheckpointError, RecipeError
 from showtell.objectives import OBJECTIVES
-from showtell.objectives.contract import Limit
+from showtell.objectives.contract import HealthRange
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.training import loop, make_recipe, train
 from showtell.training.recipe import RewardWatchdogConfig
@@ -46,9 +46,13 @@ def validation(score: float, warnings: tuple[str, ...] = (), **shape: int) -> Va
     return Validation({"cider": score, "bleu_4": score / 10}, captions(**shape), warnings)
 
 
-def pilot_of(start: Validation | None = None, limits: tuple[Limit, ...] = (), **settings: float) -> RewardWatchdog:
+def pilot_of(
+    start: Validation | None = None, health_ranges: tuple[HealthRange, ...] = (), **settings: float
+) -> RewardWatchdog:
     config = RewardWatchdogConfig(**settings)  # type: ignore[arg-type]
-    pilot = RewardWatchdog(config, selection="cider", reference_words=5.0, best="runs/x/best", limits=limits)
+    pilot = RewardWatchdog(
+        config, selection="cider", reference_words=5.0, best="runs/x/best", health_ranges=health_ranges
+    )
     pilot.begin(start or validation(0.5), None, "f")
     return pilot
 
@@ -299,14 +303,14 @@ def test_a_window_with_steps_that_lack_a_part_has_the_mean_of_the_others():
     assert pilot.close_window()[0] == pytest.approx({"reward": 0.3, "length": 7.0})
 
 
-LIMITS = (
-    Limit("spread", "the goals are alike ({value:.2f})", "lower the rate", least=0.1, is_collapse=True),
-    Limit("known", "it knows {value:.0%}", "rewards say little", most=0.9),
+RANGES = (
+    HealthRange("spread", "the goals are alike ({value:.2f})", "lower the rate", minimum=0.1, is_collapse=True),
+    HealthRange("known", "it knows {value:.0%}", "rewards say little", maximum=0.9),
 )
 
 
 def test_parts_outside_of_their_limits_are_named_and_a_collapse_sends_back():
-    pilot = pilot_of(limits=LIMITS)
+    pilot = pilot_of(health_ranges=RANGES)
     good, poor = {"spread": 0.5, "known": 0.6}, {"spread": 0.05, "known": 0.95}
     said = windows(pilot, good, poor, poor, poor, poor)
     assert said == [[], [], [], ["the goals are alike (0.05): lower the rate", "it knows 95%: rewards say little"], []]
@@ -319,7 +323,7 @@ def test_parts_outside_of_their_limits_are_named_and_a_collapse_sends_back():
 
 
 def test_what_was_outside_of_its_limits_from_the_start_sends_nowhere():
-    pilot = pilot_of(limits=LIMITS)
+    pilot = pilot_of(health_ranges=RANGES)
     said = windows(pilot, *[{"spread": 0.05}] * 3)
     assert said[-1] == ["the goals are alike (0.05): lower the rate"]
     assert not pilot.judge(validation(0.6), 0.5).harm
@@ -343,11 +347,11 @@ def test_what_is_kept_of_it_is_all_it_knows(events, kept_at):
             return pilot.judge(validation(event[1], words=event[2]), 0.8)
         return pilot.close_window() if pilot.state_dict()["steps"] else None
 
-    whole, broken = pilot_of(limits=LIMITS), pilot_of(limits=LIMITS)
+    whole, broken = pilot_of(health_ranges=RANGES), pilot_of(health_ranges=RANGES)
     for number, event in enumerate(events):
         if number == kept_at:
             content = json.loads(json.dumps(broken.state_dict()))
-            broken = pilot_of(limits=LIMITS)
+            broken = pilot_of(health_ranges=RANGES)
             broken.load_state_dict(content)
         assert follow(whole, event) == follow(broken, event)
 

@@ -296,8 +296,8 @@ def _explain_stage(
     best = map_tensors(found.outputs, lambda x: x[:, :1])
     logprobs = decoder.readout(best, stage).float().log_softmax(-1)[:, 0].cpu()  # (B, T, V), as the model says it
     attention = None if best.attention is None else best.attention[:, 0].cpu()  # (B, T, R)
-    places = None if best.places is None else best.places[:, 0].tolist()
-    strips = {title: values[:, 0].cpu() for title, values in best.over_time().items()}  # (B, T, K) each
+    places = None if best.sampled_regions is None else best.sampled_regions[:, 0].tolist()
+    strips = {title: values[:, 0].cpu() for title, values in best.diagnostics().items()}  # (B, T, K) each
     lost = None
     if falls is not None:
         first = found.words.new_full((len(found.words), 1, 1), Vocabulary.begin)

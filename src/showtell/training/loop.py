@@ -204,7 +204,7 @@ class Trainer:
         lengths = [len(tokenize(caption)) for record in self.validation_records for caption in record.captions]
         return RewardWatchdog(
             training.reward_watchdog, selection=training.selection, reference_words=statistics.fmean(lengths),
-            best=str(self.folder.best), limits=self.raw_model.objective.limits,
+            best=str(self.folder.best), health_ranges=self.raw_model.objective.health_ranges,
         )  # fmt: skip
 
     # ---- training

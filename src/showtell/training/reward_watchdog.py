@@ -10,7 +10,7 @@ pilot holds the captions of each validation against those of the starting weight
    with a lower learning rate; after `returns` times it stops.
 
 It decides at validations, whose captions every process makes alike. The means of the steps between them (reward,
-length) only warn, unless the objective says that outside of their limits training has collapsed (`Limit` in
+length) only warn, unless the objective says that outside of their limits training has collapsed (`HealthRange` in
 `objectives/contract.py`). What it remembers between steps is numbers, saved with the rest of `last/training/`.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 
 from showtell.captioner import Caption
 from showtell.errors import CheckpointError
-from showtell.objectives.contract import Limit
+from showtell.objectives.contract import HealthRange
 from showtell.scores import diagnose
 from showtell.training.recipe import RewardWatchdogConfig
 from showtell.training.validation import Validation
@@ -113,7 +113,7 @@ class RewardWatchdog:
         selection: the validation score that decides what is best.
         reference_words: mean length of the validation captions.
         best: where the best weights are kept, for sentences.
-        limits: of further parts of the objective.
+        health_ranges: of further parts of the objective.
     """
 
     def __init__(
@@ -123,10 +123,10 @@ class RewardWatchdog:
         selection: str,
         reference_words: float,
         best: str,
-        limits: Sequence[Limit] = (),
+        health_ranges: Sequence[HealthRange] = (),
     ) -> None:
         self.config = config
-        self.limits = {limit.part: limit for limit in limits}
+        self.health_ranges = {one.name: one for one in health_ranges}
         self.selection = selection
         self.reference_words = reference_words
         self.best = best
@@ -211,7 +211,7 @@ class RewardWatchdog:
     def watch(self, parts: Mapping[str, float]) -> None:
         """Take in the parts of a step."""
         memory = self._memory
-        found = {name: parts[name] for name in (*WATCHED, *self.limits) if name in parts}
+        found = {name: parts[name] for name in (*WATCHED, *self.health_ranges) if name in parts}
         memory.began = memory.began or found
         for name, value in found.items():
             memory.sums[name] = memory.sums.get(name, 0.0) + value
@@ -234,10 +234,10 @@ class RewardWatchdog:
         if "length" in means:
             first, now = memory.first["length"], means["length"]
             signs["length"] = now > self.config.length * first, ": ".join(_grew("samples", first, now))
-        for name, kept in self.limits.items():
+        for name, kept in self.health_ranges.items():
             if name in means:
-                fact = kept.fact.format(value=means[name])
-                signs[name] = not kept.holds(means[name]), f"{fact}: {kept.meaning}"
+                fact = kept.symptom.format(value=means[name])
+                signs[name] = not kept.contains(means[name]), f"{fact}: {kept.advice}"
         said = []
         for name, (is_there, sentence) in signs.items():
             count = memory.lasting.get(name, 0)
@@ -247,9 +247,9 @@ class RewardWatchdog:
             if memory.lasting[name] == LASTING:
                 memory.lasting[name] = -1
                 said.append(sentence)
-                limit = self.limits.get(name)
-                if limit is not None and limit.is_collapse and limit.holds(memory.first[name]):
-                    memory.collapsed[name] = limit.fact.format(value=means[name])
+                limit = self.health_ranges.get(name)
+                if limit is not None and limit.is_collapse and limit.contains(memory.first[name]):
+                    memory.collapsed[name] = limit.symptom.format(value=means[name])
         return means, said
 
     # ---- at a validation
@@ -270,7 +270,7 @@ class RewardWatchdog:
             validation.numbers[self.selection],
         )
         signs = self._length(start, vitals) + self._shares(start, vitals, len(validation.captions))
-        signs += [(fact, self.limits[name].meaning) for name, fact in memory.collapsed.items()]
+        signs += [(fact, self.health_ranges[name].advice) for name, fact in memory.collapsed.items()]
         has_collapsed = bool(memory.collapsed)
         memory.collapsed = {}
         if validation.warnings and not memory.had_collapsed:
