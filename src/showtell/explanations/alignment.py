@@ -46,8 +46,8 @@ from showtell.errors import DataError, UsageError
 from showtell.explanations.pointing import lead, look_at, report_of
 from showtell.models.contract import eval_mode
 from showtell.models.hacap import HacapOutput, spread_of_directions
-from showtell.scenes.language import ANY_SHAPE, BACKGROUND_WORDS, COUNT_WORDS, PATTERN_NOUNS
-from showtell.scenes.truth import ADJECTIVES, NOUNS
+from showtell.scenes.lexicon import ANY_SHAPE, BACKGROUND_WORDS, COUNT_WORDS, PATTERN_NOUNS
+from showtell.scenes.parser import ADJECTIVES, NOUNS
 from showtell.scores.base import Floats
 from showtell.scores.bootstrap import intervals
 from showtell.scores.report import ScoreReport
