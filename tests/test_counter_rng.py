@@ -56,7 +56,7 @@ def test_how_long_a_loop_over_time_is_changes_nothing_behind_it(rounds, others, 
         rng = CounterRNG(0, 0, ["a"])
         rng.uniform((1, 8), CPU)
         found = []
-        for number in rng.over_time(range(rounds if not stops else 99)):
+        for number in rng.timesteps(range(rounds if not stops else 99)):
             found += [rng.uniform((1, 1000), CPU) for _ in range(inside)]
             if number == rounds - 1:
                 break
@@ -72,13 +72,16 @@ def test_how_long_a_loop_over_time_is_changes_nothing_behind_it(rounds, others, 
 
 def test_a_loop_that_draws_nothing_is_none():
     plain, looped = CounterRNG(0, 0, ["a"]), CounterRNG(0, 0, ["a"])
-    assert list(looped.over_time("abc")) == ["a", "b", "c"]
+    assert list(looped.timesteps("abc")) == ["a", "b", "c"]
     assert torch.equal(looped.uniform((1, 9), CPU), plain.uniform((1, 9), CPU))
 
 
 def test_a_number_of_all_images_does_not_depend_on_which_there_are():
     drawn = [
-        CounterRNG(seed, step, names).of_all_images() for names in ("ab", "c") for seed in (0, 1) for step in range(500)
+        CounterRNG(seed, step, names).shared_uniform()
+        for names in ("ab", "c")
+        for seed in (0, 1)
+        for step in range(500)
     ]
     assert drawn[:1000] == drawn[1000:] and len(set(drawn)) == 1000
     assert sum(drawn[:1000]) / 1000 == pytest.approx(0.5, abs=0.03)  # 3.3 deviations

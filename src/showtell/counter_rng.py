@@ -6,7 +6,7 @@ depends on which images happen to share its batch and its process. Here each num
     u = mix(key(seed, step, image, call) + sum_j index_j * constant_j) / 2**32
 
 `call` counts the requests within a step, `index_j` is the position along each axis behind the images. In a loop over
-time (`over_time`) it counts those of each word anew. Neither the length of the longest caption of the batch nor the
+time (`timesteps`) it counts those of each word anew. Neither the length of the longest caption of the batch nor the
 place of the image in it matters.
 """
 
@@ -78,7 +78,7 @@ class CounterRNG:
             x = x.unsqueeze(-1) + index.reshape(*[1] * (axis + 1), size)
         return (_mix(x) & 0xFFFFFF).to(torch.float32) * 2.0**-24
 
-    def over_time(self, items: Iterable[ItemT]) -> Iterator[ItemT]:
+    def timesteps(self, items: Iterable[ItemT]) -> Iterator[ItemT]:
         """The items of a loop over time, between which the requests are counted anew for each.
 
         The loop counts as one request to those behind it, and as none where nothing is asked for in its body: how many
@@ -93,7 +93,7 @@ class CounterRNG:
                 drew = drew or self._call != first
                 self._call = before + drew
 
-    def of_all_images(self) -> float:
+    def shared_uniform(self) -> float:
         """One number in [0, 1) for all images of the step, on all processes."""
         return (key_of(*self._step, "all images") >> 10) / 2**53
 
@@ -112,7 +112,7 @@ def use(rng: CounterRNG) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def only(places: Tensor) -> Iterator[None]:
+def subset(places: Tensor) -> Iterator[None]:
     """Inside the block, which lies in a `use` block or does nothing, numbers are those of some images, (b,) places."""
     rng = _current.get()
     if rng is None:
@@ -131,16 +131,16 @@ def uniform(shape: Sequence[int], device: torch.device) -> Tensor:
     return torch.rand(tuple(shape), device=device) if rng is None else rng.uniform(shape, device)
 
 
-def over_time(items: Iterable[ItemT]) -> Iterator[ItemT]:
-    """The items of a loop over time, as `CounterRNG.over_time` of the `use` block, or as they are outside of one."""
+def timesteps(items: Iterable[ItemT]) -> Iterator[ItemT]:
+    """The items of a loop over time, as `CounterRNG.timesteps` of the `use` block, or as they are outside of one."""
     rng = _current.get()
-    return iter(items) if rng is None else rng.over_time(items)
+    return iter(items) if rng is None else rng.timesteps(items)
 
 
-def of_all_images() -> float:
+def shared_uniform() -> float:
     """A number in [0, 1) that the images of a step share: that of the `use` block, or torch's own outside of one."""
     rng = _current.get()
-    return float(torch.rand(())) if rng is None else rng.of_all_images()
+    return float(torch.rand(())) if rng is None else rng.shared_uniform()
 
 
 class Dropout(nn.Module):

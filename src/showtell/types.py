@@ -38,7 +38,7 @@ def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: Recor
     return type(record)(**changed)
 
 
-def widened(tensor: Tensor) -> Tensor:
+def upcast_half(tensor: Tensor) -> Tensor:
     """Half precision, in which features are kept, as single precision, in which they are computed with."""
     return tensor.float() if tensor.dtype == torch.float16 else tensor
 
@@ -59,6 +59,42 @@ def unstack(record: RecordT) -> list[RecordT]:
     map_tensors(record, split)
     steps = [iter(step) for step in zip(*columns, strict=True)]
     return [map_tensors(record, lambda _, step=step: next(step)) for step in steps]
+
+
+@dataclass(frozen=True)
+class PreparedBatch:
+    """B photos as an encoder takes them."""
+
+    images: Tensor | tuple[Tensor, ...]  # (B, 3, height, width) uint8, or B of (3, height, width), prepared
+    windows: Tensor  # (B, 4) the part of each photo that its image shows: left, top, right, bottom in its pixels
+    boxes: tuple[Tensor, ...] | None = None  # B of (n, 4) that the dataset brings, corners in pixels of the photo
+
+    @classmethod
+    def of(
+        cls,
+        images: Tensor | Sequence[Tensor],
+        windows: Tensor | None = None,
+        boxes: Sequence[Tensor] | None = None,
+    ) -> Self:
+        """Prepared images; without windows each of them is the whole photo."""
+        if windows is None:
+            whole = [(0, 0, image.shape[-1], image.shape[-2]) for image in images]
+            windows = torch.tensor(whole, dtype=torch.float32, device=images[0].device)
+        return cls(
+            images if isinstance(images, Tensor) else tuple(images), windows, None if boxes is None else tuple(boxes)
+        )
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """(height, width) of each image."""
+        return [(image.shape[-2], image.shape[-1]) for image in self.images]
+
+    def to(self, device: torch.device) -> Self:
+        """The same batch on a device."""
+        return map_tensors(self, lambda tensor: tensor.to(device))
 
 
 @dataclass(frozen=True)
@@ -115,6 +151,12 @@ class Batch:
     is_counted: bool = True  # False: it stands in for a share without images, so that its process keeps pace
 
     @property
+    def prepared(self) -> PreparedBatch:
+        """The photos, for an encoder."""
+        assert self.images is not None, "the features were read from a store"
+        return PreparedBatch.of(self.images)
+
+    @property
     def inputs(self) -> Tensor:
         """The words that a decoder is fed, (B, N, T)."""
         return self.words[..., :-1]
@@ -128,7 +170,7 @@ class Batch:
         """The same batch on a device. Half-precision features become single there: the way is half as long."""
 
         def move(tensor: Tensor) -> Tensor:
-            return widened(tensor.to(device, non_blocking=True))
+            return upcast_half(tensor.to(device, non_blocking=True))
 
         return dataclasses.replace(
             self,

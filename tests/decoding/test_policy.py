@@ -137,8 +137,8 @@ def test_places_that_are_drawn_belong_to_the_policy():
     by_caption = total.detach()[0]
     by_caption[0] /= REGIONS  # its second place is that of no decision
     assert float(by_caption.sum()) == pytest.approx(1, abs=1e-12)
-    assert not sat(attention="hard").draws_places and not sat().draws_places
-    assert sat(attention="hard").train().draws_places
+    assert not sat(attention="hard").samples_attention and not sat().samples_attention
+    assert sat(attention="hard").train().samples_attention
 
 
 def test_places_of_images_that_stay_do_not_depend_on_those_that_left():

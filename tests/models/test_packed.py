@@ -60,7 +60,7 @@ def test_a_packed_cell_is_torchs_cell(calls):
     kept = [part.clone() for part in (x, hidden, memory)]
     expected = nn.LSTMCell.forward(cell, x.flatten(0, 1), (hidden.flatten(0, 1), memory.flatten(0, 1)))
     with torch.no_grad():
-        found = cell(cell.gates_of(x), hidden, memory)
+        found = cell(cell.project_input(x), hidden, memory)
         close([part.flatten(0, 1) for part in found], list(expected))
     assert calls == [(0, 5, False), (0, 7, False)]
     assert all(torch.equal(one, other) for one, other in zip((x, hidden, memory), kept, strict=True))

@@ -18,7 +18,7 @@ def test_the_lstm_is_that_of_torch():
     cell, reference = LstmCell(5, 4), nn.LSTMCell(5, 4)
     reference.load_state_dict(cell.state_dict())
     inputs, hidden, memory = rows(2, 3, 5, seed=1), rows(2, 3, 4, seed=2), rows(2, 3, 4, seed=3)
-    new_hidden, new_memory = cell(cell.gates_of(inputs), hidden, memory)
+    new_hidden, new_memory = cell(cell.project_input(inputs), hidden, memory)
     expected = reference(inputs.flatten(0, 1), (hidden.flatten(0, 1), memory.flatten(0, 1)))
     torch.testing.assert_close(new_hidden.flatten(0, 1), expected[0])
     torch.testing.assert_close(new_memory.flatten(0, 1), expected[1])
@@ -28,8 +28,8 @@ def test_the_input_of_an_lstm_may_come_in_parts():
     torch.manual_seed(0)
     cell = LstmCell(6, 4)
     inputs = rows(2, 3, 6, seed=1)
-    parts = cell.gates_of(inputs[..., :1]) + cell.gates_of(inputs[..., 1:4], first=1)
-    torch.testing.assert_close(parts + cell.gates_of(inputs[..., 4:], first=4), cell.gates_of(inputs))
+    parts = cell.project_input(inputs[..., :1]) + cell.project_input(inputs[..., 1:4], first=1)
+    torch.testing.assert_close(parts + cell.project_input(inputs[..., 4:], first=4), cell.project_input(inputs))
 
 
 def test_the_gates_are_as_they_are_written():
@@ -50,7 +50,7 @@ def test_a_forget_gate_begins_open():
     cell = LstmCell(3, 2)
     cell.initialise()
     zeros = torch.zeros(1, 1, 2)
-    _, memory = cell(cell.gates_of(torch.zeros(1, 1, 3)), zeros, torch.ones(1, 1, 2))
+    _, memory = cell(cell.project_input(torch.zeros(1, 1, 3)), zeros, torch.ones(1, 1, 2))
     assert memory.tolist() == [[[pytest.approx(1 / (1 + math.exp(-1)))] * 2]]
 
 
@@ -74,7 +74,7 @@ def test_the_reset_gate_acts_in_front_of_the_product():
     guarded = [gate * value for gate, value in zip(reset, a, strict=True)]
     candidate = [math.tanh(line(6 + row, guarded)) for row in range(3)]
     expected = [z * n + (1 - z) * old for z, n, old in zip(update, candidate, a, strict=True)]
-    found = cell(cell.gates_of(torch.tensor([[x]])), torch.tensor([[a]]))
+    found = cell(cell.project_input(torch.tensor([[x]])), torch.tensor([[a]]))
     assert found[0, 0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
@@ -85,5 +85,5 @@ def test_the_fast_gru_is_that_of_torch_and_another_function():
     paper.load_state_dict(fast.state_dict())
     inputs, hidden = rows(2, 3, 5, seed=1), rows(2, 3, 4, seed=2)
     expected = reference(inputs.flatten(0, 1), hidden.flatten(0, 1)).view(2, 3, 4)
-    torch.testing.assert_close(fast(fast.gates_of(inputs), hidden), expected)
-    assert float((paper(paper.gates_of(inputs), hidden) - expected).detach().abs().max()) > 0.01
+    torch.testing.assert_close(fast(fast.project_input(inputs), hidden), expected)
+    assert float((paper(paper.project_input(inputs), hidden) - expected).detach().abs().max()) > 0.01

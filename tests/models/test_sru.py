@@ -20,7 +20,7 @@ def test_a_step_is_the_formula_of_the_paper():
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([[2.0], [-1.0], [3.0], [0.5]]))
         layer.bias.copy_(torch.tensor([0.25, -0.5]))
-    hidden, cell = layer.step(layer.products_of(torch.full((1, 1, 1), 0.8)), torch.full((1, 1, 1), -0.4))
+    hidden, cell = layer.step(layer.project_input(torch.full((1, 1, 1), 0.8)), torch.full((1, 1, 1), -0.4))
     forget = 1 / (1 + math.exp(-(2 * 0.8 + 0.25)))
     reset = 1 / (1 + math.exp(-(-0.8 - 0.5)))
     expected = forget * -0.4 + (1 - forget) * 2.4
@@ -34,8 +34,8 @@ def test_without_highway_only_the_cell_speaks():
     with torch.no_grad():
         without.weight.copy_(with_it.weight[:12])
     inputs, cell = torch.randn(2, 5, 3), torch.randn(2, 5, 4)
-    hidden, after = without.step(without.products_of(inputs), cell)
-    other, same = with_it.step(with_it.products_of(inputs), cell)
+    hidden, after = without.step(without.project_input(inputs), cell)
+    other, same = with_it.step(with_it.project_input(inputs), cell)
     reset = torch.sigmoid(inputs @ with_it.weight[4:8].T)
     torch.testing.assert_close(after, same)
     torch.testing.assert_close(hidden, other - (1 - reset) * (inputs @ with_it.weight[12:].T))
@@ -46,7 +46,7 @@ def test_all_steps_at_once_are_the_steps_one_by_one(steps, layers, highway, seed
     torch.manual_seed(seed)
     sru = Sru(3, 4, layers=layers, highway=highway).double()
     inputs = torch.randn(2, 3, steps, 3, dtype=torch.float64)
-    products = sru.first.products_of(inputs)
+    products = sru.first.project_input(inputs)
     cells = tuple(cell.expand(-1, 3, -1) for cell in sru.start(inputs))
     singly = []
     for step in range(steps):
@@ -60,14 +60,14 @@ def test_both_forms_have_the_same_gradients():
     sru = Sru(3, 4, layers=2).double()
     inputs = torch.randn(2, 3, 7, 3, dtype=torch.float64)
     weight = torch.randn(2, 3, 7, 4, dtype=torch.float64)
-    (sru.along(sru.first.products_of(inputs)) * weight).sum().backward()
+    (sru.along(sru.first.project_input(inputs)) * weight).sum().backward()
     at_once = [parameter.grad.clone() for parameter in sru.parameters()]
     sru.zero_grad()
     with gathered_gradients():
         cells = tuple(cell.expand(-1, 3, -1) for cell in sru.start(inputs))
         total = torch.zeros((), dtype=torch.float64)
         for step in range(7):
-            hidden, cells = sru.step(sru.first.products_of(inputs[:, :, step]), cells)
+            hidden, cells = sru.step(sru.first.project_input(inputs[:, :, step]), cells)
             total = total + (hidden * weight[:, :, step]).sum()
     total.backward()
     for parameter, gradient in zip(sru.parameters(), at_once, strict=True):
@@ -78,8 +78,8 @@ def test_parts_of_the_input_add_up():
     torch.manual_seed(0)
     layer = SruLayer(5, 4)
     inputs = torch.randn(2, 3, 5)
-    parts = layer.products_of(inputs[..., :2]) + layer.products_of(inputs[..., 2:], first=2)
-    torch.testing.assert_close(parts, layer.products_of(inputs))
+    parts = layer.project_input(inputs[..., :2]) + layer.project_input(inputs[..., 2:], first=2)
+    torch.testing.assert_close(parts, layer.project_input(inputs))
 
 
 def test_a_scan_goes_on_from_a_cell():

@@ -171,7 +171,7 @@ def test_readout_of_a_step_is_that_of_the_stack(name):
 @everyone
 def test_words_read_in_advance_are_words_read_at_their_step(name):
     decoder, words = make(name).eval(), captions()
-    said = unstack(decoder.read(words.movedim(-1, 0)))
+    said = unstack(decoder.embed(words.movedim(-1, 0)))
     ours = theirs = spread(decoder.start(features()), 2)
     for time in range(words.shape[-1]):
         one, ours = decoder.step(said[time], ours)

@@ -90,7 +90,7 @@ def test_the_estimator_has_the_exact_gradient_as_its_mean():
         loss.baseline.fill_(baseline)
         loss.is_first.fill_(False)
         forced = teacher_forced(decoder, features(), batch().inputs)
-        places = tuple(forced.outputs.places[0, 0].tolist())
+        places = tuple(forced.outputs.sampled_regions[0, 0].tolist())
         if places not in seen:
             total, _ = loss._terms(batch(), features(), forced, decoder)
             seen[places] = gradient(decoder, total)
@@ -104,7 +104,7 @@ def test_places_are_drawn_as_often_as_alpha_says():
     torch.manual_seed(0)
     state = spread(decoder.start(features()), count)
     output, _ = decoder.step(torch.full((1, count), 1), state)
-    found = torch.bincount(output.places[0], minlength=REGIONS).double()
+    found = torch.bincount(output.sampled_regions[0], minlength=REGIONS).double()
     expected = output.attention[0, 0].detach() * count
     chi_square = float(((found - expected).square() / expected).sum())
     assert chi_square < 13.8  # 2 degrees of freedom, p = 0.001
@@ -115,7 +115,7 @@ def test_the_terms_by_hand():
     loss = objective(reinforce=0.3, entropy=0.2)
     torch.manual_seed(0)
     forced = teacher_forced(decoder, features(), batch().inputs)
-    said, chosen, entropy = along(decoder, tuple(forced.outputs.places[0, 0].tolist()))
+    said, chosen, entropy = along(decoder, tuple(forced.outputs.sampled_regions[0, 0].tolist()))
     loss.baseline.fill_(-4.0)
     loss.is_first.fill_(False)
     total, parts = loss._terms(batch(), features(), forced, decoder)
@@ -138,7 +138,7 @@ def test_the_coin_falls_for_whole_captions_of_an_image():
     decoder = model(expectation_share=0.5)
     with counter_rng.use(counter_rng.CounterRNG(0, 0, [str(image) for image in range(400)])):
         forced = teacher_forced(decoder, features(400), batch(2, 400).inputs)
-    is_expected = forced.outputs.places < 0  # (B, N, T)
+    is_expected = forced.outputs.sampled_regions < 0  # (B, N, T)
     assert bool((is_expected == is_expected[:, :1, :1]).all())
     share = float(is_expected[:, 0, 0].double().mean())
     assert abs(share - 0.5) < 3.3 * math.sqrt(0.25 / 400)
@@ -149,7 +149,7 @@ def test_the_coin_may_fall_for_the_batch():
     seen = set()
     for seed in range(20):
         torch.manual_seed(seed)
-        is_expected = teacher_forced(decoder, features(5), batch(2, 5).inputs).outputs.places < 0
+        is_expected = teacher_forced(decoder, features(5), batch(2, 5).inputs).outputs.sampled_regions < 0
         assert bool((is_expected == is_expected[0, 0, 0]).all())
         seen.add(bool(is_expected[0, 0, 0]))
     assert seen == {True, False}
@@ -173,10 +173,10 @@ def test_where_it_looks_when_it_does_not_learn(look):
     decoder = model(look=look).eval()
     output, _ = decoder.step(torch.tensor([[1]]), decoder.start(features()))
     if look == "expectation":
-        assert output.places is None
+        assert output.sampled_regions is None
         expected = output.attention @ features().vectors
     else:
-        place = int(output.places)
+        place = int(output.sampled_regions)
         assert look == "sample" or place == int(output.attention.argmax())
         expected = features().vectors[:, [place]]
     torch.testing.assert_close(output.context, output.gate.unsqueeze(-1) * expected)
@@ -218,7 +218,7 @@ def test_scheduled_sampling_goes_with_sampled_places():
     total, parts = again._terms(batch(), features(), forced, decoder)
     assert float(terms.total.detach()) == pytest.approx(float(total.detach()))
     assert float(again.baseline) == pytest.approx(float(loss.baseline))
-    assert forced.outputs.places.shape == batch().inputs.shape
+    assert forced.outputs.sampled_regions.shape == batch().inputs.shape
     assert {name: float(value) for name, value in terms.parts.items()} == pytest.approx(
         {name: float(value.detach()) for name, value in parts.items()}
     )

@@ -80,7 +80,7 @@ def _after_each_word(decoder: Decoder, features: Features, words: Tensor) -> Sta
     begin = torch.full_like(words[..., :1], Vocabulary.begin)
     state = spread(decoder.start(features), words.shape[1])
     rows = []
-    for last in unstack(decoder.read(torch.cat([begin, words[..., :-1]], -1).movedim(-1, 0))):
+    for last in unstack(decoder.embed(torch.cat([begin, words[..., :-1]], -1).movedim(-1, 0))):
         _, state = decoder.step(last, state)
         rows.append(state.rows)
     return State(state.image, stack_over_time(rows))

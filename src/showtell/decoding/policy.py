@@ -101,9 +101,9 @@ def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Te
     logprob = _log_probability(decoder.readout(said), targets)
     below_one = -torch.finfo(logprob.dtype).eps
     logprob = torch.where(is_cut, (-torch.expm1(logprob.clamp(max=below_one))).log(), logprob)
-    if decoder.draws_places:
-        assert said.attention is not None and said.places is not None
-        alpha = said.attention.gather(-1, said.places.unsqueeze(-1)).squeeze(-1)
+    if decoder.samples_attention:
+        assert said.attention is not None and said.sampled_regions is not None
+        alpha = said.attention.gather(-1, said.sampled_regions.unsqueeze(-1)).squeeze(-1)
         logprob = logprob + alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log()
     return logprob.new_zeros(words.shape).masked_scatter(decides, logprob)
 

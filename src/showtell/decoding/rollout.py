@@ -51,7 +51,7 @@ def teacher_forced(decoder: Decoder, features: Features, words: Tensor) -> Teach
     outputs = []
     with gathered_gradients():
         state = spread(decoder.start(features), words.shape[1])
-        for last in counter_rng.over_time(unstack(decoder.read(words.movedim(-1, 0)))):
+        for last in counter_rng.timesteps(unstack(decoder.embed(words.movedim(-1, 0)))):
             output, state = decoder.step(last, state)
             outputs.append(output)
     stacked = stack_over_time(outputs)

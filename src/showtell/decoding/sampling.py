@@ -145,8 +145,8 @@ def walk(
     active_batch = ActiveBatch(images, device, together=torch.is_grad_enabled())
     referee = LogitsProcessor(rules, max_length=max_length, device=device)
     outputs: list[tuple[Tensor, Output]] = []
-    for step in counter_rng.over_time(range(max_length + 1)):  # one more for end
-        with counter_rng.only(active_batch.images):
+    for step in counter_rng.timesteps(range(max_length + 1)):  # one more for end
+        with counter_rng.subset(active_batch.images):
             output, state = decoder.step(last, state)
         with torch.no_grad():
             logprobs = decoder.readout(output).log_softmax(-1, dtype=torch.float32)

@@ -52,7 +52,7 @@ def scheduled(
     with gathered_gradients():
         state = spread(decoder.start(features), words.shape[1])
         last = words[..., 0]
-        for step in counter_rng.over_time(range(words.shape[-1])):
+        for step in counter_rng.timesteps(range(words.shape[-1])):
             if step:
                 scores = logits[-1].detach().float().index_fill(-1, never, float("-inf"))
                 if choose == "sample":

@@ -35,24 +35,24 @@ class AtStage(Decoder):
         self.training = decoder.training
 
     @property
-    def draws_places(self) -> bool:
+    def samples_attention(self) -> bool:
         """As the decoder does."""
-        return self.decoder.draws_places
+        return self.decoder.samples_attention
 
     def start(self, features: Features) -> State:
         """The state of all stages."""
         return self.decoder.start(features)
 
-    def read(self, words: Tensor) -> Any:
+    def embed(self, words: Tensor) -> Any:
         """What words give to a step of all stages."""
-        return self.decoder.read(words)
+        return self.decoder.embed(words)
 
     def step(self, words: Any, state: State) -> tuple[Output, State]:
         """One step of all stages. The output's attention and places are those of the stage."""
         output, state = self.decoder.step(words, state)
         if output.stages:
             own = output.stages[self.stage]
-            output = dataclasses.replace(output, attention=own.attention, places=own.places)
+            output = dataclasses.replace(output, attention=own.attention, sampled_regions=own.sampled_regions)
         return output, state
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:

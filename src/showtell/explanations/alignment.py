@@ -393,7 +393,7 @@ def measure_alignment(
             if outputs.attention is None:
                 raise UsageError("This captioner has no attention to follow along its captions; ask one that has.")
             goals = outputs.goal if isinstance(outputs, HacapOutput) else None
-            rectangles = captioner.encoder.rectangles(seen.features, seen.windows.to(captioner.device)).cpu()
+            rectangles = captioner.encoder.rectangles(seen.features, seen.photos.windows.to(captioner.device)).cpu()
             for image, (words,) in enumerate(said):
                 there = seen.features.is_region[image]
                 captions.append(

@@ -36,7 +36,7 @@ from showtell.config import Config
 from showtell.errors import DataError, UsageError, summarise
 from showtell.features.contract import Encoder
 from showtell.images.preprocessing import Preprocessing
-from showtell.types import Features, Regions, map_tensors, widened
+from showtell.types import Features, Regions, map_tensors, upcast_half
 
 FORMAT = 1  # raised when an older showtell could not read what a newer one writes
 _LOCK = "writing.lock"
@@ -476,7 +476,7 @@ def stored_features(
     """
     for first in range(0, len(image_ids), batch_size):
         found = collate_features([store[image_id] for image_id in image_ids[first : first + batch_size]])
-        yield map_tensors(found, lambda tensor: widened(tensor.to(device)))
+        yield map_tensors(found, lambda tensor: upcast_half(tensor.to(device)))
 
 
 def collate_features(images: Sequence[ImageFeatures]) -> Features:

@@ -4,7 +4,7 @@
     output, state = decoder.step(words, state)   # words (B, N): one step for all rows of all images
     logits = decoder.readout(output)             # (..., V); over stacked outputs it is one matrix product
     logits = decoder.readout(output, stage)      # of an earlier stage, where a model has several
-    read = decoder.read(words)                   # words known in advance: their part of all steps at once
+    read = decoder.embed(words)                   # words known in advance: their part of all steps at once
 
 State has two halves: what belongs to an image, (B, ...), which is never copied, and what belongs to a row (a caption,
 sample or beam of it), (B, N, ...). A search that reorders beams touches the rows alone.
@@ -38,11 +38,11 @@ class Output:
     """What a step says, (B, N, ...); `decoding` stacks it over time to (B, N, T, ...). Models add their own fields."""
 
     attention: Tensor | None = None  # (B, N, R) weights that sum to one; None for models without attention
-    places: Tensor | None = None  # (B, N) int64, which one was sampled, -1 for none; None where that is never done
+    sampled_regions: Tensor | None = None  # (B, N) int64, the region that hard attention chose; -1: the expectation
     stages: tuple[Output, ...] = ()  # what each stage says and where it looks, the last one last; () for one stage
 
-    def over_time(self) -> dict[str, Tensor]:
-        """Other numbers that tell people what goes on from word to word, by their names: (B, N, K) each."""
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Further numbers of each step that explanations show, by name: (B, N, K) each."""
         return {}
 
 
@@ -57,15 +57,15 @@ class Decoder(nn.Module, abc.ABC):
         return 1
 
     @property
-    def draws_places(self) -> bool:
-        """Whether `Output.places` are drawn by their probability, as the decoder is now, and so part of a policy."""
+    def samples_attention(self) -> bool:
+        """Whether `Output.sampled_regions` are drawn at random in the present mode, and so are part of the policy."""
         return False
 
     @abc.abstractmethod
     def start(self, features: Features) -> State:
         """The state before the first word, with one row per image, (B, 1, ...)."""
 
-    def read(self, words: Tensor) -> Any:
+    def embed(self, words: Tensor) -> Any:
         """What words give to a step whatever the state, which `step` takes in their place.
 
         Where words are known in advance it is computed for all of them at once. By default the words themselves.

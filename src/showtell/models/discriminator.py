@@ -84,7 +84,7 @@ class Discriminator(nn.Module):
             return DiscriminatorImage(self.value(masked_mean(vectors, is_region).unsqueeze(1)))
         return DiscriminatorImage(self.value(vectors), self.key(vectors), is_region)
 
-    def read(self, words: Tensor) -> Tensor:
+    def embed(self, words: Tensor) -> Tensor:
         """x_t without the image: (...) int64 to (..., E)."""
         return self.embedding(words)
 
@@ -114,7 +114,7 @@ class Discriminator(nn.Module):
         Returns:
             (B, N, T, G).
         """
-        return self.leak(self.sru.along(self._products(self.read(words), seen)))
+        return self.leak(self.sru.along(self._products(self.embed(words), seen)))
 
     def logits(self, leaks: Tensor) -> Tensor:
         """w . f + b, before the sigmoid: (..., G) to (...)."""
@@ -122,7 +122,7 @@ class Discriminator(nn.Module):
 
     def _products(self, read: Tensor, seen: DiscriminatorImage | None) -> Tensor:
         """What words (B, ..., E), and the image with them, give to the first layer: (B, ..., 4 H)."""
-        products = self.sru.first.products_of(read)
+        products = self.sru.first.project_input(read)
         if seen is None:
             return products
         rows = read.flatten(1, -2)  # (B, rows, E)
@@ -133,4 +133,4 @@ class Discriminator(nn.Module):
             shown = F.scaled_dot_product_attention(
                 self.query(rows), seen.keys, seen.values, seen.is_region.unsqueeze(1)
             )
-        return products + self.sru.first.products_of((rows * shown).view_as(read), first=read.shape[-1])
+        return products + self.sru.first.project_input((rows * shown).view_as(read), first=read.shape[-1])

@@ -121,7 +121,7 @@ class HacapOutput(Output):
     goal: Tensor | None = None  # (B, N, G) g_t, with its gradient to the manager
     guidance: Tensor | None = None  # (B, N, G) the sum of the last c subgoals, without
 
-    def over_time(self) -> dict[str, Tensor]:
+    def diagnostics(self) -> dict[str, Tensor]:
         """How much picture each word needed, and the manager's subgoal at each of them."""
         subgoals = {} if self.goal is None else {"subgoal": self.goal}
         return {"gate": self.gate.unsqueeze(-1), **subgoals}
@@ -200,19 +200,19 @@ class HacapDecoder(Decoder):
         )
         return State(image, rows)
 
-    def read(self, words: Tensor) -> HacapWords:
+    def embed(self, words: Tensor) -> HacapWords:
         """What words give to the worker's first layer and to the discriminator."""
-        of_discriminator = self.discriminator.read(words) if self.config.goals else None
-        return HacapWords(self.worker.first.products_of(self.embedding(words)), of_discriminator)
+        of_discriminator = self.discriminator.embed(words) if self.config.goals else None
+        return HacapWords(self.worker.first.project_input(self.embedding(words)), of_discriminator)
 
     def step(self, words: Tensor | HacapWords, state: State) -> tuple[HacapOutput, State]:
         """Attend with the features of the step before, then a step of worker, discriminator and manager."""
         image: HacapImage = state.image
         rows: HacapRows = state.rows
-        said = words if isinstance(words, HacapWords) else self.read(words)
+        said = words if isinstance(words, HacapWords) else self.embed(words)
         alpha, beta = self._attend(image, rows)
         context = beta.unsqueeze(-1) * weighted_sum(alpha, image.vectors)  # z_t
-        products = said.worker + self.worker.first.products_of(context, first=self.config.embedding_size)
+        products = said.worker + self.worker.first.project_input(context, first=self.config.embedding_size)
         hidden, worker = self.worker.step(products, rows.worker)
         new = HacapRows(torch.zeros_like(rows.is_first), hidden, worker, (), (), None)
         if not self.config.goals:
@@ -234,7 +234,7 @@ class HacapDecoder(Decoder):
 
     def _goal(self, leak: Tensor, cells: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """g_t from f_t, (B, N, G), and the manager's new cells."""
-        hidden, cells = self.manager.step(self.manager.first.products_of(leak), cells)
+        hidden, cells = self.manager.step(self.manager.first.project_input(leak), cells)
         goal = self.to_goal(hidden)
         return (F.normalize(goal, dim=-1) if self.config.normalise_goals else goal), cells
 

@@ -124,15 +124,15 @@ class NicDecoder(Decoder):
             return State(None, NicRows(states[: self.config.layers], states[self.config.layers :]))
         zeros = image.new_zeros(len(image), 1, self.config.hidden_size)
         empty = NicRows((zeros,) * self.config.layers, (zeros,) * (self._states - self.config.layers))
-        return State(None, self._run(self._layers[0].gates_of(self.image_to_input(image)), empty))
+        return State(None, self._run(self._layers[0].project_input(self.image_to_input(image)), empty))
 
-    def read(self, words: Tensor) -> NicWords:
+    def embed(self, words: Tensor) -> NicWords:
         """x_t and its part of the gates of the lowest layer."""
-        return NicWords(self._layers[0].gates_of(self.embedding(words)))
+        return NicWords(self._layers[0].project_input(self.embedding(words)))
 
     def step(self, words: Tensor | NicWords, state: State) -> tuple[NicOutput, State]:
         """Read the last word."""
-        said = words if isinstance(words, NicWords) else self.read(words)
+        said = words if isinstance(words, NicWords) else self.embed(words)
         rows = self._run(said.gates, state.rows)
         return NicOutput(hidden=rows.hidden[-1]), State(None, rows)
 
@@ -142,7 +142,7 @@ class NicDecoder(Decoder):
         cells: list[Tensor] = []
         for layer, module in enumerate(self._layers):
             if layer:
-                gates = module.gates_of(self.dropout(hiddens[-1]))
+                gates = module.project_input(self.dropout(hiddens[-1]))
             if isinstance(module, LstmCell):
                 hidden, cell = module(gates, rows.hidden[layer], rows.cell[layer])
                 cells.append(cell)

@@ -62,7 +62,7 @@ class LstmCell(nn.LSTMCell):
     i, f, o = sigmoid(W x + U h + b),  g = tanh(W x + U h + b),  c' = f * c + i * g,  h' = o * tanh(c')
     """
 
-    def gates_of(self, part: Tensor, first: int = 0) -> Tensor:
+    def project_input(self, part: Tensor, first: int = 0) -> Tensor:
         """What a part of the input gives to the gates.
 
         Args:
@@ -78,7 +78,7 @@ class LstmCell(nn.LSTMCell):
         """One step.
 
         Args:
-            gates: (B, N, 4 H), the sum of `gates_of` over all parts of the input.
+            gates: (B, N, 4 H), the sum of `project_input` over all parts of the input.
             hidden: (B, N, H).
             cell: (B, N, H).
 
@@ -114,12 +114,12 @@ class GruCell(nn.GRUCell):
         super().__init__(input_size, hidden_size)
         self.reset_after = reset_after
 
-    def gates_of(self, inputs: Tensor) -> Tensor:
+    def project_input(self, inputs: Tensor) -> Tensor:
         """What the input gives to the gates and to the candidate: (..., I) to (..., 3 H), in the order r, u, n."""
         return linear(inputs, self.weight_ih, self.bias_ih if self.reset_after else self.bias_ih + self.bias_hh)
 
     def forward(self, gates: Tensor, hidden: Tensor) -> Tensor:  # type: ignore[override]
-        """One step: `gates_of` the input, (B, N, 3 H), and (B, N, H) to the new hidden, (B, N, H)."""
+        """One step: `project_input` the input, (B, N, 3 H), and (B, N, H) to the new hidden, (B, N, H)."""
         size = self.hidden_size
         if self.reset_after:
             of_hidden = linear(hidden, self.weight_hh, self.bias_hh)

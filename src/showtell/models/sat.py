@@ -105,7 +105,7 @@ class SatOutput(Output):
     context: Tensor  # (B, N, D) z_t
     gate: Tensor | None  # (B, N) beta_t
 
-    def over_time(self) -> dict[str, Tensor]:
+    def diagnostics(self) -> dict[str, Tensor]:
         """How much picture each word needed."""
         return {} if self.gate is None else {"gate": self.gate.unsqueeze(-1)}
 
@@ -167,7 +167,7 @@ class SatDecoder(Decoder):
             self.lstm.bias_ih.chunk(4)[1].fill_(1.0)  # torch's order of gates: i, f, g, o
 
     @property
-    def draws_places(self) -> bool:
+    def samples_attention(self) -> bool:
         """With hard attention, while it learns or where it is asked for."""
         return self.config.attention == "hard" and (self.training or self.config.look == "sample")
 
@@ -184,28 +184,28 @@ class SatDecoder(Decoder):
             return None
         if self.config.coin == "batch":
             is_expected = torch.tensor(
-                counter_rng.of_all_images() < self.config.expectation_share, device=vectors.device
+                counter_rng.shared_uniform() < self.config.expectation_share, device=vectors.device
             )
             return is_expected.expand(len(vectors), 1)
         return counter_rng.uniform((len(vectors), 1), vectors.device) < self.config.expectation_share
 
-    def read(self, words: Tensor) -> SatWords:
+    def embed(self, words: Tensor) -> SatWords:
         """E y_{t-1} and its part of the LSTM's gates."""
         word = self.embedding(words)
-        return SatWords(word, self.lstm.gates_of(word))
+        return SatWords(word, self.lstm.project_input(word))
 
     def step(self, words: Tensor | SatWords, state: State) -> tuple[SatOutput, State]:
         """Attend with h_{t-1}, then one step of the LSTM over (E y_{t-1}, z_t)."""
         image: SatImage = state.image
         rows: SatRows = state.rows
-        said = words if isinstance(words, SatWords) else self.read(words)
+        said = words if isinstance(words, SatWords) else self.embed(words)
         alpha = self.attention(rows.hidden, image.projected, image.is_region)
         context, places = self._look(alpha, image.vectors, rows.is_expected)
         gate = None
         if self.beta is not None:
             gate = torch.sigmoid(self.beta(rows.hidden))
             context = gate * context
-        gates = said.gates + self.lstm.gates_of(context, first=self.config.embedding_size)
+        gates = said.gates + self.lstm.project_input(context, first=self.config.embedding_size)
         hidden, cell = self.lstm(gates, rows.hidden, rows.cell)
         output = SatOutput(
             word=said.word,
@@ -213,7 +213,7 @@ class SatDecoder(Decoder):
             context=context,
             gate=None if gate is None else gate.squeeze(-1),
             attention=alpha,
-            places=places,
+            sampled_regions=places,
         )
         return output, State(image, SatRows(hidden, cell, rows.is_expected))
 
@@ -226,7 +226,7 @@ class SatDecoder(Decoder):
         if config.attention == "soft" or (not self.training and config.look == "expectation"):
             return weighted_sum(alpha, vectors), None
         scores = alpha.detach()
-        if self.draws_places:
+        if self.samples_attention:
             scores = scores.log() - counter_rng.uniform(alpha.shape, alpha.device).clamp(min=1e-30).log().neg().log()
         places = scores.argmax(-1)
         seen = gather_rows(vectors, places)

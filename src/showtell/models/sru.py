@@ -45,7 +45,7 @@ class SruLayer(nn.Module):
             nn.init.orthogonal_(matrix)
         nn.init.zeros_(self.bias)
 
-    def products_of(self, part: Tensor, first: int = 0) -> Tensor:
+    def project_input(self, part: Tensor, first: int = 0) -> Tensor:
         """What a part of the input gives to W_f x, W_r x, W x and W_h x.
 
         Args:
@@ -61,7 +61,7 @@ class SruLayer(nn.Module):
         """One step.
 
         Args:
-            products: (B, N, 4 H), the sum of `products_of` over all parts of the input.
+            products: (B, N, 4 H), the sum of `project_input` over all parts of the input.
             cell: (B, N, H).
 
         Returns:
@@ -119,7 +119,7 @@ class Sru(nn.Module):
         after = []
         hidden = products
         for number, (layer, cell) in enumerate(zip(self.layers, cells, strict=True)):
-            hidden, cell = layer.step(hidden if number == 0 else layer.products_of(hidden), cell)  # type: ignore[operator]
+            hidden, cell = layer.step(hidden if number == 0 else layer.project_input(hidden), cell)  # type: ignore[operator]
             after.append(cell)
         return hidden, tuple(after)
 
@@ -127,7 +127,7 @@ class Sru(nn.Module):
         """All steps of a known sequence from the start: (B, N, T, 4 H) to the last layer's hidden, (B, N, T, H)."""
         hidden = products
         for number, layer in enumerate(self.layers):
-            hidden, _ = layer.along(hidden if number == 0 else layer.products_of(hidden))  # type: ignore[operator]
+            hidden, _ = layer.along(hidden if number == 0 else layer.project_input(hidden))  # type: ignore[operator]
         return hidden
 
 

@@ -164,7 +164,7 @@ class StackDecoder(Decoder):
         vectors = self.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D) f(V)
         image = StackImage(
-            mean_gates=self.coarse_lstm.gates_of(mean, first=self.config.hidden_size),
+            mean_gates=self.coarse_lstm.project_input(mean, first=self.config.hidden_size),
             projected=tuple(stage.attention.project(vectors) for stage in self._fine),
             values=tuple(stage.value(vectors) for stage in self._fine),
             is_region=features.is_region,
@@ -172,24 +172,26 @@ class StackDecoder(Decoder):
         zeros = (vectors.new_zeros(len(vectors), 1, self.config.hidden_size),) * self.stages
         return State(image, StackRows(zeros, zeros))
 
-    def read(self, words: Tensor) -> StackWords:
+    def embed(self, words: Tensor) -> StackWords:
         """y, and with it every LSTM's gates; its place in their inputs is the last."""
         word = self.embedding(words)
-        return StackWords(tuple(lstm.gates_of(word, first=lstm.input_size - word.shape[-1]) for lstm in self._lstms))
+        return StackWords(
+            tuple(lstm.project_input(word, first=lstm.input_size - word.shape[-1]) for lstm in self._lstms)
+        )
 
     def step(self, words: Tensor | StackWords, state: State) -> tuple[StackOutput, State]:
         """The coarse LSTM reads the mean image; each fine one looks, and reads what the one before it made of it."""
         image: StackImage = state.image
         rows: StackRows = state.rows
-        said = words if isinstance(words, StackWords) else self.read(words)
-        gates = self.coarse_lstm.gates_of(rows.hidden[-1]) + image.mean_gates + said.gates[0]
+        said = words if isinstance(words, StackWords) else self.embed(words)
+        gates = self.coarse_lstm.project_input(rows.hidden[-1]) + image.mean_gates + said.gates[0]
         hidden, cell = self.coarse_lstm(gates, rows.hidden[0], rows.cell[0])
         hiddens, cells, outputs = [hidden], [cell], [StageOutput(hidden=hidden)]
         query = hidden  # q_1
         for i, stage in enumerate(self._fine):
             alpha = stage.attention(query, image.projected[i], image.is_region)
             attended = weighted_sum(alpha, image.values[i])  # g
-            gates = stage.lstm.gates_of(torch.cat([attended, hidden], -1)) + said.gates[i + 1]
+            gates = stage.lstm.project_input(torch.cat([attended, hidden], -1)) + said.gates[i + 1]
             hidden, cell = stage.lstm(gates, rows.hidden[i + 1], rows.cell[i + 1])
             query = hidden + attended if self.config.attention == "stacked" else hidden
             hiddens.append(hidden)

@@ -124,27 +124,29 @@ class UpDownDecoder(Decoder):
         """W_va V and the gates of vbar, which no word changes; zeros for the LSTMs."""
         vectors = self.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D) vbar
-        mean_gates = self.attention_lstm.gates_of(mean, first=self.config.hidden_size)
+        mean_gates = self.attention_lstm.project_input(mean, first=self.config.hidden_size)
         image = UpDownImage(vectors, self.attention.project(vectors), mean_gates, features.is_region)
         zeros = vectors.new_zeros(len(vectors), 1, self.config.hidden_size)
         return State(image, UpDownRows(zeros, zeros, zeros, zeros))
 
-    def read(self, words: Tensor) -> UpDownWords:
+    def embed(self, words: Tensor) -> UpDownWords:
         """W_e Pi_t, and with it the attention LSTM's gates; its place in x1_t is the last."""
         lstm, word = self.attention_lstm, self.embedding(words)
-        return UpDownWords(lstm.gates_of(word, first=lstm.input_size - word.shape[-1]))
+        return UpDownWords(lstm.project_input(word, first=lstm.input_size - word.shape[-1]))
 
     def step(self, words: Tensor | UpDownWords, state: State) -> tuple[UpDownOutput, State]:
         """The attention LSTM reads, the attention looks, the language LSTM speaks."""
         image: UpDownImage = state.image
         rows: UpDownRows = state.rows
-        said = words if isinstance(words, UpDownWords) else self.read(words)
-        gates = self.attention_lstm.gates_of(rows.language_hidden) + image.mean_gates + said.gates
+        said = words if isinstance(words, UpDownWords) else self.embed(words)
+        gates = self.attention_lstm.project_input(rows.language_hidden) + image.mean_gates + said.gates
         attention_hidden, attention_cell = self.attention_lstm(gates, rows.attention_hidden, rows.attention_cell)
         alpha = self.attention(attention_hidden, image.projected, image.is_region)
         attended = weighted_sum(alpha, image.vectors)  # vhat
         inputs = torch.cat([attended, attention_hidden], -1)
-        hidden, cell = self.language_lstm(self.language_lstm.gates_of(inputs), rows.language_hidden, rows.language_cell)
+        hidden, cell = self.language_lstm(
+            self.language_lstm.project_input(inputs), rows.language_hidden, rows.language_cell
+        )
         new = UpDownRows(attention_hidden, attention_cell, hidden, cell)
         return UpDownOutput(hidden=hidden, attention=alpha), State(image, new)
 

@@ -60,7 +60,7 @@ from showtell.errors import TrainingError
 from showtell.models.contract import Decoder, eval_mode
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
 from showtell.models.hacap import HacapDecoder, HacapOutput, spread_of_directions
-from showtell.objectives.contract import Limit, counts_of
+from showtell.objectives.contract import HealthRange, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.processes import of_next_image, of_whole_batch
 from showtell.text.vocabulary import Vocabulary
@@ -237,29 +237,30 @@ class Adversarial(AdversarialPretraining):
 
     config: AdversarialConfig
     optimises_reward: ClassVar[bool] = True
-    limits: ClassVar[tuple[Limit, ...]] = (
-        Limit(
+    health_ranges: ClassVar[tuple[HealthRange, ...]] = (
+        HealthRange(
             "goal_spread", "the subgoals all point one way (spread {value:.3f})",
             "the goals have collapsed and guide nothing; set model.normalise_goals=true or lower "
-            "objective.manager_weight", least=0.01, is_collapse=True,
+            "objective.manager_weight", minimum=0.01, is_collapse=True,
         ),
-        Limit(
+        HealthRange(
             "goal_norm", "the subgoals have length {value:.3g}",
-            "the goals have collapsed and guide nothing; set model.normalise_goals=true", least=0.01, is_collapse=True,
+            "the goals have collapsed and guide nothing; set model.normalise_goals=true",
+            minimum=0.01, is_collapse=True,
         ),
-        Limit(
+        HealthRange(
             "entropy", "the policy has an entropy of {value:.3f} per word",
             "it says one thing whatever it draws, so that nothing is compared any more; lower "
-            "objective.worker_weight or raise objective.cross_entropy", least=0.05, is_collapse=True,
+            "objective.worker_weight or raise objective.cross_entropy", minimum=0.05, is_collapse=True,
         ),
-        Limit(
+        HealthRange(
             "sampled_known", "the discriminator knows {value:.0%} of the samples",
-            "it has won and its rewards are all alike; lower objective.discriminator_rate", most=0.98,
+            "it has won and its rewards are all alike; lower objective.discriminator_rate", maximum=0.98,
         ),
-        Limit(
+        HealthRange(
             "discriminator", f"the discriminator's loss is {{value:.3f}} and {CHANCE:.3f} is chance",
             "its rewards say nothing; train it longer in adversarial_pretraining, or let it see the image "
-            "(model.discriminator_image=mean)", most=0.98 * CHANCE,
+            "(model.discriminator_image=mean)", maximum=0.98 * CHANCE,
         ),
     )  # fmt: skip
 

@@ -17,19 +17,19 @@ from showtell.types import Batch, Counts, Features, Terms
 
 
 @dataclass(frozen=True)
-class Limit:
-    """Between which values a part of the terms, a mean, stays while all is well."""
+class HealthRange:
+    """The range of a part of the terms, a mean, in a healthy run."""
 
-    part: str
-    fact: str  # what is seen where it does not hold, with {value} for the value
-    meaning: str  # what that means and asks for
-    least: float = -math.inf
-    most: float = math.inf
-    is_collapse: bool = False  # training then goes back; otherwise it is only said
+    name: str  # of the part
+    symptom: str  # the message's first clause when the value is outside, with {value} for the value
+    advice: str  # what that means and what to change
+    minimum: float = -math.inf
+    maximum: float = math.inf
+    is_collapse: bool = False  # whether training goes back to the best weights; otherwise it only warns
 
-    def holds(self, value: float) -> bool:
-        """Whether a value lies between the limits."""
-        return self.least <= value <= self.most
+    def contains(self, value: float) -> bool:
+        """Whether a value is in the range."""
+        return self.minimum <= value <= self.maximum
 
 
 class Objective(nn.Module, abc.ABC):
@@ -38,7 +38,7 @@ class Objective(nn.Module, abc.ABC):
     # A reward instead of the captions' likelihood: `training/reward_watchdog.py` then watches the run and its parts
     # "reward" (mean over samples), "greedy" (of the greedy captions) and "length" (words per sample).
     optimises_reward: ClassVar[bool] = False
-    limits: ClassVar[tuple[Limit, ...]] = ()  # of further parts, which the pilot watches too
+    health_ranges: ClassVar[tuple[HealthRange, ...]] = ()  # of further parts that the watchdog checks
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
         """Learn what there is to know before the first step; nothing by default.

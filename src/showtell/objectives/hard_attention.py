@@ -71,7 +71,7 @@ class HardAttention(CrossEntropy):
         total, parts = super()._terms(batch, features, forced, decoder)
         if not self.training:  # there is nothing to sample for
             return total, parts
-        places, alpha = forced.outputs.places, forced.outputs.attention
+        places, alpha = forced.outputs.sampled_regions, forced.outputs.attention
         if places is None or alpha is None:
             raise TrainingError(
                 "objective.name=hard_attention needs a model that samples the places it looks at: "

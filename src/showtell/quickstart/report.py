@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from showtell.captioner import Caption
+from showtell.captions import Caption
 from showtell.datasets.records import CaptionRecord
 from showtell.explanations import curves
 from showtell.files import read_log, write_text
