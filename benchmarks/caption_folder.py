@@ -29,7 +29,7 @@ from rows import show
 from showtell.captioner import Captioner
 from showtell.decoding import DecodingConfig
 from showtell.features import build_encoder, encoder_config
-from showtell.images.loading import prepare_photo, stack_images
+from showtell.images.loading import prepare_photo, stack_photos
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
@@ -72,11 +72,11 @@ def measure(paths: list[Path], size: int, batch_size: int, repeats: int) -> list
     """Rows for one size of picture."""
     captioner = make_captioner(size)
     preprocessing = captioner.encoder.preprocessing
-    prepared = [prepare_photo(path, preprocessing).pixels for path in paths]
-    batches = [stack_images(prepared[first : first + batch_size]) for first in range(0, len(prepared), batch_size)]
+    prepared = [prepare_photo(path, preprocessing) for path in paths]
+    batches = [stack_photos(prepared[first : first + batch_size]) for first in range(0, len(prepared), batch_size)]
 
     def folder() -> None:
-        for _ in captioner.caption_files(paths, None, batch_size, first_alone=False):
+        for _ in captioner.caption_photos(paths, None, batch_size, first_alone=False):
             pass
 
     def encoder() -> None:
@@ -87,7 +87,7 @@ def measure(paths: list[Path], size: int, batch_size: int, repeats: int) -> list
         for path in paths:
             prepare_photo(path, preprocessing)
 
-    captioner.caption_images(batches[0])  # once, to warm up
+    captioner.caption_batch(batches[0])  # once, to warm up
     times: dict[str, list[float]] = {"folder": [], "encoder": [], "reading": []}
     for _ in range(repeats):
         for name, work in (("folder", folder), ("encoder", encoder), ("reading", reading)):

@@ -57,7 +57,7 @@ def main() -> None:
         paths = write_photos(Path(name), arguments.images)
 
         def plainly() -> float:
-            files = captioner.caption_files(paths, settings, batch_size, first_alone=False)
+            files = captioner.caption_photos(paths, settings, batch_size, first_alone=False)
             return rate((len(batch) for batch in iter(lambda: list(islice(files, batch_size)), [])), actors=1)[0]
 
         plain = plainly()

@@ -20,9 +20,10 @@ import torch
 from documents import markers_of, publish, table
 from showtell.features import build_encoder
 from showtell.models import build_decoder
+from showtell.recipes import FOLDER
 from showtell.training import Recipe, load_recipe
 
-COCO = Path(__file__).resolve().parents[1] / "recipes" / "coco"
+COCO = FOLDER / "coco"
 RECIPES = (  # one of those that build the same decoder
     "nic_lstm_gu2018", "sat_soft_gu2018", "updown_grid_gu2018", "stack_gu2018", "sat_soft_xu2015",
     "updown_anderson2018",

@@ -29,7 +29,7 @@ from showtell.datasets.records import CaptionRecord
 from showtell.features import build_encoder, encoder_config
 from showtell.features.extraction import extract
 from showtell.features.store import FeatureStore, ImageFeatures, StoreInfo, StoreWriter
-from showtell.images.loading import prepare_photo
+from showtell.images.loading import prepare_photo, stack_photos
 from showtell.models import build_decoder
 from showtell.models.sat import SatConfig
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
@@ -66,8 +66,8 @@ def extraction(side: int, photos: int) -> dict[str, Any]:
     ).eval()
     with tempfile.TemporaryDirectory() as name:
         records = write_photos(Path(name), photos)
-        ready = [prepare_photo(record.path, encoder.preprocessing).pixels for record in records]
-        batches = [torch.stack(ready[first : first + BATCH]) for first in range(0, photos, BATCH)]
+        ready = [prepare_photo(record.path, encoder.preprocessing) for record in records]
+        batches = [stack_photos(ready[first : first + BATCH]) for first in range(0, photos, BATCH)]
 
         @torch.inference_mode()
         def bare() -> float:

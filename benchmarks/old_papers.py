@@ -54,14 +54,15 @@ from showtell.features.extraction import extract
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, write_json
 from showtell.progress import counting
+from showtell.recipes import FOLDER
 from showtell.scenes import Scene, read_scenes, write_scenes
 from showtell.scenes.truth import judge
 from showtell.scores import ScoreReport, diagnose
 from showtell.scores.bootstrap import compare
 from showtell.training import make_recipe, train
-from showtell.training.recipe import apply_overrides
+from showtell.training.recipe_loading import apply_overrides
 
-RECIPES = Path(__file__).resolve().parents[1] / "recipes" / "scenes"
+RECIPES = FOLDER / "scenes"
 SPLITS = ("test", "test_compositional")
 METRICS = ("bleu", "meteor", "rouge_l", "cider", "truth")
 RATES = (0.003, 0.009, 0.027)
@@ -112,7 +113,7 @@ TEXT = ("model.discriminator_image=none",)
 WORKER = ("model.goals=false", "objective.name=cross_entropy")
 IMAGE = ("model.discriminator_image=attended",)
 GENTLE = 0.0003  # the rate of policy gradients from a discriminator; at 0.001 they do harm (docs/hacap.md)
-# The rows show what adversarial epochs do: none of pre-training between them, and no pilot that goes back.
+# The rows show what adversarial epochs do: none of pre-training between them, and no watchdog that rolls back.
 BARE = ("objective.interleave=0", "objective.worker_weight=0.3", "training.reward_watchdog=null")
 GOALS_ALONE = ("objective.intrinsic=1", "objective.external=0")
 GRU = ("model.cell=gru", "model.image=state")

@@ -40,10 +40,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-RECIPES = [
-    Path(__file__).resolve().parents[1] / "recipes" / "coco" / f"{name}.yaml"
-    for name in ("updown_anderson2018", "updown_self_critical_anderson2018")
-]
+from showtell.recipes import FOLDER
+
+RECIPES = [FOLDER / "coco" / f"{name}.yaml" for name in ("updown_anderson2018", "updown_self_critical_anderson2018")]
 LEAST_IMAGES, VALIDATED, CAPTIONS, LENGTH, WORDS, REGIONS = 200, 128, 5, 12, 10_000, 36
 BATCH = 64  # images of a step
 RUNS = {"one": (1, 1), "two": (2, 1), "threads": (1, 2)}  # processes, threads of each

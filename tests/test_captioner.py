@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from showtell import Captioner
-from showtell.captioner import Caption, Word
+from showtell.captions import Caption, Word
 from showtell.errors import ImageError, UsageError
 
 
@@ -32,7 +32,7 @@ def test_a_caption_has_words_with_probabilities_that_add_up(captioner, photos):
 
 
 def test_files_one_by_one_and_in_batches_are_the_same(captioner, photos):
-    together = dict(captioner.caption_files(photos[:7], batch_size=3))
+    together = dict(captioner.caption_photos(photos[:7], batch_size=3))
     assert list(together) == photos[:7]
     for path in photos[:7]:
         (alone, *_), (one, *_) = captioner.caption(path), together[path]
@@ -43,7 +43,7 @@ def test_files_one_by_one_and_in_batches_are_the_same(captioner, photos):
 def test_a_file_that_is_no_image_does_not_cost_the_batch(captioner, photos, tmp_path):
     bad = tmp_path / "bad.jpg"
     bad.write_text("no picture")
-    found = dict(captioner.caption_files([photos[0], bad, photos[1]], batch_size=8))
+    found = dict(captioner.caption_photos([photos[0], bad, photos[1]], batch_size=8))
     assert isinstance(found[bad], ImageError)
     assert found[photos[0]] == captioner.caption(photos[0])
     assert found[photos[1]][0].text == captioner.caption(photos[1])[0].text
@@ -115,7 +115,7 @@ def test_many_files_are_read_no_further_than_a_batch_ahead(captioner, photos):
             asked.append(photo)
             yield photo
 
-    found = captioner.caption_files(listed(), batch_size=4)
+    found = captioner.caption_photos(listed(), batch_size=4)
     assert asked == []
     next(found)
     assert len(asked) == 5  # the first alone, and the batch behind it

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from showtell import Captioner
-from showtell.captioner import Caption, Word
+from showtell.captions import Caption, Word
 from showtell.confidence import calibrate, draw_reliability, load_calibration, save_calibration
 from showtell.datasets import open_dataset
 from showtell.decoding import DecodingConfig

@@ -83,7 +83,7 @@ def test_samples_depend_on_the_picture_alone(tiny_checkpoint, tiny_scenes):
     captioner = Captioner.from_pretrained(tiny_checkpoint, "cpu")
     photos = sorted((tiny_scenes / "images").iterdir())[:5]
     settings = captioner.settings(search="sample", num_return_sequences=3)
-    found = dict(captioner.caption_files(photos, settings, batch_size=3))
+    found = dict(captioner.caption_photos(photos, settings, batch_size=3))
     for photo, captions in reversed(found.items()):
         assert [one.text for one in captioner.caption(photo, search="sample", num_return_sequences=3)] == [
             one.text for one in captions

@@ -12,10 +12,11 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "showtell"
 BESIDE: dict[str, set[str]] = {  # each with those beside the line that it may import from
     "objectives": set(),
+    "recipes": set(),
     "explanations": set(),
     "laboratory": set(),
     "bulk": set(),
-    "training": {"explanations", "objectives"},
+    "training": {"explanations", "objectives", "recipes"},
     "diagnosis": {"training"},
     "quickstart": {"explanations", "training"},
 }
@@ -23,7 +24,7 @@ BESIDE["cli"] = set(BESIDE)
 DOORS = {"captioner.py": {"explanations"}}  # what a call on the line opens, and nothing before that call
 # What each package of the line may import from; the plain modules at the root count by their own names.
 LINE = {
-    "images": {"config", "errors"},
+    "images": {"config", "errors", "types"},
     "text": {"errors"},
     "datasets": {"errors", "files", "images", "counter_rng", "processes", "progress", "registry", "text"},
     "features": {"config", "datasets", "errors", "images", "registry", "types"},

@@ -26,22 +26,19 @@ with lock_folder(Path(sys.argv[1]), "testing in", "another folder"):
 """
 
 PARENT = """
-import multiprocessing, os, sys, time
-from concurrent.futures import ProcessPoolExecutor
-from showtell.processes import exit_at_end_of
+import os, sys, time
+from showtell.processes import worker_pool
 
 def work(seconds):
     print(os.getpid(), flush=True)
     time.sleep(seconds)
 
 if __name__ == "__main__":
-    context = multiprocessing.get_context("spawn")
-    watched, kept = context.Pipe(duplex=False)
-    with ProcessPoolExecutor(1, context, exit_at_end_of, (watched,)) as pool:
+    with worker_pool(1) as pool:
         task = pool.submit(work, 120)
-        if sys.argv[1] == "closes":
-            time.sleep(float(sys.stdin.readline()))
-            kept.close()
+        if sys.argv[1] == "raises":
+            sys.stdin.readline()
+            raise ValueError("in the block")
         task.result()
 """
 
@@ -106,7 +103,7 @@ def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGHUP", "closes"])
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "raises"])
 def test_workers_end_with_their_parent(how: str, tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
@@ -114,8 +111,8 @@ def test_workers_end_with_their_parent(how: str, tmp_path: Path) -> None:
         assert parent.stdout is not None and parent.stdin is not None
         worker = int(parent.stdout.readline())
         assert is_running(worker)
-        if how == "closes":
-            parent.stdin.write("0\n")
+        if how == "raises":
+            parent.stdin.write("now\n")
             parent.stdin.flush()
         else:
             parent.send_signal(getattr(signal, how))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typer.main import get_command
 
 from showtell.cli.app import app
+from showtell.recipes import recipe_names
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,5 +27,12 @@ def test_every_verb_that_is_named_exists():
 
 
 def test_every_file_that_is_named_exists():
-    for name in re.findall(r"\]\(([^)#:]+)\)", README) + re.findall(r"recipes/[\w/-]+\.yaml", README):
+    for name in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / name).exists(), name
+
+
+def test_every_recipe_that_is_named_exists():
+    folders = "|".join({name.partition("/")[0] for name in recipe_names()})
+    named = set(re.findall(rf"(?<![/\w])(?:{folders})/\w+", README))
+    assert "folder/sat_soft" in named
+    assert named <= set(recipe_names())

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.mark.timeout(1800)
 def test_coco_mini_is_learned_by_heart(shared_data: Path, tmp_path: Path, all_cores: dict[str, str]) -> None:
     data = shared_data / "coco-mini"
-    recipe = ROOT / "recipes" / "coco-mini" / "sat_soft.yaml"
+    recipe = "coco-mini/sat_soft"
     command = [sys.executable, "-m", "showtell", "train", str(recipe), f"data.path={data}", "--resume"]
     command += ["--out", str(tmp_path / "run")]
     killed = subprocess.Popen(command, env=all_cores, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

@@ -12,7 +12,7 @@ import yaml
 from showtell.config import flat
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = sorted((ROOT / "recipes").rglob("*.yaml"))
+FILES = sorted((ROOT / "src" / "showtell" / "recipes").rglob("*.yaml"))
 BY_NAME = ("encoder", "model", "objective")
 PAGE = (ROOT / "docs" / "recipe_keys.md").read_text(encoding="utf-8")
 

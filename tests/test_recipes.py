@@ -6,7 +6,6 @@ import json
 import re
 from fnmatch import fnmatch
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,23 @@ import pytest
 import torch
 import yaml
 
+import showtell.recipes
 from showtell import counter_rng
 from showtell.captioner import Captioner
 from showtell.datasets import read_dataset
+from showtell.errors import RecipeError
 from showtell.features import build_encoder
 from showtell.features.store import FeatureStore
 from showtell.models import MODELS, build_decoder
 from showtell.objectives import OBJECTIVES, build_objective
+from showtell.recipes import find_recipe, recipe_names
 from showtell.text.vocabulary import SPECIAL, Vocabulary, tokenize_all
 from showtell.training import load_recipe, train
 from showtell.types import Batch, Features
 from tests.training.test_loop import log_of
 
-RECIPES = Path(__file__).resolve().parents[1] / "recipes"
-DOCUMENT = RECIPES.parent / "docs" / "recipes.md"
+RECIPES = showtell.recipes.FOLDER
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "recipes.md"
 FILES = sorted(RECIPES.rglob("*.yaml"))
 NEEDED = (
     "data.path", "encoder.name", "model.name", "objective.name", "training.epochs", "training.batch_size",
@@ -64,7 +66,7 @@ def test_a_recipe_says_what_it_is_and_what_to_expect(file: Path):
         section, name = key.split(".")
         assert name in content[section], f"{file.name} leaves out {key}"
     head = [line for line in text.splitlines() if line.startswith("#")]
-    assert any(f"showtell train recipes/{file.parent.name}/{file.name}" in line for line in head)
+    assert any(f"showtell train {name_of(file)}" in line for line in head)
     assert any("Hardware:" in line for line in head)
     assert any("measured by us on" in line or "published in" in line or "not measured" in line for line in head)
     assert not any("measured by us on" in line and "published in" in line for line in head)  # never mixed
@@ -235,8 +237,42 @@ def test_recipes_of_coco_train_on_real_photos(shared_data: Path, tmp_path: Path)
     assert captions
 
 
-def test_the_quickstart_follows_the_recipe_for_scenes():
-    quickstart = yaml.safe_load(resources.files("showtell.quickstart").joinpath("recipe.yaml").read_text())
-    recipe = yaml.safe_load((RECIPES / "scenes" / "sat_soft.yaml").read_text())
-    del recipe["data"]["path"]
-    assert quickstart == recipe
+def test_recipes_are_found_by_name_and_a_path_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    file = RECIPES / "folder" / "sat_soft.yaml"
+    assert recipe_names() == sorted(name_of(path) for path in FILES)
+    for given in ("folder/sat_soft", "folder/sat_soft.yaml", "recipes/folder/sat_soft.yaml", Path("folder/sat_soft")):
+        assert find_recipe(given) == file
+    (tmp_path / "folder" / "sat_soft").mkdir(parents=True)
+    assert find_recipe("folder/sat_soft") == file
+    mine = tmp_path / "folder" / "sat_soft.yaml"
+    mine.write_text("data: {}")
+    assert find_recipe("folder/sat_soft.yaml") == Path("folder/sat_soft.yaml")
+    assert find_recipe(mine) == mine
+
+
+@pytest.mark.parametrize(
+    ("given", "suggestion"),
+    [
+        (
+            "sat_soft",
+            "no recipe of showtell has that name; the nearest are coco-mini/sat_soft, folder/sat_soft, scenes/",
+        ),
+        ("foldr/sat_soft", "no recipe of showtell has that name; the nearest are coco-mini/sat_soft, folder/sat_soft"),
+        ("scenes/sat_sofd", "no recipe of showtell has that name; the nearest are scenes/sat_soft,"),
+        ("recipes/scenes/stak.yaml", "no recipe of showtell has that name; the nearest are scenes/stack"),
+        (
+            "folder",
+            "the recipes in folder are folder/sat_soft, folder/sat_soft_corrections, folder/sat_soft_pretrained.",
+        ),
+        (
+            "qqq",
+            "no recipe of showtell has that name; they are in coco, coco-mini, flickr30k, flickr8k, folder, scenes: "
+            "showtell train scenes lists those of one folder.",
+        ),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest(given: str, suggestion: str):
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(given)
+    assert str(caught.value).startswith(f"There is no recipe {given}: it is not the path of a file, and {suggestion}")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -13,97 +12,24 @@ import torch
 from torch import Tensor
 
 from showtell import checkpoint
+from showtell.captions import Attention, Caption, Word
 from showtell.decoding import Captions, DecodingConfig, Ensemble, search
 from showtell.decoding.calibration import Calibration
 from showtell.errors import CheckpointError, ImageError, UsageError
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder
-from showtell.images.loading import READERS, PreparedPhoto, prepare_photo, read_ahead, stack_photos
+from showtell.images.loading import READERS, PreparedPhoto, prepare_batches, prepare_photo, stack_photos
 from showtell.images.photo import PhotoSource
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import Features
+from showtell.types import Features, PreparedBatch
 
 if TYPE_CHECKING:
     from showtell.explanations import Explanation
 
 SourceT = TypeVar("SourceT", bound=PhotoSource)
-
-
-@dataclass(frozen=True)
-class Word:
-    """One word of a caption."""
-
-    word: str
-    logprob: float  # natural logarithm of its probability, given the image and the words before
-
-
-@dataclass(frozen=True)
-class Attention:
-    """Where the words of a caption looked."""
-
-    weights: Tensor  # (T, R) of each word on each place; every row sums to one
-    boxes: Tensor | None  # (R, 4) left, top, right, bottom in pixels of the upright photo; None for features alone
-
-    def to_json(self) -> dict[str, Any]:
-        """As `showtell caption --attention` writes it: weights to 4 decimals, pixels to one."""
-        boxes = None if self.boxes is None else [[round(edge, 1) for edge in box] for box in self.boxes.tolist()]
-        return {
-            "shape": list(self.weights.shape),
-            "weights": [[round(weight, 4) for weight in word] for word in self.weights.tolist()],
-            "boxes": boxes,
-        }
-
-
-@dataclass(frozen=True)
-class Caption:
-    """One caption of one image."""
-
-    text: str
-    logprob: float  # of the whole caption, its end included
-    finished: bool  # false where the limit on the length cut it off
-    words: tuple[Word, ...]
-    score: float | None = None  # what a search ranked it by: logprob over the length penalty's divisor
-    chance: float | None = None  # that it is good, 0 to 1, where the captioner has a calibration
-    attention: Attention | None = field(default=None, compare=False, repr=False)  # where it was asked for
-
-    @property
-    def confidence(self) -> float:
-        """Its chance to be good where that is calibrated; otherwise how sure the model was of its words on average:
-        their geometric mean probability, end included. 0 to 1."""
-        if self.chance is not None:
-            return self.chance
-        return math.exp(self.logprob / max(1, len(self.words) + self.finished))
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Caption:
-        """The caption that `to_json` wrote, without its attention."""
-        words = tuple(Word(word["word"], word["logprob"]) for word in content["words"])
-        score, chance = content.get("score"), content.get("confidence")
-        return cls(content["text"], content["logprob"], content["finished"], words, score, chance)
-
-    def to_json(self) -> dict[str, Any]:
-        """As `showtell caption --format json` writes it."""
-        return {
-            "text": self.text,
-            "logprob": self.logprob,
-            "score": self.score,
-            **({} if self.chance is None else {"confidence": self.chance}),
-            "finished": self.finished,
-            "words": [{"word": word.word, "logprob": word.logprob} for word in self.words],
-            **({} if self.attention is None else {"attention": self.attention.to_json()}),
-        }
-
-
-CaptionResult = dict[str, Any]
-
-
-def record_of(name: str, found: list[Caption] | ImageError) -> CaptionResult:
-    """What was found of one photo, as `showtell caption --format json` writes it."""
-    if isinstance(found, ImageError):
-        return {"image": name, "error": str(found)}
-    return {"image": name, "captions": [caption.to_json() for caption in found]}
+ResultT = TypeVar("ResultT")
 
 
 class Captioner:
@@ -246,7 +172,7 @@ class Captioner:
         settings = self.settings(**decoding)
         if isinstance(photo, PhotoSource) or not isinstance(photo, Iterable):
             prepared = prepare_photo(photo, self.encoder.preprocessing)
-            return self._caption_prepared([prepared], settings, attention)[0]
+            return self._caption_photos([prepared], settings, attention)[0]
         many = self.caption_photos(photo, settings, batch_size, first_alone=False, attention=attention)
         return [_or_raise(found) for _, found in many]
 
@@ -282,18 +208,6 @@ class Captioner:
 
         return explain(self, photo, occlusion=occlusion, batch_size=batch_size, **decoding)
 
-    def caption_files(
-        self,
-        paths: Iterable[Path],
-        settings: DecodingConfig | None = None,
-        batch_size: int = 32,
-        *,
-        first_alone: bool = True,
-        attention: bool = False,
-    ) -> Iterator[tuple[Path, list[Caption] | ImageError]]:
-        """Captions of many files: `caption_photos` of paths."""
-        return self.caption_photos(paths, settings, batch_size, first_alone=first_alone, attention=attention)
-
     def caption_photos(
         self,
         photos: Iterable[SourceT],
@@ -316,77 +230,51 @@ class Captioner:
             attention: whether to keep where the words looked.
             readers: threads that open and prepare photos.
         """
-        ahead = read_ahead(photos, self.encoder.preprocessing, batch_size, first_alone=first_alone, readers=readers)
-        for chunk in ahead:
-            prepared = [photo for _, photo in chunk if not isinstance(photo, ImageError)]
-            captions = iter(self._caption_prepared(prepared, settings, attention))
-            for source, photo in chunk:
+        batches = prepare_batches(
+            photos, self.encoder.preprocessing, batch_size, first_alone=first_alone, readers=readers
+        )
+        for batch in batches:
+            prepared = [photo for _, photo in batch if not isinstance(photo, ImageError)]
+            captions = iter(self._caption_photos(prepared, settings, attention))
+            for source, photo in batch:
                 yield source, photo if isinstance(photo, ImageError) else next(captions)
 
-    def _caption_prepared(
+    def _caption_photos(
         self, photos: Sequence[PreparedPhoto], settings: DecodingConfig | None, attention: bool
     ) -> list[list[Caption]]:
-        if not photos:
-            return []
-        images, windows = stack_photos(photos)
-        return self.caption_images(images, settings, windows=windows, attention=attention)
+        return self.caption_batch(stack_photos(photos), settings, attention=attention) if photos else []
 
-    def caption_images(
-        self,
-        images: Tensor | Sequence[Tensor],
-        settings: DecodingConfig | None = None,
-        *,
-        windows: Tensor | None = None,
-        attention: bool = False,
+    def caption_batch(
+        self, batch: PreparedBatch, settings: DecodingConfig | None = None, *, attention: bool = False
     ) -> list[list[Caption]]:
         """Captions of prepared photos.
 
         Args:
-            images: (B, 3, height, width) uint8, or B of (3, height, width), from `encoder.preprocessing.prepare`.
+            batch: photos, prepared by `encoder.preprocessing`.
             settings: None is the checkpoint's own.
-            windows: (B, 4), from `encoder.preprocessing.window`; None: the images are the photos.
             attention: whether to keep where the words looked.
         """
         settings = settings or self.decoding
-        ids = [name_of(image) for image in images] if settings.kind == "sample" else None
-        features = self.encode(images, windows)
-        boxes = None
-        if attention:
-            if windows is None:
-                windows = torch.tensor([(0, 0, image.shape[2], image.shape[1]) for image in images])
-            boxes = self.encoder.rectangles(features, windows.to(self.device))
+        ids = [pixel_hash(image) for image in batch.images] if settings.kind == "sample" else None
+        features = self.encode(batch)
+        boxes = self.encoder.rectangles(features, batch.windows.to(self.device)) if attention else None
         return self.caption_features(features, settings, image_ids=ids, attention=attention, boxes=boxes)
 
-    def encode_files(self, paths: Iterable[Path], batch_size: int = 64) -> Iterator[Features]:
+    def encode_photos(self, photos: Iterable[PhotoSource], batch_size: int = 64) -> Iterator[Features]:
         """The features of photos, batch by batch.
 
         Raises:
-            ImageError: a file is no image.
+            ImageError: one of them is no image.
         """
-        for chunk in read_ahead(paths, self.encoder.preprocessing, batch_size):
-            photos = []
-            for _, photo in chunk:
-                if isinstance(photo, ImageError):
-                    raise photo
-                photos.append(photo)
-            yield self.encode(*stack_photos(photos))
+        for batch in prepare_batches(photos, self.encoder.preprocessing, batch_size):
+            yield self.encode(stack_photos([_or_raise(photo) for _, photo in batch]))
 
     @torch.no_grad()
-    def encode(
-        self,
-        images: Tensor | Sequence[Tensor],
-        windows: Tensor | None = None,
-        boxes: Sequence[Tensor] | None = None,
-    ) -> Features:
-        """The features of prepared photos, in eval mode. See `caption_images`, and `Encoder.forward` for `boxes`."""
-        images = images.to(self.device) if isinstance(images, Tensor) else [image.to(self.device) for image in images]
+    def encode(self, batch: PreparedBatch) -> Features:
+        """The features of prepared photos, in eval mode."""
         with eval_mode(self.encoder):
-            found: Features = self.encoder(
-                images,
-                None if windows is None else windows.to(self.device),
-                None if boxes is None else [own.to(self.device) for own in boxes],
-            )
-        return found
+            features: Features = self.encoder(batch.to(self.device))
+        return features
 
     @torch.no_grad()
     def caption_features(
@@ -458,7 +346,7 @@ class Captioner:
         return read
 
 
-def name_of(image: Tensor) -> str:
+def pixel_hash(image: Tensor) -> str:
     """What the samples of a prepared photo (3, height, width) depend on: what is in the picture and nothing else,
     neither its file's name nor its batch."""
     return hashlib.sha256(image.cpu().numpy().tobytes()).hexdigest()
@@ -492,7 +380,7 @@ def _with_chances(captions: list[Caption], calibration: Calibration) -> list[Cap
     return [replace(caption, chance=chance) for caption, chance in zip(captions, chances, strict=True)]
 
 
-def _or_raise(found: list[Caption] | ImageError) -> list[Caption]:
-    if isinstance(found, ImageError):
-        raise found
-    return found
+def _or_raise(result: ResultT | ImageError) -> ResultT:
+    if isinstance(result, ImageError):
+        raise result
+    return result

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from showtell.captioner import Caption, Captioner
+from showtell.captioner import Captioner
+from showtell.captions import Caption
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig
 from showtell.errors import DataError, summarise
@@ -61,7 +62,7 @@ def caption_records(
     """
     captions: dict[str, Caption] = {}
     if store is None:
-        seen = captioner.encode_files((record.path for record in records), batch_size)
+        seen = captioner.encode_photos((record.path for record in records), batch_size)
     else:
         store.require(captioner.encoder)
         seen = stored_features(store, [record.image_id for record in records], batch_size, captioner.device)

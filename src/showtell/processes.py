@@ -1,11 +1,14 @@
-"""Working beside other processes: how many cores there are, who may write a folder, when worker processes end."""
+"""Working beside other processes: how many cores there are, who may write to a folder, and worker processes."""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -55,16 +58,30 @@ def lock_folder(folder: Path, activity: str, alternative: str) -> Iterator[None]
         lock.release()
 
 
-def exit_at_end_of(parent: Connection) -> None:
-    """End this worker process as soon as the other end of a pipe is closed, also by the parent being killed.
+@contextlib.contextmanager
+def worker_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool of worker processes that ends with the block, and with this process, even if that is killed.
 
-    It is the initializer of a process pool; the parent keeps the other end of the pipe and closes it to stop its
-    workers in the middle of their tasks.
+    If the block raises, the workers are stopped in the middle of their tasks. Processes are spawned: a forked child of
+    a process that has threads (torch has) may hang.
     """
+    context = multiprocessing.get_context("spawn")
+    watched, kept = context.Pipe(duplex=False)
+    with watched, kept, ProcessPoolExecutor(processes, context, _exit_when_closed, (watched,)) as pool:
+        try:
+            yield pool
+        except BaseException:
+            kept.close()
+            raise
+
+
+def _exit_when_closed(pipe: Connection) -> None:
+    """End this worker process as soon as the other end of a pipe, which its parent alone holds, is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which closes the pipe
 
     def watch() -> None:
         with contextlib.suppress(EOFError, OSError):
-            parent.poll(None)
+            pipe.poll(None)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

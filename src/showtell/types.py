@@ -62,6 +62,42 @@ def unstack(record: RecordT) -> list[RecordT]:
 
 
 @dataclass(frozen=True)
+class PreparedBatch:
+    """B photos as an encoder takes them."""
+
+    images: Tensor | tuple[Tensor, ...]  # (B, 3, height, width) uint8, or B of (3, height, width), prepared
+    windows: Tensor  # (B, 4) the part of each photo that its image shows: left, top, right, bottom in its pixels
+    boxes: tuple[Tensor, ...] | None = None  # B of (n, 4) that the dataset brings, corners in pixels of the photo
+
+    @classmethod
+    def of(
+        cls,
+        images: Tensor | Sequence[Tensor],
+        windows: Tensor | None = None,
+        boxes: Sequence[Tensor] | None = None,
+    ) -> Self:
+        """Prepared images; without windows each of them is the whole photo."""
+        if windows is None:
+            whole = [(0, 0, image.shape[-1], image.shape[-2]) for image in images]
+            windows = torch.tensor(whole, dtype=torch.float32, device=images[0].device)
+        return cls(
+            images if isinstance(images, Tensor) else tuple(images), windows, None if boxes is None else tuple(boxes)
+        )
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """(height, width) of each image."""
+        return [(image.shape[-2], image.shape[-1]) for image in self.images]
+
+    def to(self, device: torch.device) -> Self:
+        """The same batch on a device."""
+        return map_tensors(self, lambda tensor: tensor.to(device))
+
+
+@dataclass(frozen=True)
 class Regions:
     """What a detector knows of its regions."""
 
@@ -113,6 +149,12 @@ class Batch:
     features: Features | None = None  # in the precision of the store until they are moved
     counts: Counts | None = None  # of all batches of its step, on all processes; None: it is the only one
     is_counted: bool = True  # False: it stands in for a share without images, so that its process keeps pace
+
+    @property
+    def prepared(self) -> PreparedBatch:
+        """The photos, for an encoder."""
+        assert self.images is not None, "the features were read from a store"
+        return PreparedBatch.of(self.images)
 
     @property
     def inputs(self) -> Tensor:

@@ -97,7 +97,7 @@ ROWS: list[Row] = [
     ("verb", "capton x", "No such command 'capton'. Did you mean 'caption'? See showtell --help.", None),
     ("verb of data", "data chek x", "No such command 'chek'. Did you mean 'check'? See showtell data --help.", None),
     ("option", f"{CAPTION} --beams 3", "No such option: --beams", None),
-    ("argument", "train", "Missing argument 'RECIPE.yaml'. See showtell train --help.", None),
+    ("argument", "train", "Missing argument 'RECIPE'. See showtell train --help.", None),
     ("no number", f"{CAPTION} --num-beams three", "Invalid value for '--num-beams': Input should be a valid in", None),
     ("batch of none", f"{CAPTION} --batch-size 0", "Invalid value for '--batch-size': Input should be greater", None),
     ("format", f"{CAPTION} --format xml", "Invalid value for '--format': 'xml' is not one of 'text', 'jso", None),
@@ -329,5 +329,8 @@ def test_a_run_that_cannot_begin_leaves_no_folder(world: Path, capsys: pytest.Ca
     shutil.rmtree("scenes")
     with pytest.raises(SystemExit):
         main(["train", "r.yaml", "--out", "a/b/c"])
-    assert capsys.readouterr().err == "showtell: There is no file or folder scenes.\n"
+    assert capsys.readouterr().err == (
+        "showtell: There is no file or folder scenes, the data.path of the recipe: set data.path to a folder or file "
+        "of yours.\n"
+    )
     assert not Path("a").exists()

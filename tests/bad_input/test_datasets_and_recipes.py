@@ -140,8 +140,9 @@ def recipe(**changes: object) -> str:
 
 
 def test_train_with_a_missing_recipe(capsys: pytest.CaptureFixture[str]) -> None:
-    expected = "Cannot read the recipe none.yaml: No such file or directory."
-    assert refused(capsys, "train", "none.yaml") == ([], expected)
+    rows, sentence = refused(capsys, "train", "none.yaml")
+    assert rows == []
+    assert sentence.startswith("There is no recipe none.yaml: it is not the path of a file, and no recipe of showtell ")
 
 
 def test_train_names_every_problem_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,8 +159,27 @@ def test_train_names_every_problem_of_a_recipe(capsys: pytest.CaptureFixture[str
 
 def test_train_on_data_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     _, sentence = refused(capsys, "train", recipe())
-    assert sentence == "There is no file or folder photos."
+    remedy = "set data.path to a folder or file of yours."
+    assert sentence == f"There is no file or folder photos, the data.path of the recipe: {remedy}"
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "command"),
+    [
+        ("train", "flickr8k/nic_lstm", "fetch it with `showtell data get flickr8k`"),
+        ("features --recipe", "coco/sat_soft_xu2015", "fetch it with `showtell data get coco`"),
+        ("train", "scenes/stack", "draw it with `showtell data scenes runs/scenes`"),
+    ],
+)
+def test_data_of_a_named_recipe_that_is_not_there(
+    capsys: pytest.CaptureFixture[str], verb: str, name: str, command: str
+) -> None:
+    _, sentence = refused(capsys, *verb.split(), name)
+    assert sentence.endswith(
+        f", the data.path of the recipe: {command}, or set data.path to a folder or file of yours."
+    )
+    assert not list(Path().iterdir())
 
 
 def test_train_on_a_text_file_named_jpg(capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,23 +127,24 @@ def test_a_row_group_that_went_is_said(parquet):
     assert (name, said[: len(table) + 31]) == (table, f"{table} cannot be read from row 0 on: ")
 
 
-def test_no_more_than_two_batches_are_in_memory():
+def test_no_more_than_two_batches_are_in_memory(tmp_path, monkeypatch):
     """A tar is read a batch ahead, and not further while nobody asks."""
-    from showtell.bulk.parts import _ahead
-
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for number in range(100):
+            archive.addfile(tarfile.TarInfo(f"{number:02}.jpg"), io.BytesIO())
     drawn = []
     enough = threading.Event()
 
-    def items():
-        for number in range(100):
-            drawn.append(number)
-            if number == 7:
-                enough.set()
-            yield number
+    def content(archive, member):
+        drawn.append(member.name)
+        if len(drawn) == 8:
+            enough.set()
+        return b""
 
-    remaining = _ahead(items(), 4)
-    assert next(remaining) == 0
+    monkeypatch.setattr("showtell.bulk.parts._content", content)
+    remaining = photos_of(Tar(str(tmp_path / "a.tar")), 4)
+    assert next(remaining)[0].endswith("00.jpg")
     assert enough.wait(10)  # the second batch comes by itself
-    assert next(remaining) == 1
+    assert next(remaining)[0].endswith("01.jpg")
     assert len(drawn) == 8
-    assert list(remaining) == list(range(2, 100))
+    assert [name[-6:] for name, _ in remaining] == [f"{number:02}.jpg" for number in range(2, 100)]

@@ -92,7 +92,7 @@ def test_the_table_of_corrections_is_sorted_by_it(capsys, checkpoint, dataset):
     settings = captioner.settings(search="sample", min_length=5)
     photos = sorted(dataset.glob("*.png"))
     captioner.calibration = load_calibration(checkpoint, settings)
-    for photo, (best,) in captioner.caption_files(photos, settings):
+    for photo, (best,) in captioner.caption_photos(photos, settings):
         assert stated[photo.name] == pytest.approx(best.chance, abs=0.0006)
 
 

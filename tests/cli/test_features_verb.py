@@ -97,7 +97,7 @@ def test_foreign_features_are_converted(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["d", "--out", "s"], "Name the encoder with --encoder NAME, or a recipe that has one with --recipe R.yaml."),
+        (["d", "--out", "s"], "Name the encoder with --encoder NAME, or a recipe that has one with --recipe RECIPE."),
         (
             ["--encoder", "small_cnn", "--out", "s"],
             "DATASET is missing: showtell features DATASET --encoder NAME --out",

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from showtell.captioner import Caption, Captioner
+from showtell.captioner import Captioner
+from showtell.captions import Caption
 from showtell.datasets import CaptionDataset, read_dataset
 from showtell.diagnosis import Diagnosis, diagnose_checkpoint, diagnose_scores, split_to_score
 from showtell.errors import DataError
@@ -84,7 +85,7 @@ class Says:
         self.vocabulary, self.decoding, self.about = captioner.vocabulary, captioner.decoding, captioner.about
         self._texts, self._finished = texts, finished
 
-    def caption_files(self, paths: list[Path], first_alone: bool = True) -> Any:
+    def caption_photos(self, paths: list[Path], first_alone: bool = True) -> Any:
         for number, path in enumerate(paths):
             yield path, [Caption(self._texts[number % len(self._texts)], 0.0, self._finished, ())]
 

@@ -23,6 +23,7 @@ from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.models.stack import StackConfig, StackDecoder
 from showtell.text.vocabulary import Vocabulary
+from showtell.types import PreparedBatch
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_probabilities_and_runners_up_are_those_of_a_walk_along_the_caption(capt
     vocabulary = captioner.vocabulary
     ids = vocabulary.encode([word.word for word in explained.words if word.word])
     photo = prepare_photo(photos[0], captioner.encoder.preprocessing)
-    features = captioner.encode(photo.pixels.unsqueeze(0))
+    features = captioner.encode(PreparedBatch.of(photo.pixels.unsqueeze(0)))
     with torch.no_grad():
         forced = teacher_forced(captioner.decoder, features, torch.tensor([[ids[:-1]]]))
     chances = forced.logits[0, 0].softmax(-1)
@@ -215,7 +216,9 @@ def test_what_a_word_loses_without_a_place_is_what_the_walk_says(captioner, phot
     by = captioner.explain(photos[:2], occlusion="mean")[1].by[0]
     vocabulary = captioner.vocabulary
     ids = vocabulary.encode([word.word for word in by.caption.words if word.word])[: len(by.caption.words) + 1]
-    features = captioner.encode(prepare_photo(photos[1], captioner.encoder.preprocessing).pixels.unsqueeze(0))
+    features = captioner.encode(
+        PreparedBatch.of(prepare_photo(photos[1], captioner.encoder.preprocessing).pixels.unsqueeze(0))
+    )
     place = 31
     others = torch.arange(144) != place
     hidden = features.vectors.clone()
@@ -247,7 +250,7 @@ def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos)
     by = stack.explain(photos[0]).by[0]
     assert [caption.title for caption in by.captions] == ["stage 0 of 0 to 2", "stage 1 of 0 to 2", "stage 2 of 0 to 2"]
     assert by.caption.text == stack.caption(photos[0])[0].text
-    features = stack.encode(prepare_photo(photos[0], stack.encoder.preprocessing).pixels.unsqueeze(0))
+    features = stack.encode(PreparedBatch.of(prepare_photo(photos[0], stack.encoder.preprocessing).pixels.unsqueeze(0)))
     for stage, caption in enumerate(by.captions):
         assert caption.text == stack.caption(photos[0], stage=stage)[0].text
         ids = stack.vocabulary.encode([word.word for word in caption.words if word.word])
@@ -310,7 +313,9 @@ def test_regions_carry_what_the_detector_takes_them_for(captioner, photos):
 def test_what_runs_along_a_caption_is_kept(captioner, photos):
     by = captioner.explain(photos[0]).by[0]
     ids = captioner.vocabulary.encode([word.word for word in by.caption.words if word.word])
-    features = captioner.encode(prepare_photo(photos[0], captioner.encoder.preprocessing).pixels.unsqueeze(0))
+    features = captioner.encode(
+        PreparedBatch.of(prepare_photo(photos[0], captioner.encoder.preprocessing).pixels.unsqueeze(0))
+    )
     with torch.no_grad():
         forced = teacher_forced(captioner.decoder, features, torch.tensor([[ids[:-1]]]))
     (gate,) = by.caption.strips

@@ -14,9 +14,10 @@ from PIL import ExifTags, Image
 from showtell.explanations.geometry import DEVIATION, SAMPLES, attention_map, scaled
 from showtell.features import build_encoder, encoder_config
 from showtell.features.grid import GridEncoder
-from showtell.features.regions import boxes_on_photo
+from showtell.images.boxes import boxes_on_photo
 from showtell.images.loading import prepare_photo
 from showtell.images.preprocessing import Preprocessing
+from showtell.types import PreparedBatch
 from tests.features.test_geometry import Patches, preprocessing
 
 # Photo, resize, share of the shorter side, image size, patch, pooled to. Cells begin and end between pixels.
@@ -34,7 +35,7 @@ EXACT = [
 def cells(encoder: GridEncoder, photo: Image.Image) -> np.ndarray:
     """What each cell saw, (R,)."""
     pixels = encoder.preprocessing.prepare(photo)
-    return encoder(pixels.unsqueeze(0)).vectors[0, :, 0].detach().numpy()
+    return encoder(PreparedBatch.of(pixels.unsqueeze(0))).vectors[0, :, 0].detach().numpy()
 
 
 def hot(cell: int, of: int) -> torch.Tensor:
@@ -42,7 +43,9 @@ def hot(cell: int, of: int) -> torch.Tensor:
 
 
 def boxes_of(encoder: GridEncoder, size: tuple[int, int]) -> torch.Tensor:
-    features = encoder(torch.zeros(1, 3, encoder.preprocessing.image_size, encoder.preprocessing.image_size).byte())
+    features = encoder(
+        PreparedBatch.of(torch.zeros(1, 3, encoder.preprocessing.image_size, encoder.preprocessing.image_size).byte())
+    )
     return encoder.rectangles(features, torch.tensor([encoder.preprocessing.window(size)]))[0]
 
 
@@ -101,7 +104,7 @@ def test_a_photo_that_was_turned_is_lit_where_it_stands_upright(tmp_path, orient
         photo = prepare_photo(tmp_path / "photo.png", encoder.preprocessing)
         assert photo.size == size
         assert photo.window == encoder.preprocessing.window(size)
-        return encoder(photo.pixels.unsqueeze(0)).vectors[0, :, 0].detach().numpy()
+        return encoder(PreparedBatch.of(photo.pixels.unsqueeze(0))).vectors[0, :, 0].detach().numpy()
 
     nothing, everything = seen(np.zeros(size[::-1], bool)), seen(np.ones(size[::-1], bool))
     boxes = boxes_of(encoder, size)
@@ -216,7 +219,7 @@ def test_boxes_of_a_photo_fit_its_thumbnail():
 
 def test_the_cells_of_a_real_encoder_light_the_photo_evenly():
     encoder = build_encoder(encoder_config({"name": "small_cnn", "image_size": 50, "widths": [4, 4, 4]}))
-    features = encoder(torch.zeros(1, 3, 50, 50, dtype=torch.uint8))
+    features = encoder(PreparedBatch.of(torch.zeros(1, 3, 50, 50, dtype=torch.uint8)))
     boxes = encoder.rectangles(features, torch.tensor([[0.0, 0, 100, 100]]))[0]
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     lit = attention_map(areas / areas.sum(), boxes, (100, 100))

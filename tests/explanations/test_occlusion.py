@@ -18,7 +18,7 @@ from showtell.features.grid import SmallCnn, SmallCnnConfig
 from showtell.features.regions import RoiGrid, RoiGridConfig
 from showtell.models import MODELS
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import EnsembleFeatures, Features
+from showtell.types import EnsembleFeatures, Features, PreparedBatch
 from tests.toys import random_decoder
 
 WORDS = torch.tensor([[[1, 5, 4, 6, 2], [1, 7, 2, 0, 0]], [[1, 6, 6, 2, 0], [1, 0, 0, 0, 0]]])  # (2, 2, T + 1)
@@ -46,7 +46,8 @@ def seen_by(made: Captioner) -> EncodedBatch:
     images = torch.randint(0, 256, (2, 3, 32, 32), generator=generator, dtype=torch.uint8)
     windows = torch.tensor([[0.0, 0.0, 32.0, 32.0], [10.0, 0.0, 74.0, 64.0]])
     boxes = BOXES if made.encoder.takes_boxes else None
-    return EncodedBatch(images, windows, made.encode(images, windows, boxes), boxes)
+    batch = PreparedBatch.of(images, windows, boxes)
+    return EncodedBatch(batch, made.encode(batch))
 
 
 def said(made: Captioner, features: Features, words: Tensor) -> Tensor:
@@ -64,7 +65,7 @@ def test_it_is_one_place_after_the_other(kind: str, hide: str, memory: int) -> N
     seen = seen_by(made)
     falls = occlude(made, seen, WORDS, hide, memory=memory)
     assert falls.shape == (2, 2, 4, seen.features.vectors.shape[1])
-    rectangles = made.encoder.rectangles(seen.features, seen.windows)
+    rectangles = made.encoder.rectangles(seen.features, seen.photos.windows)
     for image in range(2):
         own = Features(seen.features.vectors[image : image + 1], seen.features.is_region[image : image + 1])
         places = own.is_region[0].nonzero().flatten().tolist()
@@ -74,9 +75,9 @@ def test_it_is_one_place_after_the_other(kind: str, hide: str, memory: int) -> N
                 continue
             vectors, is_region = own.vectors.clone(), own.is_region.clone()
             if hide == "pixels":
-                painted = paint_over(seen.images[image], seen.windows[image], rectangles[image, place])
-                boxes = None if seen.boxes is None else [seen.boxes[image]]
-                without = made.encode(painted[None], seen.windows[image : image + 1], boxes)
+                painted = paint_over(seen.photos.images[image], seen.photos.windows[image], rectangles[image, place])
+                boxes = None if seen.photos.boxes is None else [seen.photos.boxes[image]]
+                without = made.encode(PreparedBatch.of(painted[None], seen.photos.windows[image : image + 1], boxes))
             else:
                 vectors[0, place] = vectors[0, [other for other in places if other != place]].mean(0)
                 is_region[0, place] = hide == "mean"
@@ -109,7 +110,7 @@ def test_a_place_that_nobody_looks_at_is_not_missed() -> None:
 def test_the_only_place_leaves_nothing_behind() -> None:
     made = captioner()
     alone = Features(torch.randn(1, 1, 8), torch.ones(1, 1, dtype=torch.bool))
-    seen = EncodedBatch(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.tensor([[0.0, 0.0, 32.0, 32.0]]), alone)
+    seen = EncodedBatch(PreparedBatch.of(torch.zeros(1, 3, 32, 32, dtype=torch.uint8)), alone)
     nothing = dataclasses.replace(alone, vectors=torch.zeros(1, 1, 8))
     expected = said(made, alone, WORDS[0, 0]) - said(made, nothing, WORDS[0, 0])
     for hide in ("mean", "remove"):

@@ -27,7 +27,7 @@ from showtell.features.extraction import extract, fill_store
 from showtell.features.store import FeatureStore
 from showtell.images.photo import open_photo
 from showtell.images.preprocessing import Preprocessing
-from showtell.types import Features, Regions
+from showtell.types import Features, PreparedBatch, Regions
 
 
 def contents(store: Path) -> dict[bytes, bytes]:
@@ -57,7 +57,7 @@ def test_the_store_holds_what_the_encoder_sees_in_each_photo(records, encoder, t
     for record in records:
         photo = open_photo(record.path)
         with torch.no_grad():
-            alone = encoder(encoder.preprocessing.prepare(photo).unsqueeze(0)).vectors[0]
+            alone = encoder(PreparedBatch.of(encoder.preprocessing.prepare(photo).unsqueeze(0))).vectors[0]
         assert store[record.image_id].size == photo.size == (48, 48)
         assert np.abs(store[record.image_id].vectors - alone.numpy()).max() < 1e-5
     encoder.train()
@@ -138,10 +138,9 @@ class Boxes(Encoder):
         )
         self.scale = torch.nn.Parameter(torch.ones(()))
 
-    def forward(
-        self, images: Tensor | Sequence[Tensor], windows: Tensor | None = None, boxes: Sequence[Tensor] | None = None
-    ) -> Features:
-        assert boxes is not None and windows is not None
+    def forward(self, batch: PreparedBatch) -> Features:
+        boxes, windows = batch.boxes, batch.windows
+        assert boxes is not None
         counts = torch.tensor([len(one) for one in boxes])
         padded = torch.nn.utils.rnn.pad_sequence(list(boxes), batch_first=True, padding_value=-1.0)
         is_region = torch.arange(padded.shape[1]) < counts.unsqueeze(-1)

@@ -18,7 +18,7 @@ from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
 from showtell.images.loading import prepare_photo
 from showtell.images.preprocessing import Preprocessing
-from showtell.types import Features
+from showtell.types import Features, PreparedBatch
 
 
 class Patches(GridEncoder):
@@ -87,7 +87,7 @@ def test_a_hot_pixel_changes_only_cells_whose_rectangle_holds_it(size, place, si
     window = encoder.preprocessing.window(size)
 
     def seen(pixels: np.ndarray) -> Features:
-        return encoder(encoder.preprocessing.prepare(Image.fromarray(pixels)).unsqueeze(0))
+        return encoder(PreparedBatch.of(encoder.preprocessing.prepare(Image.fromarray(pixels)).unsqueeze(0)))
 
     features = seen(dark)
     change = (seen(hot).vectors - features.vectors).abs()[0, :, 0] > 1e-4
@@ -133,7 +133,7 @@ def test_a_map_that_is_rounded_down_is_spread_over_the_whole():
     """The pooling of VGG drops the last of an odd number of columns."""
     settings = {"name": "vgg11", "weights": "random", "stage": 2, "image_size": 30}
     encoder = build_encoder(encoder_config(settings))
-    features = encoder(torch.zeros(1, 3, 30, 30, dtype=torch.uint8))
+    features = encoder(PreparedBatch.of(torch.zeros(1, 3, 30, 30, dtype=torch.uint8)))
     assert features.vectors.shape[1] == 49  # 30 -> 15 -> 7
     found = encoder.rectangles(features, torch.tensor([[0.0, 0.0, 70.0, 70.0]]))[0].view(7, 7, 4)[0]
     assert found[:, 0].tolist() == pytest.approx([0, 10, 20, 30, 40, 50, 60])
@@ -158,7 +158,7 @@ def test_rectangles_are_in_pixels_of_the_upright_photo(tmp_path, orientation):
     encoder = Patches(preprocessing(32), 16)
     photo = prepare_photo(tmp_path / "photo.png", encoder.preprocessing)
     assert photo.size == (40, 24)
-    features = encoder(photo.pixels.unsqueeze(0))
+    features = encoder(PreparedBatch.of(photo.pixels.unsqueeze(0)))
     brightest = int(features.vectors[0, :, 0].argmax())
     found = encoder.rectangles(features, torch.tensor([photo.window]))[0, brightest]
     assert found.tolist() == [20, 0, 40, 12]
@@ -167,7 +167,7 @@ def test_rectangles_are_in_pixels_of_the_upright_photo(tmp_path, orientation):
 @pytest.mark.parametrize(("name", "size"), [("vit_tiny_patch16_224", 64), ("resnet18", 96), ("convnext_atto", 64)])
 def test_backbones_have_a_rectangle_for_each_vector(name, size):
     encoder = build_encoder(encoder_config({"name": name, "weights": "random", "image_size": size, "trained": False}))
-    features = encoder(torch.zeros(2, 3, size, size, dtype=torch.uint8))
+    features = encoder(PreparedBatch.of(torch.zeros(2, 3, size, size, dtype=torch.uint8)))
     windows = torch.tensor([[0.0, 0, 640, 480], [10, 0, 20, 10]])
     found = encoder.rectangles(features, windows)
     assert found.shape == (2, features.vectors.shape[1], 4)

@@ -20,7 +20,8 @@ from showtell.features import build_encoder, encoder_config
 from showtell.features.grid import _trained_modules
 from showtell.objectives import build_objective
 from showtell.training.optimizers import build_optimizer
-from showtell.training.recipe import make_recipe
+from showtell.training.recipe_checks import make_recipe
+from showtell.types import PreparedBatch
 
 IMAGES = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -30,7 +31,7 @@ def test_small_cnn_has_a_vector_for_each_cell(norm):
     encoder = build_encoder(
         encoder_config({"name": "small_cnn", "image_size": 50, "widths": [8, 16, 24], "norm": norm})
     )
-    features = encoder(IMAGES[..., :50, :50])
+    features = encoder(PreparedBatch.of(IMAGES[..., :50, :50]))
     assert features.vectors.shape == (2, 49, 24)  # 50 -> 25 -> 13 -> 7
     assert bool(features.is_region.all())
     features.vectors.sum().backward()
@@ -45,7 +46,10 @@ def test_small_cnn_of_a_run_can_be_looked_into_at_an_earlier_stage(tiny_checkpoi
         "weights": str(tiny_checkpoint / "model.safetensors"),
     }  # fmt: skip
     images = IMAGES[..., :48, :48]
-    assert torch.equal(build_encoder(encoder_config(settings))(images).vectors, whole(images).vectors)
+    assert torch.equal(
+        build_encoder(encoder_config(settings))(PreparedBatch.of(images)).vectors,
+        whole(PreparedBatch.of(images)).vectors,
+    )
 
     pixels = whole.preprocessing.normalise(images)
     with torch.no_grad():
@@ -53,9 +57,9 @@ def test_small_cnn_of_a_run_can_be_looked_into_at_an_earlier_stage(tiny_checkpoi
         last = whole.layers(pixels).flatten(2).transpose(1, 2)
     before = build_encoder(encoder_config(settings | {"stage": -2, "places": False}))
     assert (before.feature_size, before.stride) == (8, 2)
-    torch.testing.assert_close(before(images).vectors, first)
+    torch.testing.assert_close(before(PreparedBatch.of(images)).vectors, first)
     bare = build_encoder(encoder_config(settings | {"places": False}))
-    torch.testing.assert_close(bare(images).vectors, last)
+    torch.testing.assert_close(bare(PreparedBatch.of(images)).vectors, last)
     assert len({encoder.fingerprint() for encoder in (whole, before, bare)}) == 3
 
 
@@ -83,7 +87,12 @@ def test_cells_are_numbered_row_by_row():
     for cell, opposite, (row, column) in ((0, 63, (0, 0)), (7, 56, (0, 56)), (56, 7, (56, 0)), (63, 0, (56, 56))):
         bright = dark.clone()
         bright[..., row : row + 8, column : column + 8] = 255
-        change = (encoder(bright).vectors - encoder(dark).vectors).detach().abs().sum(-1)[0]
+        change = (
+            (encoder(PreparedBatch.of(bright)).vectors - encoder(PreparedBatch.of(dark)).vectors)
+            .detach()
+            .abs()
+            .sum(-1)[0]
+        )
         assert float(change[cell]) > 0
         assert float(change[opposite]) == 0
 
@@ -100,7 +109,7 @@ def test_cells_are_numbered_row_by_row():
 def test_backbones_of_timm_by_name_stage_and_grid(name, settings, shape):
     encoder = build_encoder(encoder_config({"name": name, "weights": "random", **settings}))
     assert encoder.feature_size == shape[-1]
-    assert encoder(IMAGES).vectors.shape == shape
+    assert encoder(PreparedBatch.of(IMAGES)).vectors.shape == shape
 
 
 def test_preprocessing_is_that_of_the_backbone():
@@ -122,7 +131,7 @@ def test_the_features_are_those_of_timm_itself():
     mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     pixels = (IMAGES.float() / 255 - mean.view(3, 1, 1)) / deviation.view(3, 1, 1)
     expected = plain.forward_features(pixels).flatten(2).transpose(1, 2)
-    torch.testing.assert_close(encoder(IMAGES).vectors, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(encoder(PreparedBatch.of(IMAGES)).vectors, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_a_frozen_encoder_stays_in_eval_mode_and_has_no_gradients():
@@ -131,7 +140,7 @@ def test_a_frozen_encoder_stays_in_eval_mode_and_has_no_gradients():
     )
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     encoder.train()
-    features = encoder(IMAGES)
+    features = encoder(PreparedBatch.of(IMAGES))
     assert not features.vectors.requires_grad
     assert not any(module.training for module in encoder.modules())
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
@@ -174,7 +183,7 @@ def test_resnet101_is_that_of_torchvision_cut_behind_its_stage(torchvision_resne
             expected = layer(expected)
     if "grid" in settings:
         expected = F.adaptive_avg_pool2d(expected, settings["grid"])
-    found = encoder(IMAGES).vectors
+    found = encoder(PreparedBatch.of(IMAGES)).vectors
     assert found.shape == shape
     torch.testing.assert_close(found, expected.flatten(2).transpose(1, 2), atol=1e-4, rtol=1e-4)
     weights = sum(parameter.numel() for parameter in encoder.parameters())
@@ -200,7 +209,7 @@ def test_vgg19_is_that_of_torchvision_up_to_the_relu_of_conv5_4(tmp_path):
     assert encoder.preprocessing.image_size == 224
     with torch.no_grad():
         expected = features[:36](encoder.preprocessing.normalise(IMAGES))
-    found = encoder(IMAGES).vectors
+    found = encoder(PreparedBatch.of(IMAGES)).vectors
     assert found.shape == (2, 16, 512)
     assert bool((found >= 0).all())
     torch.testing.assert_close(found, expected.flatten(2).transpose(1, 2), atol=1e-5, rtol=1e-4)
@@ -241,7 +250,7 @@ def test_the_last_stage_is_what_timm_itself_computes(name, size):
         expected = expected.flatten(1, 2) if "swin" in name else expected.flatten(2).transpose(1, 2)
     else:
         expected = expected[:, plain.num_prefix_tokens :]
-    found = encoder(images).vectors
+    found = encoder(PreparedBatch.of(images)).vectors
     assert found.shape[-1] == encoder.feature_size
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
@@ -255,14 +264,14 @@ def test_tokens_lie_row_by_row():
     bright = dark.clone()
     bright[..., 16:32, 32:48] = 255
     with torch.no_grad():
-        change = (encoder(bright).vectors - encoder(dark).vectors).norm(dim=-1)[0]
+        change = (encoder(PreparedBatch.of(bright)).vectors - encoder(PreparedBatch.of(dark)).vectors).norm(dim=-1)[0]
     assert int(change.argmax()) == 6
 
 
 def test_bf16_is_near_and_comes_back_as_fp32():
     settings = {"name": "resnet18", "weights": "random", "image_size": 64, "trained": False, "seed": 0}
-    exact = build_encoder(encoder_config(settings))(IMAGES).vectors
-    near = build_encoder(encoder_config({**settings, "precision": "bf16"}))(IMAGES).vectors
+    exact = build_encoder(encoder_config(settings))(PreparedBatch.of(IMAGES)).vectors
+    near = build_encoder(encoder_config({**settings, "precision": "bf16"}))(PreparedBatch.of(IMAGES)).vectors
     assert near.dtype == torch.float32
     difference = float((near - exact).norm() / exact.norm())
     assert 0 < difference < 0.03
@@ -396,7 +405,7 @@ def test_chosen_stages_learn_and_the_others_stay(stages):
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     encoder.train()
     torch.optim.SGD([weight for _, group in encoder.parameter_groups() for weight in group], lr=0.1).zero_grad()
-    encoder(IMAGES).vectors.square().mean().backward()
+    encoder(PreparedBatch.of(IMAGES)).vectors.square().mean().backward()
     with torch.no_grad():
         for _, group in encoder.parameter_groups():
             for weight in group:
@@ -411,7 +420,7 @@ def test_chosen_stages_learn_and_the_others_stay(stages):
 def test_batch_norms_of_trained_stages_can_keep_their_statistics():
     encoder = resnet(trained=["layer4"], frozen_batch_norm=True).train()
     before = {name: value.clone() for name, value in encoder.named_buffers()}
-    encoder(IMAGES)
+    encoder(PreparedBatch.of(IMAGES))
     assert all(torch.equal(value, before[name]) for name, value in encoder.named_buffers())
     assert encoder.backbone.layer4[0].conv1.training and not encoder.backbone.layer4[0].bn1.training
     assert encoder.backbone.layer4[0].bn1.weight.requires_grad
@@ -435,8 +444,8 @@ def test_nothing_below_the_first_trained_stage_is_kept_for_gradients():
             encoder.preprocessing.normalise(IMAGES), indices=[3], intermediates_only=True, stop_early=True
         )[0]
     alone = kept(lambda: encoder.backbone.layer4(below))
-    assert 0 < kept(lambda: encoder(IMAGES).vectors) <= alone
-    assert kept(lambda: resnet(trained=True).train()(IMAGES).vectors) > alone
+    assert 0 < kept(lambda: encoder(PreparedBatch.of(IMAGES)).vectors) <= alone
+    assert kept(lambda: resnet(trained=True).train()(PreparedBatch.of(IMAGES)).vectors) > alone
 
 
 @pytest.mark.parametrize(
@@ -518,7 +527,7 @@ def test_sizes_that_do_not_fit_are_refused():
     for name, size, why in (("maxvit_pico_rw_256", 100, "height"), ("levit_128s", 200, "The size of tensor a")):
         encoder = build_encoder(encoder_config({"name": name, "weights": "random", "image_size": size}))
         with pytest.raises(RecipeError, match=rf"{name} cannot take pictures of {size} pixels \({why}"):
-            encoder(torch.zeros(1, 3, size, size, dtype=torch.uint8))
+            encoder(PreparedBatch.of(torch.zeros(1, 3, size, size, dtype=torch.uint8)))
 
 
 def test_the_recipes_of_the_docs_are_valid():

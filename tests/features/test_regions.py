@@ -19,15 +19,16 @@ from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, RecipeError, UsageError, WeightsError
 from showtell.evaluation import caption_records
 from showtell.features import build_encoder, encoder_config
-from showtell.features.regions import boxes_on_image, boxes_on_photo, choose_regions
+from showtell.features.regions import choose_regions
 from showtell.features.store import FeatureStore
+from showtell.images.boxes import boxes_on_image, boxes_on_photo
 from showtell.images.loading import prepare_photo
 from showtell.images.preprocessing import Preprocessing
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.training import train
-from showtell.training.recipe import make_encoder_config
-from showtell.types import Features
+from showtell.training.recipe_checks import make_encoder_config
+from showtell.types import Features, PreparedBatch
 
 TINY = {
     "name": "faster_rcnn",
@@ -209,7 +210,7 @@ def test_with_one_class_the_regions_are_the_detections_of_torchvision():
     model.roi_heads.nms_thresh, model.roi_heads.score_thresh, model.roi_heads.detections_per_img = 0.3, 0.2, 60
     images = noise((96, 130), (96, 96), (150, 96))
     for image in images:
-        features = encoder([image])
+        features = encoder(PreparedBatch.of([image]))
         _, boxes, scores, labels = regions_of(features, 0)
         (theirs,) = model([image / 255])
         assert len(boxes) == len(theirs["boxes"]) > 3
@@ -227,7 +228,7 @@ def test_with_many_classes_every_region_is_a_detection_of_torchvision(encoder):
     (image,) = noise((96, 130))
     (theirs,) = model([image / 255])
     heads.nms_thresh, heads.score_thresh, heads.detections_per_img = before
-    _, boxes, scores, labels = regions_of(encoder([image]), 0)
+    _, boxes, scores, labels = regions_of(encoder(PreparedBatch.of([image])), 0)
     assert len(set(labels.tolist())) > 1
     for box, score, label in zip(boxes, scores, labels, strict=True):
         same = (theirs["boxes"] - box).abs().amax(-1) < 1e-3
@@ -239,7 +240,7 @@ def test_with_many_classes_every_region_is_a_detection_of_torchvision(encoder):
 def test_each_vector_is_the_box_heads_of_the_box_that_is_reported(refine):
     encoder = detector(refine=refine)
     (image,) = noise((96, 128))
-    vectors, boxes, scores, labels = regions_of(encoder([image]), 0)
+    vectors, boxes, scores, labels = regions_of(encoder(PreparedBatch.of([image])), 0)
     _, expected = by_hand(encoder, image, boxes)
     assert vectors.shape == (len(boxes), encoder.feature_size) == (len(boxes), 1024)
     torch.testing.assert_close(vectors, expected, atol=1e-6, rtol=1e-4)
@@ -255,7 +256,7 @@ def test_each_vector_is_the_box_heads_of_the_box_that_is_reported(refine):
 def test_pooled_vectors_are_means_of_the_pooled_map():
     encoder = detector(vector="pooled")
     (image,) = noise((96, 128))
-    vectors, boxes, _, _ = regions_of(encoder([image]), 0)
+    vectors, boxes, _, _ = regions_of(encoder(PreparedBatch.of([image])), 0)
     pooled, _ = by_hand(encoder, image, boxes)
     assert encoder.feature_size == 256
     torch.testing.assert_close(vectors, pooled.mean((2, 3)), atol=1e-6, rtol=1e-4)
@@ -264,12 +265,12 @@ def test_pooled_vectors_are_means_of_the_pooled_map():
 def test_photos_of_different_shapes_in_one_batch_are_as_one_by_one(encoder):
     images = noise((96, 130), (150, 96), (96, 96), (96, 150))
     windows = torch.tensor([[0, 0, 260, 192], [0, 0, 96, 150], [10, 20, 202, 212], [0, 0, 300, 192]]).float()
-    together = encoder(images, windows)
+    together = encoder(PreparedBatch.of(images, windows))
     assert len(set(together.is_region.sum(1).tolist())) > 1  # there is padding
     assert bool((together.vectors[~together.is_region] == 0).all())
     assert bool((together.regions.labels[~together.is_region] == -1).all())
     for place, image in enumerate(images):
-        alone = encoder([image], windows[place : place + 1])
+        alone = encoder(PreparedBatch.of([image], windows[place : place + 1]))
         for one, other in zip(regions_of(together, place), regions_of(alone, 0), strict=True):
             assert torch.equal(one, other)
 
@@ -277,7 +278,7 @@ def test_photos_of_different_shapes_in_one_batch_are_as_one_by_one(encoder):
 def test_photos_that_share_a_pass_are_as_one_by_one(encoder):
     """What a GPU does: images of different sizes that fill the same cells go through the network together."""
     images = noise((96, 130), (96, 160), (90, 131))
-    alone = [encoder([image]) for image in images]
+    alone = [encoder(PreparedBatch.of([image])) for image in images]
     for place, found in enumerate(encoder._regions(images, [None] * 3)):
         vectors, boxes, scores, labels = regions_of(alone[place], 0)
         torch.testing.assert_close(found.boxes, boxes, atol=1e-2, rtol=1e-4)
@@ -298,13 +299,15 @@ def test_passes_hold_photos_of_one_size_and_no_more_than_fit(encoder):
 def test_each_photo_passes_the_backbone_once(encoder):
     seen = []
     handle = encoder.detector.backbone.register_forward_hook(lambda module, given, out: seen.append(len(given[0])))
-    encoder(noise((96, 130), (150, 96), (96, 96), (96, 130)))
+    encoder(PreparedBatch.of(noise((96, 130), (150, 96), (96, 96), (96, 130))))
     handle.remove()
     assert sum(seen) == 4
 
 
 def test_regions_come_best_first_between_the_least_and_the_most(encoder):
-    features = encoder([*noise((96, 130), (150, 96)), torch.full((3, 96, 96), 128, dtype=torch.uint8)])
+    features = encoder(
+        PreparedBatch.of([*noise((96, 130), (150, 96)), torch.full((3, 96, 96), 128, dtype=torch.uint8)])
+    )
     for place in range(3):
         _, boxes, scores, labels = regions_of(features, place)
         assert 5 <= len(scores) <= 40
@@ -316,7 +319,7 @@ def test_regions_come_best_first_between_the_least_and_the_most(encoder):
 
 def test_fresh_weights_give_the_least_number_of_regions_on_a_blank_photo():
     encoder = build_encoder(encoder_config({**TINY, "least_regions": 36, "most_regions": 36})).eval()
-    features = encoder(torch.zeros(1, 3, 96, 128, dtype=torch.uint8))
+    features = encoder(PreparedBatch.of(torch.zeros(1, 3, 96, 128, dtype=torch.uint8)))
     assert features.vectors.shape == (1, 36, 1024)
     assert bool(features.is_region.all())
 
@@ -325,16 +328,18 @@ def test_a_photo_without_proposals_is_one_region():
     encoder = detector()
     with torch.no_grad():
         encoder.detector.rpn.head.bbox_pred.bias[0::4] = 1e4  # every proposal to the right of the photo
-    vectors, boxes, _, _ = regions_of(encoder([noise((96, 128))[0]], torch.tensor([[0.0, 0, 64, 48]])), 0)
+    vectors, boxes, _, _ = regions_of(
+        encoder(PreparedBatch.of([noise((96, 128))[0]], torch.tensor([[0.0, 0, 64, 48]]))), 0
+    )
     assert len(vectors) == 1
     assert bool((boxes[:, 2:] <= torch.tensor([64, 48])).all())
 
 
 def test_boxes_are_in_pixels_of_the_photo(encoder):
     (image,) = noise((96, 128))
-    on_image = encoder([image]).regions.boxes
+    on_image = encoder(PreparedBatch.of([image])).regions.boxes
     window = torch.tensor([[100.0, 50, 100 + 5 * 128, 50 + 3 * 96]])
-    features = encoder([image], window)
+    features = encoder(PreparedBatch.of([image], window))
     expected = on_image * torch.tensor([5, 3, 5, 3]) + torch.tensor([100, 50, 100, 50])
     torch.testing.assert_close(features.regions.boxes, expected, atol=1e-3, rtol=1e-5)
     assert encoder.rectangles(features, window) is features.regions.boxes
@@ -363,7 +368,7 @@ def test_given_boxes_get_the_same_vectors_in_their_own_order():
     own = torch.tensor(
         [[200.0, 100, 250, 190], [10, 10, 60, 90], [30, 0, 30, 50], [300, 10, 320, 40], [-50, 20, 900, 70]]
     )
-    features = encoder(images, windows, [own, torch.zeros(0, 4)])
+    features = encoder(PreparedBatch.of(images, windows, [own, torch.zeros(0, 4)]))
     vectors, boxes, scores, labels = regions_of(features, 0)
     shown = torch.tensor([[200.0, 100, 250, 190], [10, 10, 60, 90], [0, 20, 256, 70], [0, 0, 256, 192]])
     torch.testing.assert_close(boxes, shown, atol=1e-4, rtol=1e-6)
@@ -379,26 +384,29 @@ def test_given_boxes_get_the_same_vectors_in_their_own_order():
 def test_without_boxes_a_model_that_needs_them_says_what_to_do():
     encoder = detector(boxes="dataset")
     with pytest.raises(UsageError, match=r'has none: caption images .* or write "boxes": "dataset_or_detected" in'):
-        encoder(noise((96, 128)))
+        encoder(PreparedBatch.of(noise((96, 128))))
 
 
 def test_dataset_or_detected_searches_where_the_dataset_has_nothing(encoder):
     either = detector(boxes="dataset_or_detected")
     images = noise((96, 128), (96, 128), (128, 96))
     own = torch.tensor([[10.0, 10, 60, 90]])
-    features = either(images, None, [torch.zeros(0, 4), own, torch.zeros(0, 4)])
-    detected = encoder(images)
+    features = either(PreparedBatch.of(images, None, [torch.zeros(0, 4), own, torch.zeros(0, 4)]))
+    detected = encoder(PreparedBatch.of(images))
     for place in (0, 2):
         for one, other in zip(regions_of(features, place), regions_of(detected, place), strict=True):
             assert torch.equal(one, other)
     assert regions_of(features, 1)[1].tolist() == own.tolist()
-    assert torch.equal(either(images).vectors, detected.vectors)  # a photo on its own
+    assert torch.equal(either(PreparedBatch.of(images)).vectors, detected.vectors)  # a photo on its own
 
 
 def test_a_detector_that_finds_its_own_boxes_does_not_look_at_others(encoder):
     images = noise((96, 128))
     assert not encoder.takes_boxes
-    assert torch.equal(encoder(images, None, [torch.tensor([[1.0, 1, 9, 9]])]).vectors, encoder(images).vectors)
+    assert torch.equal(
+        encoder(PreparedBatch.of(images, None, [torch.tensor([[1.0, 1, 9, 9]])])).vectors,
+        encoder(PreparedBatch.of(images)).vectors,
+    )
 
 
 # --- weights ---
@@ -499,7 +507,9 @@ def test_a_map_of_places_pools_to_the_middle_of_the_box(photo, crop, corners):
     (x1, x2), (y1, y2) = sorted(corners[:2]), sorted(corners[2:])
     shares = torch.tensor([x1, y1, x2 + 0.05, y2 + 0.05])
     box = window[:2].repeat(2) + shares * (window[2:] - window[:2]).repeat(2)
-    features = encoder(torch.zeros(1, 3, 64, 64, dtype=torch.uint8), window.unsqueeze(0), [box.unsqueeze(0)])
+    features = encoder(
+        PreparedBatch.of(torch.zeros(1, 3, 64, 64, dtype=torch.uint8), window.unsqueeze(0), [box.unsqueeze(0)])
+    )
     torch.testing.assert_close(features.vectors[0, 0], (shares[:2] + shares[2:]) / 2, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(features.regions.boxes[0, 0], box, atol=1e-2, rtol=1e-5)
 
@@ -507,13 +517,13 @@ def test_a_map_of_places_pools_to_the_middle_of_the_box(photo, crop, corners):
 def test_a_grid_at_boxes_learns_through_its_backbone():
     encoder = build_encoder(encoder_config({**GRID, "whole_photo": True}))
     own = [torch.tensor([[4.0, 4, 30, 30], [10, 20, 60, 60]]), torch.zeros(0, 4)]
-    features = encoder(torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8), None, own)
+    features = encoder(PreparedBatch.of(torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8), None, own))
     assert features.is_region.tolist() == [[True, True, True], [True, False, False]]
     assert features.regions.scores is None and features.regions.labels is None
     features.vectors.sum().backward()
     assert all(parameter.grad is not None for parameter in encoder.parameters())
     with pytest.raises(UsageError, match=r"boxes that its dataset brings \(encoder\.name=roi_grid\)"):
-        encoder(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))
+        encoder(PreparedBatch.of(torch.zeros(1, 3, 64, 64, dtype=torch.uint8)))
 
 
 def test_a_grid_at_boxes_learns_as_its_backbone_says():
@@ -573,14 +583,14 @@ def captioner(encoder) -> Captioner:
 def assert_checkpoint_captions(encoder, photos: list[Path], folder: Path) -> None:
     """A saved and reopened checkpoint sees and says the same about raw photos as the model before."""
     original = captioner(encoder)
-    (before,) = original.encode_files(photos)
+    (before,) = original.encode_photos(photos)
     original.save_pretrained(folder)
     opened = Captioner.from_pretrained(folder, device="cpu")
     assert opened.encoder.fingerprint() == encoder.fingerprint()
-    (after,) = opened.encode_files(photos)
+    (after,) = opened.encode_photos(photos)
     assert torch.equal(before.vectors, after.vectors) and torch.equal(before.regions.boxes, after.regions.boxes)
     said = opened.caption_features(before)
-    by_file = dict(opened.caption_files(photos))
+    by_file = dict(opened.caption_photos(photos))
     for place, photo in enumerate(photos):
         size = prepare_photo(photo, opened.encoder.preprocessing).size
         _, boxes, _, _ = regions_of(after, place)
@@ -612,7 +622,7 @@ def test_real_boxes_are_the_regions(shared_data):
     own = [torch.tensor([[b.x, b.y, b.x + b.width, b.y + b.height] for b in record.boxes]) for record in records]
     encoder = detector(boxes="dataset")
     photos = [prepare_photo(record.path, encoder.preprocessing) for record in records]
-    features = encoder([p.pixels for p in photos], torch.tensor([p.window for p in photos]), own)
+    features = encoder(PreparedBatch.of([p.pixels for p in photos], torch.tensor([p.window for p in photos]), own))
     for place, boxes in enumerate(own):
         torch.testing.assert_close(regions_of(features, place)[1], boxes, atol=0.02, rtol=1e-4)
 

@@ -17,7 +17,8 @@ from PIL import Image
 from showtell.errors import ImageError
 from showtell.images import photo as photo_module
 from showtell.images.loading import prepare_photo
-from showtell.images.photo import decode_photo, find_photos, open_photo
+from showtell.images.photo import decode_photo, open_photo
+from showtell.images.photo_files import find_photos
 from showtell.images.preprocessing import Preprocessing
 
 

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from showtell.bulk.parts import Part, Source, part_from_json, part_to_json, photos_of
-from showtell.captioner import Captioner, CaptionResult, record_of
+from showtell.captioner import Captioner
+from showtell.captions import CaptionResult, caption_result
 from showtell.decoding import DecodingConfig
 from showtell.errors import ImageError, MissingDependencyError, UsageError
 from showtell.images.loading import READERS
@@ -167,7 +168,7 @@ def caption_named(
 
     def lost() -> Iterator[CaptionResult]:
         while waiting and (error := waiting[0][1]) is not None:
-            yield record_of(waiting.popleft()[0], error)
+            yield caption_result(waiting.popleft()[0], error)
 
     for _, found in captioner.caption_photos(
         fetched(), settings, batch_size, first_alone=False, attention=attention, readers=readers
@@ -176,7 +177,7 @@ def caption_named(
         name = waiting.popleft()[0]
         if isinstance(found, ImageError):
             found = ImageError(str(found).replace(IN_MEMORY, name, 1))
-        yield record_of(name, found)
+        yield caption_result(name, found)
     yield from lost()
 
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 import dataclasses
 import os
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from showtell.errors import ImageError
-from showtell.images.photo import MOST_BYTES, is_photo_name
+from showtell.images.photo import MOST_BYTES
+from showtell.images.photo_files import is_image_file
+from showtell.images.prefetch import prefetch
 
 Source = Path | bytes | ImageError  # a file, its bytes, or why there are none
-ItemT = TypeVar("ItemT")
 FETCHERS = 8  # threads that wait for an object store
 
 
@@ -107,28 +108,14 @@ def photos_of(part: Part, batch_size: int) -> Iterator[tuple[str, Source]]:
         named = _members(part)
     else:
         named = _rows(part)
-    return _ahead(_fetched(named, batch_size), batch_size)
+    return chain.from_iterable(prefetch(_fetched(named, batch_size), ahead=1))
 
 
-def _ahead(items: Iterable[ItemT], size: int) -> Iterator[ItemT]:
-    """The items, so many of which are drawn by a thread while the last ones are worked on."""
-    remaining = iter(items)
-
-    def draw() -> list[ItemT]:
-        return list(islice(remaining, size))
-
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        drawn = pool.submit(draw)
-        while chunk := drawn.result():
-            drawn = pool.submit(draw)
-            yield from chunk
-
-
-def _fetched(named: Iterator[tuple[str, str | Source]], size: int) -> Iterator[tuple[str, Source]]:
-    """Sources in place of names of files: a path stays one, since the captioner's own threads read it."""
+def _fetched(named: Iterator[tuple[str, str | Source]], size: int) -> Iterator[list[tuple[str, Source]]]:
+    """Sources in place of names of files, in chunks: a path stays one, since the captioner's own threads read it."""
     with ThreadPoolExecutor(max_workers=FETCHERS) as pool:
         while chunk := list(islice(named, size)):
-            yield from pool.map(lambda one: (one[0], _fetch(one[1]) if isinstance(one[1], str) else one[1]), chunk)
+            yield list(pool.map(lambda one: (one[0], _fetch(one[1]) if isinstance(one[1], str) else one[1]), chunk))
 
 
 def _fetch(name: str) -> Source:
@@ -150,7 +137,7 @@ def _members(part: Tar) -> Iterator[tuple[str, str | Source]]:
     try:
         with open_binary(part.url) as stream, tarfile.open(fileobj=stream, mode="r|*") as archive:
             for member in archive:
-                if not member.isfile() or not is_photo_name(PurePosixPath(member.name).name):
+                if not member.isfile() or not is_image_file(PurePosixPath(member.name).name):
                     continue
                 content = _content(archive, member)
                 count += 1

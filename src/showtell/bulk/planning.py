@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from showtell.bulk.parts import Files, Part, RowGroup, Tar, is_url, open_binary, reason
 from showtell.errors import DataError, MissingDependencyError, UsageError, summarise
-from showtell.images.photo import find_photos, is_photo_name
+from showtell.images.photo_files import find_photos, is_image_file
 
 TARS, TABLES = (".tar", ".tar.gz", ".tgz"), (".parquet",)
 SHARDS = TARS + TABLES
@@ -100,10 +100,10 @@ def _found_at(url: str) -> list[str]:
         raise UsageError(f"{url} is of a kind that is not known ({reason(error)}); known are {known}.") from error
     try:
         if glob.has_magic(path):
-            found = [name for name in files.glob(path) if is_photo_name(_last(name)) or name.endswith(SHARDS)]
+            found = [name for name in files.glob(path) if is_image_file(_last(name)) or name.endswith(SHARDS)]
             missing = f"No image, .tar or .parquet matches {url}."
-        elif not is_photo_name(_last(path)) and not path.endswith(SHARDS) and files.isdir(path):
-            found = [name for name in files.find(path) if is_photo_name(_last(name))]
+        elif not is_image_file(_last(path)) and not path.endswith(SHARDS) and files.isdir(path):
+            found = [name for name in files.find(path) if is_image_file(_last(name))]
             missing = f"The folder {url} holds no image; name shards by a pattern, such as {url.rstrip('/')}/*.tar."
         else:
             return [url]

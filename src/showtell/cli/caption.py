@@ -12,7 +12,8 @@ import typer
 from showtell.cli.decoding_options import ALL, Ensemble, open_captioner, settings_of, with_decoding_options
 
 if TYPE_CHECKING:
-    from showtell.captioner import Caption, Captioner, CaptionResult
+    from showtell.captioner import Captioner
+    from showtell.captions import Caption, CaptionResult
     from showtell.decoding import DecodingConfig
     from showtell.errors import ImageError
 
@@ -110,7 +111,7 @@ def caption(
     from showtell.cli.caption_formats import FORMATS, as_corrections, refuse_outside
     from showtell.errors import DataError, UsageError, summarise
     from showtell.files import refuse_overwriting
-    from showtell.images.photo import find_photos
+    from showtell.images.photo_files import find_photos
 
     if correct is not None and out is not None:
         raise UsageError("--correct names the file to write, so it takes no --out beside it.")
@@ -148,7 +149,7 @@ def caption(
     made_with |= {"ensemble": [fingerprints(folder) for folder in folders[1:]]} if ensemble else {}
     made_with |= {"attention": True} if attention else {}
     made_with |= {"calibration": captioner.calibration.to_json()} if captioner.calibration else {}
-    work = partial(captioner.caption_files, settings=settings, batch_size=batch_size, attention=attention)
+    work = partial(captioner.caption_photos, settings=settings, batch_size=batch_size, attention=attention)
     file = correct or out
     if file is None:
         failures = _print(work, paths, style)
@@ -203,7 +204,7 @@ def _print(work: Work, paths: Sequence[Path], style: Style) -> list[str]:
     import sys
     from io import TextIOWrapper
 
-    from showtell.captioner import record_of
+    from showtell.captions import caption_result
     from showtell.progress import counting
 
     if isinstance(sys.stdout, TextIOWrapper):
@@ -216,7 +217,7 @@ def _print(work: Work, paths: Sequence[Path], style: Style) -> list[str]:
             def records() -> Iterator[CaptionResult]:
                 nonlocal done
                 for path, found in work(paths):
-                    record = record_of(str(path), found)
+                    record = caption_result(str(path), found)
                     if "error" in record:
                         failures.append(record["error"])
                     yield record
@@ -241,7 +242,7 @@ def _write(
     import sys
     from itertools import islice
 
-    from showtell.captioner import record_of
+    from showtell.captions import caption_result
     from showtell.cli.caption_journal import Journal
     from showtell.progress import counting
 
@@ -260,7 +261,7 @@ def _write(
         try:
             with counting("captioning", len(left)) as progress:
                 found = work(left, first_alone=False)
-                while batch := [record_of(str(path), one) for path, one in islice(found, batch_size)]:
+                while batch := [caption_result(str(path), one) for path, one in islice(found, batch_size)]:
                     journal.append(batch)
                     progress(len(batch))
         except KeyboardInterrupt as error:

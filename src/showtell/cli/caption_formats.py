@@ -1,7 +1,6 @@
 """How captions are written: text, JSON, JSON lines, CSV, and a table that a person corrects.
 
-A record is what `captioner.record_of` makes: {"image": path, "captions": [...]}, or {"image": path, "error": sentence}.
-A format is a function from records to pieces of text, a piece as soon as its record is there.
+A format is a function from results (`captions.caption_result`) to pieces of text, each as soon as its result is there.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from showtell.errors import UsageError
 
 if TYPE_CHECKING:
-    from showtell.captioner import CaptionResult
+    from showtell.captions import CaptionResult
 
 UNCHECKED = "unchecked"  # the split of captions that nobody has looked at yet, and so no split to train on
 
@@ -74,7 +73,7 @@ def as_corrections(records: Iterable[CaptionResult], table: Path, least_sure_fir
         table: where the table will be.
         least_sure_first: sort photos by the confidence of their first caption, instead of leaving them as they came.
     """
-    from showtell.captioner import Caption
+    from showtell.captions import Caption
     from showtell.datasets.table import CORRECTIONS
 
     photos: list[tuple[float, str]] = []

@@ -23,7 +23,7 @@ from showtell.errors import DataError, UsageError, summarise
 from showtell.files import write_whole, writing
 
 if TYPE_CHECKING:
-    from showtell.captioner import CaptionResult
+    from showtell.captions import CaptionResult
 
 _KIND = "showtell captions"
 

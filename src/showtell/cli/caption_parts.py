@@ -28,7 +28,7 @@ from showtell.files import write_bytes
 from showtell.progress import reporting
 
 if TYPE_CHECKING:
-    from showtell.captioner import CaptionResult
+    from showtell.captions import CaptionResult
 
 MANIFEST, PLAN, FAILED = "manifest.jsonl", "plan.jsonl", "failed.jsonl"
 END = "end"  # what the manifest has in place of a part when all are there

@@ -35,7 +35,11 @@ def features(
     ] = None,
     recipe: Annotated[
         Path | None,
-        typer.Option(metavar="R.yaml", help="Take the encoder of a recipe, and its photos.", show_default=False),
+        typer.Option(
+            metavar="RECIPE",
+            help="Take the encoder and the photos of a recipe: a YAML file, or a name such as coco/sat_soft_xu2015.",
+            show_default=False,
+        ),
     ] = None,
     weights: Annotated[
         str | None, typer.Option(metavar="pretrained|random|FILE", help="The encoder's weights.", show_default=False)
@@ -132,22 +136,25 @@ def _extract(
     from showtell.errors import UsageError
     from showtell.features.extraction import extract
     from showtell.progress import counting
-    from showtell.training.recipe import load_recipe
+    from showtell.training.data import open_dataset_of
+    from showtell.training.recipe_loading import load_recipe
 
     if (encoder is None) == (recipe is None):
-        raise UsageError("Name the encoder with --encoder NAME, or a recipe that has one with --recipe R.yaml.")
+        raise UsageError("Name the encoder with --encoder NAME, or a recipe that has one with --recipe RECIPE.")
     if recipe is not None:
         planned = load_recipe(recipe)
         content = planned.encoder.model_dump(mode="json")
-        dataset = dataset or planned.data.path
         if out is None and planned.data.features is not None:
             out = Path(planned.data.features)
         weights_seed = counter_rng.key_of(planned.training.seed, "weights") if seed is None else seed
     else:
-        content, weights_seed = {"name": encoder}, seed or 0
+        planned, content, weights_seed = None, {"name": encoder}, seed or 0
     store = _given(out, "--out STORE")
-    found = open_dataset(_given(dataset, "DATASET"))
-    records = [record for name in splits for record in found.split(name)] if splits else list(found.records)
+    if planned is not None and dataset is None:
+        opened = open_dataset_of(planned.data)
+    else:
+        opened = open_dataset(_given(dataset, "DATASET"))
+    records = [record for name in splits for record in opened.split(name)] if splits else list(opened.records)
     built = _build(content, settings, weights, seed, weights_seed)
     with counting("extracting features", len(records)) as progress:
         return store, extract(built, records, store, dtype=dtype, batch_size=batch_size, progress=progress)
@@ -159,7 +166,8 @@ def _build(
     import torch
 
     from showtell.features import build_encoder
-    from showtell.training.recipe import apply_overrides, make_encoder_config
+    from showtell.training.recipe_checks import make_encoder_config
+    from showtell.training.recipe_loading import apply_overrides
 
     wanted: dict[str, Any] = {"encoder": dict(content)}
     apply_overrides(wanted, [f"encoder.{setting}" for setting in settings])

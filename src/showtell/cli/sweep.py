@@ -12,7 +12,14 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    recipe: Annotated[Path, typer.Argument(help="A YAML recipe.", metavar="RECIPE.yaml", show_default=False)],
+    recipe: Annotated[
+        Path,
+        typer.Argument(
+            help="A YAML file, or the name of a recipe of showtell such as folder/sat_soft.",
+            metavar="RECIPE",
+            show_default=False,
+        ),
+    ],
     axes: Annotated[
         list[str],
         typer.Argument(

@@ -9,7 +9,14 @@ import typer
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A YAML recipe.", metavar="RECIPE.yaml", show_default=False)],
+    recipe: Annotated[
+        Path,
+        typer.Argument(
+            help="A YAML file, or the name of a recipe of showtell such as folder/sat_soft.",
+            metavar="RECIPE",
+            show_default=False,
+        ),
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
@@ -41,13 +48,13 @@ def train(
             "checkpoint": str(best) if best.exists() else None,
             "epochs": result.epochs,
             "best_epoch": result.best_epoch,
-            result.selection: result.best,
+            result.selection_metric: result.best,
             "interrupted": result.interrupted,
         }
         typer.echo(json.dumps(content))
     elif not result.interrupted:
         where = f"on validation, epoch {result.best_epoch}"
-        score = "" if result.best is None else f" ({result.selection} {result.best:.3f} {where})"
+        score = "" if result.best is None else f" ({result.selection_metric} {result.best:.3f} {where})"
         typer.echo(f"{best}{score}")
         typer.echo(f"caption a photo with it: showtell caption {best} PHOTO.jpg")
     if result.interrupted:

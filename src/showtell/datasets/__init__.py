@@ -15,7 +15,7 @@ from showtell.datasets.issues import DatasetIssues, counted, examine
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.errors import DataError, printable, summarise
 from showtell.files import read_json
-from showtell.images.photo import is_photo_name
+from showtell.images.photo_files import is_image_file
 from showtell.registry import Registry
 
 __all__ = ["READERS", "Box", "CaptionDataset", "CaptionRecord", "Grounding", "Reader", "open_dataset", "read_dataset"]
@@ -139,7 +139,7 @@ def _what_it_is(path: Path) -> tuple[str, str]:
 def _what_folder(folder: Path) -> tuple[str, str]:
     with os.scandir(folder) as entries:
         names = sorted(entry.name + "/" * entry.is_dir() for entry in entries)
-    others = [name for name in names if not is_photo_name(name)]
+    others = [name for name in names if not is_image_file(name)]
     for name in others:
         if table.columns_of(folder / name) is not None:
             what, remedy = _what_it_is(folder / name)

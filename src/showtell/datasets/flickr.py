@@ -16,7 +16,7 @@ from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.listing import Listing
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import DataError, summarise
-from showtell.images.photo import is_photo_name
+from showtell.images.photo_files import is_image_file
 
 EXAMPLE = "Flickr8k.token.txt with the line dog.jpg#0<TAB>A dog runs. beside a folder images/ or Flicker8k_Dataset/"
 
@@ -78,7 +78,7 @@ def _form(file: Path) -> tuple[re.Pattern[str], bool] | None:
     if _TOKEN.fullmatch(line):
         return _TOKEN, False
     without_header = _COMMA.fullmatch(line)
-    return (_COMMA, False) if without_header and is_photo_name(without_header["name"]) else None
+    return (_COMMA, False) if without_header and is_image_file(without_header["name"]) else None
 
 
 def _read_file(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
@@ -92,7 +92,7 @@ def _read_file(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
         name = match["name"].strip() if match else ""
         if match is None:
             unusable.append(number)
-        elif not is_photo_name(name.replace("\\", "/").rpartition("/")[2]):
+        elif not is_image_file(name.replace("\\", "/").rpartition("/")[2]):
             nameless[name] = None  # Flickr8k.token.txt has 2258277193_586949ec62.jpg.1, which is no image
         else:
             listing.add(number, name, [_caption(match["caption"], form)])

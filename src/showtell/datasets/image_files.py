@@ -10,7 +10,7 @@ from pathlib import Path
 
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.errors import summarise
-from showtell.images.photo import is_photo_name
+from showtell.images.photo_files import is_image_file
 
 
 class ImageFiles:
@@ -94,7 +94,7 @@ class ImageFiles:
             self._by_bare_name = {}
             for folder in self._with_subfolders():
                 for name in self.listing(folder):
-                    if is_photo_name(name):
+                    if is_image_file(name):
                         for key in {_bare(name), _bare(Path(name).stem)}:
                             self._by_bare_name.setdefault(key, []).append(Path(folder, name))
         return self._by_bare_name

@@ -15,7 +15,7 @@ from showtell.datasets.records import CaptionRecord
 from showtell.datasets.split_lists import choose_splits
 from showtell.datasets.splits import split_name, split_of_file
 from showtell.errors import summarise
-from showtell.images.photo import is_photo_name
+from showtell.images.photo_files import is_image_file
 
 # What images, captions, splits and ids are called as people write it, the likeliest first; case, spaces and hyphens
 # do not count. image_id names the file only where nothing else does.
@@ -140,7 +140,7 @@ class Listing:
             self._findings.shown(os.path.join(folder, name))  # noqa: PTH118 (Path is slow here)
             for folder, names in used.items()
             for name in sorted(files.listing(folder) - names)
-            if is_photo_name(name)
+            if is_image_file(name)
         ]
         if idle:
             self._findings.warnings.append(

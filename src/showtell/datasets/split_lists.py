@@ -17,7 +17,7 @@ from showtell.datasets.records import CaptionDataset
 from showtell.datasets.splits import draw_splits, drawn_warning, split_name
 from showtell.errors import DataError, summarise
 from showtell.files import write_text
-from showtell.images.photo import is_photo_name
+from showtell.images.photo_files import is_image_file
 
 NAMES = ("train", "val", "test")  # of the lists that are written
 
@@ -65,7 +65,7 @@ def find_lists(folders: Iterable[Path]) -> list[tuple[str, Path]]:
             continue
         matches = {name: match for name in sorted(names) if (match := _LIST.fullmatch(name))}
         if matches:
-            photos = {name.rpartition(".")[0] for name in names if is_photo_name(name)}
+            photos = {name.rpartition(".")[0] for name in names if is_image_file(name)}
             found = [
                 (split_name(match["own"] or match["official"]), folder / name)
                 for name, match in matches.items()
@@ -159,4 +159,4 @@ def _by_name(images: Mapping[str, Sequence[str]]) -> dict[str, str | None]:
 def _aliases(name: str) -> list[str]:
     """A name, the same without folders, and that without the suffix of a photo."""
     last = name.replace("\\", "/").rpartition("/")[2]
-    return list(dict.fromkeys([name, last, PurePosixPath(last).stem if is_photo_name(last) else last]))
+    return list(dict.fromkeys([name, last, PurePosixPath(last).stem if is_image_file(last) else last]))

@@ -12,7 +12,7 @@ from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.split_lists import choose_splits
 from showtell.datasets.splits import split_of_file
 from showtell.errors import DataError, summarise
-from showtell.images.photo import is_photo_name
+from showtell.images.photo_files import is_image_file
 
 EXAMPLE = "dog.jpg beside dog.txt with the line A dog runs."
 
@@ -56,7 +56,7 @@ def _pairs(folder: Path) -> tuple[dict[str, tuple[str, list[str]]], list[str]]:
     """The text file and the photos of each stem that has both, and all photos."""
     names = sorted(os.listdir(folder))  # noqa: PTH208 (names are enough)
     photos: dict[str, list[str]] = {}
-    for name in filter(is_photo_name, names):
+    for name in filter(is_image_file, names):
         photos.setdefault(name.rpartition(".")[0], []).append(name)
     texts = {name.rpartition(".")[0]: name for name in names if name.lower().endswith(".txt")}
     pairs = {stem: (texts[stem], found) for stem, found in photos.items() if stem in texts}

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from showtell.captioner import Caption, Captioner
+from showtell.captioner import Captioner
+from showtell.captions import Caption
 from showtell.checkpoint import SETTINGS, find_checkpoint
 from showtell.datasets.check import check_dataset
 from showtell.datasets.records import CaptionDataset, CaptionRecord
@@ -192,7 +193,7 @@ def _examine_captions(
     chosen = records[:: max(1, len(records) // sample)][:sample]
     captions: dict[str, Caption] = {}
     failed: list[ImageError] = []
-    answers = captioner.caption_files([record.path for record in chosen], first_alone=False)
+    answers = captioner.caption_photos([record.path for record in chosen], first_alone=False)
     for record, (_, answer) in zip(chosen, answers, strict=True):
         if isinstance(answer, ImageError):
             failed.append(answer)

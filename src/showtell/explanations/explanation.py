@@ -22,14 +22,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.captioner import Captioner, name_of
+from showtell.captioner import Captioner, pixel_hash
 from showtell.decoding import AtStage, DecodingConfig, search
 from showtell.errors import ImageError
 from showtell.explanations.occlusion import EncodedBatch, occlude
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder
 from showtell.features.grid import GridEncoder
-from showtell.images.loading import PreparedPhoto, read_ahead, stack_photos
+from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
 from showtell.images.photo import PhotoSource, to_photo
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
@@ -202,7 +202,7 @@ def _explained_by(
     """What one captioner says of each of many photos."""
     looks = boxes is not None and captioner.encoder.takes_boxes
     of_photos: Iterator[Tensor | None] = iter(boxes) if looks and boxes is not None else repeat(None)
-    for chunk in read_ahead(photos, captioner.encoder.preprocessing, batch_size):
+    for chunk in prepare_batches(photos, captioner.encoder.preprocessing, batch_size):
         pairs = zip((photo for _, photo in chunk), islice(of_photos, len(chunk)), strict=True)
         readable = [(photo, own) for photo, own in pairs if not isinstance(photo, ImageError)]
         found = _explain_prepared(title, captioner, readable, settings, occlusion)
@@ -221,12 +221,12 @@ def _explain_prepared(
     """What one captioner says of a batch of photos, each with the boxes that its dataset has, or none of them."""
     if not photos:
         return
-    images, windows = stack_photos([photo for photo, _ in photos])
     boxes = [own for _, own in photos if own is not None] or None
-    features = captioner.encode(images, windows, boxes)
-    rectangles = captioner.encoder.rectangles(features, windows.to(captioner.device))
-    ids = [name_of(photo.pixels) for photo, _ in photos] if settings.kind == "sample" else None
-    seen = EncodedBatch(images, windows, features, boxes)
+    batch = stack_photos([photo for photo, _ in photos], boxes)
+    features = captioner.encode(batch)
+    rectangles = captioner.encoder.rectangles(features, batch.windows.to(captioner.device))
+    ids = [pixel_hash(photo.pixels) for photo, _ in photos] if settings.kind == "sample" else None
+    seen = EncodedBatch(batch, features)
 
     def falls(words: Tensor, decoder: Decoder) -> Tensor:
         assert occlusion is not None

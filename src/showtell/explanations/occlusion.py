@@ -23,7 +23,7 @@ edges of a patch are new lines in the photo.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -38,7 +38,7 @@ from showtell.images.loading import stack_images
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import EnsembleFeatures, Features, map_tensors
+from showtell.types import EnsembleFeatures, Features, PreparedBatch, map_tensors
 
 Hiding = Literal["mean", "remove", "pixels"]
 HIDINGS: tuple[str, ...] = get_args(Hiding)
@@ -51,10 +51,8 @@ PHOTOS_AT_ONCE = 32  # painted ones that are encoded together
 class EncodedBatch:
     """B prepared photos and what the encoder makes of them."""
 
-    images: Tensor | Sequence[Tensor]  # (B, 3, height, width) uint8, or B of (3, height, width)
-    windows: Tensor  # (B, 4) the part of each photo that its image shows: left, top, right, bottom
-    features: Features  # of these images
-    boxes: Sequence[Tensor] | None = None  # B of (n, 4), which the encoder was given
+    photos: PreparedBatch
+    features: Features
 
 
 @torch.no_grad()
@@ -159,7 +157,7 @@ def _variants(
 ) -> Iterator[tuple[Tensor, Tensor, Features]]:
     """Some of them at a time: of which image (c,), without which place (c,), and how they look to the decoder."""
     if hide == "pixels":
-        rectangles = captioner.encoder.rectangles(seen.features, seen.windows.to(captioner.device)).cpu()
+        rectangles = captioner.encoder.rectangles(seen.features, seen.photos.windows.to(captioner.device)).cpu()
         at_once = min(at_once, PHOTOS_AT_ONCE)
     for chunk in seen.features.is_region.nonzero().split(at_once):
         image, place = chunk.unbind(-1)
@@ -200,11 +198,11 @@ def _painted(captioner: Captioner, seen: EncodedBatch, rectangles: Tensor, image
     """What the encoder sees of photos image (c,) with rectangles (c, 4), in pixels of the photos, painted over."""
     numbers = image.tolist()
     photos = [
-        paint_over(seen.images[number], seen.windows[number], rectangle)
+        paint_over(seen.photos.images[number], seen.photos.windows[number], rectangle)
         for number, rectangle in zip(numbers, rectangles, strict=True)
     ]
-    boxes = None if seen.boxes is None else [seen.boxes[number] for number in numbers]
-    return captioner.encode(stack_images(photos), seen.windows[numbers], boxes)
+    boxes = None if seen.photos.boxes is None else [seen.photos.boxes[number] for number in numbers]
+    return captioner.encode(PreparedBatch.of(stack_images(photos), seen.photos.windows[numbers], boxes))
 
 
 def paint_over(image: Tensor, window: Tensor, rectangle: Tensor) -> Tensor:

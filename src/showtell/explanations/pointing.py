@@ -42,11 +42,11 @@ from showtell.decoding import AtStage, DecodingConfig, search, teacher_forced
 from showtell.errors import DataError, ImageError, UsageError
 from showtell.explanations.geometry import shares
 from showtell.explanations.occlusion import EncodedBatch, agreement, occlude, rank_correlation
-from showtell.features.extraction import corners
-from showtell.images.loading import read_ahead, stack_photos
+from showtell.images.boxes import corners
+from showtell.images.loading import prepare_batches, stack_photos
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
-from showtell.scenes.language import SHAPE_WORDS
+from showtell.scenes.lexicon import SHAPE_WORDS
 from showtell.scores.base import Floats, Numbers, corpus_numbers, image_numbers
 from showtell.scores.bootstrap import intervals
 from showtell.scores.chair import Phrases, mentions, phrases_of
@@ -132,7 +132,7 @@ def grounded(record: CaptionRecord, number: int, names: Phrases) -> list[Grounde
     if words != tokenize(record.captions[number]):  # a token that crosses a space: it cannot be said where a piece is
         return []
     starts = np.cumsum([0, *map(len, pieces)]).tolist()
-    corners_of = {box.id: own for box, own in zip(record.boxes, corners(record), strict=True)}
+    corners_of = {box.id: own for box, own in zip(record.boxes, corners(record.boxes), strict=True)}
     found = []
     for grounding in record.groundings[number]:
         first = starts[grounding.first]
@@ -146,7 +146,7 @@ def grounded(record: CaptionRecord, number: int, names: Phrases) -> list[Grounde
 def by_category(record: CaptionRecord, words: Sequence[str], names: Phrases) -> tuple[list[GroundedMention], int]:
     """What words mention by the names of categories, and how often they name one that the image does not have."""
     boxes: dict[str, list[Tensor]] = {}
-    for box, own in zip(record.boxes or (), corners(record), strict=True):
+    for box, own in zip(record.boxes or (), corners(record.boxes), strict=True):
         boxes.setdefault(box.category, []).append(own)
     found, absent = [], 0
     for mention in mentions(words, names):
@@ -387,16 +387,16 @@ def look_at(
 ) -> Iterator[tuple[list[CaptionRecord], EncodedBatch]]:
     """The photos of the records, batch by batch, and what the encoder sees in them."""
     remaining = iter(records)
-    for chunk in read_ahead((record.path for record in records), captioner.encoder.preprocessing, batch_size):
+    for chunk in prepare_batches((record.path for record in records), captioner.encoder.preprocessing, batch_size):
         batch = [next(remaining) for _ in chunk]
         photos = []
         for _, photo in chunk:
             if isinstance(photo, ImageError):
                 raise photo
             photos.append(photo)
-        images, windows = stack_photos(photos)
-        boxes = [corners(record) for record in batch] if captioner.encoder.takes_boxes else None
-        yield batch, EncodedBatch(images, windows, captioner.encode(images, windows, boxes), boxes)
+        boxes = [corners(record.boxes) for record in batch] if captioner.encoder.takes_boxes else None
+        prepared = stack_photos(photos, boxes)
+        yield batch, EncodedBatch(prepared, captioner.encode(prepared))
 
 
 def lead(
@@ -449,14 +449,14 @@ def _maps(
             "ask what it needs to see instead (occlusion)."
         )
     falls = None if occlusion is None else occlude(captioner, seen, ids, occlusion, decoder=decoder)
-    rectangles = captioner.encoder.rectangles(features, seen.windows.to(captioner.device)).cpu()
+    rectangles = captioner.encoder.rectangles(features, seen.photos.windows.to(captioner.device)).cpu()
     maps = []
     for image, texts in enumerate(said):
         there = features.is_region[image].cpu()
         maps.append(
             Maps(
                 rectangles[image, there],
-                seen.windows[image],
+                seen.photos.windows[image],
                 features.regions is not None,
                 None if attention is None else attention[image].cpu()[..., there],
                 None if falls is None else falls[image].cpu()[..., there],

@@ -23,9 +23,9 @@ from showtell.datasets import READERS, CaptionDataset, hub, read_dataset
 from showtell.decoding import DecodingConfig
 from showtell.errors import DataError, ImageError, summarise
 from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, Explanation, explain_photos
-from showtell.features.extraction import corners
 from showtell.files import read_json
-from showtell.images.photo import find_photos, is_photo_name
+from showtell.images.boxes import corners
+from showtell.images.photo_files import find_photos, is_image_file
 from showtell.scenes import Scene, read_scenes
 from showtell.scores import DocumentFrequency, read_references, score
 from showtell.scores.chair import Phrases, mentions, phrases_of, there_in
@@ -189,7 +189,7 @@ def _is_dataset(argument: str) -> bool:
     path = Path(argument)
     if not path.exists():
         return hub.recognises(path)
-    if path.is_file() and is_photo_name(path.name):
+    if path.is_file() and is_image_file(path.name):
         return False
     return any(reader.recognises(path) for reader in READERS.values())
 
@@ -214,7 +214,7 @@ def _subjects_of(dataset: CaptionDataset) -> dict[str, Subject]:
             record.captions,
             frozenset(box.category for box in record.boxes or ()) if annotated else None,
             scenes.get(record.image_id) if scenes is not None else None,
-            corners(record),
+            corners(record.boxes),
         )
     return found
 

@@ -1,8 +1,8 @@
 """What an encoder is: prepared photos in, one vector per grid cell or region out, and where in the photo each looked.
 
-photo = encoder.preprocessing.prepare(photo)          # (3, height, width) uint8
-features = encoder(images, windows)                   # Features, R vectors for each of B images
-boxes = encoder.rectangles(features, windows)         # (B, R, 4) pixels of the photo that each vector saw
+batch = PreparedBatch.of(images)                      # (B, 3, height, width) uint8, by `encoder.preprocessing`
+features = encoder(batch)                             # Features, R vectors for each of B images
+boxes = encoder.rectangles(features, batch.windows)   # (B, R, 4) pixels of the photo that each vector saw
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import abc
 import hashlib
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from showtell.config import Config
 from showtell.images.preprocessing import Preprocessing
-from showtell.types import Features
+from showtell.types import Features, PreparedBatch
 
 # Settings that say how the weights came about or change; the fingerprint has the weights themselves.
 _NO_PART_OF_WHAT_IT_SEES = {"trained", "start_epoch", "learning_rate", "weights", "seed"}
@@ -56,21 +55,8 @@ class Encoder(nn.Module, abc.ABC):
     takes_boxes: bool = False  # whether `forward` looks at boxes of the dataset; then it wants them
 
     @abc.abstractmethod
-    def forward(
-        self,
-        images: Tensor | Sequence[Tensor],
-        windows: Tensor | None = None,
-        boxes: Sequence[Tensor] | None = None,
-    ) -> Features:
-        """Features of a batch.
-
-        Args:
-            images: (B, 3, height, width) uint8, or B of (3, height, width), from `preprocessing.prepare`.
-            windows: (B, 4) the part of each photo that its image shows (`Preprocessing.window`): left, top, right and
-                bottom in pixels of the upright photo; None: the images are the photos.
-            boxes: for each photo (n, 4) boxes that the dataset brings, corners in pixels of the upright photo; for
-                encoders that take them.
-        """
+    def forward(self, batch: PreparedBatch) -> Features:
+        """Features of a batch, whose boxes are for encoders that take them."""
 
     @abc.abstractmethod
     def rectangles(self, features: Features, windows: Tensor) -> Tensor:

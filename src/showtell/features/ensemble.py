@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from showtell.features.contract import Encoder, EncoderConfig
-from showtell.types import EnsembleFeatures, Features
+from showtell.types import EnsembleFeatures, Features, PreparedBatch
 
 
 class EnsembleEncoder(Encoder):
@@ -24,17 +24,10 @@ class EnsembleEncoder(Encoder):
         self.categories = first.categories
         self.takes_boxes = any(member.takes_boxes for member in members)
 
-    def forward(
-        self,
-        images: Tensor | Sequence[Tensor],
-        windows: Tensor | None = None,
-        boxes: Sequence[Tensor] | None = None,
-    ) -> EnsembleFeatures:
+    def forward(self, batch: PreparedBatch) -> EnsembleFeatures:
         """The features of all members; see `Encoder.forward`."""
-        seen: dict[int, Features] = {
-            number: self.members[number](images, windows, boxes) for number in sorted(set(self._of_member))
-        }
-        return EnsembleFeatures.of([seen[number] for number in self._of_member])
+        features: dict[int, Features] = {index: self.members[index](batch) for index in sorted(set(self._of_member))}
+        return EnsembleFeatures.of([features[index] for index in self._of_member])
 
     def rectangles(self, features: Features, windows: Tensor) -> Tensor:
         """Where the vectors of the first member looked; see `Encoder.rectangles`."""

@@ -20,7 +20,8 @@ from showtell.errors import DataError, ImageError, summarise
 from showtell.features.contract import Encoder
 from showtell.features.regions import Precomputed
 from showtell.features.store import FeatureStore, ImageFeatures, Precision, StoreInfo, StoreWriter
-from showtell.images.loading import PreparedPhoto, read_ahead, stack_photos
+from showtell.images.boxes import corners
+from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
 from showtell.types import Features
 
 BATCH_SIZE = 16  # photos; more are no faster on a CPU (docs/features.md)
@@ -66,7 +67,9 @@ def extract(
         batches = [batch for batch in every if any(record.image_id in missing for record in batch)]
         already = len(records) - len(missing)
         tell(len(records) - sum(map(len, batches)))
-        photos = read_ahead((record.path for batch in batches for record in batch), encoder.preprocessing, batch_size)
+        photos = prepare_batches(
+            (record.path for batch in batches for record in batch), encoder.preprocessing, batch_size
+        )
         keeping: Future[None] | None = None
         for batch, chunk in zip(batches, photos, strict=True):
             readable: list[tuple[CaptionRecord, PreparedPhoto]] = []
@@ -131,18 +134,11 @@ def _encode(encoder: Encoder, photos: Sequence[tuple[CaptionRecord, PreparedPhot
     device = next(encoder.parameters()).device
     was_training = encoder.training
     encoder.eval()
-    images, windows = stack_photos([photo for _, photo in photos])
-    moved = images.to(device) if isinstance(images, Tensor) else [image.to(device) for image in images]
-    boxes = [corners(record).to(device) for record, _ in photos] if encoder.takes_boxes else None
-    found = split(encoder(moved, windows.to(device), boxes), [photo.size for _, photo in photos])
+    boxes = [corners(record.boxes) for record, _ in photos] if encoder.takes_boxes else None
+    batch = stack_photos([photo for _, photo in photos], boxes).to(device)
+    entries = split(encoder(batch), [photo.size for _, photo in photos])
     encoder.train(was_training)
-    return {record.image_id: one for (record, _), one in zip(photos, found, strict=True)}
-
-
-def corners(record: CaptionRecord) -> Tensor:
-    """The boxes that the dataset has of a photo: (n, 4) left, top, right, bottom; n is 0 where it has none."""
-    boxes = [(box.x, box.y, box.x + box.width, box.y + box.height) for box in record.boxes or ()]
-    return torch.tensor(boxes, dtype=torch.float32).view(-1, 4)
+    return {record.image_id: entry for (record, _), entry in zip(photos, entries, strict=True)}
 
 
 def split(features: Features, sizes: Sequence[tuple[int, int]]) -> list[ImageFeatures]:

@@ -27,7 +27,7 @@ from showtell.features.contract import Encoder, EncoderConfig
 from showtell.features.weights import HUB_FILES, from_hub, from_url, read_weights
 from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
-from showtell.types import Features
+from showtell.types import Features, PreparedBatch
 
 _Width = Annotated[int, Field(ge=1)]
 
@@ -111,15 +111,10 @@ class GridEncoder(Encoder, abc.ABC):
         side = math.isqrt(cells)
         return (side, side)
 
-    def forward(
-        self,
-        images: Tensor | Sequence[Tensor],
-        windows: Tensor | None = None,
-        boxes: Sequence[Tensor] | None = None,
-    ) -> Features:
+    def forward(self, batch: PreparedBatch) -> Features:
         """Features with R = rows x columns, row by row from the upper left. Windows and boxes change nothing."""
-        assert isinstance(images, Tensor), "squares are of one size"
-        pixels = self.preprocessing.normalise(images).to(memory_format=torch.channels_last)
+        assert isinstance(batch.images, Tensor), "squares are of one size"
+        pixels = self.preprocessing.normalise(batch.images).to(memory_format=torch.channels_last)
         if self.config.trained:
             maps = self.maps(pixels)
         else:

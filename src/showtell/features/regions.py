@@ -33,15 +33,16 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torchvision.models import detection, get_model_weights
 from torchvision.models.detection.image_list import ImageList
-from torchvision.ops import batched_nms, clip_boxes_to_image, remove_small_boxes, roi_align
+from torchvision.ops import batched_nms, clip_boxes_to_image, roi_align
 
 from showtell.errors import CheckpointError, RecipeError, UsageError
 from showtell.features.contract import Encoder, EncoderConfig
 from showtell.features.grid import GridEncoder
 from showtell.features.weights import from_url, read_weights
 from showtell.features.weights import load_weights as fit_weights
+from showtell.images.boxes import MIN_SIDE, boxes_on_image, boxes_on_photo
 from showtell.images.preprocessing import Preprocessing
-from showtell.types import Features, Regions
+from showtell.types import Features, PreparedBatch, Regions
 
 Detector = Literal[
     "fasterrcnn_resnet50_fpn_v2",
@@ -51,7 +52,6 @@ Detector = Literal[
 ]
 
 _STRIDE = 32  # pixels of a prepared photo to a cell of a detector's coarsest map that regions are pooled from
-_LEAST_SIDE = 0.01  # pixels of a prepared photo; boxes that are thinner hold nothing
 _SAMPLES = 8  # bilinear samples along each side of a box over a grid encoder's map
 _PIXELS_AT_ONCE = 8 * 800 * 1344  # of one pass on a GPU, whatever the batch: it bounds the memory
 
@@ -179,44 +179,33 @@ class FasterRcnn(RegionEncoder):
         self.feature_size = hidden if config.vector == "box_head" else self.detector.backbone.out_channels
 
     @torch.no_grad()
-    def forward(
-        self,
-        images: Tensor | Sequence[Tensor],
-        windows: Tensor | None = None,
-        boxes: Sequence[Tensor] | None = None,
-    ) -> Features:
+    def forward(self, batch: PreparedBatch) -> Features:
         """The regions of each photo: detected ones best first, given boxes in their own order.
 
-        Scores and labels are the detector's, of given boxes too.
-
-        Args:
-            images: (B, 3, height, width) uint8, or B of (3, height, width).
-            windows: (B, 4), see `Encoder`.
-            boxes: for each photo (n, 4) in pixels of the upright photo, for what `FasterRcnnConfig.boxes` says. Those
-                that the image does not show are left out; where none is left, the whole photo is the region.
+        Scores and labels are the detector's, of given boxes too. Which boxes are looked at is what
+        `FasterRcnnConfig.boxes` says. Those that the image does not show are left out; where none is left, the whole
+        photo is the region.
 
         Raises:
             UsageError: the boxes of a dataset are needed and there are none.
         """
-        if boxes is None and self.config.boxes == "dataset":
+        if batch.boxes is None and self.config.boxes == "dataset":
             raise UsageError(
                 "This model looks at boxes that its dataset brings (encoder.boxes=dataset), and a photo on its own has "
                 'none: caption images of a dataset with boxes, or write "boxes": "dataset_or_detected" in the encoder '
                 "section of the checkpoint's config.json, so that its detector looks for them."
             )
-        sizes = [_size_of(image) for image in images]
-        if windows is None:
-            windows = _whole_images(sizes, images[0].device)
-        given: list[Tensor | None] = [None] * len(sizes)
-        if boxes is not None and self.takes_boxes:
-            for place, own in enumerate(boxes):
+        images, sizes = batch.images, batch.sizes
+        given: list[Tensor | None] = [None] * len(batch)
+        if batch.boxes is not None and self.takes_boxes:
+            for index, own in enumerate(batch.boxes):
                 if len(own) or self.config.boxes == "dataset":
-                    given[place] = boxes_on_image(own, windows[place], sizes[place], self.config.whole_photo)
-        found: dict[int, _Found] = {}
-        for places in self._passes(sizes, given, images[0].device):
-            regions = self._regions([images[place] for place in places], [given[place] for place in places])
-            found.update(zip(places, regions, strict=True))
-        return _collect([found[place] for place in range(len(sizes))], windows, sizes)
+                    given[index] = boxes_on_image(own, batch.windows[index], sizes[index], self.config.whole_photo)
+        regions: dict[int, ImageRegions] = {}
+        for indices in self._passes(sizes, given, images[0].device):
+            of_pass = self._regions([images[index] for index in indices], [given[index] for index in indices])
+            regions.update(zip(indices, of_pass, strict=True))
+        return collect_regions([regions[index] for index in range(len(batch))], batch)
 
     def _passes(
         self, sizes: Sequence[tuple[int, int]], given: Sequence[Tensor | None], device: torch.device
@@ -229,9 +218,9 @@ class FasterRcnn(RegionEncoder):
             together = 1 if device.type == "cpu" else max(1, _PIXELS_AT_ONCE // (height * width))
             yield from (places[first : first + together] for first in range(0, len(places), together))
 
-    def _regions(self, images: Sequence[Tensor], given: Sequence[Tensor | None]) -> list[_Found]:
+    def _regions(self, images: Sequence[Tensor], given: Sequence[Tensor | None]) -> list[ImageRegions]:
         """The regions of photos that share a pass, with boxes in pixels of the images."""
-        height, width = filled = _filled_up(_size_of(images[0]))
+        height, width = filled = _filled_up((images[0].shape[-2], images[0].shape[-1]))
         pixels = torch.stack(
             [
                 F.pad(self.preprocessing.normalise(image), (0, width - image.shape[-1], 0, height - image.shape[-2]))
@@ -246,7 +235,7 @@ class FasterRcnn(RegionEncoder):
             scores, labels = odds.softmax(-1)[:, 1:].max(-1)
             labels = labels + 1  # 0 is the background
         else:
-            detected = self._detect(ImageList(pixels, [_size_of(image) for image in images]), maps)
+            detected = self._detect(ImageList(pixels, [(image.shape[-2], image.shape[-1]) for image in images]), maps)
             boxes = [own for own, _, _ in detected]
             scores = torch.cat([own for _, own, _ in detected])
             labels = torch.cat([own for _, _, own in detected])
@@ -254,7 +243,7 @@ class FasterRcnn(RegionEncoder):
         vectors = hidden if self.config.vector == "box_head" else pooled.mean((-2, -1))
         counts = [len(own) for own in boxes]
         parts = zip(vectors.split(counts), boxes, scores.split(counts), labels.split(counts), strict=True)
-        return [_Found(*part) for part in parts]
+        return [ImageRegions(*part) for part in parts]
 
     def _look_at(self, boxes: list[Tensor], maps: dict[str, Tensor], filled: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """The pooled maps (n, C, 7, 7) and the box head's output (n, 1024) of all boxes, photo after photo.
@@ -322,38 +311,26 @@ class RoiGrid(RegionEncoder):
         self.preprocessing = backbone.preprocessing
         self.feature_size = backbone.feature_size
 
-    def forward(
-        self,
-        images: Tensor | Sequence[Tensor],
-        windows: Tensor | None = None,
-        boxes: Sequence[Tensor] | None = None,
-    ) -> Features:
+    def forward(self, batch: PreparedBatch) -> Features:
         """A vector for each box, in the order of the boxes.
 
-        Args:
-            images: (B, 3, S, S) uint8.
-            windows: (B, 4), see `Encoder`.
-            boxes: for each photo (n, 4) in pixels of the upright photo. Those that the image does not show are left
-                out; where none is left, the whole photo is the region.
+        Boxes that the image does not show are left out; where none is left, the whole photo is the region.
 
         Raises:
             UsageError: there are no boxes.
         """
-        if boxes is None:
+        if batch.boxes is None:
             raise UsageError(
                 "This model looks at boxes that its dataset brings (encoder.name=roi_grid), and a photo on its own has "
                 "none: caption images of a dataset with boxes, or train with encoder.name=faster_rcnn, which finds "
                 "its own."
             )
-        assert isinstance(images, Tensor), "squares are of one size"
-        sizes = [_size_of(image) for image in images]
-        if windows is None:
-            windows = _whole_images(sizes, images.device)
+        sizes = batch.sizes
         shown = [
             boxes_on_image(own, window, size, self.config.whole_photo)
-            for own, window, size in zip(boxes, windows, sizes, strict=True)
+            for own, window, size in zip(batch.boxes, batch.windows, sizes, strict=True)
         ]
-        grid = self.backbone(images, windows).vectors.float()
+        grid = self.backbone(batch).vectors.float()
         rows, columns = self.backbone.grid_of(grid.shape[1])
         height, width = sizes[0]
         cells = grid.new_tensor([columns / width, rows / height] * 2)  # cells of the map for each pixel of the image
@@ -365,7 +342,7 @@ class RoiGrid(RegionEncoder):
             aligned=True,
         )
         parts = vectors.flatten(1).split([len(own) for own in shown])
-        return _collect([_Found(*part, None, None) for part in zip(parts, shown, strict=True)], windows, sizes)
+        return collect_regions([ImageRegions(*part) for part in zip(parts, shown, strict=True)], batch)
 
     def parameter_groups(self) -> list[tuple[float | None, list[nn.Parameter]]]:
         """Those of the backbone."""
@@ -385,12 +362,7 @@ class Precomputed(Encoder):
             image_size=224, resize="squash", interpolation="bilinear", mean=(0, 0, 0), deviation=(1, 1, 1)
         )
 
-    def forward(
-        self,
-        images: Tensor | Sequence[Tensor],
-        windows: Tensor | None = None,
-        boxes: Sequence[Tensor] | None = None,
-    ) -> Features:
+    def forward(self, batch: PreparedBatch) -> Features:
         """Refuses.
 
         Raises:
@@ -435,7 +407,7 @@ def choose_regions(
         Of the regions, best first: (r,) which of the n boxes, (r,) its score, (r,) its class; a box that every class
         dropped has score 0 and class -1, and comes last.
     """
-    is_box = ((boxes[..., 2:] - boxes[..., :2]) >= _LEAST_SIDE).all(-1)
+    is_box = ((boxes[..., 2:] - boxes[..., :2]) >= MIN_SIDE).all(-1)
     # Weaker boxes never drop stronger ones, so those below a floor need no suppression as long as enough stand above.
     for floor in (least_score, least_score / 20, 0.0):
         place, label = torch.where(is_box & (scores >= floor))
@@ -454,53 +426,6 @@ def choose_regions(
 # --- geometry ---
 
 
-def boxes_on_image(boxes: Tensor, window: Tensor, size: tuple[int, int], whole_photo: bool = False) -> Tensor:
-    """Boxes of a photo as they lie on its prepared image.
-
-    Args:
-        boxes: (n, 4) corners in pixels of the photo.
-        window: (4,) the part of the photo that the image shows, in its pixels.
-        size: (height, width) of the image.
-        whole_photo: add the whole image at the end.
-
-    Returns:
-        (m, 4) corners in pixels of the image, cut off at its edges. Boxes that it does not show are left out; where
-        none is left, the whole image is the only one.
-    """
-    origin, scale = _frame(window, size)
-    boxes = boxes.to(window.device, torch.double)
-    shown = clip_boxes_to_image((boxes - origin) * scale, size).float()
-    shown = shown[remove_small_boxes(shown, _LEAST_SIDE)]
-    if whole_photo or not len(shown):
-        height, width = size
-        shown = torch.cat([shown, shown.new_tensor([[0, 0, width, height]])])
-    return shown
-
-
-def boxes_on_photo(boxes: Tensor, window: Tensor, size: tuple[int, int]) -> Tensor:
-    """Boxes of a prepared image, (n, 4) corners in its pixels, in pixels of the photo. See `boxes_on_image`."""
-    origin, scale = _frame(window, size)
-    return (boxes / scale + origin).float()
-
-
-def _frame(window: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Where a window begins in the photo, and pixels of the image for each of the photo's: (x, y, x, y) each."""
-    height, width = size
-    left, top, right, bottom = window.double().unbind()
-    origin = torch.stack([left, top, left, top])
-    scale = torch.stack([width / (right - left), height / (bottom - top)]).repeat(2)
-    return origin, scale
-
-
-def _size_of(image: Tensor) -> tuple[int, int]:
-    return (image.shape[-2], image.shape[-1])
-
-
-def _whole_images(sizes: Sequence[tuple[int, int]], device: torch.device) -> Tensor:
-    """The windows of images that are the photos themselves."""
-    return torch.tensor([[0, 0, width, height] for height, width in sizes], dtype=torch.float, device=device)
-
-
 def _filled_up(size: tuple[int, int]) -> tuple[int, int]:
     """(height, width) with whole cells of the coarsest map."""
     height, width = size
@@ -511,26 +436,26 @@ def _filled_up(size: tuple[int, int]) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """The r regions of one photo."""
+class ImageRegions:
+    """The r regions of one image."""
 
     vectors: Tensor  # (r, D)
     boxes: Tensor  # (r, 4) in pixels of the prepared image
-    scores: Tensor | None  # (r,)
-    labels: Tensor | None  # (r,)
+    scores: Tensor | None = None  # (r,)
+    labels: Tensor | None = None  # (r,)
 
 
-def _collect(found: Sequence[_Found], windows: Tensor, sizes: Sequence[tuple[int, int]]) -> Features:
-    """The regions of B photos as one record, with boxes in pixels of the photos."""
+def collect_regions(regions: Sequence[ImageRegions], batch: PreparedBatch) -> Features:
+    """The regions of B images as one record, with boxes in pixels of the photos."""
 
-    def pad(tensors: Sequence[Tensor], filling: int = 0) -> Tensor:
-        return pad_sequence(list(tensors), batch_first=True, padding_value=filling)
+    def pad(tensors: Sequence[Tensor], value: int = 0) -> Tensor:
+        return pad_sequence(list(tensors), batch_first=True, padding_value=value)
 
-    boxes = [boxes_on_photo(one.boxes, *frame) for one, *frame in zip(found, windows, sizes, strict=True)]
-    scores = [one.scores for one in found if one.scores is not None]
-    labels = [one.labels for one in found if one.labels is not None]
+    boxes = [boxes_on_photo(one.boxes, *frame) for one, *frame in zip(regions, batch.windows, batch.sizes, strict=True)]
+    scores = [one.scores for one in regions if one.scores is not None]
+    labels = [one.labels for one in regions if one.labels is not None]
     return Features(
-        vectors=pad([one.vectors for one in found]),
+        vectors=pad([one.vectors for one in regions]),
         is_region=pad([torch.ones_like(own[:, 0], dtype=torch.bool) for own in boxes]),
         regions=Regions(pad(boxes), pad(scores) if scores else None, pad(labels, -1) if labels else None),
     )

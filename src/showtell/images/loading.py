@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,7 +15,9 @@ from torch.utils.data import Dataset
 
 from showtell.errors import ImageError
 from showtell.images.photo import PhotoSource, to_photo
+from showtell.images.prefetch import prefetch_map
 from showtell.images.preprocessing import Preprocessing
+from showtell.types import PreparedBatch
 
 SourceT = TypeVar("SourceT", bound=PhotoSource)
 READERS = 2  # threads; Pillow decodes and resizes outside the interpreter's lock
@@ -49,13 +47,13 @@ def stack_images(images: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     return torch.stack(list(images)) if len({image.shape for image in images}) == 1 else tuple(images)
 
 
-def stack_photos(photos: Sequence[PreparedPhoto]) -> tuple[Tensor | tuple[Tensor, ...], Tensor]:
-    """What an encoder is called with: the images of `stack_images`, and their windows (B, 4) float32."""
+def stack_photos(photos: Sequence[PreparedPhoto], boxes: Sequence[Tensor] | None = None) -> PreparedBatch:
+    """Prepared photos as an encoder takes them, with the boxes (n, 4) that their dataset brings of each."""
     windows = torch.tensor([photo.window for photo in photos], dtype=torch.float32)
-    return stack_images([photo.pixels for photo in photos]), windows
+    return PreparedBatch.of(stack_images([photo.pixels for photo in photos]), windows, boxes)
 
 
-def read_ahead(
+def prepare_batches(
     sources: Iterable[SourceT],
     preprocessing: Preprocessing,
     batch_size: int,
@@ -63,10 +61,10 @@ def read_ahead(
     first_alone: bool = False,
     readers: int = READERS,
 ) -> Iterator[list[tuple[SourceT, PreparedPhoto | ImageError]]]:
-    """Prepared photos in batches and in order, the next batch being read while the last one is worked on.
+    """Prepared photos in batches and in order, the next batch being read while one is used.
 
     Args:
-        sources: the photos; drawn from as reading goes on.
+        sources: the photos; drawn from a batch ahead.
         preprocessing: of the encoder.
         batch_size: photos in a batch; the last may be smaller.
         first_alone: the first batch is a single photo, for who waits for a first result.
@@ -82,30 +80,14 @@ def read_ahead(
         except ImageError as error:
             return source, error
 
-    remaining = iter(sources)
+    photos = prefetch_map(read, sources, ahead=batch_size, workers=readers, low_priority=True)
     size = 1 if first_alone else batch_size
-    waiting: deque[list[Future[tuple[SourceT, PreparedPhoto | ImageError]]]] = deque()
-    pool = ThreadPoolExecutor(max_workers=readers, initializer=_give_way)
     try:
-        while True:
-            while len(waiting) < 2 and (chunk := list(islice(remaining, size))):
-                waiting.append([pool.submit(read, source) for source in chunk])
-                size = batch_size
-            if not waiting:
-                return
-            yield [future.result() for future in waiting.popleft()]
+        while batch := list(islice(photos, size)):
+            yield batch
+            size = batch_size
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _give_way() -> None:
-    """Let whoever computes have the processor first, where a thread can have a priority of its own.
-
-    Half of a convolution waits for the other half: a reader that takes one core for a while stops them all. Readers
-    that get what is left over, and all cores while the next batch is waited for, cost the encoder less.
-    """
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        photos.close()
 
 
 class PreparedPhotos(Dataset[Tensor]):

@@ -1,17 +1,16 @@
-"""Photos: a file, its bytes, an array or an image to an upright RGB image; and which photos arguments name."""
+"""Photos: a file, its bytes, an array or an image to an upright RGB image."""
 
 from __future__ import annotations
 
 import codecs
 import contextlib
 import functools
-import glob
 import os
 import re
 import stat
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -22,13 +21,6 @@ from PIL import ExifTags, Image, features
 
 from showtell.errors import ImageError
 
-# What a folder is searched for. A file that is named outright is opened whatever its suffix.
-IMAGE_SUFFIXES = frozenset(
-    (
-        *(".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg"),
-        *(".mpo", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"),
-    )
-)
 # Photos come from anywhere, so no other decoder of Pillow is let near them: EPS, for one, would start Ghostscript.
 _FORMATS = (
     *("JPEG", "MPO", "PNG", "WEBP", "GIF", "TIFF", "BMP", "DIB", "HEIF", "AVIF", "JPEG2000", "PPM", "ICO"),
@@ -364,94 +356,3 @@ def _lab_to_rgb(image: Image.Image) -> Image.Image:
     found = ImageCms.profileToProfile(image, *profiles, outputMode="RGB")
     assert found is not None  # it is None only where it works in place
     return found
-
-
-def find_photos(arguments: Sequence[str], stdin: BinaryIO | None = None) -> list[Path]:
-    """The photos that arguments name, each once, in the order of the arguments.
-
-    An argument is a file, taken as it is; a folder, searched with its subfolders; a pattern with `*`, `?`,
-    `[...]` or `**`, such as reaches us where a shell was told not to expand it; or `-`, which stands for the files
-    and folders that standard input names. Of folders and patterns come the files with an image suffix, hidden ones
-    left out, photo2 before photo10; links to folders are not followed. A file that does not exist and a folder that
-    cannot be searched are handed on, so that a batch can go on without them: `open_photo` says what is wrong.
-
-    Args:
-        arguments: of a command.
-        stdin: where `-` reads paths from, one on each line, or parted by null bytes (`find -print0`).
-
-    Raises:
-        ImageError: a folder or a pattern without any image, or standard input without any path.
-    """
-    photos: dict[str, Path] = {}
-    for argument in arguments:
-        path = Path(argument).expanduser()
-        if argument == "-" and stdin is not None:
-            found = list(_photos_named(stdin.read()))
-            if not found:
-                raise ImageError("Standard input names no photo; it should hold a path on each line.")
-        elif path.is_dir():
-            found = _photos_in(path)
-        elif glob.has_magic(argument) and not path.exists():
-            found = sorted(_photos_matching(str(path)), key=_natural)
-            if not found:
-                raise ImageError(f"No image ({_suffixes()}) matches {argument}.")
-        else:
-            found = [path]
-        for photo in found:
-            photos.setdefault(os.path.abspath(photo), photo)  # noqa: PTH100 (resolve() would follow links)
-    return list(photos.values())
-
-
-def _photos_named(content: bytes) -> Iterator[Path]:
-    """The photos of a list of paths: files as they are, and what folders hold."""
-    names = content.split(b"\0") if b"\0" in content else content.splitlines()
-    for name in filter(None, names):
-        path = Path(os.fsdecode(name))
-        yield from _photos_in(path) if path.is_dir() else [path]
-
-
-def _photos_in(folder: Path) -> list[Path]:
-    """The photos of a folder and its subfolders.
-
-    Raises:
-        ImageError: there are none.
-    """
-    found = sorted(_photos_below(folder), key=_natural)
-    if not found:
-        raise ImageError(f"The folder {folder} holds no image ({_suffixes()}).")
-    return found
-
-
-def _photos_below(folder: Path) -> Iterator[Path]:
-    closed: list[Path] = []
-    for where, folders, files in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(where, name) for name in files if is_photo_name(name))
-    yield from closed
-
-
-def _photos_matching(pattern: str) -> Iterator[Path]:
-    for name in glob.iglob(pattern, recursive=True):  # noqa: PTH207 (the pattern may be absolute)
-        path = Path(name)
-        if path.is_dir():
-            yield from _photos_below(path)
-        elif is_photo_name(path.name):
-            yield path
-
-
-def is_photo_name(name: str) -> bool:
-    """Whether a file of this name is taken for a photo when a folder is searched."""
-    return not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
-
-
-def _suffixes() -> str:
-    return ", ".join(sorted(IMAGE_SUFFIXES))
-
-
-def _natural(path: Path) -> tuple[list[list[tuple[int, str]]], str]:
-    """Sort key by which photo2 comes before photo10, and a folder's files stay together."""
-    return [_pieces(part) for part in path.parts], str(path)
-
-
-def _pieces(name: str) -> list[tuple[int, str]]:
-    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"([0-9]+)", name.casefold())]

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from showtell.captioner import Caption, Captioner, name_of
+from showtell.captioner import Captioner, pixel_hash
+from showtell.captions import Caption
 from showtell.decoding import DecodingConfig
 from showtell.images.loading import prepare_photo, stack_photos
 from showtell.images.photo import PhotoSource
@@ -79,14 +80,14 @@ def try_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) -> I
     for settings in chosen.values():
         settings.rules(captioner.vocabulary)  # a required word that is not known, before anything is searched
     prepared = prepare_photo(photo, captioner.encoder.preprocessing)
-    name_of_photo = [name_of(prepared.pixels)]  # the samples are those of `Captioner.caption`
-    features = captioner.encode(*stack_photos([prepared]))
+    ids = [pixel_hash(prepared.pixels)]  # the samples are those of `Captioner.caption`
+    features = captioner.encode(stack_photos([prepared]))
     captioner.caption_features(features, chosen["greedy"])  # once, to warm up
     for name, settings in chosen.items():
         seconds = []
         for _ in range(TIMES):
             began = time.perf_counter()
-            (captions,) = captioner.caption_features(features, settings, image_ids=name_of_photo)
+            (captions,) = captioner.caption_features(features, settings, image_ids=ids)
             seconds.append(time.perf_counter() - began)
         yield Trial(
             name,

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
@@ -20,8 +17,7 @@ from showtell.quickstart.report import Example, Row, write_report
 from showtell.scenes import Scene, read_scenes, write_scenes
 from showtell.scenes.truth import judge
 from showtell.scores import ScoreReport
-from showtell.training import make_recipe, train
-from showtell.training.recipe import apply_overrides
+from showtell.training import load_recipe, train
 
 METRICS = ("bleu", "cider", "truth")
 # The model is only trained once; these are a few test pictures for the screen and for the page.
@@ -46,12 +42,10 @@ def run_quickstart(
     """
     began = time.perf_counter()
     data, run, page = out / "data", out / "run", out / "report.html"
-    recipe = yaml.safe_load(resources.files(__package__).joinpath("recipe.yaml").read_text(encoding="utf-8"))
-    apply_overrides(recipe, [f"data.path={data}", *overrides])
-    checked = make_recipe(recipe)
+    recipe = load_recipe("scenes/sat_soft", [f"data.path={data}", *overrides])
     with counting("drawing scenes", images, quiet) as progress:
         write_scenes(data, images=images, progress=progress)
-    result = train(checked, run, resume=True, quiet=quiet)
+    result = train(recipe, run, resume=True, quiet=quiet)
     if result.interrupted:
         raise KeyboardInterrupt
     checkpoint = run / "best"
@@ -141,6 +135,6 @@ def next_steps(out: Path) -> str:
             f"showtell caption {out}/run/best {out}/data/images",
             "# train on photos of your own: a folder with images and a captions.csv (columns image, caption)",
             "showtell data check my-photos",
-            "showtell train recipes/folder/sat_soft.yaml data.path=my-photos",
+            "showtell train folder/sat_soft data.path=my-photos",
         ]
     )

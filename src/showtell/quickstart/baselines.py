@@ -35,6 +35,6 @@ def _pooled(captioner: Captioner, records: Sequence[CaptionRecord], batch_size: 
     """Mean feature vectors of unit length, (images, D)."""
     pooled = [
         masked_mean(features.vectors, features.is_region)
-        for features in captioner.encode_files((record.path for record in records), batch_size)
+        for features in captioner.encode_photos((record.path for record in records), batch_size)
     ]
     return F.normalize(torch.cat(pooled), dim=-1)

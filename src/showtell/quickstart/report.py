@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from showtell.captioner import Caption
+from showtell.captions import Caption
 from showtell.datasets.records import CaptionRecord
 from showtell.explanations import curves
 from showtell.files import read_log, write_text
 from showtell.pages import data_url, templates
-from showtell.scenes.truth import Judgement
+from showtell.scenes.truth import CaptionTruth
 
 KINDS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}  # of pictures, by how their files end
 
@@ -22,7 +22,7 @@ class Example:
 
     record: CaptionRecord
     caption: Caption
-    judgement: Judgement
+    judgement: CaptionTruth
 
     @property
     def source(self) -> str:

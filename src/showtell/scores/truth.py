@@ -11,7 +11,7 @@ import numpy as np
 
 from showtell import __version__
 from showtell.errors import UsageError
-from showtell.scenes.language import LANGUAGE_VERSION
+from showtell.scenes.lexicon import LANGUAGE_VERSION
 from showtell.scenes.truth import STATISTICS, statistics
 from showtell.scores.base import Corpus, Floats
 

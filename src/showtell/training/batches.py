@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as LateError
-from typing import Any, TypeVar
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -23,11 +19,11 @@ from showtell.datasets.records import CaptionRecord
 from showtell.errors import TrainingError
 from showtell.features.store import FeatureStore, ImageFeatures, collate_features
 from showtell.images.loading import PreparedPhotos, stack_images
+from showtell.images.prefetch import prefetch
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch
 
-ItemT = TypeVar("ItemT")
 Example = tuple[str, torch.Tensor | ImageFeatures, list[torch.Tensor]]  # image id, photo or features, captions as ids
 AHEAD = 2  # batches that are read from a store before they are asked for
 STUCK = 600  # seconds for a batch to be read, after which nobody believes that it still will be
@@ -173,7 +169,7 @@ def epoch_batches(
     shares = [[(epoch, place) for place in batch[process::processes] or batch[:1]] for batch in plan[skip:]]
     batches: Iterable[Batch]
     if data.in_store:
-        batches = _in_background(collate([data[index] for index in share]) for share in shares)
+        batches = _prefetch_stored(collate([data[index] for index in share]) for share in shares)
     else:
         batches = DataLoader(
             data,
@@ -188,23 +184,14 @@ def epoch_batches(
         yield batch if process < len(images) else dataclasses.replace(batch, is_counted=False)
 
 
-def _in_background(items: Iterable[ItemT]) -> Iterator[ItemT]:
-    """The same items in their order, the next few being made while one is used."""
-    remaining, end = iter(items), object()
-    waiting: deque[Future[Any]] = deque()
-    with ThreadPoolExecutor(1) as maker:
-        while True:
-            while len(waiting) <= AHEAD:
-                waiting.append(maker.submit(next, remaining, end))
-            try:
-                item = waiting.popleft().result(STUCK)
-            except LateError as error:
-                raise TrainingError(
-                    f"The feature store has not given a batch for {STUCK} seconds: look at the disk that holds it."
-                ) from error
-            if item is end:
-                return
-            yield item
+def _prefetch_stored(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The batches of a store, the next few being read while one is used."""
+    try:
+        yield from prefetch(batches, ahead=AHEAD, timeout=STUCK)
+    except TimeoutError as error:
+        raise TrainingError(
+            f"The feature store has not given a batch for {STUCK} seconds: look at the disk that holds it."
+        ) from error
 
 
 def groups_of(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:

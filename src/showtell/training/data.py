@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from accelerate import Accelerator
 
 from showtell.captioner import Captioner
+from showtell.datasets import hub, open_dataset
+from showtell.datasets.download import SOURCES
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import DataError, RecipeError, summarise
 from showtell.features import Encoder
@@ -16,7 +19,24 @@ from showtell.images.loading import PreparedPhotos
 from showtell.progress import counting
 from showtell.training.batches import TrainingSet
 from showtell.training.launch import wait_for_hours
-from showtell.training.recipe import Recipe
+from showtell.training.recipe import DataConfig, Recipe
+
+
+def open_dataset_of(data: DataConfig) -> CaptionDataset:
+    """The dataset of a recipe.
+
+    Raises:
+        DataError: there is none at `data.path`, and the message says how to get it; or it cannot be used.
+    """
+    path = Path(data.path)
+    if path.exists() or hub.recognises(path):
+        return open_dataset(path)
+    remedy = "set data.path to a folder or file of yours"
+    if path.parent == Path("data") and path.name in SOURCES:
+        remedy = f"fetch it with `showtell data get {path.name}`, or {remedy}"
+    elif path == Path("runs/scenes"):
+        remedy = f"draw it with `showtell data scenes {path}`, or {remedy}"
+    raise DataError(f"There is no file or folder {path}, the data.path of the recipe: {remedy}.")
 
 
 def split_of(dataset: CaptionDataset, name: str) -> tuple[CaptionRecord, ...]:

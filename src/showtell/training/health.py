@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
-from showtell.captioner import Caption
+from showtell.captions import Caption
 from showtell.scores import diagnose
 
 SAME = 0.5  # share of images with one and the same caption

@@ -10,8 +10,8 @@ from showtell.datasets.records import CaptionRecord
 from showtell.errors import ImageError
 from showtell.explanations import explain_photos
 from showtell.explanations.explanation import title_of
-from showtell.features.extraction import corners
 from showtell.features.regions import Precomputed
+from showtell.images.boxes import corners
 
 DOTS = 60  # per inch: a row of nine words is 810 pixels wide
 
@@ -32,7 +32,7 @@ def add_pictures(writer: Any, captioner: Captioner, records: Sequence[CaptionRec
         return
     title = title_of(captioner)
     settings = captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
-    boxes = [corners(record) for record in records] if captioner.encoder.takes_boxes else None
+    boxes = [corners(record.boxes) for record in records] if captioner.encoder.takes_boxes else None
     found = explain_photos({title: captioner}, [record.path for record in records], {title: settings}, boxes=boxes)
     for record, (_, one) in zip(records, found, strict=True):
         if not isinstance(one, ImageError):

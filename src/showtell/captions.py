@@ -1,0 +1,86 @@
+"""What a captioner gives of a photo: captions with their words and attention, and their form in JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from showtell.errors import ImageError
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of a caption."""
+
+    word: str
+    logprob: float  # natural logarithm of its probability, given the image and the words before
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Where the words of a caption looked."""
+
+    weights: Tensor  # (T, R) of each word on each place; every row sums to one
+    boxes: Tensor | None  # (R, 4) left, top, right, bottom in pixels of the upright photo; None for features alone
+
+    def to_json(self) -> dict[str, Any]:
+        """As `showtell caption --attention` writes it: weights to 4 decimals, pixels to one."""
+        boxes = None if self.boxes is None else [[round(edge, 1) for edge in box] for box in self.boxes.tolist()]
+        return {
+            "shape": list(self.weights.shape),
+            "weights": [[round(weight, 4) for weight in word] for word in self.weights.tolist()],
+            "boxes": boxes,
+        }
+
+
+@dataclass(frozen=True)
+class Caption:
+    """One caption of one image."""
+
+    text: str
+    logprob: float  # of the whole caption, its end included
+    finished: bool  # false where the limit on the length cut it off
+    words: tuple[Word, ...]
+    score: float | None = None  # what a search ranked it by: logprob over the length penalty's divisor
+    chance: float | None = None  # that it is good, 0 to 1, where the captioner has a calibration
+    attention: Attention | None = field(default=None, compare=False, repr=False)  # where it was asked for
+
+    @property
+    def confidence(self) -> float:
+        """Its chance to be good where that is calibrated; otherwise how sure the model was of its words on average:
+        their geometric mean probability, end included. 0 to 1."""
+        if self.chance is not None:
+            return self.chance
+        return math.exp(self.logprob / max(1, len(self.words) + self.finished))
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Caption:
+        """The caption that `to_json` wrote, without its attention."""
+        words = tuple(Word(word["word"], word["logprob"]) for word in content["words"])
+        score, chance = content.get("score"), content.get("confidence")
+        return cls(content["text"], content["logprob"], content["finished"], words, score, chance)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `showtell caption --format json` writes it."""
+        return {
+            "text": self.text,
+            "logprob": self.logprob,
+            "score": self.score,
+            **({} if self.chance is None else {"confidence": self.chance}),
+            "finished": self.finished,
+            "words": [{"word": word.word, "logprob": word.logprob} for word in self.words],
+            **({} if self.attention is None else {"attention": self.attention.to_json()}),
+        }
+
+
+CaptionResult = dict[str, Any]  # {"image": name, "captions": [...]}, or {"image": name, "error": sentence}
+
+
+def caption_result(name: str, captions: list[Caption] | ImageError) -> CaptionResult:
+    """The captions of a photo, or its error, as `showtell caption --format json` writes them."""
+    if isinstance(captions, ImageError):
+        return {"image": name, "error": str(captions)}
+    return {"image": name, "captions": [caption.to_json() for caption in captions]}

@@ -1,0 +1,76 @@
+"""Prefetching: results in their order, the next few being made by threads while one is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice, repeat, takewhile
+from typing import TypeVar
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+def prefetch(items: Iterable[ItemT], *, ahead: int, timeout: float | None = None) -> Iterator[ItemT]:
+    """The same items, drawn by a thread before they are asked for.
+
+    Args:
+        items: drawn from in the thread.
+        ahead: items that are drawn while one is used.
+        timeout: seconds to wait for an item; None: for ever.
+
+    Raises:
+        TimeoutError: an item did not come in time.
+    """
+    remaining = iter(items)
+    drawn = prefetch_map(lambda _: list(islice(remaining, 1)), repeat(None), ahead=ahead, timeout=timeout)
+    for (item,) in takewhile(len, drawn):
+        yield item
+
+
+def prefetch_map(
+    function: Callable[[ItemT], ResultT],
+    items: Iterable[ItemT],
+    *,
+    ahead: int,
+    workers: int = 1,
+    low_priority: bool = False,
+    timeout: float | None = None,
+) -> Generator[ResultT]:
+    """What a function makes of items, in their order, called by threads before it is asked for.
+
+    Args:
+        function: called with one item.
+        items: drawn from by whoever asks for results, `ahead` items before they are used.
+        ahead: results that are made while one is used.
+        workers: threads.
+        low_priority: let the rest of the program have the processor first, where a thread can have a priority.
+        timeout: seconds to wait for a result; None: for ever.
+
+    Raises:
+        TimeoutError: a result did not come in time.
+    """
+    remaining = iter(items)
+    waiting: deque[Future[ResultT]] = deque()
+    pool = ThreadPoolExecutor(workers, initializer=_lower_thread_priority if low_priority else None)
+    try:
+        while True:
+            waiting.extend(pool.submit(function, item) for item in islice(remaining, ahead + 1 - len(waiting)))
+            if not waiting:
+                return
+            yield waiting.popleft().result(timeout)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _lower_thread_priority() -> None:
+    """Half of a convolution waits for the other half: a thread that takes one core for a while stops them all.
+
+    Threads that get what is left over, and all cores while the next batch is waited for, cost the encoder less.
+    """
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)

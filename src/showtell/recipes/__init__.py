@@ -1,0 +1,51 @@
+"""The recipes that come with showtell, found by name: `folder/sat_soft` from any working directory."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from showtell.errors import RecipeError
+
+__all__ = ["FOLDER", "find_recipe", "recipe_names"]
+
+FOLDER = Path(__file__).parent
+
+
+def recipe_names() -> list[str]:
+    """The names of all recipes, such as "folder/sat_soft", sorted."""
+    return sorted(file.relative_to(FOLDER).with_suffix("").as_posix() for file in FOLDER.rglob("*.yaml"))
+
+
+def find_recipe(recipe: Path | str) -> Path:
+    """The file of a recipe.
+
+    Args:
+        recipe: a path, which takes precedence, or a name; "recipes/" before it and ".yaml" behind it are ignored.
+
+    Raises:
+        RecipeError: there is neither such a file nor such a name; the message has the nearest names.
+    """
+    path = Path(recipe)
+    name = path.as_posix().removeprefix("recipes/").removesuffix(".yaml")
+    names = recipe_names()
+    if name in names and not path.is_file():
+        return FOLDER / f"{name}.yaml"
+    if path.exists():
+        return path
+    raise RecipeError(f"There is no recipe {recipe}: it is not the path of a file, and {_suggestion(name, names)}.")
+
+
+def _suggestion(name: str, names: list[str]) -> str:
+    """What to say of a name that does not exist: the recipes of that folder, the nearest names, or the folders."""
+    folders = sorted({known.partition("/")[0] for known in names})
+    if name in folders:
+        return f"the recipes in {name} are {', '.join(known for known in names if known.startswith(f'{name}/'))}"
+    same_file = [known for known in names if known.partition("/")[2] == name.rpartition("/")[2]]
+    close = same_file or difflib.get_close_matches(name, names, n=3)
+    if close:
+        return f"no recipe of showtell has that name; the nearest are {', '.join(close)}"
+    return (
+        f"no recipe of showtell has that name; they are in {', '.join(folders)}: showtell train {folders[-1]} lists "
+        "those of one folder"
+    )

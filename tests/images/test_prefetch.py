@@ -1,0 +1,67 @@
+"""Prefetching keeps the order, looks no further ahead than it is told, and hands on what goes wrong."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from showtell.images.prefetch import prefetch, prefetch_map
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3, 20])
+def test_items_come_in_order_from_a_thread(ahead):
+    threads = set()
+
+    def items():
+        for number in range(7):
+            threads.add(threading.get_ident())
+            yield number
+
+    assert list(prefetch(items(), ahead=ahead)) == list(range(7))
+    assert len(threads) == 1 and threading.get_ident() not in threads
+    assert list(prefetch([], ahead=ahead)) == []
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_results_come_in_the_order_of_the_items(workers):
+    def slow_first(number):
+        time.sleep(0.02 * (number % 3 == 0))
+        return number * number
+
+    assert list(prefetch_map(slow_first, range(10), ahead=5, workers=workers)) == [n * n for n in range(10)]
+
+
+def test_items_are_drawn_as_many_ahead_as_asked_for():
+    drawn = []
+
+    def items():
+        for number in range(100):
+            drawn.append(number)
+            yield number
+
+    results = prefetch_map(lambda number: number, items(), ahead=4)
+    assert drawn == []
+    assert next(results) == 0 and len(drawn) == 5
+    assert next(results) == 1 and len(drawn) == 6
+    results.close()
+    assert len(drawn) == 6
+
+
+def test_an_error_comes_in_place_of_its_result():
+    def items():
+        yield 1
+        raise OSError("gone")
+
+    drawn = prefetch(items(), ahead=2)
+    assert next(drawn) == 1
+    with pytest.raises(OSError, match="gone"):
+        next(drawn)
+
+
+def test_what_does_not_come_in_time_is_not_waited_for():
+    release = threading.Event()
+    with pytest.raises(TimeoutError):
+        next(prefetch_map(lambda _: release.wait(10), [None], ahead=1, timeout=0.05))
+    release.set()
