@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
@@ -268,12 +269,10 @@ def _refuse_other_content(folder: Path, settings: dict[str, Any]) -> None:
             )
     elif folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file; scenes are written to a folder: name a new or an empty one.")
-    elif folder.exists() and not (folder / UNFINISHED).exists():
-        if any(entry.name != LOCK_NAME for entry in folder.iterdir()):
-            raise DataError(
-                f"{folder} is not empty and holds no scenes dataset; nothing was written: name a new or an empty "
-                "folder."
-            )
+    elif folder.exists() and not (folder / UNFINISHED).exists() and {*os.listdir(folder)} - {LOCK_NAME}:  # noqa: PTH208 (names are enough)
+        raise DataError(
+            f"{folder} is not empty and holds no scenes dataset; nothing was written: name a new or an empty folder."
+        )
 
 
 def _other_settings(folder: Path, settings: dict[str, Any]) -> list[str]:
