@@ -29,7 +29,7 @@ LINE = {
     "datasets": {"errors", "files", "images", "counter_rng", "progress", "registry", "text"},
     "features": {"config", "datasets", "errors", "images", "registry", "types"},
     "models": {"config", "counter_rng", "registry", "types"},
-    "decoding": {"config", "errors", "models", "counter_rng", "text", "types"},
+    "decoding": {"config", "decoding_config", "errors", "models", "registry", "counter_rng", "text", "types"},
     "scenes": {"datasets", "errors", "files"},
     "objectives": {"config", "decoding", "errors", "models", "counter_rng", "registry", "scores", "text", "types"},
 }

@@ -11,7 +11,7 @@ from showtell import Captioner, renamed
 from showtell.checkpoint import SETTINGS, WEIGHTS, _fingerprint
 from showtell.errors import RecipeError
 from showtell.files import read_json, write_bytes, write_json
-from showtell.training.recipe import make_recipe
+from showtell.training.recipe_checks import make_recipe
 
 
 def test_a_recipe_with_an_old_key_is_answered_with_the_new_one(tiny_recipe):

@@ -12,9 +12,37 @@ from typing import Any
 # A dotted key of a recipe or of a checkpoint's config.json: its name now.
 KEYS: dict[str, str] = {
     "training.pilot": "training.reward_watchdog",
+    "training.reward_watchdog.least_cider": "training.reward_watchdog.min_cider",
+    "training.reward_watchdog.drift": "training.reward_watchdog.max_start_drift",
+    "training.reward_watchdog.tolerance": "training.reward_watchdog.max_score_drop",
+    "training.reward_watchdog.collapse": "training.reward_watchdog.collapse_ratio",
+    "training.reward_watchdog.rise": "training.reward_watchdog.max_rate_increase",
+    "training.reward_watchdog.length": "training.reward_watchdog.max_length_ratio",
+    "training.reward_watchdog.returns": "training.reward_watchdog.max_rollbacks",
+    "training.reward_watchdog.slower": "training.reward_watchdog.rollback_lr_factor",
+    "training.selection_metric": "training.selection_metric",
+    "training.samples": "training.sample_captions",
+    "training.decay_every": "training.decay_epochs",
 }
 # A dotted key, by its name now: its values that were renamed.
-VALUES: dict[str, dict[str, str]] = {}
+VALUES: dict[str, dict[str, str]] = {
+    "training.optimizer.name": {"graves_rmsprop": "rmsprop_graves"},
+}
+# A dotted key of last/training/state.json or of a line of log.jsonl: its name now.
+RUN_KEYS: dict[str, str] = {
+    "pilot": "reward_watchdog",
+    "memory": "progress",
+    "reward_watchdog.worse": "reward_watchdog.bad_validations",
+    "reward_watchdog.returns": "reward_watchdog.rollbacks",
+    "reward_watchdog.rate": "reward_watchdog.lr_factor",
+    "reward_watchdog.began": "reward_watchdog.first_step",
+    "reward_watchdog.first": "reward_watchdog.first_window",
+    "reward_watchdog.last": "reward_watchdog.last_window",
+    "reward_watchdog.lasting": "reward_watchdog.warning_streaks",
+}
+RUN_VALUES: dict[str, dict[str, str]] = {
+    "reward_watchdog": {"warns": "warning", "goes back": "rollback", "stops": "stop"},
+}
 # The name of a tensor in model.safetensors: its name now. A name that ends in a dot stands for all that begin with it.
 TENSORS: dict[str, str] = {}
 # A verb of the command line: its name now.
@@ -27,19 +55,30 @@ def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     >>> upgrade_settings({"training": {"pilot": None, "epochs": 3}})
     {'training': {'epochs': 3, 'reward_watchdog': None}}
     """
-    return _upgrade(settings, "")
+    return _upgrade(settings, "", KEYS, VALUES)
 
 
-def _upgrade(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def upgrade_run(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a run's state.json, or a line of its log.jsonl, with the names of today.
+
+    >>> upgrade_run({"step": 4, "pilot": "goes back"})
+    {'step': 4, 'reward_watchdog': 'rollback'}
+    """
+    return _upgrade(content, "", RUN_KEYS, RUN_VALUES)
+
+
+def _upgrade(
+    settings: Mapping[str, Any], prefix: str, keys: Mapping[str, str], values: Mapping[str, Mapping[str, str]]
+) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     moved: dict[str, Any] = {}
     for key, value in settings.items():
         path = f"{prefix}{key}"
-        current = KEYS.get(path, path)
+        current = keys.get(path, path)
         if isinstance(value, Mapping):
-            value = _upgrade(value, f"{current}.")
+            value = _upgrade(value, f"{current}.", keys, values)
         elif isinstance(value, str):
-            value = VALUES.get(current, {}).get(value, value)
+            value = values.get(current, {}).get(value, value)
         (kept if current == path else moved)[current.removeprefix(prefix)] = value
     return kept | moved
 

@@ -53,7 +53,7 @@ LOG = [
     step(10, 1, 4.0, words=4.0), validation(15, 1, 0.2, "all alike"),
     step(20, 2, 3.0, words=3.0), validation(30, 2, 0.5, "all alike", "too short"),
     step(40, 3, 2.5, words=2.5), validation(45, 3, 0.5),
-    {"step": 45, "epoch": 3, "pilot": "warns", "sentence": "the reward falls"},
+    {"step": 45, "epoch": 3, "reward_watchdog": "warning", "sentence": "the reward falls"},
 ]  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def test_an_interrupted_run(tmp_path: Path) -> None:
     assert run.best == (0.5, 2)  # the first of the two with 0.5
     assert run.checkpoint is None
     assert run.warnings == [
-        "epochs 1 to 2: all alike", "epoch 2: too short", "epoch 3: pilot warns: the reward falls",
+        "epochs 1 to 2: all alike", "epoch 2: too short", "epoch 3: reward watchdog warning: the reward falls",
     ]  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def test_how_far_a_run_has_come(tmp_path: Path, lines: list[dict[str, Any]], sto
 def test_the_best_is_the_one_that_training_kept(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", LOG)
     (folder / "last" / "training").mkdir(parents=True)
-    state = {"memory": {"best": 0.2, "best_epoch": 1}}  # the pilot found harm in those with 0.5
+    state = {"memory": {"best": 0.2, "best_epoch": 1}}  # the watchdog found harm in those with 0.5
     (folder / "last" / "training" / "state.json").write_text(json.dumps(state))
     assert read_run(folder).best == (0.2, 1)
 

@@ -20,7 +20,7 @@ from showtell.features import build_encoder, encoder_config
 from showtell.features.grid import _trained_modules
 from showtell.objectives import build_objective
 from showtell.training.optimizers import build_optimizer
-from showtell.training.recipe import make_recipe
+from showtell.training.recipe_checks import make_recipe
 from showtell.types import PreparedBatch
 
 IMAGES = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -27,7 +27,7 @@ from showtell.images.preprocessing import Preprocessing
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.training import train
-from showtell.training.recipe import make_encoder_config
+from showtell.training.recipe_checks import make_encoder_config
 from showtell.types import Features, PreparedBatch
 
 TINY = {

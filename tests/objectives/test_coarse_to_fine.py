@@ -16,7 +16,7 @@ from showtell.models.stack import StackConfig, StackDecoder
 from showtell.objectives.coarse_to_fine import CoarseToFine, CoarseToFineConfig
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
-from showtell.training.recipe import make_recipe
+from showtell.training.recipe_checks import make_recipe
 from tests.decoding.test_policy import every_caption, fed, sight
 from tests.decoding.test_stages import Several
 from tests.objectives.test_self_critical import (

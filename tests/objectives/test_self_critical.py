@@ -20,7 +20,7 @@ from showtell.models.sat import SatConfig, SatDecoder
 from showtell.objectives.contract import of_one_step
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, mean_of_others, prepare_reward
-from showtell.training.recipe import make_recipe
+from showtell.training.recipe_checks import make_recipe
 from showtell.types import Batch, Features
 from tests.decoding.test_policy import every_caption, fed, places_of, sat, sight
 from tests.toys import table_decoder

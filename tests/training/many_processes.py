@@ -19,12 +19,12 @@ def run(recipe: dict[str, Any], folder: Path) -> None:
     trainer = Trainer(make_recipe(recipe), folder, resume=False, quiet=True)
     process = trainer.accelerator.process_index
     decisions = []
-    verdict_of = trainer._ask_pilot
+    check = trainer._check_with_watchdog
 
-    def ask(*given: Any) -> Any:
-        verdict = verdict_of(*given)
-        decisions.append([verdict.goes_back, verdict.harm, [kind for kind, _ in verdict.says]])
-        return verdict
+    def recorded_check(*arguments: Any) -> Any:
+        decision = check(*arguments)
+        decisions.append([decision.rolls_back, decision.is_harmful, [kind for kind, _ in decision.messages]])
+        return decision
 
     captions: dict[str, str] = {}
     validator = trainer.validator
@@ -36,7 +36,7 @@ def run(recipe: dict[str, Any], folder: Path) -> None:
         captions.update({image: caption.text for image, caption in found.captions.items()})
         return found
 
-    trainer._ask_pilot, validator.validate = ask, validated  # type: ignore[method-assign]
+    trainer._check_with_watchdog, validator.validate = recorded_check, validated  # type: ignore[method-assign]
     result = trainer.run()
     weights = b"".join(tensor.numpy().tobytes() for tensor in trainer.raw_model.decoder.state_dict().values())
     content = {

@@ -75,7 +75,7 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], start: Path) -> dict[str, 
         recipe[section] = content if section in ("model", "objective") else {**recipe[section], **content}
     if name == "self_critical":
         recipe["training"]["start_from"] = str(start)
-        recipe["training"]["reward_watchdog"] |= {"least_cider": 0.0}
+        recipe["training"]["reward_watchdog"] |= {"min_cider": 0.0}
     else:
         recipe["training"]["reward_watchdog"] = None
     return recipe
@@ -136,7 +136,7 @@ def test_processes_find_together_what_one_finds(processes, names, folder, tiny_r
             assert set(found) == set(expected), name
             if "validation" in expected:
                 assert found["validation"] == pytest.approx(expected["validation"], rel=1e-4), name
-            elif "pilot" not in expected:
+            elif "reward_watchdog" not in expected:
                 kept = {part: value for part, value in expected.items() if part not in APPROXIMATE}
                 close = 2e-4 if expected["step"] == 1 else 1e-3  # cosines of small differences magnify the last bits
                 assert {part: found[part] for part in kept} == pytest.approx(kept, rel=close, abs=1e-6), name

@@ -38,7 +38,7 @@ def test_endless_repetition_is_named_with_an_example():
 
 
 def test_under_a_reward_nobody_is_told_to_train_longer():
-    """The pilot calls the same captions harm."""
+    """The reward watchdog calls the same captions harm."""
     same = {str(number): caption("a dog") for number in range(10)}
     circling = {str(number): caption(f"{number} and and and and", finished=False) for number in range(10)}
     for captions in (same, circling):

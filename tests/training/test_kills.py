@@ -36,7 +36,7 @@ def run(recipe: dict[str, Any], folder: Path, last_operation: int | None = None)
 
 
 def recipe_of(name: str, tiny_recipe: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Of two or three epochs of 7 steps. The rate of adversarial training is one at which the pilot goes back."""
+    """Of two or three epochs of 7 steps. At the learning rate of adversarial training the watchdog rolls back."""
     recipe = copy.deepcopy(tiny_recipe)
     recipe["training"] |= {"epochs": 2, "save_every": 2}
     if name == "cross_entropy":
@@ -56,7 +56,7 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], folder: Path) -> dict[str,
         undisturbed(1, start, folder / "start")
     recipe["training"] |= {
         "start_from": str(folder / "start" / "best"), "epochs": 3, "learning_rate": 0.05,
-        "reward_watchdog": {"least_cider": 0, "patience": 1, "tolerance": 0.0, "returns": 9},
+        "reward_watchdog": {"min_cider": 0, "patience": 1, "max_score_drop": 0.0, "max_rollbacks": 9},
     }  # fmt: skip
     return recipe
 
@@ -148,7 +148,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(name, processes, ti
     whole, said = tmp_path / "whole", tmp_path / "said"
     seconds = undisturbed(processes, recipe, whole)
     if name == "adversarial":
-        assert any(line.get("pilot") == "goes back" for line in log_of(whole))
+        assert any(line.get("reward_watchdog") == "rollback" for line in log_of(whole))
     moments, kills, runs = random.Random(f"{name} {processes}"), 0, 1
     while kills < times:
         broken = tmp_path / f"broken{runs}"

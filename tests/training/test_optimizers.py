@@ -13,7 +13,7 @@ from showtell.training.recipe import OptimizerConfig
 from showtell.training.rmsprop_graves import RMSpropGraves
 
 
-def test_graves_rmsprop_by_hand_over_four_steps():
+def test_rmsprop_graves_by_hand_over_four_steps():
     weight = nn.Parameter(torch.tensor([0.5, -1.0], dtype=torch.float64))
     optimizer = RMSpropGraves([weight])
     expected, n, m, d = [0.5, -1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
@@ -33,7 +33,7 @@ def test_graves_rmsprop_by_hand_over_four_steps():
     assert float(fresh.detach()) == pytest.approx(0.5 - 2e-5 / math.sqrt(0.002), rel=1e-12)
 
 
-def test_graves_rmsprop_is_not_torchs_where_gradients_are_small():
+def test_rmsprop_graves_is_not_torchs_where_gradients_are_small():
     steps = []
     for optimizer in (
         lambda weights: RMSpropGraves(weights, lr=1.0, momentum=0.0),
@@ -48,7 +48,7 @@ def test_graves_rmsprop_is_not_torchs_where_gradients_are_small():
     assert steps[1] / steps[0] > 99
 
 
-def test_graves_rmsprop_survives_a_constant_gradient():
+def test_rmsprop_graves_survives_a_constant_gradient():
     """n - m^2 is then 0 in the limit, and below it by rounding."""
     weight = nn.Parameter(torch.zeros(1))
     optimizer = RMSpropGraves([weight], momentum=0.0)
@@ -59,7 +59,7 @@ def test_graves_rmsprop_survives_a_constant_gradient():
     assert float(weight.detach()) < -0.1
 
 
-def test_graves_rmsprop_leaves_weights_without_a_gradient_and_decays_the_others():
+def test_rmsprop_graves_leaves_weights_without_a_gradient_and_decays_the_others():
     with_gradient, without = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
     optimizer = RMSpropGraves([with_gradient, without], weight_decay=0.5)
     with_gradient.grad = torch.tensor([0.25])
@@ -112,7 +112,7 @@ def test_fused_steps_are_those_of_the_plain_loop(name, plain):
 
 
 def test_values_that_are_not_given_are_the_optimisers_own():
-    rmsprop_graves, plain = OptimizerConfig(name="graves_rmsprop"), OptimizerConfig(name="rmsprop")
+    rmsprop_graves, plain = OptimizerConfig(name="rmsprop_graves"), OptimizerConfig(name="rmsprop")
     assert (rmsprop_graves.decay, rmsprop_graves.momentum, rmsprop_graves.epsilon) == (0.95, 0.9, 1e-4)
     assert (plain.decay, plain.epsilon) == (0.99, 1e-8)
-    assert OptimizerConfig(name="graves_rmsprop", epsilon=1e-6).epsilon == 1e-6
+    assert OptimizerConfig(name="rmsprop_graves", epsilon=1e-6).epsilon == 1e-6

@@ -60,9 +60,9 @@ def every_option(tiny_recipe: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     recipe["training"] |= {
         "epochs": 2, "optimizer": {"name": "adamw", "weight_decay": 0.01},
-        "schedule": "step", "decay_every": 1, "decay_factor": 0.7, "clip_value": 0.2, "clip_norm": 1.0,
+        "schedule": "step", "decay_epochs": 1, "decay_factor": 0.7, "clip_value": 0.2, "clip_norm": 1.0,
         "gradient_accumulation": 2, "mixed_precision": "bf16", "ema_decay": 0.9, "bucket": 2,
-        "selection": "bleu_4", "patience": 3, "save_every": 3,
+        "selection_metric": "bleu_4", "patience": 3, "save_every": 3,
     }  # fmt: skip
     return recipe
 
@@ -73,7 +73,7 @@ def test_with_every_option_a_killed_run_ends_with_the_same_bits(every_option, tm
     for at in (3, 7):
 
         def kill(self, at=at) -> None:
-            if self.memory.step == at:
+            if self.progress.step == at:
                 raise KilledError
 
         with monkeypatch.context() as patch:
@@ -217,7 +217,7 @@ def test_the_encoder_learns_from_its_epoch_on(tiny_recipe, tmp_path, monkeypatch
         seen.append(weights(encoder))
         modes.append(encoder.training)
         known = {weight for weight in self.optimizer.optimizer.state if weight in places}
-        assert known == (places if self.memory.step >= 7 else set())
+        assert known == (places if self.progress.step >= 7 else set())
 
     monkeypatch.setattr(objective, "forward", look)
     after_each_step(monkeypatch, watch)
@@ -229,9 +229,9 @@ def test_the_encoder_learns_from_its_epoch_on(tiny_recipe, tmp_path, monkeypatch
     assert sorted(changed) == sorted(seen[0])
 
 
-@pytest.mark.parametrize("selection", ["bleu_4", "meteor"])
-def test_the_best_is_chosen_by_the_score_that_is_asked_for(tiny_recipe, tmp_path, selection, capsys):
-    tiny_recipe["training"]["selection"] = selection
+@pytest.mark.parametrize("selection_metric", ["bleu_4", "meteor"])
+def test_the_best_is_chosen_by_the_score_that_is_asked_for(tiny_recipe, tmp_path, selection_metric, capsys):
+    tiny_recipe["training"]["selection_metric"] = selection_metric
     tiny_recipe["training"]["epochs"] = 2
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(tiny_recipe))
     with pytest.raises(SystemExit) as ended:
@@ -241,15 +241,17 @@ def test_the_best_is_chosen_by_the_score_that_is_asked_for(tiny_recipe, tmp_path
         pytest.skip(printed.err)  # METEOR's data is an extra
     assert ended.value.code == 0
     found = [line["validation"] for line in log_of(tmp_path / "run") if "validation" in line]
-    assert {"bleu_4", "cider", selection, "loss"} == set(found[0])
+    assert {"bleu_4", "cider", selection_metric, "loss"} == set(found[0])
     result = json.loads(printed.out)
-    assert "cider" not in result and result[selection] == max(numbers[selection] for numbers in found)
+    assert "cider" not in result and result[selection_metric] == max(numbers[selection_metric] for numbers in found)
 
 
 def test_a_score_that_cannot_be_computed_is_said_before_training(tiny_recipe, tmp_path, monkeypatch):
-    tiny_recipe["training"]["selection"] = "meteor"
+    tiny_recipe["training"]["selection_metric"] = "meteor"
     monkeypatch.setattr(
         validation, "score", lambda *_, **__: SimpleNamespace(skipped={"meteor": "its data is missing."})
     )
-    with pytest.raises(RecipeError, match=r"training\.selection=meteor cannot be computed here: its data is missing\."):
+    with pytest.raises(
+        RecipeError, match=r"training\.selection_metric=meteor cannot be computed here: its data is missing\."
+    ):
         train(tiny_recipe, tmp_path / "run", quiet=True)

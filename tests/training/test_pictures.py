@@ -53,7 +53,7 @@ def test_a_photo_that_cannot_be_opened_has_no_picture(tiny_checkpoint: Path, tin
 
 
 def test_a_run_with_pictures_is_the_same_to_the_bit(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
-    tiny_recipe["training"] |= {"ema_decay": 0.9, "samples": 2, "epochs": 2}
+    tiny_recipe["training"] |= {"ema_decay": 0.9, "sample_captions": 2, "epochs": 2}
     train(tiny_recipe, tmp_path / "without", quiet=True)
     tiny_recipe["training"]["trackers"] = ["tensorboard"]
     train(tiny_recipe, tmp_path / "with", quiet=True)
@@ -71,7 +71,9 @@ def test_a_run_with_pictures_is_the_same_to_the_bit(tiny_recipe: dict[str, Any],
         assert len({picture.encoded_image_string for picture in pictures}) == 2
 
 
-@pytest.mark.parametrize("training", [{"samples": 0, "trackers": ["tensorboard"]}, {"samples": 2, "trackers": []}])
+@pytest.mark.parametrize(
+    "training", [{"sample_captions": 0, "trackers": ["tensorboard"]}, {"sample_captions": 2, "trackers": []}]
+)
 def test_no_samples_and_no_tensorboard_no_pictures(
     tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, training: dict[str, Any]
 ) -> None:

@@ -47,26 +47,26 @@ def validation(score: float, warnings: tuple[str, ...] = (), **shape: int) -> Va
     return Validation({"cider": score, "bleu_4": score / 10}, captions(**shape), warnings)
 
 
-def pilot_of(
+def make_watchdog(
     start: Validation | None = None, health_ranges: tuple[HealthRange, ...] = (), **settings: float
 ) -> RewardWatchdog:
     config = RewardWatchdogConfig(**settings)  # type: ignore[arg-type]
-    pilot = RewardWatchdog(
-        config, selection="cider", reference_words=5.0, best="runs/x/best", health_ranges=health_ranges
+    watchdog = RewardWatchdog(
+        config, selection_metric="cider", reference_words=5.0, best="runs/x/best", health_ranges=health_ranges
     )
-    pilot.begin(start or validation(0.5), None, "f")
-    return pilot
+    watchdog.record_start(start or validation(0.5), None, "f")
+    return watchdog
 
 
 def test_a_start_that_has_learned_nothing_is_refused():
     with pytest.raises(CheckpointError) as caught:
-        pilot_of().check_start("runs/a/best", {"cider": 0.049})
+        make_watchdog().check_start("runs/a/best", {"cider": 0.049})
     assert str(caught.value) == (
         "training.start_from=runs/a/best has CIDEr-D 0.049 on the validation split and a reward needs a start of at "
-        "least 0.05 (training.reward_watchdog.least_cider): it has learned nothing yet that a reward could tell apart; "
+        "least 0.05 (training.reward_watchdog.min_cider): it has learned nothing yet that a reward could tell apart; "
         "train it longer with objective.name=cross_entropy first."
     )
-    pilot_of().check_start("runs/a/best", {"cider": 0.05})
+    make_watchdog().check_start("runs/a/best", {"cider": 0.05})
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_a_start_that_has_learned_nothing_is_refused():
         (
             validation_record("val", "f", {"cider": 0.6}),
             [
-                "the starting weights have cider 0.500, and their checkpoint remembers 0.600 on these captions: "
+                "the starting weights have cider 0.500, and their checkpoint records 0.600 on these captions: "
                 "photos, features or weights are not those that it was validated with"
             ],
         ),
         (
             validation_record("test", "g", {"cider": 0.6}),
             [
-                "the starting weights have cider 0.500, and their checkpoint remembers 0.600 on other images or "
+                "the starting weights have cider 0.500, and their checkpoint records 0.600 on other images or "
                 'captions (split "test"), so that the two do not compare'
             ],
         ),
@@ -94,10 +94,10 @@ def test_a_start_that_has_learned_nothing_is_refused():
     ],
 )
 def test_the_start_is_held_against_what_its_checkpoint_remembers(remembered, sentences):
-    pilot = RewardWatchdog(RewardWatchdogConfig(), selection="cider", reference_words=5.0, best="b")
-    verdict = pilot.begin(validation(0.5), remembered, "f")
-    assert verdict.says == tuple(("warns", sentence) for sentence in sentences)
-    assert not verdict.harm and not verdict.goes_back
+    watchdog = RewardWatchdog(RewardWatchdogConfig(), selection_metric="cider", reference_words=5.0, best="b")
+    decision = watchdog.record_start(validation(0.5), remembered, "f")
+    assert decision.messages == tuple(("warning", sentence) for sentence in sentences)
+    assert not decision.is_harmful and not decision.rolls_back
 
 
 @pytest.mark.parametrize(
@@ -140,18 +140,18 @@ def test_the_start_is_held_against_what_its_checkpoint_remembers(remembered, sen
     ],
 )
 def test_each_sign_of_harm_has_its_sentence_and_two_in_a_row_send_back(worse, sentence):
-    pilot = pilot_of()
-    first = pilot.judge(worse, 0.5)
-    assert first.says == (("harm", sentence),)
-    assert first.harm and not first.goes_back and pilot.rate == 1
-    second = pilot.judge(worse, 0.5)
-    assert second.goes_back and not second.stops
-    assert second.says[-1] == (
-        "goes back",
+    watchdog = make_watchdog()
+    first = watchdog.check_validation(worse, 0.5)
+    assert first.messages == (("harm", sentence),)
+    assert first.is_harmful and not first.rolls_back and watchdog.lr_factor == 1
+    second = watchdog.check_validation(worse, 0.5)
+    assert second.rolls_back and not second.stops
+    assert second.messages[-1] == (
+        "rollback",
         "because of 2 validations in a row: back to the best weights, cider 0.500, with 0.5 times the learning rate "
         "and a fresh optimiser (1 of 3)",
     )
-    assert pilot.rate == second.numbers["rate"] == 0.5
+    assert watchdog.lr_factor == second.metrics["lr_factor"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -165,28 +165,33 @@ def test_each_sign_of_harm_has_its_sentence_and_two_in_a_row_send_back(worse, se
     ],
 )
 def test_what_lies_within_the_tolerances_is_let_pass(fine):
-    pilot = pilot_of()
-    verdicts = [pilot.judge(fine, 0.5) for _ in range(5)]
-    assert [verdict.says for verdict in verdicts] == [()] * 5
-    assert not any(verdict.harm for verdict in verdicts)
+    watchdog = make_watchdog()
+    results = [watchdog.check_validation(fine, 0.5) for _ in range(5)]
+    assert [decision.messages for decision in results] == [()] * 5
+    assert not any(decision.is_harmful for decision in results)
 
 
 def test_lengths_are_held_against_the_references_too():
     """A start of 3 words may grow to the 5 of people, and on to 1.3 times as many."""
-    pilot = pilot_of(validation(0.5, words=3))
-    assert not pilot.judge(validation(0.6, words=6), 0.5).harm
-    assert pilot.judge(validation(0.6, words=7), 0.5).harm
+    watchdog = make_watchdog(validation(0.5, words=3))
+    assert not watchdog.check_validation(validation(0.6, words=6), 0.5).is_harmful
+    assert watchdog.check_validation(validation(0.6, words=7), 0.5).is_harmful
 
 
 def test_a_good_validation_between_two_bad_ones_starts_the_count_again():
-    pilot = pilot_of()
-    assert [pilot.judge(validation(score), 0.5).goes_back for score in (0.4, 0.5, 0.4, 0.4)] == [0, 0, 0, 1]
+    watchdog = make_watchdog()
+    assert [watchdog.check_validation(validation(score), 0.5).rolls_back for score in (0.4, 0.5, 0.4, 0.4)] == [
+        0,
+        0,
+        0,
+        1,
+    ]
 
 
 def test_a_reward_that_rises_while_the_score_falls_is_named():
-    pilot = pilot_of()
-    windows(pilot, {"reward": 0.5}, {"reward": 0.61})
-    assert [sentence for _, sentence in pilot.judge(validation(0.4, words=8), 0.5).says] == [
+    watchdog = make_watchdog()
+    windows(watchdog, {"reward": 0.5}, {"reward": 0.61})
+    assert [sentence for _, sentence in watchdog.check_validation(validation(0.4, words=8), 0.5).messages] == [
         "cider is 0.400 and was 0.500, while the mean reward of the samples rose from 0.500 to 0.610: the reward asks "
         "for something else than cider",
         "the captions grew from 5.0 to 8.0 words: the reward is being gamed; weigh it less, or reward CIDEr-D, which "
@@ -196,112 +201,112 @@ def test_a_reward_that_rises_while_the_score_falls_is_named():
 
 @pytest.mark.parametrize("collapsed", [validation(0.24), validation(0.5, ("10 of 10 images have the same caption",))])
 def test_a_collapse_sends_back_at_once(collapsed):
-    verdict = pilot_of().judge(collapsed, 0.5)
-    assert verdict.harm and verdict.goes_back
-    assert "because of this validation: back to the best weights" in verdict.says[-1][1]
+    decision = make_watchdog().check_validation(collapsed, 0.5)
+    assert decision.is_harmful and decision.rolls_back
+    assert "because of this validation: back to the best weights" in decision.messages[-1][1]
 
 
 def test_a_collapse_is_a_sign_of_harm_however_much_may_be_lost():
-    verdict = pilot_of(tolerance=0.9).judge(validation(0.24), 0.5)
-    assert verdict.harm and verdict.goes_back
-    assert [kind for kind, _ in verdict.says] == ["harm", "goes back"]
-    assert "because of this validation" in verdict.says[-1][1]
+    decision = make_watchdog(max_score_drop=0.9).check_validation(validation(0.24), 0.5)
+    assert decision.is_harmful and decision.rolls_back
+    assert [kind for kind, _ in decision.messages] == ["harm", "rollback"]
+    assert "because of this validation" in decision.messages[-1][1]
 
 
 def test_a_start_that_had_collapsed_is_not_blamed_on_the_steps():
-    pilot = pilot_of(validation(0.1, ("the same",)))
-    assert not pilot.judge(validation(0.1, ("the same",)), 0.1).harm
+    watchdog = make_watchdog(validation(0.1, ("the same",)))
+    assert not watchdog.check_validation(validation(0.1, ("the same",)), 0.1).is_harmful
 
 
 def test_after_its_returns_it_stops_with_the_best_weights():
-    pilot = pilot_of(returns=2, patience=1, slower=0.5)
-    verdicts = [pilot.judge(validation(0.4), 0.5) for _ in range(3)]
-    assert [verdict.goes_back for verdict in verdicts] == [True, True, True]
-    assert [verdict.stops for verdict in verdicts] == [False, False, True]
-    assert verdicts[-1].says[-1] == (
-        "stops",
-        "because of this validation, after going back 2 times (training.reward_watchdog.returns): stopping; runs/x/best"
-        " has the best weights; try a lower training.learning_rate or another reward",
+    watchdog = make_watchdog(max_rollbacks=2, patience=1, rollback_lr_factor=0.5)
+    results = [watchdog.check_validation(validation(0.4), 0.5) for _ in range(3)]
+    assert [decision.rolls_back for decision in results] == [True, True, True]
+    assert [decision.stops for decision in results] == [False, False, True]
+    assert results[-1].messages[-1] == (
+        "stop",
+        "because of this validation, after 2 rollbacks (training.reward_watchdog.max_rollbacks): stopping; runs/x/best "
+        "has the best weights; try a lower training.learning_rate or another reward",
     )
-    assert pilot.rate == 0.25
+    assert watchdog.lr_factor == 0.25
 
 
 def test_after_the_last_step_there_is_nothing_to_go_back_for():
-    verdict = pilot_of(patience=1).judge(validation(0.1), 0.5, is_last=True)
-    assert verdict.harm and not verdict.goes_back
+    decision = make_watchdog(patience=1).check_validation(validation(0.1), 0.5, is_last=True)
+    assert decision.is_harmful and not decision.rolls_back
 
 
 def test_captions_that_become_alike_are_a_note_and_no_harm():
-    pilot = pilot_of()
-    verdict = pilot.judge(validation(0.6, same=4), 0.5)
-    assert pilot.judge(validation(0.6, same=4), 0.5).says == ()  # once is enough
-    assert verdict.says == (
+    watchdog = make_watchdog()
+    decision = watchdog.check_validation(validation(0.6, same=4), 0.5)
+    assert watchdog.check_validation(validation(0.6, same=4), 0.5).messages == ()  # once is enough
+    assert decision.messages == (
         (
-            "warns",
-            "40% of the captions are said of another image too, 0% at the start: the model falls back on safe "
+            "warning",
+            "40% of the captions are identical to another image's, 0% at the start: the model falls back on safe "
             "captions; lower training.learning_rate if they say less",
         ),
     )
-    assert not verdict.harm
+    assert not decision.is_harmful
 
 
 def test_a_window_is_the_mean_of_its_steps():
-    pilot = pilot_of()
+    watchdog = make_watchdog()
     for reward in (0.2, 0.4, 0.9):
-        pilot.watch({"reward": reward, "length": 6.0, "loss": -1.0})
-    means, warnings = pilot.close_window()
+        watchdog.observe({"reward": reward, "length": 6.0, "loss": -1.0})
+    means, warnings = watchdog.close_window()
     assert means == pytest.approx({"reward": 0.5, "length": 6.0})
     assert warnings == []
-    pilot.watch({"reward": 0.7, "length": 6.0})
-    assert pilot.close_window()[0]["reward"] == 0.7
+    watchdog.observe({"reward": 0.7, "length": 6.0})
+    assert watchdog.close_window()[0]["reward"] == 0.7
 
 
-def windows(pilot: RewardWatchdog, *parts: Mapping[str, float]) -> list[list[str]]:
+def windows(watchdog: RewardWatchdog, *parts: Mapping[str, float]) -> list[list[str]]:
     said = []
     for part in parts:
-        pilot.watch(part)
-        said.append(pilot.close_window()[1])
+        watchdog.observe(part)
+        said.append(watchdog.close_window()[1])
     return said
 
 
 def test_what_lasts_for_three_windows_is_said_once_and_again_after_going_back():
-    pilot = pilot_of(patience=1)
+    watchdog = make_watchdog(patience=1)
     good, poor = {"reward": 0.5}, {"reward": 0.39}  # 20% below 0.5 is 0.4
     sentence = (
         "the mean reward of the samples fell from 0.500 to 0.390: the steps are too long; lower training.learning_rate"
     )
-    assert windows(pilot, good, poor, poor, good, poor, poor, poor, poor) == [[]] * 6 + [[sentence], []]
-    assert pilot.judge(validation(0.1), 0.5).goes_back
-    assert windows(pilot, poor, poor, poor) == [[], [], [sentence]]
+    assert windows(watchdog, good, poor, poor, good, poor, poor, poor, poor) == [[]] * 6 + [[sentence], []]
+    assert watchdog.check_validation(validation(0.1), 0.5).rolls_back
+    assert windows(watchdog, poor, poor, poor) == [[], [], [sentence]]
 
 
 def test_after_going_back_the_steps_before_it_are_forgotten():
     """Neither the mean of the window that was open nor the reward of the last one is that of the weights after."""
-    pilot = pilot_of(patience=1)
-    windows(pilot, {"reward": 0.5}, {"reward": 0.7})
-    pilot.watch({"reward": 0.9, "length": 20.0})
-    assert "while the mean reward of the samples rose" in pilot.judge(validation(0.4), 0.5).says[0][1]
-    again = pilot.judge(validation(0.4), 0.5)  # before any window: who knows what the reward is now
-    assert again.says[0] == (
+    watchdog = make_watchdog(patience=1)
+    windows(watchdog, {"reward": 0.5}, {"reward": 0.7})
+    watchdog.observe({"reward": 0.9, "length": 20.0})
+    assert "while the mean reward of the samples rose" in watchdog.check_validation(validation(0.4), 0.5).messages[0][1]
+    again = watchdog.check_validation(validation(0.4), 0.5)  # before any window: who knows what the reward is now
+    assert again.messages[0] == (
         "harm",
         "cider is 0.400 and was 0.500: the steps lead away from good captions; lower training.learning_rate",
     )
-    pilot.watch({"reward": 0.5})
-    pilot.watch({"reward": 0.6})
-    assert pilot.close_window()[0] == pytest.approx({"reward": 0.55})
+    watchdog.observe({"reward": 0.5})
+    watchdog.observe({"reward": 0.6})
+    assert watchdog.close_window()[0] == pytest.approx({"reward": 0.55})
 
 
 def test_samples_that_grow_are_named():
-    pilot = pilot_of()
-    said = windows(pilot, {"length": 9.8}, *[{"length": 17.2}] * 3)
+    watchdog = make_watchdog()
+    said = windows(watchdog, {"length": 9.8}, *[{"length": 17.2}] * 3)
     assert said[-1][0].startswith("the samples grew from 9.8 to 17.2 words: the reward is being gamed")
 
 
 def test_a_window_with_steps_that_lack_a_part_has_the_mean_of_the_others():
-    pilot = pilot_of()
+    watchdog = make_watchdog()
     for parts in ({"reward": 0.2}, {"words": 3.0}, {"reward": 0.4, "length": 7.0}):
-        pilot.watch(parts)
-    assert pilot.close_window()[0] == pytest.approx({"reward": 0.3, "length": 7.0})
+        watchdog.observe(parts)
+    assert watchdog.close_window()[0] == pytest.approx({"reward": 0.3, "length": 7.0})
 
 
 RANGES = (
@@ -311,23 +316,23 @@ RANGES = (
 
 
 def test_parts_outside_of_their_limits_are_named_and_a_collapse_sends_back():
-    pilot = pilot_of(health_ranges=RANGES)
+    watchdog = make_watchdog(health_ranges=RANGES)
     good, poor = {"spread": 0.5, "known": 0.6}, {"spread": 0.05, "known": 0.95}
-    said = windows(pilot, good, poor, poor, poor, poor)
+    said = windows(watchdog, good, poor, poor, poor, poor)
     assert said == [[], [], [], ["the goals are alike (0.05): lower the rate", "it knows 95%: rewards say little"], []]
-    verdict = pilot.judge(validation(0.6), 0.5)
-    assert verdict.harm and verdict.goes_back
-    assert verdict.says[0] == ("harm", "the goals are alike (0.05): lower the rate")
-    assert [kind for kind, _ in verdict.says] == ["harm", "goes back"]  # what it knows is no harm
-    assert pilot.judge(validation(0.6), 0.5).says == ()  # said of the weights that were left
-    assert windows(pilot, good, poor, poor) == [[], [], []]  # and counted anew
+    decision = watchdog.check_validation(validation(0.6), 0.5)
+    assert decision.is_harmful and decision.rolls_back
+    assert decision.messages[0] == ("harm", "the goals are alike (0.05): lower the rate")
+    assert [kind for kind, _ in decision.messages] == ["harm", "rollback"]  # what it knows is no harm
+    assert watchdog.check_validation(validation(0.6), 0.5).messages == ()  # said of the weights that were left
+    assert windows(watchdog, good, poor, poor) == [[], [], []]  # and counted anew
 
 
 def test_what_was_outside_of_its_limits_from_the_start_sends_nowhere():
-    pilot = pilot_of(health_ranges=RANGES)
-    said = windows(pilot, *[{"spread": 0.05}] * 3)
+    watchdog = make_watchdog(health_ranges=RANGES)
+    said = windows(watchdog, *[{"spread": 0.05}] * 3)
     assert said[-1] == ["the goals are alike (0.05): lower the rate"]
-    assert not pilot.judge(validation(0.6), 0.5).harm
+    assert not watchdog.check_validation(validation(0.6), 0.5).is_harmful
 
 
 EVENTS = st.one_of(
@@ -339,20 +344,20 @@ EVENTS = st.one_of(
 
 @given(st.lists(EVENTS, max_size=30), st.integers(0, 30))
 def test_what_is_kept_of_it_is_all_it_knows(events, kept_at):
-    """A pilot that is written as JSON and read back anywhere says what an undisturbed one says."""
+    """A watchdog that is written as JSON and read back anywhere says what an undisturbed one says."""
 
-    def follow(pilot: RewardWatchdog, event: tuple[Any, ...]) -> object:
+    def follow(watchdog: RewardWatchdog, event: tuple[Any, ...]) -> object:
         if event[0] == "step":
-            return pilot.watch({"reward": event[1], "length": event[2], "spread": event[3]})
+            return watchdog.observe({"reward": event[1], "length": event[2], "spread": event[3]})
         if event[0] == "validation":
-            return pilot.judge(validation(event[1], words=event[2]), 0.8)
-        return pilot.close_window() if pilot.state_dict()["steps"] else None
+            return watchdog.check_validation(validation(event[1], words=event[2]), 0.8)
+        return watchdog.close_window() if watchdog.state_dict()["steps"] else None
 
-    whole, broken = pilot_of(health_ranges=RANGES), pilot_of(health_ranges=RANGES)
+    whole, broken = make_watchdog(health_ranges=RANGES), make_watchdog(health_ranges=RANGES)
     for number, event in enumerate(events):
         if number == kept_at:
             content = json.loads(json.dumps(broken.state_dict()))
-            broken = pilot_of(health_ranges=RANGES)
+            broken = make_watchdog(health_ranges=RANGES)
             broken.load_state_dict(content)
         assert follow(whole, event) == follow(broken, event)
 
@@ -412,12 +417,16 @@ def spoiled(tiny_scenes: Path, first_run: Path) -> dict[str, Any]:
     recipe = base_recipe(tiny_scenes)
     recipe["objective"] = {"name": "spoiler"}
     recipe["training"] |= {"start_from": str(first_run / "best"), "epochs": 5, "batch_size": 25, "learning_rate": 0.05}
-    recipe["training"]["reward_watchdog"] = {"patience": 1, "returns": 2, "least_cider": 0}
+    recipe["training"]["reward_watchdog"] = {"patience": 1, "max_rollbacks": 2, "min_cider": 0}
     return recipe
 
 
 def decisions(run: Path) -> list[tuple[int, str]]:
-    return [(line["epoch"], line["pilot"]) for line in log_of(run) if line.get("pilot") not in (None, "warns", "harm")]
+    return [
+        (line["epoch"], line["reward_watchdog"])
+        for line in log_of(run)
+        if line.get("reward_watchdog") not in (None, "warning", "harm")
+    ]
 
 
 def weights(checkpoint: Path) -> bytes:
@@ -438,20 +447,22 @@ def test_a_run_that_only_gets_worse_ends_with_what_it_began_with(spoiled, first_
     log = log_of(result.folder)
     remembered = Captioner.from_pretrained(first_run / "best").about["validation"]["scores"]
     assert log[0]["validation"] == remembered and (log[0]["epoch"], log[0]["step"]) == (0, 0)
-    assert decisions(result.folder) == [(1, "goes back"), (2, "goes back"), (3, "stops")]
+    assert decisions(result.folder) == [(1, "rollback"), (2, "rollback"), (3, "stop")]
     assert (result.epochs, result.best, result.best_epoch) == (3, remembered["cider"], 0)
     for name in ("best", "last"):
         assert weights(result.folder / name) == weights(first_run / "best")
     state = json.loads((result.folder / "last" / "training" / "state.json").read_text())
-    assert state["optimizer"]["plain"] == {} and state["pilot"]["rate"] == 0.25
+    assert state["optimizer"]["plain"] == {} and state["reward_watchdog"]["lr_factor"] == 0.25
     assert [line["learning_rate"] for line in log if "learning_rate" in line] == [0.05, 0.025, 0.0125]
-    sentences = [f"  pilot {line['pilot']}: {line['sentence']}" for line in log if "pilot" in line]
+    sentences = [
+        f"  reward watchdog {line['reward_watchdog']}: {line['sentence']}" for line in log if "reward_watchdog" in line
+    ]
     assert all(sentence in said.splitlines() for sentence in sentences)
     assert (
-        "a pilot watches this run: after a validation with a sign of harm it goes back to the best weights, 2 times at "
-        "most, then stops (training.reward_watchdog; null turns it off)" in said.splitlines()
+        "a reward watchdog supervises this run: after a validation with a sign of harm it rolls back to the best "
+        "weights, at most 2 times, then stops (training.reward_watchdog; null turns it off)" in said.splitlines()
     )
-    assert [sentence.split(":")[0].strip() for sentence in sentences].count("pilot harm") >= 3
+    assert [sentence.split(":")[0].strip() for sentence in sentences].count("reward watchdog harm") >= 3
     assert f"stopping; {tmp_path / 'run' / 'best'} has the best weights" in said
 
 
@@ -467,7 +478,7 @@ def test_weights_that_win_a_score_with_harm_are_not_kept(spoiled, tmp_path, monk
             return found
         texts = {image: kept.text + " near the very big old house" * 3 for image, kept in found.captions.items()}
         return Validation(
-            {**found.numbers, "cider": 9.0}, {image: Caption(text, 0.0, True, ()) for image, text in texts.items()}, ()
+            {**found.scores, "cider": 9.0}, {image: Caption(text, 0.0, True, ()) for image, text in texts.items()}, ()
         )
 
     monkeypatch.setattr(Validator, "validate", longer)
@@ -484,16 +495,16 @@ def test_killed_before_and_after_going_back_it_ends_with_the_same_bits(objective
     """Killed at each save in turn, before it is written, with an average of the weights."""
     spoiled["objective"] = objective
     spoiled["training"] |= {"epochs": 4, "save_every": 1, "ema_decay": 0.5}
-    spoiled["training"]["reward_watchdog"] |= {"returns": 9, "tolerance": 0.0}
+    spoiled["training"]["reward_watchdog"] |= {"max_rollbacks": 9, "max_score_drop": 0.0}
     train(copy.deepcopy(spoiled), tmp_path / "whole", quiet=True)
-    assert [kind for _, kind in decisions(tmp_path / "whole")].count("goes back") >= 2
+    assert [kind for _, kind in decisions(tmp_path / "whole")].count("rollback") >= 2
 
     real, saved = loop.Trainer._save, -1
 
     def save(self):
         nonlocal saved
-        if self.memory.step > saved:  # the first time at this step
-            saved = self.memory.step
+        if self.progress.step > saved:  # the first time at this step
+            saved = self.progress.step
             raise KilledError
         real(self)
 
@@ -511,7 +522,7 @@ def test_killed_before_and_after_going_back_it_ends_with_the_same_bits(objective
 
 def test_the_average_goes_back_too(spoiled, first_run, tmp_path):
     spoiled["training"]["ema_decay"] = 0.9
-    spoiled["training"]["reward_watchdog"]["returns"] = 0
+    spoiled["training"]["reward_watchdog"]["max_rollbacks"] = 0
     train(spoiled, tmp_path / "run", quiet=True)
     state = load_file(tmp_path / "run" / "last" / "training" / "optimizer.safetensors")
     kept = load_file(first_run / "best" / "model.safetensors")
@@ -520,7 +531,7 @@ def test_the_average_goes_back_too(spoiled, first_run, tmp_path):
 
 
 def test_a_start_that_says_nothing_leaves_no_trace(spoiled, tmp_path):
-    spoiled["training"]["reward_watchdog"]["least_cider"] = 9.9
+    spoiled["training"]["reward_watchdog"]["min_cider"] = 9.9
     with pytest.raises(CheckpointError, match="it has learned nothing yet"):
         train(spoiled, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
@@ -536,7 +547,7 @@ def test_a_start_on_other_photos_is_warned_of(spoiled, first_run, tmp_path):
     spoiled["training"] |= {"start_from": str(copied), "epochs": 1}
     train(spoiled, tmp_path / "run", quiet=True)
     (first, second, *_) = log_of(tmp_path / "run")
-    assert "validation" in first and second["pilot"] == "warns"
+    assert "validation" in first and second["reward_watchdog"] == "warning"
     assert second["sentence"].endswith("photos, features or weights are not those that it was validated with")
 
 
@@ -551,7 +562,7 @@ def test_a_reward_needs_a_start_and_a_validation(spoiled):
         "a reward teaches only a model that says something already; "
         "train with objective.name=cross_entropy first and set training.start_from to that run's best/, or set "
         "training.reward_watchdog=null to begin with fresh weights\n"
-        "  objective.name=spoiler and data.validation_split=null contradict each other: the pilot of such a run goes "
+        "  objective.name=spoiler and data.validation_split=null contradict each other: the reward watchdog goes "
         "by validations; name a split, or set training.reward_watchdog=null"
     )
     spoiled["training"]["reward_watchdog"] = None
@@ -564,8 +575,8 @@ def test_wrong_settings_have_their_sentence(spoiled):
         make_recipe(spoiled)
 
 
-def test_without_a_pilot_nobody_watches(spoiled, tmp_path):
+def test_without_a_watchdog_no_validation_is_judged(spoiled, tmp_path):
     spoiled["training"] |= {"reward_watchdog": None, "epochs": 2}
     run = train(spoiled, tmp_path / "run", quiet=True).folder
-    assert not [line for line in log_of(run) if "pilot" in line]
+    assert not [line for line in log_of(run) if "reward_watchdog" in line]
     assert [line["epoch"] for line in log_of(run) if "validation" in line] == [1, 2]

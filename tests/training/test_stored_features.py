@@ -128,7 +128,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(stored_recipe, tmp_path,
 
     def stop_at_ten(self, group):
         numbers = step(self, group)
-        self.interrupted = self.memory.step + 1 == 10
+        self.interrupted = self.progress.step + 1 == 10
         return numbers
 
     monkeypatch.setattr(loop.Trainer, "_step", stop_at_ten)

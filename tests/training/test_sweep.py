@@ -134,7 +134,12 @@ def test_every_trial_is_checked_before_one_starts(recipe_file, tmp_path):
         ([], {}, UsageError, "A sweep needs a key with values, such as"),
         (["model.dropout=0", "model.dropout=0.1"], {}, UsageError, "model.dropout is given twice; list all its values"),
         (["model.dropout=0"], {"metric": "cidr"}, UsageError, 'cannot order trials by "cidr"; did you mean "cider"?'),
-        (["model.dropout=0"], {"metric": "meteor"}, UsageError, "only where it selects; add training.selection=meteor"),
+        (
+            ["model.dropout=0"],
+            {"metric": "meteor"},
+            UsageError,
+            "only where it selects; add training.selection_metric=meteor",
+        ),
         (["data.validation_split=val,null"], {}, RecipeError, "data.validation_split is null, so trials would have no"),
         (['training.mixed_precision="no",bf16'], {}, RecipeError, "has to be the same in all trials of a sweep"),
     ],

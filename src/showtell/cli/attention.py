@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from showtell.cli.decoding_options import settings_of, with_decoding_options, without
+from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Limit, Split, out_file
+from showtell.cli.decoding_options import DecodingOfOne, settings_of
 
 
 class Whose(StrEnum):
@@ -27,13 +28,10 @@ class Hidden(StrEnum):
     pixels = "pixels"
 
 
-@with_decoding_options(*without("num_return_sequences"))
 def attention(
-    checkpoint: Annotated[
-        str, typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False)
-    ],
-    dataset: Annotated[Path, typer.Argument(help="A dataset with boxes.", metavar="DATASET", show_default=False)],
-    split: Annotated[str, typer.Option(help="Which images.")] = "test",
+    checkpoint: Checkpoint,
+    dataset: Dataset,
+    split: Split = "test",
     captions: Annotated[
         Whose, typer.Option(help="Whose object words: those of the references, or of the captions it says itself.")
     ] = Whose.references,
@@ -44,15 +42,11 @@ def attention(
             "pixels painted over and the photo encoded again."
         ),
     ] = Hidden.mean,
-    limit: Annotated[
-        int | None, typer.Option(help="At most so many images, the same each time.", min=1, show_default=False)
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the numbers and those of each image as JSON.", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    limit: Limit = None,
+    out: Annotated[Path | None, out_file("Write the scores, and those of each image, to a JSON file.")] = None,
+    as_json: AsJson = False,
     *,
-    decoding: dict[str, Any],
+    decoding: DecodingOfOne,
 ) -> None:
     """Ask of every word for an object whether attention is on the object, and whether the word needs it there."""
     import json

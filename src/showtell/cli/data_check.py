@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from showtell.cli.arguments import AsJson
+
 if TYPE_CHECKING:
     from showtell.datasets.caption_statistics import Spread
     from showtell.datasets.check import Report
@@ -23,7 +25,7 @@ def check(
             metavar="CHECKPOINT", help="Hold the captions against a checkpoint's vocabulary.", show_default=False
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Count a dataset's images and captions, open every image, and name what is wrong.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from showtell.cli.arguments import AsJson
+
 if TYPE_CHECKING:
     from showtell.diagnosis import Machine
 
@@ -24,7 +26,7 @@ def doctor(
         str | None, typer.Option(help="Which images; test or else val if not given.", show_default=False)
     ] = None,
     sample: Annotated[int, typer.Option(help="How many images to caption.", min=1)] = 32,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what is installed and, given a checkpoint and a dataset, why a score may be low.
 

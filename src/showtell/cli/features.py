@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from showtell.cli.arguments import AsJson, out_folder
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from showtell.features.store import Precision
 
 ValueT = TypeVar("ValueT")
+
+IF_INTERRUPTED = "extracted features are kept, and the same command resumes"
 
 
 def features(
@@ -29,10 +33,7 @@ def features(
     encoder: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which encoder, as recipes name it.", show_default=False)
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The store, a folder; with --recipe its data.features if not given.", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, out_folder("Folder of the feature store.", default="data.features of --recipe")] = None,
     recipe: Annotated[
         Path | None,
         typer.Option(
@@ -67,7 +68,7 @@ def features(
     source: Annotated[
         str | None, typer.Option(help="With --from: what these features are called; the file's name if not given.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Extract features once, so that training reads them instead of photos. Run again, it goes on where it stopped."""
     import json
@@ -137,7 +138,7 @@ def _extract(
     from showtell.features.extraction import extract
     from showtell.progress import counting
     from showtell.training.data import open_dataset_of
-    from showtell.training.recipe import load_recipe
+    from showtell.training.recipe_loading import load_recipe
 
     if (encoder is None) == (recipe is None):
         raise UsageError("Name the encoder with --encoder NAME, or a recipe that has one with --recipe RECIPE.")
@@ -166,7 +167,8 @@ def _build(
     import torch
 
     from showtell.features import build_encoder
-    from showtell.training.recipe import apply_overrides, make_encoder_config
+    from showtell.training.recipe_checks import make_encoder_config
+    from showtell.training.recipe_loading import apply_overrides
 
     wanted: dict[str, Any] = {"encoder": dict(content)}
     apply_overrides(wanted, [f"encoder.{setting}" for setting in settings])

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from showtell.cli.decoding_options import Ensemble, open_captioner, with_decoding_options
+from showtell.cli.arguments import AsJson, Checkpoint, Ensemble, out_file
+from showtell.cli.decoding_options import DecodingOptions, open_captioner
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,22 +17,26 @@ if TYPE_CHECKING:
     from showtell.laboratory import Trial
 
 
-@with_decoding_options(
-    "max_length", "min_length", "no_repeat_ngram_size", "bad_words", "no_bad_endings", "no_unknown", "force_words",
-    "seed",
-)  # fmt: skip
 def lab(
-    checkpoint: Annotated[
-        str, typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False)
-    ],
+    checkpoint: Checkpoint,
     image: Annotated[Path, typer.Argument(help="A photo.", metavar="IMAGE", show_default=False)],
     ensemble: Ensemble = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write a page with the photo.", metavar="FILE.html", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    out: Annotated[Path | None, out_file("Write an HTML page with the photo.", "FILE.html")] = None,
+    as_json: AsJson = False,
     *,
-    decoding: dict[str, Any],
+    decoding: Annotated[
+        dict[str, Any],
+        DecodingOptions(
+            "max_length",
+            "min_length",
+            "no_repeat_ngram_size",
+            "bad_words",
+            "no_bad_endings",
+            "no_unknown",
+            "force_words",
+            "seed",
+        ),
+    ],
 ) -> None:
     """Caption a photo by every search: captions, scores, diversity and time side by side."""
     import json
@@ -40,14 +45,11 @@ def lab(
     from rich.console import Console
 
     from showtell.errors import UsageError
-    from showtell.files import require_writable
     from showtell.laboratory import SEARCHES, try_searches, write_page
     from showtell.progress import counting
 
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f'--out writes a page; give "{out}" the suffix .html.')
-    if out is not None:
-        require_writable(out, "--out")
     captioner = open_captioner(checkpoint, ensemble)
     trials = []
     with counting("searching", len(SEARCHES) + bool(decoding.get("force_words"))) as progress:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from showtell.config import Config
@@ -31,7 +32,7 @@ class EnsembleOutput(Output):
 class EnsembleConfig(Config):
     """The settings of the members."""
 
-    members: tuple[Config, ...]
+    members: tuple[Config, ...] = Field(description="Settings of each decoder.")
 
 
 class Ensemble(Decoder):

@@ -26,8 +26,8 @@ from showtell.explanations.explanation import Explanation
 from showtell.explanations.page import render
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log, write_text
-from showtell.scenes import read_scenes
-from showtell.scores import Interval, ScoreReport, diagnose, intervals
+from showtell.renamed import upgrade_run, upgrade_settings
+from showtell.scores import Interval, ScoreReport, diagnose, image_facts, intervals
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
 STATE = Path("last", "training", "state.json")
@@ -75,11 +75,11 @@ class Run:
     @property
     def selection(self) -> str:
         """The validation score that decides what is best; runs of the first versions did not write it down."""
-        return self.recipe["training"].get("selection", "cider")
+        return self.recipe["training"].get("selection_metric", "cider")
 
     @property
     def best(self) -> tuple[float, int] | None:
-        """The validation score of best/ and its epoch: as last/ remembers them (the pilot may have refused a higher
+        """The validation score of best/ and its epoch: as last/ remembers them (the watchdog may have refused a higher
         score), or else the highest of the log."""
         if self.memory.get("best") is not None:
             return self.memory["best"], self.memory["best_epoch"]
@@ -104,8 +104,9 @@ class Run:
         """What training warned of, each sentence once, with the epochs of it."""
         epochs: dict[str, list[int]] = {}
         for line in self.log:
-            pilot = [f"pilot {line['pilot']}: {line['sentence']}"] if "pilot" in line else []
-            for sentence in (*line.get("warnings", ()), *pilot):
+            kind = line.get("reward_watchdog")
+            watchdog = [f"reward watchdog {kind}: {line['sentence']}"] if kind else []
+            for sentence in (*line.get("warnings", ()), *watchdog):
                 epochs.setdefault(sentence, []).append(line["epoch"])
         return [f"{_epochs(found)}: {sentence}" for sentence, found in epochs.items()]
 
@@ -128,8 +129,9 @@ def read_run(folder: Path) -> Run:
         raise DataError(f"{folder / RECIPE} is damaged: {' '.join(str(error).split())}.") from error
     if not isinstance(recipe, dict) or not recipe.keys() >= {"data", "encoder", "model", "objective", "training"}:
         raise DataError(f"{folder / RECIPE} is damaged: it has not the sections of a recipe.")
-    state = read_json(folder / STATE) if (folder / STATE).is_file() else {}
-    return Run(folder, recipe, text, tuple(read_log(folder / LOG)), state.get("memory", {}))
+    state = upgrade_run(read_json(folder / STATE)) if (folder / STATE).is_file() else {}
+    log = tuple(upgrade_run(line) for line in read_log(folder / LOG))
+    return Run(folder, upgrade_settings(recipe), text, log, state.get("progress", {}))
 
 
 def _epochs(numbers: Sequence[int]) -> str:
@@ -183,9 +185,9 @@ def score_run(
         DataError: there is no such split, or an image of it has no reference.
     """
     settings = captioner.settings(num_return_sequences=1)
-    scenes = read_scenes(dataset.root) if dataset.root.is_dir() else None
     records = dataset.split(split)
-    found = evaluate(captioner, records, settings, scenes=scenes, store=store, progress=progress)
+    facts = image_facts(dataset, records)
+    found = evaluate(captioner, records, settings, facts=facts, store=store, progress=progress)
     known = [text for record in dataset.records if record.split == "train" for text in record.captions]
     texts = [caption.text for caption in found.captions.values()]
     search = settings.kind if settings.num_beams == 1 else f"{settings.kind} of {settings.num_beams}"

@@ -38,14 +38,14 @@ Where this differs from the paper, or the paper is silent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from showtell.config import Config
+from showtell.config import Config, Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_softmax
 from showtell.models.contract import Decoder, Output, State
@@ -54,31 +54,37 @@ from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.sru import Sru
 from showtell.types import Features
 
+Layers = Annotated[Size, Field(le=64)]
+
 
 class HacapConfig(Config):
     """Sizes and choices of HACap."""
 
     name: Literal["hacap"] = "hacap"
-    embedding_size: int = Field(512, ge=1)  # of a word
-    hidden_size: int = Field(512, ge=1)  # of the worker
-    layers: int = Field(1, ge=1)  # of the worker
-    highway: bool = True  # of the worker
-    attention_size: int = Field(512, ge=1)  # hidden layer of the attention
-    project_features: int | None = Field(None, ge=1)  # size after a linear layer with ReLU; None: as they come
-    output_size: int = Field(512, ge=1)  # M, rank of the vectors of words
-    dropout: float = Field(0.5, ge=0, lt=1)  # on h_t in front of U
-    goals: bool = True  # false: the worker by itself
-    goal_size: int = Field(6, ge=1)  # dimensions of a subgoal and of the leak
-    goal_embedding_size: int = Field(16, ge=1)  # k
-    horizon: int = Field(4, ge=1)  # c, steps that a subgoal looks ahead
-    normalise_goals: bool = True  # to length 1
-    manager_size: int = Field(256, ge=1)  # its hidden vector
-    discriminator_embedding_size: int = Field(128, ge=1)  # of a word, as the discriminator reads it
-    discriminator_size: int = Field(128, ge=1)  # its hidden vectors
-    discriminator_layers: int = Field(3, ge=1)  # of its recurrent units
-    discriminator_image: Literal["none", "mean", "attended"] = "none"  # what the discriminator sees of the image
-    temperature: float = Field(1.0, gt=0)  # tau when captioning
-    training_temperature: float = Field(1.0, gt=0)  # tau when learning
+    embedding_size: Size = Field(512, description="Size of the worker's word embeddings.")
+    hidden_size: Size = Field(512, description="Size of the worker.")
+    layers: Layers = Field(1, description="Number of the worker's recurrent layers.")
+    highway: bool = Field(True, description="Use highway connections in the worker.")
+    attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
+    project_features: Size | None = Field(
+        None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
+    )
+    output_size: Size = Field(512, description="M, size of the word vectors in the output layer.")
+    dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h_t, before U.")
+    goals: bool = Field(True, description="Add manager and discriminator; if false, the worker runs alone.")
+    goal_size: Size = Field(6, description="Size of a subgoal and of the leaked feature.")
+    goal_embedding_size: Size = Field(16, description="k, size of the embedded goal.")
+    horizon: Size = Field(4, description="c, number of steps that a subgoal looks ahead.")
+    normalise_goals: bool = Field(True, description="Normalise subgoals to length 1.")
+    manager_size: Size = Field(256, description="Size of the manager's hidden state.")
+    discriminator_embedding_size: Size = Field(128, description="Size of the discriminator's word embeddings.")
+    discriminator_size: Size = Field(128, description="Size of the discriminator's hidden states.")
+    discriminator_layers: Layers = Field(3, description="Number of the discriminator's recurrent layers.")
+    discriminator_image: Literal["none", "mean", "attended"] = Field(
+        "none", description="Image input of the discriminator: none, the mean feature, or an attended feature."
+    )
+    temperature: float = Field(1.0, gt=0, description="tau in eval mode.")
+    training_temperature: float = Field(1.0, gt=0, description="tau in training.")
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ Where this differs from the papers, or the papers are silent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import Field
 from torch import Tensor, nn
 
-from showtell.config import Config
+from showtell.config import Config, Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import masked_mean
 from showtell.models.contract import Decoder, Output, State
@@ -41,12 +41,16 @@ class NicConfig(Config):
     """Sizes and choices of the captioner without attention."""
 
     name: Literal["nic"] = "nic"
-    cell: Literal["gru", "gru_torch", "lstm"] = "gru"  # gru: papers/004's; gru_torch: torch's
-    layers: int = Field(1, ge=1)  # of cells, one above the other
-    image: Literal["state", "input"] = "state"  # the image as first hidden state, or as first input
-    embedding_size: int = Field(512, ge=1)  # of a word, and of the image where it is the first input
-    hidden_size: int = Field(512, ge=1)  # of each layer
-    dropout: float = Field(0.5, ge=0, lt=1)  # on the hidden vectors that leave a layer upwards
+    cell: Literal["gru", "gru_torch", "lstm"] = Field(
+        "gru", description="Recurrent cell: the GRU of papers/004, torch's GRU or an LSTM."
+    )
+    layers: Annotated[Size, Field(le=64)] = Field(1, description="Number of recurrent layers.")
+    image: Literal["state", "input"] = Field(
+        "state", description="Feed the image as initial hidden state, or as first input."
+    )
+    embedding_size: Size = Field(512, description="Size of the word embeddings, and of the image as first input.")
+    hidden_size: Size = Field(512, description="Size of each recurrent layer.")
+    dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on the outputs of each layer.")
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from showtell import counter_rng
-from showtell.config import Config
+from showtell.config import Config, Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Decoder, Output, State, gather_rows
@@ -55,19 +55,33 @@ class SatConfig(Config):
     """Sizes and choices of Show, Attend and Tell."""
 
     name: Literal["sat"] = "sat"
-    embedding_size: int = Field(512, ge=1)  # m, of a word
-    hidden_size: int = Field(512, ge=1)  # n, of the LSTM
-    attention_size: int = Field(512, ge=1)  # hidden layer of f_att
-    project_features: int | None = Field(None, ge=1)  # size after a linear layer with ReLU; None: as they come
-    init_layers: Literal[1, 2] = 1  # layers of f_init
-    gate: bool = True  # beta_t; false: z_t is the plain context
-    attention: Literal["soft", "hard"] = "soft"  # z_t: the expectation over places, or a sampled place
-    expectation_share: float = Field(0.5, ge=0, le=1)  # hard, learning: how often the expectation replaces the sample
-    coin: Literal["image", "batch"] = "image"  # hard, learning: what each such choice is for
-    look: Literal["likeliest", "sample", "expectation"] = "likeliest"  # hard, not learning
-    readout: Literal["deep", "hidden"] = "deep"  # L_o over word, h_t and z_t, or one layer over h_t
-    readout_tanh: bool = True  # tanh in front of L_o
-    dropout: float = Field(0.5, ge=0, lt=1)  # on h_t and before L_o
+    embedding_size: Size = Field(512, description="m, size of the word embeddings.")
+    hidden_size: Size = Field(512, description="n, size of the LSTM.")
+    attention_size: Size = Field(512, description="Size of the hidden layer of f_att.")
+    project_features: Size | None = Field(
+        None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
+    )
+    init_layers: Literal[1, 2] = Field(1, description="Number of layers of f_init.")
+    gate: bool = Field(True, description="Multiply the context by the gate beta_t.")
+    attention: Literal["soft", "hard"] = Field(
+        "soft", description="Context z_t: the expectation over all cells (`soft`), or one sampled cell (`hard`)."
+    )
+    expectation_share: float = Field(
+        0.5, ge=0, le=1, description="Hard attention in training: probability of the expectation instead of a sample."
+    )
+    coin: Literal["image", "batch"] = Field(
+        "image", description="Hard attention in training: draw that choice per image or per batch."
+    )
+    look: Literal["likeliest", "sample", "expectation"] = Field(
+        "likeliest",
+        description="Hard attention in eval mode: attend to the most likely cell, a sample or the expectation.",
+    )
+    readout: Literal["deep", "hidden"] = Field(
+        "deep",
+        description="Output layer: L_o over word, h_t and z_t (`deep`), or one linear layer over h_t (`hidden`).",
+    )
+    readout_tanh: bool = Field(True, description="Apply tanh before L_o.")
+    dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h_t and before L_o.")
 
 
 @dataclass(frozen=True)

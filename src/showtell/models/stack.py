@@ -39,7 +39,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from showtell.config import Config
+from showtell.config import Config, Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Decoder, Output, State
@@ -52,13 +52,18 @@ class StackConfig(Config):
     """Sizes and choices of Stack-Captioning; the defaults are the paper's."""
 
     name: Literal["stack"] = "stack"
-    fine_stages: int = Field(2, ge=1, le=16)  # N, behind the coarse one
-    attention: Literal["stacked", "independent"] = "stacked"  # whether a stage's query knows what the one before saw
-    embedding_size: int = Field(512, ge=1)  # of a word
-    hidden_size: int = Field(512, ge=1)  # of every LSTM
-    attention_size: int = Field(512, ge=1)  # hidden layer of the attention
-    project_features: int | None = Field(None, ge=1)  # size after linear layer, ReLU and dropout; None: as they come
-    dropout: float = Field(0.5, ge=0, lt=1)  # on h_t, and on projected features
+    fine_stages: int = Field(2, ge=1, le=16, description="N, number of fine stages after the coarse one.")
+    attention: Literal["stacked", "independent"] = Field(
+        "stacked",
+        description="Add the context of the stage before to a stage's query (`stacked`), or not (`independent`).",
+    )
+    embedding_size: Size = Field(512, description="Size of the word embeddings.")
+    hidden_size: Size = Field(512, description="Size of each LSTM.")
+    attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
+    project_features: Size | None = Field(
+        None, description="Project features to this size by a linear layer, ReLU and dropout (default: no projection)."
+    )
+    dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h_t and on projected features.")
 
 
 @dataclass(frozen=True)

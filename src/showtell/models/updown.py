@@ -31,7 +31,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from showtell.config import Config
+from showtell.config import Config, Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.contract import Decoder, Output, State
@@ -44,11 +44,13 @@ class UpDownConfig(Config):
     """Sizes and choices of Bottom-Up and Top-Down attention; the defaults are those of the authors' release."""
 
     name: Literal["updown"] = "updown"
-    embedding_size: int = Field(1000, ge=1)  # of a word
-    hidden_size: int = Field(1000, ge=1)  # of both LSTMs
-    attention_size: int = Field(512, ge=1)  # hidden layer of the attention
-    project_features: int | None = Field(None, ge=1)  # size after a linear layer with ReLU; None: as they come
-    dropout: float = Field(0.5, ge=0, lt=1)  # on h2_t
+    embedding_size: Size = Field(1000, description="Size of the word embeddings.")
+    hidden_size: Size = Field(1000, description="Size of both LSTMs.")
+    attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
+    project_features: Size | None = Field(
+        None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
+    )
+    dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h2_t.")
 
 
 @dataclass(frozen=True)

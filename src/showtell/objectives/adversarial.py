@@ -43,7 +43,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -51,6 +51,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from showtell import counter_rng
+from showtell.config import Size
 from showtell.decoding import TeacherForcedOutput, teacher_forced
 from showtell.decoding.continuation import continuations
 from showtell.decoding.likelihood import log_likelihood
@@ -132,11 +133,19 @@ class AdversarialPretrainingConfig(CrossEntropyConfig):
     """The first stage."""
 
     name: Literal["adversarial_pretraining"] = "adversarial_pretraining"  # type: ignore[assignment]
-    samples: int = Field(1, ge=1)  # N, captions that are sampled for each image
-    sampling_temperature: float = Field(1.0, gt=0)  # logits of the policy are divided by it
-    discriminator_rate: float = Field(0.3, gt=0)  # its learning rate as a share of the others'; LeakGAN: 0.05
-    discriminator_weight: float = Field(1.0, ge=0)  # of its term
-    manager_weight: float = Field(1.0, ge=0)  # of its term: a mean over words, over captions in the second stage
+    samples: Size = Field(1, description="N, number of captions sampled for each image.")
+    sampling_temperature: float = Field(1.0, gt=0, description="Temperature: the policy's logits are divided by it.")
+    discriminator_rate: float = Field(
+        0.3,
+        gt=0,
+        description="Learning rate of the discriminator, as a multiple of `training.learning_rate` (LeakGAN: 0.05).",
+    )
+    discriminator_weight: float = Field(1.0, ge=0, description="Weight of the discriminator's loss.")
+    manager_weight: float = Field(
+        1.0,
+        ge=0,
+        description="Weight of the manager's loss (pre-training: a mean over words; adversarial stage: over captions).",
+    )
 
 
 class AdversarialPretraining(CrossEntropy):
@@ -222,14 +231,20 @@ class AdversarialConfig(AdversarialPretrainingConfig):
     """The second stage."""
 
     name: Literal["adversarial"] = "adversarial"  # type: ignore[assignment]
-    rollouts: int = Field(4, ge=0)  # M, endings of each prefix; 0: the discriminator judges the prefix itself
-    delta: float = Field(12.0, gt=0)  # how steeply ranks become rewards
-    interleave: int = Field(15, ge=0)  # adversarial epochs before one of pre-training; 0: none
-    intrinsic: float = Field(1.0, ge=0)  # weight of r_t in the worker's reward
-    external: float = Field(0.0, ge=0)  # weight of Q_t in it
-    baseline: Literal["others", "none"] = "others"  # b_t
-    worker_weight: float = Field(1.0, ge=0)  # of its term of rewards, a mean over captions
-    cross_entropy: float = Field(0.0, ge=0)  # weight of the reference captions' likelihood in every step
+    rollouts: Annotated[int, Field(ge=0, le=65_536)] = Field(
+        4, description="M, number of sampled continuations of each prefix; 0 scores the prefix itself."
+    )
+    delta: float = Field(12.0, gt=0, description="Slope of the sigmoid that turns ranks into rewards.")
+    interleave: int = Field(
+        15, ge=0, description="Number of adversarial epochs before each epoch of pre-training; 0 for none."
+    )
+    intrinsic: float = Field(1.0, ge=0, description="Weight of the intrinsic reward r_t in the worker's reward.")
+    external: float = Field(0.0, ge=0, description="Weight of the discriminator's value Q_t in the worker's reward.")
+    baseline: Literal["others", "none"] = Field(
+        "others", description="b_t, the mean reward of the batch's other captions at the same step, or none."
+    )
+    worker_weight: float = Field(1.0, ge=0, description="Weight of the worker's policy gradient, a mean over captions.")
+    cross_entropy: float = Field(0.0, ge=0, description="Weight of the cross-entropy of the reference captions.")
 
 
 class Adversarial(AdversarialPretraining):

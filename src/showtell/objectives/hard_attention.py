@@ -47,10 +47,12 @@ class HardAttentionConfig(CrossEntropyConfig):
     """Weights of the terms, beside those of cross-entropy."""
 
     name: Literal["hard_attention"] = "hard_attention"  # type: ignore[assignment]
-    reinforce: float = Field(0.1, ge=0)  # lambda_r, weight of what samples of places teach
-    entropy: float = Field(0.002, ge=0)  # lambda_e, weight of the entropy of places
-    baseline_decay: float = Field(0.9, ge=0, lt=1)  # of the moving average b
-    per_word: bool = True  # log p(y | s, a) of the bracket: the mean over a caption's words, or their sum
+    reinforce: float = Field(0.1, ge=0, description="lambda_r, weight of the REINFORCE term of the sampled positions.")
+    entropy: float = Field(0.002, ge=0, description="lambda_e, weight of the entropy of the attention.")
+    baseline_decay: float = Field(0.9, ge=0, lt=1, description="Decay of the moving average baseline b.")
+    per_word: bool = Field(
+        True, description="Reward with the mean of log p(y_t | s, a) over a caption's words; if false, with the sum."
+    )
 
 
 class HardAttention(CrossEntropy):

@@ -39,7 +39,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from showtell.config import Config
+from showtell.config import Config, Size
 from showtell.decoding.policy import Rollouts, policy_logprobs, rollouts
 from showtell.models.contract import Decoder, eval_mode
 from showtell.objectives.contract import Objective, counts_of
@@ -52,11 +52,11 @@ from showtell.types import Batch, Features, Terms
 class RewardConfig(Config):
     """Weights of the scores that are added up."""
 
-    cider: float = 1.0  # CIDEr-D, up to 10
-    bleu_1: float = 0.0  # of the caption alone, up to 1
-    bleu_2: float = 0.0  # likewise
-    bleu_3: float = 0.0  # likewise
-    bleu_4: float = 0.0  # likewise
+    cider: float = Field(1.0, description="Weight of CIDEr-D (0 to 10).")
+    bleu_1: float = Field(0.0, description="Weight of sentence BLEU-1 (0 to 1).")
+    bleu_2: float = Field(0.0, description="Weight of sentence BLEU-2 (0 to 1).")
+    bleu_3: float = Field(0.0, description="Weight of sentence BLEU-3 (0 to 1).")
+    bleu_4: float = Field(0.0, description="Weight of sentence BLEU-4 (0 to 1).")
 
     @property
     def weights(self) -> dict[str, float]:
@@ -74,10 +74,12 @@ class SelfCriticalConfig(Config):
     """What is sampled, rewarded and compared with what."""
 
     name: Literal["self_critical"] = "self_critical"
-    samples: int = Field(5, ge=1)  # N, of each image in each step
-    baseline: Literal["greedy", "leave_one_out"] = "greedy"  # b, the reward of that caption, or of the other samples
-    reward: RewardConfig = RewardConfig()  # r
-    cross_entropy: float = Field(0.0, ge=0)  # weight of the reference captions' likelihood
+    samples: Size = Field(5, description="N, number of captions sampled for each image in each step.")
+    baseline: Literal["greedy", "leave_one_out"] = Field(
+        "greedy", description="b, the reward of the greedy caption, or the mean reward of the other samples."
+    )
+    reward: RewardConfig = Field(RewardConfig(), description="r, a weighted sum of scores.")
+    cross_entropy: float = Field(0.0, ge=0, description="Weight of the cross-entropy of the reference captions.")
 
     @model_validator(mode="after")
     def _has_others(self) -> Self:

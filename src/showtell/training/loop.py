@@ -43,14 +43,16 @@ from showtell.training.console import TrainingConsole
 from showtell.training.data import open_dataset_of, open_store, split_of, training_set
 from showtell.training.launch import Interrupts, find_trackers, make_accelerator, only_writer, rehearse
 from showtell.training.optimizers import build_optimizer
-from showtell.training.recipe import Recipe, load_recipe, make_recipe
+from showtell.training.recipe import Recipe
+from showtell.training.recipe_checks import make_recipe
+from showtell.training.recipe_loading import load_recipe
 from showtell.training.reward_watchdog import Decision, RewardWatchdog, validation_record
 from showtell.training.run_folder import RunFolder
 from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
-from showtell.training.state import Memory, named, of_part
-from showtell.training.validation import Validation, Validator, check_selection, fingerprint
+from showtell.training.state import Progress, named, of_part
+from showtell.training.validation import Validation, Validator, check_selection_metric, fingerprint
 from showtell.types import Batch, Counts, Terms
 
 EXPLODED = 1e6  # losses lie between -10 and 100
@@ -65,7 +67,7 @@ class TrainingResult:
     best: float | None  # validation score of best/
     best_epoch: int | None
     interrupted: bool = False
-    selection: str = "cider"  # the score of `best`
+    selection_metric: str = "cider"  # the score of `best`
 
 
 class TrainingModel(nn.Module):
@@ -172,7 +174,7 @@ class Trainer:
         rehearse(self.model)
         if recipe.training.ema_decay is not None:
             self.average = Average({"encoder": encoder, "decoder": decoder}, recipe.training.ema_decay)
-        check_selection(recipe.training.selection)
+        check_selection_metric(recipe.training.selection_metric)
         store = open_store(recipe.data.features, encoder, [*training, *validation], self.accelerator, self.quiet)
         self.data = training_set(recipe, training, self.captioner, store, "reading training photos", self.quiet)
         model.objective.prepare(dict(self.data.contents()), recipe.decoding.max_length)
@@ -189,21 +191,22 @@ class Trainer:
         batches = math.ceil(len(training) / recipe.training.batch_size)  # of an epoch
         self.steps_per_epoch = math.ceil(batches / recipe.training.gradient_accumulation)
         self.steps = self.steps_per_epoch * recipe.training.epochs
-        self.memory = Memory()
-        self.pilot = self._find_pilot()
+        self.progress = Progress()
+        self.watchdog = self._make_watchdog()
         self.console = TrainingConsole(self.quiet)
         self.interrupts = Interrupts(self.console.say)
         self.interrupted = False  # all processes agree to stop
 
-    def _find_pilot(self) -> RewardWatchdog | None:
-        """Who watches the run, if it is one under a reward."""
+    def _make_watchdog(self) -> RewardWatchdog | None:
+        """The watchdog, if the run is one under a reward."""
         training = self.recipe.training
         if training.reward_watchdog is None or not self.raw_model.objective.optimises_reward:
             return None
         lengths = [len(tokenize(caption)) for record in self.validation_records for caption in record.captions]
         return RewardWatchdog(
-            training.reward_watchdog, selection=training.selection, reference_words=statistics.fmean(lengths),
-            best=str(self.folder.best), health_ranges=self.raw_model.objective.health_ranges,
+            training.reward_watchdog, selection_metric=training.selection_metric,
+            reference_words=statistics.fmean(lengths), best=str(self.folder.best),
+            health_ranges=self.raw_model.objective.health_ranges,
         )  # fmt: skip
 
     # ---- training
@@ -216,21 +219,21 @@ class Trainer:
         start = self._validate_start()
         self.folder.begin(self.recipe)
         self.accelerator.init_trackers("tensorboard")
-        with self.console, self.interrupts, self.folder.logging(self.memory.log_bytes):
+        with self.console, self.interrupts, self.folder.logging(self.progress.log_bytes):
             if start is not None:
                 self._judge(0, start)
-            self.console.begin(self.steps, self.memory.step)
-            while self.memory.step < self.steps and not (self.memory.stopped or self.interrupted):
-                self._epoch(self.memory.step // self.steps_per_epoch)
+            self.console.begin(self.steps, self.progress.step)
+            while self.progress.step < self.steps and not (self.progress.stopped or self.interrupted):
+                self._epoch(self.progress.step // self.steps_per_epoch)
         for tracker in self.accelerator.trackers:
             tracker.finish()  # accelerate's own end would part the processes too, and a program may train again
         return TrainingResult(
             self.folder.path,
-            self.memory.step // self.steps_per_epoch,
-            self.memory.best,
-            self.memory.best_epoch,
+            self.progress.step // self.steps_per_epoch,
+            self.progress.best,
+            self.progress.best_epoch,
             self.interrupted,
-            self.recipe.training.selection,
+            self.recipe.training.selection_metric,
         )
 
     def _introduce(self) -> None:
@@ -244,15 +247,15 @@ class Trainer:
         )
         if self.recipe.training.start_from and not self.resuming:
             self.console.say(self.start.in_words(self.recipe.training.start_from))
-        if self.memory.step:
-            self.console.say(f"going on at step {self.memory.step} of {self.steps}")
-        if self.pilot is not None:
-            self.console.say(self.pilot.in_words())
+        if self.progress.step:
+            self.console.say(f"going on at step {self.progress.step} of {self.steps}")
+        if self.watchdog is not None:
+            self.console.say(self.watchdog.describe())
 
     def _epoch(self, epoch: int) -> None:
         """The rest of one epoch, and what comes at its end."""
         training = self.recipe.training
-        done = self.memory.step % self.steps_per_epoch
+        done = self.progress.step % self.steps_per_epoch
         batches = epoch_batches(
             self.data, epoch=epoch, skip=done * training.gradient_accumulation, batch_size=training.batch_size,
             bucket=training.bucket, seed=training.seed, workers=0 if self.data.in_memory else self.recipe.data.workers,
@@ -265,16 +268,16 @@ class Trainer:
             began = time.perf_counter()
             counts = self._counts(group)
             terms = self._step(of_one_step(group, counts))
-            self.memory.step += 1
+            self.progress.step += 1
             self._report(terms, counts, epoch, time.perf_counter() - began)
-            ended = self.memory.step % self.steps_per_epoch == 0
+            ended = self.progress.step % self.steps_per_epoch == 0
             if ended:
                 self._end_of_epoch(epoch + 1)
             every = training.save_every
-            if ended or self.interrupted or (every and self.memory.step % every == 0):
+            if ended or self.interrupted or (every and self.progress.step % every == 0):
                 self._save()
             if self.interrupted:
-                self.console.say(f"stopped at step {self.memory.step} of {self.steps}; go on with --resume")
+                self.console.say(f"stopped at step {self.progress.step} of {self.steps}; go on with --resume")
                 return
 
     def _counts(self, group: Sequence[Batch]) -> Counts:
@@ -289,19 +292,21 @@ class Trainer:
         """One step of the optimiser over one or several batches, which have their common counts."""
         training = self.recipe.training
         factor = learning_rate_factor(
-            self.memory.step, self.steps, training.warmup_steps, training.schedule,
-            decay_steps=training.decay_every * self.steps_per_epoch, decay_factor=training.decay_factor,
+            self.progress.step, self.steps, training.warmup_steps, training.schedule,
+            decay_steps=training.decay_epochs * self.steps_per_epoch, decay_factor=training.decay_factor,
         )  # fmt: skip
         for settings in self.optimizer.param_groups:
-            settings["lr"] = settings["initial_lr"] * factor * (self.pilot.rate if self.pilot is not None else 1)
-        own_seed = counter_rng.key_of(training.seed, "torch", self.memory.step) + self.accelerator.process_index
+            settings["lr"] = (
+                settings["initial_lr"] * factor * (self.watchdog.lr_factor if self.watchdog is not None else 1)
+            )
+        own_seed = counter_rng.key_of(training.seed, "torch", self.progress.step) + self.accelerator.process_index
         torch.manual_seed(own_seed)  # for dropout inside a backbone
         parts: dict[str, Tensor] = {}
         for index, batch in enumerate(group):
             batch = batch.to(self.accelerator.device)
             last = index == len(group) - 1
             with (
-                counter_rng.use(counter_rng.CounterRNG(training.seed, self.memory.step, batch.image_ids)),
+                counter_rng.use(counter_rng.CounterRNG(training.seed, self.progress.step, batch.image_ids)),
                 contextlib.nullcontext() if last else self.accelerator.no_sync(self.model),
             ):
                 terms = self.model(batch)
@@ -322,7 +327,7 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.average is not None:
-            self.average.update(self.memory.step)
+            self.average.update(self.progress.step)
         return numbers
 
     def _add_up(self, parts: Mapping[str, Tensor]) -> dict[str, float]:
@@ -339,31 +344,31 @@ class Trainer:
         last = self.folder.last
         kept = f"{last} is the last good checkpoint" if last.exists() else "there is no checkpoint yet"
         return TrainingError(
-            f"The {shown} at step {self.memory.step + 1}, over the images {summarise(images)}: training has "
+            f"The {shown} at step {self.progress.step + 1}, over the images {summarise(images)}: training has "
             f"diverged; lower training.learning_rate (now {self.recipe.training.learning_rate}) or training.clip_norm, "
             f"or look at these images and their captions; {kept}."
         )
 
     def _report(self, numbers: dict[str, float], counts: Counts, epoch: int, seconds: float) -> None:
         speed = counts.captions / seconds
-        self.console.step(self.memory.step, epoch + 1, numbers["loss"], speed)
-        if self.pilot is not None:
-            self.pilot.watch(numbers)
-        if self.memory.step % self.recipe.training.log_every == 0:
+        self.console.step(self.progress.step, epoch + 1, numbers["loss"], speed)
+        if self.watchdog is not None:
+            self.watchdog.observe(numbers)
+        if self.progress.step % self.recipe.training.log_every == 0:
             rate = self.optimizer.param_groups[0]["lr"]
-            self.folder.log({"step": self.memory.step, "epoch": epoch + 1, "learning_rate": rate, **numbers})
-            if self.pilot is not None:
-                means, warnings = self.pilot.close_window()
-                self._track("pilot", means)
+            self.folder.log({"step": self.progress.step, "epoch": epoch + 1, "learning_rate": rate, **numbers})
+            if self.watchdog is not None:
+                means, warnings = self.watchdog.close_window()
+                self._track("reward_watchdog", means)
                 for warning in warnings:
-                    self._pilot_says(epoch + 1, "warns", warning)
+                    self._report_watchdog(epoch + 1, "warning", warning)
             tracked = {f"train/{name}": value for name, value in numbers.items()}
             tracked |= {"train/learning_rate": rate, "speed/captions_per_second": speed}
-            self.accelerator.log(tracked, step=self.memory.step)
+            self.accelerator.log(tracked, step=self.progress.step)
 
     def _track(self, section: str, numbers: Mapping[str, float]) -> None:
         """Numbers over time, for the trackers."""
-        self.accelerator.log({f"{section}/{name}": value for name, value in numbers.items()}, step=self.memory.step)
+        self.accelerator.log({f"{section}/{name}": value for name, value in numbers.items()}, step=self.progress.step)
 
     # ---- validation
 
@@ -382,43 +387,43 @@ class Trainer:
         self._judge(epoch, validation)
 
     def _validate_start(self) -> Validation | None:
-        """What is to be said of the weights that a run under a pilot begins with; None where there is no such run."""
-        if self.pilot is None or self.validator is None or self.memory.step:
+        """What is to be said of the weights that a supervised run begins with; None where there is no such run."""
+        if self.watchdog is None or self.validator is None or self.progress.step:
             return None
         validation = self.validator.validate()
-        self.pilot.check_start(str(self.recipe.training.start_from), validation.numbers)
+        self.watchdog.check_start(str(self.recipe.training.start_from), validation.scores)
         return validation
 
     def _judge(self, epoch: int, validation: Validation) -> None:
         """Say what a validation found, keep the weights if they are the best, and see whether it is time to stop."""
-        training, memory, numbers = self.recipe.training, self.memory, validation.numbers
-        chosen = numbers[training.selection]
-        verdict = self._ask_pilot(epoch, validation)
-        is_best = memory.best is None or (chosen > memory.best and not verdict.harm)
+        training, progress, numbers = self.recipe.training, self.progress, validation.scores
+        chosen = numbers[training.selection_metric]
+        decision = self._check_with_watchdog(epoch, validation)
+        is_best = progress.best is None or (chosen > progress.best and not decision.is_harmful)
         if is_best:
-            memory.best, memory.best_epoch, memory.stale = chosen, epoch, 0
+            progress.best, progress.best_epoch, progress.stale = chosen, epoch, 0
         else:
-            memory.stale += 1
-            patience = None if verdict.goes_back else training.patience
-            memory.stopped = patience is not None and memory.stale >= patience
+            progress.stale += 1
+            patience = None if decision.rolls_back else training.patience
+            progress.stopped = patience is not None and progress.stale >= patience
         warnings = validation.warnings
-        self.folder.log({"step": memory.step, "epoch": epoch, "validation": numbers, "warnings": warnings})
+        self.folder.log({"step": progress.step, "epoch": epoch, "validation": numbers, "warnings": warnings})
         self._track("validation", numbers)
         self.console.validation(epoch, training.epochs, numbers, is_best)
-        samples = self.validation_records[: training.samples]
+        samples = self.validation_records[: training.sample_captions]
         for record in samples:
             self.console.say(f"  {record.path.name}: {validation.captions[record.image_id].text}")
         self._picture(samples)
         for warning in warnings:
             self.console.say(f"  warning: {warning}")
-        if memory.stopped:
+        if progress.stopped:
             self.console.say(
-                f"no better {training.selection} for {training.patience} validations: stopping "
+                f"no better {training.selection_metric} for {training.patience} validations: stopping "
                 "(training.patience; null never stops)"
             )
         if is_best:
             self._save_best(numbers)
-        self._follow(epoch, verdict)
+        self._follow(epoch, decision)
 
     def _picture(self, records: Sequence[CaptionRecord]) -> None:
         """Show in TensorBoard, where it is a tracker, where each word of a few captions looked."""
@@ -428,33 +433,35 @@ class Trainer:
         from showtell.training.pictures import add_pictures  # only here: it brings matplotlib
 
         with self._averaged():
-            add_pictures(tracker.tracker, self.captioner, records, self.memory.step)
+            add_pictures(tracker.tracker, self.captioner, records, self.progress.step)
 
-    # ---- the pilot of a run under a reward
+    # ---- the watchdog of a run under a reward
 
-    def _ask_pilot(self, epoch: int, validation: Validation) -> Decision:
-        if self.pilot is None:
+    def _check_with_watchdog(self, epoch: int, validation: Validation) -> Decision:
+        if self.watchdog is None:
             return Decision()
-        if self.memory.best is None:
-            return self.pilot.begin(
+        if self.progress.best is None:
+            return self.watchdog.record_start(
                 validation, self.start.about.get("validation"), fingerprint(self.validation_records)
             )
-        return self.pilot.judge(validation, self.memory.best, is_last=epoch == self.recipe.training.epochs)
+        return self.watchdog.check_validation(
+            validation, self.progress.best, is_last=epoch == self.recipe.training.epochs
+        )
 
-    def _follow(self, epoch: int, verdict: Decision) -> None:
-        """Say what the pilot found, and go back to the best weights if it says so."""
-        for kind, sentence in verdict.says:
-            self._pilot_says(epoch, kind, sentence)
-        self._track("pilot", verdict.numbers)
-        if verdict.goes_back:
-            self._go_back()
-            self.memory.stale, self.memory.stopped = 0, verdict.stops
+    def _follow(self, epoch: int, decision: Decision) -> None:
+        """Report what the watchdog decided, and roll back to the best weights if it asks for that."""
+        for kind, sentence in decision.messages:
+            self._report_watchdog(epoch, kind, sentence)
+        self._track("reward_watchdog", decision.metrics)
+        if decision.rolls_back:
+            self._roll_back()
+            self.progress.stale, self.progress.stopped = 0, decision.stops
 
-    def _pilot_says(self, epoch: int, kind: str, sentence: str) -> None:
-        self.folder.log({"step": self.memory.step, "epoch": epoch, "pilot": kind, "sentence": sentence})
-        self.console.say(f"  pilot {kind}: {sentence}")
+    def _report_watchdog(self, epoch: int, kind: str, sentence: str) -> None:
+        self.folder.log({"step": self.progress.step, "epoch": epoch, "reward_watchdog": kind, "sentence": sentence})
+        self.console.say(f"  reward watchdog {kind}: {sentence}")
 
-    def _go_back(self) -> None:
+    def _roll_back(self) -> None:
         """Take the weights of best/ and let the optimiser forget what it knows of others; the steps count on."""
         self.accelerator.wait_for_everyone()
         self._load_weights(self.folder.best)
@@ -469,14 +476,14 @@ class Trainer:
         self.accelerator.wait_for_everyone()
         if not self.accelerator.is_main_process:
             return
-        self.memory.log_bytes = self.folder.keep_log()
+        self.progress.log_bytes = self.folder.keep_log()
         scaler = self.accelerator.scaler
-        self.memory.scaler = scaler.state_dict() if scaler is not None else {}
+        self.progress.scaler = scaler.state_dict() if scaler is not None else {}
         self.folder.save_last(
             self.captioner, self.optimizer, named("objective", self.raw_model.objective.state_dict())
             | named("average", self.average.tensors if self.average is not None else {}),
-            {"memory": asdict(self.memory), "data": self._data_fingerprint()}
-            | ({"pilot": self.pilot.state_dict()} if self.pilot is not None else {}),
+            {"progress": asdict(self.progress), "data": self._data_fingerprint()}
+            | ({"reward_watchdog": self.watchdog.state_dict()} if self.watchdog is not None else {}),
         )  # fmt: skip
 
     def _averaged(self) -> contextlib.AbstractContextManager[None]:
@@ -507,11 +514,11 @@ class Trainer:
         self.raw_model.objective.load_state_dict(of_part("objective", extra))
         if self.average is not None:
             self.average.load(of_part("average", extra))
-        self.memory = Memory(**numbers["memory"])
-        if self.pilot is not None:
-            self.pilot.load_state_dict(numbers["pilot"])
-        if self.accelerator.scaler is not None and self.memory.scaler:
-            self.accelerator.scaler.load_state_dict(self.memory.scaler)
+        self.progress = Progress(**numbers["progress"])
+        if self.watchdog is not None:
+            self.watchdog.load_state_dict(numbers["reward_watchdog"])
+        if self.accelerator.scaler is not None and self.progress.scaler:
+            self.accelerator.scaler.load_state_dict(self.progress.scaler)
 
     def _load_weights(self, checkpoint: Path) -> None:
         """Take the weights of one of the run's own checkpoints."""

@@ -34,7 +34,7 @@ OPTIMIZERS: dict[str, tuple[Callable[..., Optimizer], Callable[[OptimizerConfig]
         torch.optim.RMSprop,
         lambda c: {"momentum": c.momentum, "alpha": c.decay, "eps": c.epsilon, "weight_decay": c.weight_decay},
     ),
-    "graves_rmsprop": (
+    "rmsprop_graves": (
         RMSpropGraves,
         lambda c: {"momentum": c.momentum, "decay": c.decay, "eps": c.epsilon, "weight_decay": c.weight_decay},
     ),

@@ -1,16 +1,16 @@
-"""The pilot of a run under a reward: checks where it starts, says what goes wrong, goes back to the best and stops.
+"""The reward watchdog of a run under a reward: checks the start, warns, rolls back to the best weights, and stops.
 
 A reward can be won without better captions: by more words, by ones that never end, by one safe caption for all. The
-pilot holds the captions of each validation against those of the starting weights, and
+watchdog compares the captions of each validation with those of the starting weights, and
 
-1. refuses to start from weights that say nothing a reward could tell apart, and keeps the start as the first best, so
+1. refuses to start from weights whose captions no reward could tell apart, and keeps the start as the first best, so
    that a run never ends with less than it began with;
-2. says each sign of harm in words;
-3. after `patience` validations in a row with such a sign, or after one that collapsed, goes back to the best weights
-   with a lower learning rate; after `returns` times it stops.
+2. reports each sign of harm in a sentence;
+3. after `patience` consecutive validations with such a sign, or after a collapse, rolls back to the best weights
+   with a lower learning rate; after `max_rollbacks` of them it stops.
 
 It decides at validations, whose captions every process makes alike. The means of the steps between them (reward,
-length) only warn, unless the objective says that outside of their limits training has collapsed (`HealthRange` in
+length) only warn, unless the objective declares that outside of their limits training has collapsed (`HealthRange` in
 `objectives/contract.py`). What it remembers between steps is numbers, saved with the rest of `last/training/`.
 """
 
@@ -29,15 +29,15 @@ from showtell.training.recipe import RewardWatchdogConfig
 from showtell.training.validation import Validation
 
 WATCHED = ("reward", "greedy", "length")  # parts of an objective (`objectives/contract.py`)
-CHANGE = 0.2  # of the first window's mean reward, that is called one
-LASTING = 3  # windows in a row, before it is said
-FEWEST = 3  # captions that a rise is at least
-SAME = 0.25  # rise of the share of captions that another image has too
+REWARD_CHANGE = 0.2  # relative change of the mean reward that counts as a rise or a fall
+WARNING_WINDOWS = 3  # consecutive windows with a sign before it is reported
+MIN_CAPTIONS = 3  # captions by which a rate has to rise at least
+IDENTICAL_INCREASE = 0.25  # of the share of captions that another image has too
 
-_Sign = tuple[str, str]  # what is seen, and what it means and asks for
+_Sign = tuple[str, str]  # the observation; what it means and what to do
 
-# Share of the captions: what it is called, and what it means and asks for. A rise is harm.
-_HARM = {
+# Rates of captions of which an increase is harm: how such captions are described, and what to do.
+_HARMFUL_RATES = {
     "bad_endings": (
         'end in a word like "a" or "with"',
         "the end of a caption has to be part of the reward and of the gradient",
@@ -55,7 +55,7 @@ _HARM = {
 
 @dataclass(frozen=True)
 class ValidationStats:
-    """What the captions of a validation show."""
+    """Statistics of the captions of a validation."""
 
     words: float  # mean length
     bad_endings: float  # shares of the captions, as in `scores/diagnostics.py`
@@ -64,8 +64,8 @@ class ValidationStats:
     identical: float
 
     @classmethod
-    def of(cls, captions: Mapping[str, Caption]) -> ValidationStats:
-        """Of the captions of a split."""
+    def from_captions(cls, captions: Mapping[str, Caption]) -> ValidationStats:
+        """Statistics of the captions of a split."""
         rates = diagnose(caption.text for caption in captions.values())
         return cls(
             words=rates["mean_length"],
@@ -78,41 +78,41 @@ class ValidationStats:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the pilot makes of a validation."""
+    """What follows from a validation."""
 
-    says: tuple[tuple[str, str], ...] = ()  # kind ("warns", "harm", "goes back", "stops") and sentence
-    harm: bool = False  # such weights are never kept as the best
-    goes_back: bool = False
+    messages: tuple[tuple[str, str], ...] = ()  # kind ("warning", "harm", "rollback", "stop") and sentence
+    is_harmful: bool = False  # such weights are never kept as the best
+    rolls_back: bool = False
     stops: bool = False
-    numbers: Mapping[str, float] = field(default_factory=dict)  # to be tracked
+    metrics: Mapping[str, float] = field(default_factory=dict)  # for the trackers
 
 
 @dataclass
-class _Memory:
-    """What the pilot knows between steps."""
+class _State:
+    """What the watchdog remembers between steps."""
 
     start: dict[str, float] | None = None  # the ValidationStats of the starting weights
     had_collapsed: bool = False  # at the start already
-    worse: int = 0  # validations in a row with a sign of harm
-    returns: int = 0  # times that it went back
-    rate: float = 1.0  # what the learning rate is multiplied by
+    bad_validations: int = 0  # consecutive validations with a sign of harm
+    rollbacks: int = 0
+    lr_factor: float = 1.0
     sums: dict[str, float] = field(default_factory=dict)  # of each part over the window that is open
     steps: dict[str, int] = field(default_factory=dict)  # of the window that have the part
-    began: dict[str, float] = field(default_factory=dict)  # of the first step, whose samples are the start's own
-    first: dict[str, float] = field(default_factory=dict)  # means of the first window, which vary less
-    last: dict[str, float] = field(default_factory=dict)  # of the last one since it went back
-    lasting: dict[str, int] = field(default_factory=dict)  # windows in a row with a warning's sign; -1: it was said
-    collapsed: dict[str, str] = field(default_factory=dict)  # parts that did, since the last validation: what was seen
+    first_step: dict[str, float] = field(default_factory=dict)  # whose samples are the start's own
+    first_window: dict[str, float] = field(default_factory=dict)  # means, which vary less than the first step
+    last_window: dict[str, float] = field(default_factory=dict)  # means of the last one since a rollback
+    warning_streaks: dict[str, int] = field(default_factory=dict)  # windows in a row with a sign; -1: was reported
+    collapsed: dict[str, str] = field(default_factory=dict)  # observations of parts that did since the last validation
 
 
 class RewardWatchdog:
-    """Watches one run.
+    """Supervises one run.
 
     Args:
-        config: when it acts.
-        selection: the validation score that decides what is best.
+        config: its thresholds.
+        selection_metric: the validation score that selects the best weights.
         reference_words: mean length of the validation captions.
-        best: where the best weights are kept, for sentences.
+        best: path of the best weights, for messages.
         health_ranges: of further parts of the objective.
     """
 
@@ -120,45 +120,45 @@ class RewardWatchdog:
         self,
         config: RewardWatchdogConfig,
         *,
-        selection: str,
+        selection_metric: str,
         reference_words: float,
         best: str,
         health_ranges: Sequence[HealthRange] = (),
     ) -> None:
         self.config = config
-        self.health_ranges = {one.name: one for one in health_ranges}
-        self.selection = selection
+        self.health_ranges = {health_range.name: health_range for health_range in health_ranges}
+        self.selection_metric = selection_metric
         self.reference_words = reference_words
         self.best = best
-        self._memory = _Memory()
+        self._state = _State()
 
     @property
-    def rate(self) -> float:
+    def lr_factor(self) -> float:
         """What the learning rate is multiplied by."""
-        return self._memory.rate
+        return self._state.lr_factor
 
-    def in_words(self) -> str:
-        """That it is there, and what it will do."""
-        patience, returns = self.config.patience, self.config.returns
+    def describe(self) -> str:
+        """A sentence about what it will do."""
+        patience, rollbacks = self.config.patience, self.config.max_rollbacks
         after = "a validation" if patience == 1 else f"{patience} validations in a row"
-        times = "once" if returns == 1 else f"{returns} times"
-        goes_back = f"goes back to the best weights, {times} at most, then stops" if returns else "stops"
+        times = "once" if rollbacks == 1 else f"{rollbacks} times"
+        action = f"rolls back to the best weights, at most {times}, then stops" if rollbacks else "stops"
         return (
-            f"a pilot watches this run: after {after} with a sign of harm it {goes_back} "
+            f"a reward watchdog supervises this run: after {after} with a sign of harm it {action} "
             "(training.reward_watchdog; null turns it off)"
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """What is to be kept of it, for JSON."""
-        return asdict(self._memory)
+        """Its state, for JSON."""
+        return asdict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was made."""
-        self._memory = _Memory(**state)
+        """Restore a state that `state_dict` returned."""
+        self._state = _State(**state)
 
     # ---- before the first step
 
-    def check_start(self, checkpoint: str, numbers: Mapping[str, float]) -> None:
+    def check_start(self, checkpoint: str, scores: Mapping[str, float]) -> None:
         """Refuse weights that a reward cannot teach.
 
         Self-critical training follows the difference in reward between a model's own captions; where all of them are
@@ -166,162 +166,167 @@ class RewardWatchdog:
 
         Args:
             checkpoint: where the weights are from.
-            numbers: their validation scores.
+            scores: their validation scores.
 
         Raises:
             CheckpointError: they have learned nothing yet.
         """
-        if numbers["cider"] < self.config.least_cider:
+        if scores["cider"] < self.config.min_cider:
             raise CheckpointError(
-                f"training.start_from={checkpoint} has CIDEr-D {numbers['cider']:.3f} on the validation split and a "
-                f"reward needs a start of at least {self.config.least_cider:g} "
-                "(training.reward_watchdog.least_cider): it "
+                f"training.start_from={checkpoint} has CIDEr-D {scores['cider']:.3f} on the validation split and a "
+                f"reward needs a start of at least {self.config.min_cider:g} (training.reward_watchdog.min_cider): it "
                 "has learned nothing yet that a reward could tell apart; train it longer with "
                 "objective.name=cross_entropy first."
             )
 
-    def begin(self, validation: Validation, remembered: object, captions: str) -> Decision:
-        """Take the starting weights as what later validations are held against.
+    def record_start(self, validation: Validation, recorded: object, captions: str) -> Decision:
+        """Keep the validation of the starting weights, with which later ones are compared.
 
         Args:
             validation: of the starting weights.
-            remembered: what their checkpoint remembers of its own (`validation_record`); anything else is none.
+            recorded: the `validation_record` of their checkpoint; anything else counts as none.
             captions: fingerprint of the validation split.
         """
-        vitals = ValidationStats.of(validation.captions)
-        self._memory.start, self._memory.had_collapsed = asdict(vitals), bool(validation.warnings)
-        says = []
-        then = remembered_score(remembered, self.selection)
-        now = validation.numbers[self.selection]
-        if then is not None and abs(now - then) > self.config.drift * abs(then):
-            assert isinstance(remembered, Mapping)
-            where = (
+        stats = ValidationStats.from_captions(validation.captions)
+        self._state.start, self._state.had_collapsed = asdict(stats), bool(validation.warnings)
+        messages = []
+        before = recorded_score(recorded, self.selection_metric)
+        now = validation.scores[self.selection_metric]
+        if before is not None and abs(now - before) > self.config.max_start_drift * abs(before):
+            assert isinstance(recorded, Mapping)
+            explanation = (
                 "these captions: photos, features or weights are not those that it was validated with"
-                if remembered.get("captions") == captions
-                else f'other images or captions (split "{remembered.get("split")}"), so that the two do not compare'
+                if recorded.get("captions") == captions
+                else f'other images or captions (split "{recorded.get("split")}"), so that the two do not compare'
             )
-            says.append(
-                f"the starting weights have {self.selection} {now:.3f}, and their checkpoint remembers {then:.3f} on "
-                + where
+            messages.append(
+                f"the starting weights have {self.selection_metric} {now:.3f}, and their checkpoint records "
+                f"{before:.3f} on {explanation}"
             )
-        return Decision(tuple(("warns", sentence) for sentence in says), numbers=self._numbers(vitals))
+        return Decision(tuple(("warning", message) for message in messages), metrics=self._metrics(stats))
 
     # ---- between validations
 
-    def watch(self, parts: Mapping[str, float]) -> None:
-        """Take in the parts of a step."""
-        memory = self._memory
-        found = {name: parts[name] for name in (*WATCHED, *self.health_ranges) if name in parts}
-        memory.began = memory.began or found
-        for name, value in found.items():
-            memory.sums[name] = memory.sums.get(name, 0.0) + value
-            memory.steps[name] = memory.steps.get(name, 0) + 1
+    def observe(self, parts: Mapping[str, float]) -> None:
+        """Add the parts of a step to the open window."""
+        state = self._state
+        watched = {name: parts[name] for name in (*WATCHED, *self.health_ranges) if name in parts}
+        state.first_step = state.first_step or watched
+        for name, value in watched.items():
+            state.sums[name] = state.sums.get(name, 0.0) + value
+            state.steps[name] = state.steps.get(name, 0) + 1
 
     def close_window(self) -> tuple[dict[str, float], list[str]]:
-        """The means since the last call, and warnings; each is said once until the pilot goes back."""
-        memory = self._memory
-        means = {name: value / memory.steps[name] for name, value in memory.sums.items()}
-        memory.steps, memory.sums = {}, {}
-        memory.first, memory.last = {**means, **memory.first}, means
+        """The means since the last call, and warnings; each is reported once until a rollback."""
+        state = self._state
+        means = {name: value / state.steps[name] for name, value in state.sums.items()}
+        state.steps, state.sums = {}, {}
+        state.first_window, state.last_window = {**means, **state.first_window}, means
         signs = {}
         if "reward" in means:
-            first, now = memory.first["reward"], means["reward"]
+            first, now = state.first_window["reward"], means["reward"]
             signs["reward"] = (
-                now < first - CHANGE * abs(first),
+                now < first - REWARD_CHANGE * abs(first),
                 f"the mean reward of the samples fell from {first:.3f} to {now:.3f}: the steps are too long; lower "
                 "training.learning_rate",
             )
         if "length" in means:
-            first, now = memory.first["length"], means["length"]
-            signs["length"] = now > self.config.length * first, ": ".join(_grew("samples", first, now))
-        for name, kept in self.health_ranges.items():
+            first, now = state.first_window["length"], means["length"]
+            signs["length"] = now > self.config.max_length_ratio * first, ": ".join(_grew("samples", first, now))
+        for name, health_range in self.health_ranges.items():
             if name in means:
-                fact = kept.symptom.format(value=means[name])
-                signs[name] = not kept.contains(means[name]), f"{fact}: {kept.advice}"
-        said = []
-        for name, (is_there, sentence) in signs.items():
-            count = memory.lasting.get(name, 0)
-            if count < 0:
+                fact = health_range.symptom.format(value=means[name])
+                signs[name] = not health_range.contains(means[name]), f"{fact}: {health_range.advice}"
+        warnings = []
+        for name, (is_present, sentence) in signs.items():
+            streak = state.warning_streaks.get(name, 0)
+            if streak < 0:
                 continue
-            memory.lasting[name] = count + 1 if is_there else 0
-            if memory.lasting[name] == LASTING:
-                memory.lasting[name] = -1
-                said.append(sentence)
-                limit = self.health_ranges.get(name)
-                if limit is not None and limit.is_collapse and limit.contains(memory.first[name]):
-                    memory.collapsed[name] = limit.symptom.format(value=means[name])
-        return means, said
+            state.warning_streaks[name] = streak + 1 if is_present else 0
+            if state.warning_streaks[name] == WARNING_WINDOWS:
+                state.warning_streaks[name] = -1
+                warnings.append(sentence)
+                exceeded = self.health_ranges.get(name)
+                if exceeded is not None and exceeded.is_collapse and exceeded.contains(state.first_window[name]):
+                    state.collapsed[name] = exceeded.symptom.format(value=means[name])
+        return means, warnings
 
     # ---- at a validation
 
-    def judge(self, validation: Validation, best: float, *, is_last: bool = False) -> Decision:
-        """Hold a validation against the start and the best one.
+    def check_validation(self, validation: Validation, best: float, *, is_last: bool = False) -> Decision:
+        """Compare a validation with the start and the best one.
 
         Args:
-            validation: what it found.
+            validation: its scores and captions.
             best: the best score so far.
-            is_last: no step is left, so that there is nothing to go back for.
+            is_last: no step is left, so that a rollback would be of no use.
         """
-        memory, config = self._memory, self.config
-        assert memory.start is not None, "begin() was called"
-        start, vitals, score = (
-            ValidationStats(**memory.start),
-            ValidationStats.of(validation.captions),
-            validation.numbers[self.selection],
+        state, config = self._state, self.config
+        assert state.start is not None, "record_start() was called"
+        start, stats, score = (
+            ValidationStats(**state.start),
+            ValidationStats.from_captions(validation.captions),
+            validation.scores[self.selection_metric],
         )
-        signs = self._length(start, vitals) + self._shares(start, vitals, len(validation.captions))
-        signs += [(fact, self.health_ranges[name].advice) for name, fact in memory.collapsed.items()]
-        has_collapsed = bool(memory.collapsed)
-        memory.collapsed = {}
-        if validation.warnings and not memory.had_collapsed:
+        signs = self._length_signs(start, stats) + self._rate_signs(start, stats, len(validation.captions))
+        signs += [(fact, self.health_ranges[name].advice) for name, fact in state.collapsed.items()]
+        has_collapsed = bool(state.collapsed)
+        state.collapsed = {}
+        if validation.warnings and not state.had_collapsed:
             has_collapsed = True
             signs.append(("the captions collapsed, as the warning says", "lower training.learning_rate"))
-        if score < max(1 - config.tolerance, config.collapse) * best:
-            signs = self._explain(f"{self.selection} is {score:.3f} and was {best:.3f}", signs)
-        memory.worse = memory.worse + 1 if signs else 0
-        says = [("harm", ": ".join(sign)) for sign in signs] + [("warns", note) for note in self._notes(start, vitals)]
-        goes_back = has_collapsed or score < config.collapse * best or memory.worse >= config.patience
-        if is_last or not goes_back:
-            return Decision(tuple(says), harm=bool(signs), numbers=self._numbers(vitals))
-        why = "this validation" if memory.worse == 1 else f"{memory.worse} validations in a row"
-        stops = memory.returns == config.returns
+        if score < max(1 - config.max_score_drop, config.collapse_ratio) * best:
+            signs = self._explain_fall(f"{self.selection_metric} is {score:.3f} and was {best:.3f}", signs)
+        state.bad_validations = state.bad_validations + 1 if signs else 0
+        messages = [("harm", ": ".join(sign)) for sign in signs]
+        messages += [("warning", note) for note in self._notes(start, stats)]
+        rolls_back = has_collapsed or score < config.collapse_ratio * best or state.bad_validations >= config.patience
+        if is_last or not rolls_back:
+            return Decision(tuple(messages), is_harmful=bool(signs), metrics=self._metrics(stats))
+        reason = "this validation" if state.bad_validations == 1 else f"{state.bad_validations} validations in a row"
+        stops = state.rollbacks == config.max_rollbacks
         if stops:
-            says.append(
-                ("stops", f"because of {why}, after going back {config.returns} times (training.reward_watchdog."
-                 "returns): "
-                f"stopping; {self.best} has the best weights; try a lower training.learning_rate or another reward")
-            )  # fmt: skip
+            message = (
+                f"because of {reason}, after {config.max_rollbacks} rollbacks "
+                f"(training.reward_watchdog.max_rollbacks): stopping; {self.best} has the best weights; try a lower "
+                "training.learning_rate or another reward"
+            )
         else:
-            memory.returns += 1
-            memory.rate *= config.slower
-            says.append(
-                ("goes back", f"because of {why}: back to the best weights, {self.selection} {best:.3f}, with "
-                f"{memory.rate:g} times the learning rate and a fresh optimiser ({memory.returns} of {config.returns})")
-            )  # fmt: skip
-        memory.worse, memory.lasting = 0, {}
-        memory.sums, memory.steps, memory.last = {}, {}, {}  # of the weights that are left
-        return Decision(tuple(says), harm=bool(signs), goes_back=True, stops=stops, numbers=self._numbers(vitals))
+            state.rollbacks += 1
+            state.lr_factor *= config.rollback_lr_factor
+            message = (
+                f"because of {reason}: back to the best weights, {self.selection_metric} {best:.3f}, with "
+                f"{state.lr_factor:g} times the learning rate and a fresh optimiser "
+                f"({state.rollbacks} of {config.max_rollbacks})"
+            )
+        messages.append(("stop" if stops else "rollback", message))
+        state.bad_validations, state.warning_streaks = 0, {}
+        state.sums, state.steps, state.last_window = {}, {}, {}  # of the weights before the rollback
+        return Decision(
+            tuple(messages), is_harmful=bool(signs), rolls_back=True, stops=stops, metrics=self._metrics(stats)
+        )
 
-    def _numbers(self, vitals: ValidationStats) -> dict[str, float]:
-        return {**asdict(vitals), "returns": float(self._memory.returns), "rate": self._memory.rate}
+    def _metrics(self, stats: ValidationStats) -> dict[str, float]:
+        return {**asdict(stats), "rollbacks": float(self._state.rollbacks), "lr_factor": self._state.lr_factor}
 
-    def _explain(self, fall: str, signs: list[_Sign]) -> list[_Sign]:
+    def _explain_fall(self, fall: str, signs: list[_Sign]) -> list[_Sign]:
         """What a lower score means: a reward that other captions win than the score, or steps that are too long."""
-        memory = self._memory
-        if "reward" in memory.last:
-            before, now = max(memory.began["reward"], memory.first["reward"]), memory.last["reward"]
-            if now > before + CHANGE * abs(before):
+        state = self._state
+        if "reward" in state.last_window:
+            before = max(state.first_step["reward"], state.first_window["reward"])
+            now = state.last_window["reward"]
+            if now > before + REWARD_CHANGE * abs(before):
                 fact = f"{fall}, while the mean reward of the samples rose from {before:.3f} to {now:.3f}"
-                return [(fact, f"the reward asks for something else than {self.selection}"), *signs]
+                return [(fact, f"the reward asks for something else than {self.selection_metric}"), *signs]
         facts = ", ".join([fall, *(fact for fact, _ in signs)])
         return [(facts, "the steps lead away from good captions; lower training.learning_rate")]
 
-    def _length(self, start: ValidationStats, vitals: ValidationStats) -> list[_Sign]:
+    def _length_signs(self, start: ValidationStats, stats: ValidationStats) -> list[_Sign]:
         """Captions that are longer than those of the start and of people, or shorter than both."""
-        words, usual = vitals.words, (start.words, self.reference_words)
-        if words > self.config.length * max(usual):
+        words, usual = stats.words, (start.words, self.reference_words)
+        if words > self.config.max_length_ratio * max(usual):
             return [_grew("captions", start.words, words)]
-        if words < min(usual) / self.config.length:
+        if words < min(usual) / self.config.max_length_ratio:
             fact = f"the captions shrank from {start.words:.1f} to {words:.1f} words"
             return [
                 (
@@ -332,22 +337,22 @@ class RewardWatchdog:
             ]
         return []
 
-    def _shares(self, start: ValidationStats, vitals: ValidationStats, images: int) -> list[_Sign]:
+    def _rate_signs(self, start: ValidationStats, stats: ValidationStats, images: int) -> list[_Sign]:
         """Bad endings, repeats, and captions that are cut off."""
-        found = []
-        for name, (what, meaning) in _HARM.items():
-            before, now = getattr(start, name), getattr(vitals, name)
-            if now - before > self.config.rise and round((now - before) * images) >= FEWEST:
-                found.append((f"captions that {what} rose from {before:.0%} to {now:.0%}", meaning))
-        return found
+        signs = []
+        for name, (description, meaning) in _HARMFUL_RATES.items():
+            before, now = getattr(start, name), getattr(stats, name)
+            if now - before > self.config.max_rate_increase and round((now - before) * images) >= MIN_CAPTIONS:
+                signs.append((f"captions that {description} rose from {before:.0%} to {now:.0%}", meaning))
+        return signs
 
-    def _notes(self, start: ValidationStats, vitals: ValidationStats) -> list[str]:
-        """What a person should know and no harm in itself; said once until the pilot goes back."""
-        if vitals.identical - start.identical < SAME or "identical" in self._memory.lasting:
+    def _notes(self, start: ValidationStats, stats: ValidationStats) -> list[str]:
+        """What a person should know and is no harm in itself; reported once until a rollback."""
+        if stats.identical - start.identical < IDENTICAL_INCREASE or "identical" in self._state.warning_streaks:
             return []
-        self._memory.lasting["identical"] = -1
+        self._state.warning_streaks["identical"] = -1
         return [
-            f"{vitals.identical:.0%} of the captions are said of another image too, {start.identical:.0%} at the "
+            f"{stats.identical:.0%} of the captions are identical to another image's, {start.identical:.0%} at the "
             "start: the model falls back on safe captions; lower training.learning_rate if they say less"
         ]
 
@@ -360,19 +365,19 @@ def _grew(what: str, before: float, now: float) -> _Sign:
     )
 
 
-def validation_record(split: str, captions: str, numbers: Mapping[str, float]) -> dict[str, Any]:
-    """What a checkpoint remembers of the validation that it was kept for, in `about.validation`.
+def validation_record(split: str, captions: str, scores: Mapping[str, float]) -> dict[str, Any]:
+    """The record of the validation that a checkpoint was kept for, `about.validation` in its config.json.
 
     Args:
         split: its name.
         captions: fingerprint of its images and references.
-        numbers: loss and scores of greedy captions.
+        scores: loss and scores of greedy captions.
     """
-    return {"split": split, "captions": captions, "search": "greedy", "scores": dict(numbers)}
+    return {"split": split, "captions": captions, "search": "greedy", "scores": dict(scores)}
 
 
-def remembered_score(record: object, name: str) -> float | None:
-    """A score from what `validation_record` made; None where there is none, as in checkpoints made by hand."""
+def recorded_score(record: object, name: str) -> float | None:
+    """A score of a `validation_record`; None if there is none, as in checkpoints made by hand."""
     scores = record.get("scores") if isinstance(record, Mapping) else None
     score = scores.get(name) if isinstance(scores, Mapping) else None
     return float(score) if isinstance(score, int | float) else None

@@ -1,7 +1,7 @@
 """The folder of a run: who may write it, its log, and its checkpoints.
 
 recipe.yaml     as resolved
-log.jsonl       a line for each `training.log_every` steps, each validation and each word of the pilot
+log.jsonl       a line for each `training.log_every` steps, each validation and each message of the reward watchdog
 last/           a checkpoint, and in training/ what is needed to go on from it
 best/           the checkpoint that captioned the validation split best
 """
@@ -22,7 +22,8 @@ from showtell.captioner import Captioner
 from showtell.config import flat
 from showtell.errors import DataError, RecipeError, UsageError, summarise
 from showtell.files import recover_folder, write_folder, write_whole
-from showtell.training.recipe import Recipe, load_recipe
+from showtell.training.recipe import Recipe
+from showtell.training.recipe_loading import load_saved_recipe
 from showtell.training.state import load_state, save_state
 
 MAY_CHANGE = (
@@ -67,7 +68,11 @@ class RunFolder:
                 raise UsageError(
                     f"{self.path} already holds a run; add --resume to go on with it, or choose another --out."
                 )
-        elif self._recipe.exists() and self.last.exists() and (changed := changes(load_recipe(self._recipe), recipe)):
+        elif (
+            self._recipe.exists()
+            and self.last.exists()
+            and (changed := changes(load_saved_recipe(self._recipe), recipe))
+        ):
             raise RecipeError(
                 f"The run in {self.path} began with another recipe: {summarise(changed)}; resume with the old "
                 "values, or choose another --out."

@@ -14,13 +14,14 @@ from torch.optim import Optimizer
 
 from showtell.errors import CheckpointError
 from showtell.files import read_json, write_bytes, write_json
+from showtell.renamed import upgrade_run
 
 TENSORS, NUMBERS = "optimizer.safetensors", "state.json"
 
 
 @dataclass
-class Memory:
-    """What a run remembers between steps, weights and optimiser aside."""
+class Progress:
+    """How far a run is: what it remembers between steps beside weights and optimiser."""
 
     step: int = 0  # of the optimiser, finished
     best: float | None = None  # validation score of best/
@@ -65,7 +66,7 @@ def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, torch.Tens
         CheckpointError: a file is missing or damaged.
     """
     try:
-        numbers = read_json(folder / NUMBERS)
+        numbers = upgrade_run(read_json(folder / NUMBERS))
         groups = numbers.pop("optimizer")
         entries: dict[int, dict[str, Any]] = {int(key): dict(value) for key, value in groups["plain"].items()}
     except (KeyError, TypeError, AttributeError, ValueError) as error:

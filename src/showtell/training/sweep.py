@@ -29,7 +29,9 @@ from showtell.errors import RecipeError, TrainingError, UsageError, WeightsError
 from showtell.files import read_json, read_log, write_json
 from showtell.training.console import TrainingConsole
 from showtell.training.loop import train
-from showtell.training.recipe import Recipe, load_recipe, make_recipe
+from showtell.training.recipe import Recipe
+from showtell.training.recipe_checks import make_recipe
+from showtell.training.recipe_loading import load_recipe
 from showtell.training.run_folder import changes
 
 # validation score: whether more of it is better
@@ -146,8 +148,8 @@ def sweep(
         raise UsageError(f"{folder} holds a run; choose another --out for the sweep.")
     combinations = every_combination(parsed) if draws is None else random_combinations(parsed, draws, seed)
     trials = _checked_trials(recipe, combinations)
-    if metric == "meteor" and any(trial.recipe.training.selection != metric for trial in trials):
-        raise UsageError("METEOR is counted in validation only where it selects; add training.selection=meteor.")
+    if metric == "meteor" and any(trial.recipe.training.selection_metric != metric for trial in trials):
+        raise UsageError("METEOR is counted in validation only where it selects; add training.selection_metric=meteor.")
     rows = [_ended(folder, trial, retry) for trial in trials]
     console = TrainingConsole(quiet)
     result = _ordered(folder, metric, rows)

@@ -1,4 +1,4 @@
-"""What a validation is: loss, scores and greedy captions of a split, the same on all processes, which share it."""
+"""Validation: loss, scores and greedy captions of a split, the same on all processes, which share the work."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from showtell.training import health
 from showtell.training.batches import TrainingSet, collate
 from showtell.training.recipe import TrainingConfig
 
-BATCH = 64  # images at most; the same for any number of processes, so that captions are too
-_METRIC = {"cider": "cider", "bleu_4": "bleu", "meteor": "meteor"}  # what training.selection is a number of
+MAX_BATCH_SIZE = 64  # images; the same for any number of processes, so that captions are too
+_METRIC = {"cider": "cider", "bleu_4": "bleu", "meteor": "meteor"}  # what training.selection_metric is a number of
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What one found."""
+    """The results of one."""
 
-    numbers: Mapping[str, float]  # loss and scores
+    scores: Mapping[str, float]  # the loss too
     captions: Mapping[str, Caption]  # greedy ones, by image id
     warnings: tuple[str, ...]  # a sentence each
 
 
-def check_selection(selection: str) -> None:
-    """A score that cannot be computed is found before the first epoch, not behind it.
+def check_selection_metric(selection_metric: str) -> None:
+    """Make sure, before the first epoch, that a score can be computed.
 
     Raises:
-        RecipeError: training.selection is such a score.
+        RecipeError: training.selection_metric cannot.
     """
-    why = score({"0": "a dog"}, {"0": ["a dog"]}, metrics=[_METRIC[selection]]).skipped.get(selection)
-    if why is not None:
-        raise RecipeError(f"training.selection={selection} cannot be computed here: {why}")
+    reason = score({"0": "a dog"}, {"0": ["a dog"]}, metrics=[_METRIC[selection_metric]]).skipped.get(selection_metric)
+    if reason is not None:
+        raise RecipeError(f"training.selection_metric={selection_metric} cannot be computed here: {reason}")
 
 
 def fingerprint(records: Sequence[CaptionRecord]) -> str:
@@ -51,7 +51,7 @@ def fingerprint(records: Sequence[CaptionRecord]) -> str:
 
 
 class Validator:
-    """Validates a captioner that learns, as often as it is asked to.
+    """Validates a captioner during training.
 
     Args:
         captioner: its encoder and decoder.
@@ -59,7 +59,7 @@ class Validator:
         data: the split.
         records: the same images, with their references.
         training: the score that decides what is best, and the size of batches.
-        accelerator: the processes.
+        accelerator: of the processes that share the work.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Validator:
         self._captioner = captioner
         self._objective = objective
         self._data = data
-        self._selection = training.selection
-        self._batch_size = min(training.batch_size, BATCH)
+        self._selection_metric = training.selection_metric
+        self._batch_size = min(training.batch_size, MAX_BATCH_SIZE)
         self._accelerator = accelerator
 
     @torch.no_grad()
@@ -90,25 +90,24 @@ class Validator:
         stride = size * accelerator.num_processes
         with eval_mode(captioner.encoder), eval_mode(captioner.decoder), eval_mode(self._objective):
             for first in range(size * accelerator.process_index, len(self._data), stride):
-                places = range(first, min(first + size, len(self._data)))
-                batch = collate([self._data[0, place] for place in places]).to(accelerator.device)
+                indices = range(first, min(first + size, len(self._data)))
+                batch = collate([self._data[0, index] for index in indices]).to(accelerator.device)
                 features = batch.features or captioner.encode(batch.prepared)
                 terms = self._objective(batch, features, captioner.decoder)
-                loss = float(terms.parts.get("words", terms.total)) * len(places)
-                found = captioner.caption_features(features, settings)
-                best = {image: best for image, (best, *_) in zip(batch.image_ids, found, strict=True)}
+                loss = float(terms.parts.get("words", terms.total)) * len(indices)
+                results = captioner.caption_features(features, settings)
+                best = {image: best for image, (best, *_) in zip(batch.image_ids, results, strict=True)}
                 own.append((first, loss, best))
         losses: list[float] = []
         captions: dict[str, Caption] = {}
-        for _, loss, some in sorted(gather_object(own), key=lambda one: one[0]):
+        for _, loss, of_batch in sorted(gather_object(own), key=lambda result: result[0]):
             losses.append(loss)
-            captions |= some
+            captions |= of_batch
         report = score(
             {image: caption.text for image, caption in captions.items()},
             {record.image_id: list(record.captions) for record in self._records},
-            metrics=sorted({"bleu", "cider", _METRIC[self._selection]}),
+            metrics=sorted({"bleu", "cider", _METRIC[self._selection_metric]}),
         )
-        numbers = {"loss": sum(losses) / len(self._data)}
-        shown = dict.fromkeys(("bleu_4", "cider", self._selection))
-        numbers |= {name: report.scores[name] or 0.0 for name in shown}
-        return Validation(numbers, captions, tuple(health.warnings(captions, self._objective.optimises_reward)))
+        names = dict.fromkeys(("bleu_4", "cider", self._selection_metric))
+        scores = {"loss": sum(losses) / len(self._data)} | {name: report.scores[name] or 0.0 for name in names}
+        return Validation(scores, captions, tuple(health.warnings(captions, self._objective.optimises_reward)))

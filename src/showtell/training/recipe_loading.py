@@ -1,0 +1,111 @@
+"""Reading a recipe: a YAML file, and `section.key=value` overrides on top of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from showtell.errors import RecipeError
+from showtell.recipes import find_recipe
+from showtell.renamed import upgrade_settings
+from showtell.training.recipe import Recipe
+from showtell.training.recipe_checks import SECTIONS, make_recipe, shorten
+
+
+def load_recipe(recipe: Path | str, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe and apply overrides.
+
+    Args:
+        recipe: the path of a YAML file, or the name of a recipe of showtell, such as "folder/sat_soft".
+        overrides: "section.key=value" each, the value in YAML.
+
+    Raises:
+        RecipeError: there is no such recipe, it is not YAML, or any key or value is wrong; all problems are listed.
+    """
+    content = _read(find_recipe(recipe))
+    apply_overrides(content, overrides)
+    return make_recipe(content, str(recipe))
+
+
+def load_saved_recipe(path: Path) -> Recipe:
+    """The recipe that a run saved in its folder, maybe under key names of an older version.
+
+    Raises:
+        RecipeError: the file is missing or damaged.
+    """
+    return make_recipe(upgrade_settings(_read(path)), str(path))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise RecipeError(f"Cannot read the recipe {path}: {reason}.") from error
+    try:
+        content = parse_yaml(text)
+    except ValueError as error:
+        raise RecipeError(f"The recipe {path} is not valid YAML: {error}.") from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"The recipe {path} is empty or no mapping; it needs the sections {', '.join(SECTIONS)}.")
+    return content
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which no mapping has a key twice: the second would silently replace the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:str":
+                continue
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f'the key "{key.value}" is there twice', problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str) -> Any:
+    """The content of a YAML text.
+
+    Raises:
+        ValueError: it is not YAML, has a key twice in a mapping, or a value that Python cannot hold.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        position = f", at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ValueError(f"{error.problem}{position}") from error
+    except yaml.YAMLError as error:  # of a character that no text holds
+        raise ValueError(" ".join(str(error).split())) from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def apply_overrides(content: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Set each "section.key=value" in the content of a recipe, in place."""
+    for override in overrides:
+        _apply(content, override)
+
+
+def _apply(content: dict[str, Any], override: str) -> None:
+    """Set one "section.key=value" in place."""
+    path, equals, text = override.partition("=")
+    parts = path.split(".")
+    if not equals or not all(parts) or len(parts) < 2:
+        raise RecipeError(f'"{override}" is no override; write section.key=value, for example training.epochs=3.')
+    try:
+        value = parse_yaml(text)
+    except ValueError as error:
+        raise RecipeError(f'The value in "{shorten(override)[1:-1]}" is not valid YAML; put it in quotes.') from error
+    inner = content
+    for part in parts[:-1]:
+        inner = inner.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise RecipeError(f'"{override}" reaches into {part}, which holds a value and no keys.')
+    inner[parts[-1]] = value
