@@ -27,7 +27,7 @@ LINE = {
     "images": {"config", "errors", "types"},
     "text": {"errors"},
     "datasets": {"errors", "files", "images", "counter_rng", "progress", "registry", "text"},
-    "features": {"config", "datasets", "errors", "images", "registry", "types"},
+    "features": {"config", "datasets", "errors", "files", "images", "registry", "renamed", "types"},
     "models": {"config", "counter_rng", "registry", "types"},
     "decoding": {"config", "decoding_config", "errors", "models", "registry", "counter_rng", "text", "types"},
     "scenes": {"datasets", "errors", "files"},

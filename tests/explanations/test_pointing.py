@@ -36,7 +36,7 @@ from showtell.explanations.pointing import (
     peak,
     statistics_of,
 )
-from showtell.features.grid import SmallCnn, SmallCnnConfig
+from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.scores.base import corpus_numbers

@@ -91,7 +91,7 @@ def _decoder(recipe: Recipe, encoder: Encoder, vocabulary: Vocabulary) -> Decode
 def _compare(recipe: Recipe, before: dict[str, Any], checkpoint: Path | str) -> None:
     model: Config = before["decoder"].config
     pairs = {
-        "encoder": (recipe.encoder.what_is_seen(), before["encoder"].config.what_is_seen()),
+        "encoder": (recipe.encoder.feature_settings(), before["encoder"].config.what_is_seen()),
         "model": (
             recipe.model.model_dump(mode="json", exclude=_LEARNS),
             model.model_dump(mode="json", exclude=_LEARNS),
