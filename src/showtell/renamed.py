@@ -20,7 +20,7 @@ KEYS: dict[str, str] = {
     "training.reward_watchdog.length": "training.reward_watchdog.max_length_ratio",
     "training.reward_watchdog.returns": "training.reward_watchdog.max_rollbacks",
     "training.reward_watchdog.slower": "training.reward_watchdog.rollback_lr_factor",
-    "training.selection_metric": "training.selection_metric",
+    "training.selection": "training.selection_metric",
     "training.samples": "training.sample_captions",
     "training.decay_every": "training.decay_epochs",
 }

@@ -34,9 +34,9 @@ Where this differs from the papers or the authors' code, or they are silent:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 from torch import Tensor
 
 from showtell.config import Config
@@ -44,19 +44,26 @@ from showtell.decoding.policy import Rollouts, policy_logprobs, rollouts
 from showtell.models.contract import Decoder, eval_mode
 from showtell.objectives.contract import Objective, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
-from showtell.scores.reward import Reward
+from showtell.scores import numbers
+from showtell.scores.reward import Reward, reward_functions
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features, Terms
 
+_WEIGHTS: dict[str, Any] = {  # a field for each number whose score declares a reward
+    name: (
+        float,
+        Field(
+            1.0 if name == "cider" else 0.0,
+            description=f"Weight of the caption's {numbers()[name].title}, at most {numbers()[name].maximum:g}.",
+        ),
+    )
+    for name in sorted(reward_functions(), key=lambda name: name != "cider")
+}
+_Weights: Any = create_model("_Weights", __base__=Config, **_WEIGHTS)
 
-class RewardConfig(Config):
+
+class RewardConfig(_Weights):  # type: ignore[misc, unused-ignore]
     """Weights of the scores that are added up."""
-
-    cider: float = 1.0  # CIDEr-D, up to 10
-    bleu_1: float = 0.0  # of the caption alone, up to 1
-    bleu_2: float = 0.0  # likewise
-    bleu_3: float = 0.0  # likewise
-    bleu_4: float = 0.0  # likewise
 
     @property
     def weights(self) -> dict[str, float]:
