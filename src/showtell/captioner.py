@@ -67,7 +67,14 @@ class Captioner:
         Raises:
             CheckpointError: there is none, or it is damaged.
         """
-        captioner = cls(**checkpoint.load_checkpoint(checkpoint.find_checkpoint(path_or_hub_id)))
+        opened = checkpoint.load_checkpoint(checkpoint.find_checkpoint(path_or_hub_id))
+        captioner = cls(
+            encoder=opened.encoder,
+            decoder=opened.decoder,
+            vocabulary=opened.vocabulary,
+            decoding=opened.decoding,
+            about=opened.about,
+        )
         return captioner.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
     @classmethod
@@ -120,14 +127,8 @@ class Captioner:
         """
         if isinstance(self.decoder, Ensemble):
             raise UsageError("An ensemble is not saved; keep the checkpoints of its members.")
-        checkpoint.save_checkpoint(
-            Path(folder),
-            encoder=self.encoder,
-            decoder=self.decoder,
-            vocabulary=self.vocabulary,
-            decoding=self.decoding,
-            about=self.about,
-        )
+        content = checkpoint.Checkpoint(self.encoder, self.decoder, self.vocabulary, self.decoding, self.about)
+        checkpoint.save_checkpoint(Path(folder), content)
 
     def to(self, device: str | torch.device) -> Captioner:
         """Move the weights."""

@@ -142,13 +142,13 @@ class Explanation:
 
     def figure(self) -> Figure:
         """A figure of matplotlib: the photo under the attention of each word, a row for each caption."""
-        from showtell.explanations.figure import draw
+        from showtell.reports.figure import draw
 
         return draw(self)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from showtell.explanations.page import fragment
+        from showtell.reports.explanation_page import fragment
 
         return fragment(self)
 
@@ -402,4 +402,4 @@ def distinct(titles: Sequence[str]) -> list[str]:
 
 def title_of(captioner: Captioner) -> str:
     """What a captioner is called if nobody says: the name of its model."""
-    return str(getattr(captioner.decoder.config, "name", type(captioner.decoder).__name__))
+    return captioner.decoder.config.name

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from showtell import __version__
-from showtell.scenes.language import LANGUAGE_VERSION
+from showtell.scenes.lexicon import LANGUAGE_VERSION
 from showtell.scenes.truth import STATISTICS, statistics
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 

@@ -13,6 +13,8 @@ from showtell.decoding import DecodingConfig
 from showtell.errors import nearest
 from showtell.features import EncoderConfig
 from showtell.files import write_text
+from showtell.models import DecoderConfig
+from showtell.objectives import ObjectiveConfig
 from showtell.scores import selection_metrics
 from showtell.training.schedule import Schedule
 
@@ -193,8 +195,8 @@ class Recipe(Config):
     data: DataConfig
     vocabulary: VocabularyConfig
     encoder: SerializeAsAny[EncoderConfig]
-    model: SerializeAsAny[Config]
-    objective: SerializeAsAny[Config]
+    model: SerializeAsAny[DecoderConfig]
+    objective: SerializeAsAny[ObjectiveConfig]
     training: TrainingConfig
     decoding: DecodingConfig
 
