@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, str] = {
     "checkpoint": "config decoding errors features files models renamed text",
     "captions": "errors",
     "captioner": "captions checkpoint confidence decoding errors features images models text types",
-    "scores": "datasets errors files scenes text",
+    "scores": "datasets errors files registry scenes text",
     "evaluation": "captioner captions datasets decoding errors features scores",
     "confidence": "checkpoint decoding errors files scores",
     # what is made of captioners and captions

@@ -60,7 +60,7 @@ SCORES: Registry[type[Score]] = Registry(
         "truth": Truth,
         "chair": Chair,
     },
-    expects="a class derived from showtell.scores.Score",
+    expects="a Score class that can be made without arguments",
     accepts=lambda name, score: isinstance(score, type) and issubclass(score, Score),
 )
 
