@@ -26,7 +26,7 @@ KEYS: dict[str, str] = {
     "encoder.most_regions": "encoder.max_regions",
     "encoder.least_score": "encoder.score_threshold",
     "encoder.overlap": "encoder.nms_threshold",
-    "training.selection_metric": "training.selection_metric",
+    "training.selection": "training.selection_metric",
     "training.samples": "training.sample_captions",
     "training.decay_every": "training.decay_epochs",
 }
@@ -56,7 +56,10 @@ TENSORS: dict[str, str] = {
     "places": "position_embedding",  # in a file of an encoder alone
 }
 # A verb of the command line: its name now.
-VERBS: dict[str, str] = {}
+VERBS: dict[str, str] = {
+    "lab": "compare-searches",
+    "attention": "grounding",
+}
 
 
 def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
