@@ -46,7 +46,10 @@ RUN_VALUES: dict[str, dict[str, str]] = {
 # The name of a tensor in model.safetensors: its name now. A name that ends in a dot stands for all that begin with it.
 TENSORS: dict[str, str] = {}
 # A verb of the command line: its name now.
-VERBS: dict[str, str] = {}
+VERBS: dict[str, str] = {
+    "lab": "compare-searches",
+    "attention": "grounding",
+}
 
 
 def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from typing import NoReturn
 
 from showtell.errors import DataError, ShowtellError, one_line
 
+__all__ = ["main"]
+
 _OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|calculation overflowed", re.IGNORECASE)  # torch
 
 

@@ -40,8 +40,8 @@ def check(
     if against is not None:
         from showtell.checkpoint import find_checkpoint, load_checkpoint
 
-        parts = load_checkpoint(find_checkpoint(against))
-        options = {"vocabulary": parts["vocabulary"], "max_length": parts["decoding"].max_length}
+        checkpoint = load_checkpoint(find_checkpoint(against))
+        options = {"vocabulary": checkpoint.vocabulary, "max_length": checkpoint.decoding.max_length}
     found = read_dataset(dataset)
     with counting("opening images", len(found.records), quiet=no_images) as progress:
         report = check_dataset(found, open_images=not no_images, progress=progress, **options)

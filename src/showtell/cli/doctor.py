@@ -10,7 +10,7 @@ import typer
 from showtell.cli.arguments import AsJson
 
 if TYPE_CHECKING:
-    from showtell.diagnosis import Machine
+    from showtell.doctor import Machine
 
 
 def doctor(
@@ -34,7 +34,7 @@ def doctor(
     """
     from dataclasses import asdict
 
-    from showtell.diagnosis import Diagnosis, diagnose_checkpoint, diagnose_scores, look_at_machine, split_to_score
+    from showtell.doctor import Diagnosis, diagnose_checkpoint, diagnose_scores, look_at_machine, split_to_score
     from showtell.errors import UsageError
     from showtell.progress import counting
 

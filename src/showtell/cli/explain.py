@@ -85,10 +85,10 @@ def explain(
     from showtell.captioner import Captioner
     from showtell.checkpoint import find_checkpoint
     from showtell.errors import DataError, UsageError, summarise
-    from showtell.explanations.figure import is_foreign_picture
-    from showtell.explanations.subjects import explain_subjects, find_subjects, with_references
     from showtell.files import refuse_overwriting, require_writable_file
+    from showtell.grounding.subjects import explain_subjects, find_subjects, with_references
     from showtell.progress import counting
+    from showtell.reports.figure import is_foreign_picture
 
     style = Format.json if as_json else format or _style_of(out)
     if out is None and style is not Format.json:
@@ -201,9 +201,9 @@ def _write(
     import json
     import sys
 
-    from showtell.explanations.figure import to_png
-    from showtell.explanations.page import write_page
     from showtell.files import write_bytes, write_json
+    from showtell.reports.explanation_page import write_page
+    from showtell.reports.figure import to_png
 
     if style is Format.json:
         content = [

@@ -37,11 +37,11 @@ def report(
     from showtell.captioner import Captioner
     from showtell.datasets import open_dataset
     from showtell.errors import DataError
-    from showtell.explanations.run_page import read_run, score_run, write_run_page
-    from showtell.explanations.subjects import explain_subjects, find_subjects
     from showtell.features.store import FeatureStore
     from showtell.files import refuse_overwriting
+    from showtell.grounding.subjects import explain_subjects, find_subjects
     from showtell.progress import counting
+    from showtell.reports.run_page import read_run, score_run, write_run_page
 
     found = read_run(run)
     refuse_overwriting(out, "--out", [run])

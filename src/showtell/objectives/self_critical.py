@@ -42,7 +42,7 @@ from torch import Tensor
 from showtell.config import Config, Size
 from showtell.decoding.policy import Rollouts, policy_logprobs, rollouts
 from showtell.models.contract import Decoder, eval_mode
-from showtell.objectives.contract import Objective, counts_of
+from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.scores.reward import Reward
 from showtell.text.vocabulary import Vocabulary
@@ -70,7 +70,7 @@ class RewardConfig(Config):
         return self
 
 
-class SelfCriticalConfig(Config):
+class SelfCriticalConfig(ObjectiveConfig):
     """What is sampled, rewarded and compared with what."""
 
     name: Literal["self_critical"] = "self_critical"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import get_args
 
 from showtell.errors import UsageError, nearest
+from showtell.registry import Registry
 from showtell.scores.base import Corpus, Score, ScoreNumber
 from showtell.scores.bleu import Bleu
 from showtell.scores.bootstrap import Difference, Interval, compare, intervals
@@ -46,15 +47,20 @@ __all__ = [
 ]
 
 # Each class declares what it needs, its numbers, and where these are used.
-SCORES: Mapping[str, type[Score]] = {
-    "bleu": Bleu,
-    "meteor": Meteor,
-    "rouge_l": RougeL,
-    "cider": Cider,
-    "spice": Spice,
-    "truth": Truth,
-    "chair": Chair,
-}
+SCORES: Registry[type[Score]] = Registry(
+    "showtell.scores",
+    {
+        "bleu": Bleu,
+        "meteor": Meteor,
+        "rouge_l": RougeL,
+        "cider": Cider,
+        "spice": Spice,
+        "truth": Truth,
+        "chair": Chair,
+    },
+    expects="a Score class that can be made without arguments",
+    accepts=lambda name, score: isinstance(score, type) and issubclass(score, Score),
+)
 
 
 def numbers() -> dict[str, ScoreNumber]:

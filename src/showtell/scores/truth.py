@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from showtell import __version__
-from showtell.scenes.language import LANGUAGE_VERSION
+from showtell.scenes.lexicon import LANGUAGE_VERSION
 from showtell.scenes.truth import STATISTICS, statistics
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 

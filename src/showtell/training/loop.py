@@ -69,6 +69,12 @@ class TrainingResult:
     interrupted: bool = False
     selection_metric: str = "cider"  # the score of `best`
 
+    def __repr__(self) -> str:
+        best = "" if self.best is None else f", best {self.selection_metric} {self.best:.3f} at epoch {self.best_epoch}"
+        return (
+            f"<TrainingResult {self.folder}: {self.epochs} epochs{best}{', interrupted' if self.interrupted else ''}>"
+        )
+
 
 class TrainingModel(nn.Module):
     """Encoder, decoder and objective as one module, so that one forward call is one loss."""

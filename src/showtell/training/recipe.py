@@ -12,6 +12,8 @@ from showtell.config import Config
 from showtell.decoding import DecodingConfig
 from showtell.features import EncoderConfig
 from showtell.files import write_text
+from showtell.models import DecoderConfig
+from showtell.objectives import ObjectiveConfig
 from showtell.training.schedule import Schedule
 
 
@@ -184,8 +186,8 @@ class Recipe(Config):
     data: DataConfig
     vocabulary: VocabularyConfig
     encoder: SerializeAsAny[EncoderConfig]
-    model: SerializeAsAny[Config]
-    objective: SerializeAsAny[Config]
+    model: SerializeAsAny[DecoderConfig]
+    objective: SerializeAsAny[ObjectiveConfig]
     training: TrainingConfig
     decoding: DecodingConfig
 
