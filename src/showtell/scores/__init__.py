@@ -44,6 +44,8 @@ __all__ = [
     "read_predictions",
     "read_references",
     "score",
+    "selection_metrics",
+    "validation_numbers",
 ]
 
 # Each class declares what it needs, its numbers, and where these are used.
@@ -75,6 +77,17 @@ def metric_of(number: str) -> str:
     'bleu'
     """
     return next(name for name, score in SCORES.items() if any(own.name == number for own in score.numbers))
+
+
+def selection_metrics() -> tuple[str, ...]:
+    """The numbers that `training.selection_metric` may name."""
+    return tuple(name for name, number in numbers().items() if number.can_select)
+
+
+def validation_numbers(selection_metric: str) -> tuple[str, ...]:
+    """The numbers that every validation of a training run counts, and the one that selects its weights."""
+    always = [name for name, number in numbers().items() if number.in_validation]
+    return tuple(dict.fromkeys([*always, selection_metric]))
 
 
 def explained_numbers() -> tuple[str, ...]:
