@@ -46,9 +46,9 @@ from showtell.errors import DataError, UsageError
 from showtell.explanations.segments import FIRST, turns
 from showtell.grounding.pointing import captions_to_follow, encode_records, report_from_statistics
 from showtell.models.contract import eval_mode
-from showtell.models.hacap import HacapOutput, spread_of_directions
-from showtell.scenes.language import ANY_SHAPE, BACKGROUND_WORDS, COUNT_WORDS, PATTERN_NOUNS
-from showtell.scenes.truth import ADJECTIVES, NOUNS
+from showtell.models.goals import GoalOutput, spread_of_directions
+from showtell.scenes.lexicon import ANY_SHAPE, BACKGROUND_WORDS, COUNT_WORDS, PATTERN_NOUNS
+from showtell.scenes.parser import ADJECTIVES, NOUNS
 from showtell.scores.base import Floats
 from showtell.scores.bootstrap import intervals
 from showtell.scores.report import ScoreReport
@@ -372,7 +372,7 @@ def measure_alignment(
             outputs = teacher_forced(decoder, seen.features, ids[..., :-1]).outputs
             if outputs.attention is None:
                 raise UsageError("This captioner has no attention to follow along its captions; ask one that has.")
-            goals = outputs.goal if isinstance(outputs, HacapOutput) else None
+            goals = outputs.goal if isinstance(outputs, GoalOutput) else None
             rectangles = captioner.encoder.rectangles(seen.features, seen.photos.windows.to(captioner.device)).cpu()
             for image, (words,) in enumerate(said):
                 there = seen.features.is_region[image]

@@ -17,12 +17,12 @@ from showtell.explanations.occlusion import (
     OCCLUSION_METHODS,
     EncodedBatch,
     agreement,
+    fill_rectangle,
     occlude,
-    paint_over,
     rank_correlation,
 )
-from showtell.features.grid import SmallCnn, SmallCnnConfig
-from showtell.features.regions import RoiGrid, RoiGridConfig
+from showtell.features.roi_grid import RoiGrid, RoiGridConfig
+from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.models import MODELS
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import EnsembleFeatures, Features, PreparedBatch

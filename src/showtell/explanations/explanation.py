@@ -131,6 +131,21 @@ class Explanation:
     models: tuple[ModelExplanation, ...]
     references: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        captions = ", ".join(f"{model.model} {model.caption.text!r}" for model in self.models)
+        return f"<Explanation of {self.image}: {captions}>"
+
+    def __str__(self) -> str:
+        """Each caption with a line for each word: its probability and the most likely alternatives."""
+        lines = [self.image]
+        for model in self.models:
+            lines += ["", f"{model.model}: {model.caption.text}"]
+            width = max((len(word.word or "(end)") for word in model.caption.words), default=0)
+            for word in model.caption.words:
+                others = ", ".join(f"{other or '(end)'} {share:.2f}" for other, share in word.others[:3])
+                lines.append(f"  {word.word or '(end)':{width}}  {word.probability:.2f}  not {others}".rstrip())
+        return "\n".join(lines)
+
     def to_json(self) -> dict[str, Any]:
         """As `showtell explain --format json` writes it; docs/explaining.md has the keys."""
         return {
@@ -188,7 +203,7 @@ def explain_photos(
             yield source, error
             continue
         photo.image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
-        name = str(source) if isinstance(source, str | Path) else f"photo {number}"
+        name = display_name(source) if isinstance(source, str | Path) else f"photo {number}"
         models = tuple(result for result in results if isinstance(result, ModelExplanation))
         yield source, Explanation(name, photo.size, photo.image, models)
 
@@ -390,6 +405,15 @@ def _rounded(values: Tensor, decimals: int) -> list[float]:
     return [round(value, decimals) for value in values.tolist()]
 
 
+def display_name(path: str | Path) -> str:
+    r"""The name of a file in texts: bytes that are not UTF-8 are escaped.
+
+    >>> print(display_name("caf\udce9.jpg"))
+    caf\udce9.jpg
+    """
+    return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def unique_titles(titles: Sequence[str]) -> list[str]:
     """The titles with a number behind those that occur more than once.
 
@@ -402,4 +426,4 @@ def unique_titles(titles: Sequence[str]) -> list[str]:
 
 def model_name(captioner: Captioner) -> str:
     """The name of a captioner's model, its default title."""
-    return str(getattr(captioner.decoder.config, "name", type(captioner.decoder).__name__))
+    return captioner.decoder.config.name

@@ -82,7 +82,7 @@ def _pixel_borders(count: int) -> Floats:
 
 
 def _smooth_shares(edges: Floats, size: tuple[int, int]) -> tuple[Floats, Floats]:
-    """How columns (columns, width) and rows (rows, height) of a grid with boxes (rows, columns, 4) spread over pixels."""
+    """How columns (columns, width) and rows (rows, height) of a grid (rows, columns, 4) spread over pixels."""
     across = _smooth_along(edges[0, :, 0], edges[0, :, 2], size[0])
     down = _smooth_along(edges[:, 0, 1], edges[:, 0, 3], size[1])
     return across, down

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,7 +28,7 @@ class PhotoToExplain:
     """A photo with what is known of it."""
 
     path: Path
-    facts: ImageFacts = ImageFacts()
+    facts: ImageFacts = field(default_factory=ImageFacts)
     boxes: Tensor | None = None  # (n, 4) of the dataset, in pixels of the upright photo; None outside datasets
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from showtell.captioner import Captioner
 from showtell.decoding import DecodingConfig
 from showtell.errors import ImageError
-from showtell.explanations.explanation import Explanation, explain_photos
+from showtell.explanations.explanation import Explanation, display_name, explain_photos
 from showtell.explanations.photo_set import PhotoSet
 from showtell.grounding.mentions import mark_hallucinations
 from showtell.scores import (
@@ -70,7 +70,7 @@ def judge(explanations: Sequence[Explanation], photo_set: PhotoSet) -> list[Expl
         explanations: of photos of the set.
         photo_set: what is known of them.
     """
-    facts = {str(photo.path): photo.facts for photo in photo_set.photos}
+    facts = {display_name(photo.path): photo.facts for photo in photo_set.photos}
     phrases = phrases_of(set(photo_set.categories))
     judged = [
         mark_hallucinations(replace(one, references=facts[one.image].references), facts[one.image], phrases)

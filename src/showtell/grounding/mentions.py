@@ -17,7 +17,7 @@ from torch import Tensor
 from showtell.datasets.records import CaptionRecord
 from showtell.explanations.explanation import ExplainedCaption, Explanation
 from showtell.images.boxes import corners
-from showtell.scenes.language import SHAPE_WORDS
+from showtell.scenes.lexicon import SHAPE_WORDS
 from showtell.scores.chair import Mention, Phrases, mentions, phrases_of, there_in
 from showtell.scores.facts import ImageFacts
 from showtell.text.tokenizer import tokenize

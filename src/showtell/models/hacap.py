@@ -38,18 +38,20 @@ Where this differs from the paper, or the paper is silent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from showtell.config import Config, Size
+from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_softmax
-from showtell.models.contract import Decoder, Output, State
+from showtell.models.capabilities import Capability, DecoderConfig
+from showtell.models.contract import Output, State
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
+from showtell.models.goals import GoalDecoder, GoalOutput
 from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.sru import Sru
 from showtell.types import Features
@@ -57,8 +59,10 @@ from showtell.types import Features
 Layers = Annotated[Size, Field(le=64)]
 
 
-class HacapConfig(Config):
+class HacapConfig(DecoderConfig):
     """Sizes and choices of HACap."""
+
+    provides: ClassVar = {Capability.ATTENTION: {}, Capability.GOALS: {"goals": True}}
 
     name: Literal["hacap"] = "hacap"
     embedding_size: Size = Field(512, description="Size of the worker's word embeddings.")
@@ -109,22 +113,24 @@ class HacapRows:
     goals: Tensor | None  # (B, N, c - 1, G) the last subgoals, 0 where there is none
 
 
+HacapState = State[HacapImage, HacapRows]
+
+
 @dataclass(frozen=True)
-class HacapWords:
-    """What the last words give."""
+class HacapInputs:
+    """What `embed` makes of the last words."""
 
     worker: Tensor  # (..., 4 H) to the worker's first layer
     discriminator: Tensor | None  # (..., E_d) to the discriminator
 
 
 @dataclass(frozen=True, kw_only=True)
-class HacapOutput(Output):
+class HacapOutput(GoalOutput):
     """What the output layer reads, and the subgoals."""
 
     hidden: Tensor  # (B, N, H) h_t
     gate: Tensor  # (B, N) beta_t
     leak: Tensor | None = None  # (B, N, G) f_t
-    goal: Tensor | None = None  # (B, N, G) g_t, with its gradient to the manager
     guidance: Tensor | None = None  # (B, N, G) the sum of the last c subgoals, without
 
     def diagnostics(self) -> dict[str, Tensor]:
@@ -133,7 +139,7 @@ class HacapOutput(Output):
         return {"gate": self.gate.unsqueeze(-1), **subgoals}
 
 
-class HacapDecoder(Decoder):
+class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
     """Worker, manager, and the discriminator that leaks."""
 
     config: HacapConfig
@@ -188,7 +194,17 @@ class HacapDecoder(Decoder):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
-    def start(self, features: Features) -> State:
+    @property
+    def horizon(self) -> int:
+        """c."""
+        return self.config.horizon
+
+    @property
+    def goal_modules(self) -> tuple[nn.Module, ...]:
+        """Discriminator, manager and W_g; none without goals."""
+        return (self.discriminator, self.manager, self.to_goal) if self.config.goals else ()
+
+    def start(self, features: Features) -> HacapState:
         """L_img a, which no word changes, and empty cells."""
         vectors = self.feature_projection(features.vectors)
         has_goals = self.config.goals
@@ -206,25 +222,24 @@ class HacapDecoder(Decoder):
         )
         return State(image, rows)
 
-    def embed(self, words: Tensor) -> HacapWords:
+    def embed(self, words: Tensor) -> HacapInputs:
         """What words give to the worker's first layer and to the discriminator."""
         of_discriminator = self.discriminator.embed(words) if self.config.goals else None
-        return HacapWords(self.worker.first.project_input(self.embedding(words)), of_discriminator)
+        return HacapInputs(self.worker.first.project_input(self.embedding(words)), of_discriminator)
 
-    def step(self, words: Tensor | HacapWords, state: State) -> tuple[HacapOutput, State]:
+    def step(self, words: Tensor | HacapInputs, state: HacapState) -> tuple[HacapOutput, HacapState]:
         """Attend with the features of the step before, then a step of worker, discriminator and manager."""
-        image: HacapImage = state.image
-        rows: HacapRows = state.rows
-        said = words if isinstance(words, HacapWords) else self.embed(words)
+        image, rows = state.image, state.rows
+        inputs = words if isinstance(words, HacapInputs) else self.embed(words)
         alpha, beta = self._attend(image, rows)
         context = beta.unsqueeze(-1) * weighted_sum(alpha, image.vectors)  # z_t
-        products = said.worker + self.worker.first.project_input(context, first=self.config.embedding_size)
+        products = inputs.worker + self.worker.first.project_input(context, first=self.config.embedding_size)
         hidden, worker = self.worker.step(products, rows.worker)
         new = HacapRows(torch.zeros_like(rows.is_first), hidden, worker, (), (), None)
         if not self.config.goals:
             return HacapOutput(hidden=hidden, gate=beta, attention=alpha), State(image, new)
-        assert said.discriminator is not None and rows.goals is not None
-        leak, discriminator = self.discriminator.step(said.discriminator, image.seen, rows.discriminator)
+        assert inputs.discriminator is not None and rows.goals is not None
+        leak, discriminator = self.discriminator.step(inputs.discriminator, image.seen, rows.discriminator)
         goal, manager = self._goal(leak.detach(), rows.manager)
         last = torch.cat([rows.goals, goal.detach().unsqueeze(2)], 2)  # (B, N, c, G)
         new = HacapRows(new.is_first, hidden, worker, manager, discriminator, last[:, :, 1:])
@@ -254,15 +269,3 @@ class HacapDecoder(Decoder):
             actions = (columns @ wanted.unsqueeze(-1)).squeeze(-1)
         tau = self.config.training_temperature if self.training else self.config.temperature
         return self.output(actions) / tau
-
-
-def spread_of_directions(vectors: Tensor) -> Tensor:
-    """How far directions spread: 1 less the length of their mean; 0 if all are alike, as of goals that have collapsed.
-
-    Args:
-        vectors: (..., n, G) of any lengths.
-
-    Returns:
-        (...).
-    """
-    return 1 - F.normalize(vectors.float(), dim=-1).mean(-2).norm(dim=-1)

@@ -27,7 +27,7 @@ nothing, so without any image with two the weights are 1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -37,8 +37,8 @@ from torch.nn import functional as F
 from showtell.config import Config
 from showtell.decoding import TeacherForcedOutput, scheduled, teacher_forced
 from showtell.decoding.likelihood import log_likelihood
-from showtell.models.contract import Decoder
-from showtell.objectives.contract import Objective, counts_of
+from showtell.models import Capability, Decoder
+from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch, Features, Terms
 
@@ -67,7 +67,7 @@ class ScheduledSamplingConfig(Config):
         return min(self.highest, self.first + self.increase * (epoch // self.every))
 
 
-class CrossEntropyConfig(Config):
+class CrossEntropyConfig(ObjectiveConfig):
     """Weights of the terms."""
 
     name: Literal["cross_entropy"] = "cross_entropy"
@@ -90,6 +90,10 @@ class CrossEntropyConfig(Config):
 class CrossEntropy(Objective):
     """Likelihood of the reference captions."""
 
+    config: CrossEntropyConfig
+    conflicts: ClassVar[Mapping[Capability, str]] = {
+        Capability.SAMPLED_ATTENTION: "sampled regions get no gradient from it"
+    }
     agreement: Tensor  # (V,) kappa of each word
 
     def __init__(self, config: CrossEntropyConfig, *, feature_size: int, vocabulary_size: int) -> None:

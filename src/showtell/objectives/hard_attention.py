@@ -26,7 +26,8 @@ Where this differs from the paper, or the paper is silent:
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -34,8 +35,7 @@ from torch import Tensor
 
 from showtell.decoding import TeacherForcedOutput
 from showtell.decoding.likelihood import log_likelihood
-from showtell.errors import TrainingError
-from showtell.models.contract import Decoder
+from showtell.models import Capability, Decoder
 from showtell.objectives.contract import counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.processes import summed
@@ -59,6 +59,8 @@ class HardAttention(CrossEntropy):
     """Likelihood of the reference captions under sampled places, and REINFORCE for the places."""
 
     config: HardAttentionConfig
+    needs: ClassVar = frozenset({Capability.SAMPLED_ATTENTION})
+    conflicts: ClassVar[Mapping[Capability, str]] = {}
     baseline: Tensor  # () b
     is_first: Tensor  # () bool, True until b has seen a batch
 
@@ -73,15 +75,12 @@ class HardAttention(CrossEntropy):
         total, parts = super()._terms(batch, features, forced, decoder)
         if not self.training:  # there is nothing to sample for
             return total, parts
-        places, alpha = forced.outputs.sampled_regions, forced.outputs.attention
-        if places is None or alpha is None:
-            raise TrainingError(
-                "objective.name=hard_attention needs a model that samples the places it looks at: "
-                "model.name=sat with model.attention=hard."
-            )
+        self.check_decoder(decoder)
+        regions, alpha = forced.outputs.sampled_regions, forced.outputs.attention
+        assert regions is not None and alpha is not None, "a model that samples attention reports it while it learns"
         is_word = batch.targets != Vocabulary.pad  # (B, N, T)
         counts = counts_of(batch)
-        is_sampled = is_word & (places >= 0)
+        is_sampled = is_word & (regions >= 0)
         is_caption = is_sampled.any(-1)  # (B, N)
         logprob = log_likelihood(forced.logits.detach(), batch.targets)
         reward = (logprob * is_word).sum(-1)  # (B, N)
@@ -90,8 +89,8 @@ class HardAttention(CrossEntropy):
         baseline = self._baseline(reward, is_caption & batch.is_counted)
         advantage = reward - baseline
         log_alpha = alpha.float().clamp(min=torch.finfo(torch.float32).tiny).log()
-        place = log_alpha.gather(-1, places.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-        reinforce = -(advantage.unsqueeze(-1) * place * is_sampled).sum() / counts.words
+        logprob_of_region = log_alpha.gather(-1, regions.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        reinforce = -(advantage.unsqueeze(-1) * logprob_of_region * is_sampled).sum() / counts.words
         entropy = -((alpha * log_alpha).sum(-1) * is_sampled).sum() / counts.words
         parts |= {"reinforce": reinforce, "entropy": entropy}
         # Parts add up over the batches of a step: this one to the mean b that captions were held against.

@@ -17,7 +17,11 @@ from markupsafe import Markup
 def templates() -> jinja2.Environment:
     """The templates of this package; what is put into them is escaped."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__, ""), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.PackageLoader(__package__, ""),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     return environment

@@ -22,7 +22,7 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 from torch import Tensor
 
-from showtell.errors import printable
+from showtell.errors import printable, shorten
 from showtell.explanations.explanation import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
 from showtell.explanations.geometry import Floats, attention_map, scale_boxes
 from showtell.reports.explanation_view import value_range
@@ -130,9 +130,8 @@ def _draw_word(
     if word.sampled_region is not None:
         left, top, right, bottom = boxes[word.sampled_region].tolist()
         axes.plot((left + right) / 2, (top + bottom) / 2, "+", color=MARK, markersize=10, markeredgewidth=1.5)
-    axes.set_title(
-        _word_title(word), fontsize=8, pad=2, color="black" if word.hallucinated is None else RED, parse_math=False
-    )
+    colour = "black" if word.hallucinated is None else RED
+    axes.set_title(_word_title(word), fontsize=8, pad=2, color=colour, parse_math=False)
 
 
 def light_photo(axes: Axes, photo: Image.Image, weights: Tensor, boxes: Tensor, grid: tuple[int, int] | None) -> None:
@@ -151,8 +150,7 @@ def _word_title(word: ExplainedWord) -> str:
 
 def _shown(text: str, limit: int = MAX_WORD) -> str:
     """A text without control characters, shortened to what a figure has room for."""
-    text = text if len(text) <= limit else f"{text[: limit - 1]}…"
-    return printable(text)
+    return printable(shorten(text, limit))
 
 
 def _plot_values(axes: Axes, values: WordValues, caption: ExplainedCaption) -> None:
@@ -161,9 +159,8 @@ def _plot_values(axes: Axes, values: WordValues, caption: ExplainedCaption) -> N
     low, high = value_range(values.values)
     if (low, high) == (0, 1):
         axes.set_ylim(-0.05, 1.05)
-    axes.set_xticks(
-        range(len(caption.words)), [_shown(word.word) or "(end)" for word in caption.words], parse_math=False
-    )
+    words = [_shown(word.word) or "(end)" for word in caption.words]
+    axes.set_xticks(range(len(words)), words, parse_math=False)
     axes.tick_params(labelsize=7)
     axes.set_ylabel(values.title, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
