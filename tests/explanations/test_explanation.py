@@ -103,15 +103,15 @@ def test_attention_has_a_place_for_each_box_of_the_upright_photo(captioner, tmp_
 
 def test_hard_attention_tells_the_place_that_it_looked_at(captioner, photos):
     likeliest = hard(captioner, "likeliest").explain(photos[0]).models[0].caption
-    assert [word.place for word in likeliest.words] == likeliest.attention.argmax(-1).tolist()
+    assert [word.sampled_region for word in likeliest.words] == likeliest.attention.argmax(-1).tolist()
     torch.manual_seed(0)
     sampled = hard(captioner, "sample").explain(photos[:4])
-    places = [word.place for one in sampled for word in one.models[0].caption.words]
+    places = [word.sampled_region for one in sampled for word in one.models[0].caption.words]
     best = [place for one in sampled for place in one.models[0].caption.attention.argmax(-1).tolist()]
     assert all(0 <= place < 144 for place in places)
     assert places != best
     expected = hard(captioner, "expectation").explain(photos[0]).models[0].caption
-    assert {word.place for word in expected.words} == {None}
+    assert {word.sampled_region for word in expected.words} == {None}
 
 
 def test_a_model_without_attention_has_words_and_no_map(captioner, photos):
@@ -233,10 +233,10 @@ def test_what_a_word_loses_without_a_place_is_what_the_walk_says(captioner, phot
         return forced.logits.log_softmax(-1).gather(-1, words[..., 1:, None])[0, 0, :, 0]
 
     expected = logprobs(features.vectors) - logprobs(hidden)
-    found = torch.stack([word.occlusion for word in by.caption.words])
+    found = torch.stack([word.logprob_drop for word in by.caption.words])
     assert found.shape == (len(by.caption.words), 144)
     torch.testing.assert_close(found[:, place], expected, atol=1e-5, rtol=1e-3)
-    assert captioner.explain(photos[1]).models[0].caption.words[0].occlusion is None
+    assert captioner.explain(photos[1]).models[0].caption.words[0].logprob_drop is None
 
 
 def test_a_notebook_shows_a_page(captioner, photos):

@@ -1,4 +1,4 @@
-"""Which photos are explained, and how explanations stand up to what people say of them."""
+"""The photos to explain, and explanations judged by what is known of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from PIL import Image
 
 from showtell.errors import DataError, ImageError
 from showtell.explanations.explanation import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation
-from showtell.grounding.subjects import PhotoSet, PhotoToExplain, add_references, choose_photos, judge
+from showtell.explanations.photo_set import PhotoSet, PhotoToExplain, add_references, choose_photos
+from showtell.grounding.judging import judge
+from showtell.scores import ImageFacts
 
 
 def explanation(image: str, *texts: str) -> Explanation:
@@ -26,9 +28,9 @@ def explanation(image: str, *texts: str) -> Explanation:
 
 def test_the_worst_caption_of_the_first_model_comes_first_and_what_is_unknown_last():
     photos = [
-        PhotoToExplain(Path("good.jpg"), ("a dog runs on the grass",)),
+        PhotoToExplain(Path("good.jpg"), ImageFacts(("a dog runs on the grass",))),
         PhotoToExplain(Path("unknown.jpg")),
-        PhotoToExplain(Path("bad.jpg"), ("a red bus in a street",)),
+        PhotoToExplain(Path("bad.jpg"), ImageFacts(("a red bus in a street",))),
     ]
     given = [
         explanation("good.jpg", "a dog runs on the grass", "a cat"),
@@ -47,14 +49,15 @@ def test_the_worst_caption_of_the_first_model_comes_first_and_what_is_unknown_la
 def test_words_are_marked_that_name_what_is_neither_annotated_nor_said_by_people():
     known = PhotoSet(
         (
-            PhotoToExplain(Path("a.jpg"), ("a man with a dog",), frozenset({"person", "hot dog"})),
-            PhotoToExplain(Path("b.jpg"), ("a street",), None),
+            PhotoToExplain(Path("a.jpg"), ImageFacts(("a man with a dog",), frozenset({"person", "hot dog"}))),
+            PhotoToExplain(Path("b.jpg"), ImageFacts(("a street",))),
         ),
         categories=frozenset({"person", "hot dog", "dog", "cat", "fire hydrant"}),
     )
     given = [explanation(image, "a woman a dog two cats and a fire hydrant") for image in ("a.jpg", "b.jpg")]
     marked = {
-        one.image: [(word.word, word.absent) for word in one.models[0].caption.words] for one in judge(given, known)
+        one.image: [(word.word, word.hallucinated) for word in one.models[0].caption.words]
+        for one in judge(given, known)
     }
     assert [pair for pair in marked["a.jpg"] if pair[1]] == [
         ("cats", "cat"), ("fire", "fire hydrant"), ("hydrant", "fire hydrant")
@@ -70,19 +73,19 @@ def test_nothing_known_leaves_explanations_as_they_are():
 
 def test_a_photo_named_twice_is_explained_once(tiny_scenes):
     photos = sorted((tiny_scenes / "images").iterdir())
-    found = choose_photos([str(photos[3]), str(tiny_scenes / "images"), str(photos[0])], "test")
-    assert [subject.path for subject in found.photos] == [photos[3], *photos[:3], *photos[4:]]
+    photo_set = choose_photos([str(photos[3]), str(tiny_scenes / "images"), str(photos[0])], "test")
+    assert [photo.path for photo in photo_set.photos] == [photos[3], *photos[:3], *photos[4:]]
 
 
 def test_a_limited_dataset_still_knows_all_references(tiny_scenes):
     everything = choose_photos([str(tiny_scenes)], "train")
     some = choose_photos([str(tiny_scenes)], "train", limit=3)
     assert len(some.photos) == 3
-    assert some.left_out == len(everything.photos) - 3
-    assert {subject.path for subject in some.photos} <= {subject.path for subject in everything.photos}
+    assert some.num_skipped == len(everything.photos) - 3
+    assert {photo.path for photo in some.photos} <= {photo.path for photo in everything.photos}
     assert some.references == everything.references
-    assert all(subject.scene is not None and subject.objects is None for subject in some.photos)
-    assert all(subject.boxes.shape[1] == 4 and len(subject.boxes) for subject in some.photos)
+    assert all(photo.facts.scene is not None and photo.facts.objects is None for photo in some.photos)
+    assert all(photo.boxes.shape[1] == 4 and len(photo.boxes) for photo in some.photos)
 
 
 @pytest.mark.parametrize(
@@ -97,18 +100,18 @@ def test_a_limited_dataset_still_knows_all_references(tiny_scenes):
 )
 def test_json_may_name_a_photo_in_several_ways(tmp_path, key, photo):
     (tmp_path / "known.json").write_text(json.dumps({key: ["a cat"], "none": ["a dog"]}))
-    subjects = add_references(
+    photo_set = add_references(
         PhotoSet((PhotoToExplain(Path(photo)), PhotoToExplain(Path("other.jpg")))), tmp_path / "known.json"
     )
-    assert [subject.references for subject in subjects.photos] == [("a cat",), ()]
-    assert subjects.references == (("a cat",), ("a dog",))
+    assert [photo.facts.references for photo in photo_set.photos] == [("a cat",), ()]
+    assert photo_set.references == (("a cat",), ("a dog",))
 
 
 def test_references_from_elsewhere_keep_what_the_dataset_knows(tmp_path):
-    known = PhotoToExplain(Path("cat.jpg"), ("old",), frozenset({"cat"}), boxes=torch.zeros(1, 4))
+    known = PhotoToExplain(Path("cat.jpg"), ImageFacts(("old",), frozenset({"cat"})), torch.zeros(1, 4))
     (tmp_path / "known.json").write_text('{"cat": ["new"]}')
     (found,) = add_references(PhotoSet((known,)), tmp_path / "known.json").photos
-    assert (found.references, found.objects) == (("new",), frozenset({"cat"}))
+    assert (found.facts.references, found.facts.objects) == (("new",), frozenset({"cat"}))
     assert found.boxes is known.boxes
 
 

@@ -44,7 +44,7 @@ def render_page(template: str, title: str, *, styles: Sequence[str] = (), script
         .render(
             values,
             title=title,
-            policy=content_policy(style, script),
+            policy=Markup(content_policy(style, script)),
             style=Markup(style),
             script=Markup(script),
         )
