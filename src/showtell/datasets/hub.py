@@ -241,7 +241,7 @@ def _content(cell: Any, where: str, name: str) -> bytes:
     import datasets
 
     if isinstance(cell, Mapping) and isinstance(cell.get("bytes"), bytes):
-        return cell["bytes"]
+        return bytes(cell["bytes"])
     path = cell.get("path") if isinstance(cell, Mapping) else None
     if not isinstance(path, str):
         raise DataError(f"{where} has no image; leave such rows out.")
