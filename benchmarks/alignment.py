@@ -36,9 +36,10 @@ from showtell.explanations.alignment import (
 from showtell.explanations.explanation import grid_of
 from showtell.explanations.figure import draw_segments
 from showtell.images.photo import to_photo
-from showtell.scores import intervals
+from showtell.scores import Interval, intervals
 from showtell.scores.base import corpus_numbers
 
+UNDEFINED = Interval(float("nan"), float("nan"))  # of a number that is not defined
 OF = ("references", "own")
 FIGURES = 6
 CORRELATIONS = {
@@ -112,17 +113,17 @@ def write_figures(
 def pooled(reports: Sequence[AlignmentReport]) -> dict[str, Any]:
     """Several seeds as one: each number with its interval, and the greatest p."""
     together = pool_reports([one.report for one in reports])
-    (measured,) = together.measured.values()
+    (own,) = together.statistics.values()
     bounds = intervals(together)
-    values = corpus_numbers(measured.score, measured.statistics).tolist()
+    values = corpus_numbers(own.score, own.rows).tolist()
     return {
         "numbers": {
             name: {
                 "value": value,
-                **dataclasses.asdict(bounds[name]),
+                **dataclasses.asdict(bounds.get(name, UNDEFINED)),
                 **({"p": max(one.p[name] for one in reports)} if all(name in one.p for one in reports) else {}),
             }
-            for name, value in zip(measured.score.names, values, strict=True)
+            for name, value in zip(own.score.names, values, strict=True)
         },
         "goals": {name: statistics.mean(one.goals[name] for one in reports) for name in reports[0].goals},
     }

@@ -1,4 +1,4 @@
-"""Train, score, explain and serve neural image captioners.
+"""Train, score and explain neural image captioners.
 
 Public names are loaded on first use (PEP 562), so that `import showtell` is instant.
 """

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from showtell import checkpoint
 from showtell.captions import Attention, Caption, Word
+from showtell.confidence.calibration import Calibration
 from showtell.decoding import Captions, DecodingConfig, Ensemble, search
-from showtell.decoding.calibration import Calibration
 from showtell.errors import CheckpointError, ImageError, UsageError
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder

@@ -218,9 +218,7 @@ def test_batches_change_nothing_and_reports_compare(tiny_checkpoint: Path, tiny_
     first, second = (measure_attention(captioner, records, batch_size=size) for size in (1, 16))
     assert first.mentions > 10
     assert first.absent == 0
-    pairs = zip(
-        first.report.measured["attention"].statistics, second.report.measured["attention"].statistics, strict=True
-    )
+    pairs = zip(first.report.statistics["attention"].rows, second.report.statistics["attention"].rows, strict=True)
     for one, other in pairs:
         np.testing.assert_allclose(one, other, atol=0.02)  # ranks of falls near 0 go by the last bits
     found = compare(first.report, second.report, samples=20)

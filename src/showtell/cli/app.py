@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from showtell import __version__
 from showtell.cli.attention import attention
 from showtell.cli.calibrate import calibrate
 from showtell.cli.caption import caption
@@ -51,11 +52,28 @@ class _Verbs(TyperGroup):
 app = typer.Typer(
     name="showtell",
     cls=_Verbs,
-    help="Train, score, explain and serve neural image captioners.",
+    help="Train, score and explain neural image captioners.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"showtell {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the program itself."""
+
+
 data = typer.Typer(no_args_is_help=True)
 app.add_typer(data, name="data", help="Draw, fetch and check datasets.")
 

@@ -16,7 +16,7 @@ from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import DataError, ImageError
 from showtell.files import read_json
 from showtell.scores import diagnose
-from showtell.scores.cider import FEW_IMAGES
+from showtell.scores.ngrams import FEW_IMAGES
 from showtell.text.tokenizer import TOKENIZER_VERSION, tokenize
 from showtell.text.vocabulary import SPECIAL
 from showtell.training import health

@@ -23,7 +23,6 @@ EXTRAS = {  # what each is for; the packages are those of pyproject.toml
     "hub": "datasets of the Hugging Face hub",
     "hdf5": "features that other tools keep in HDF5",
     "ray": "very many images on many machines",
-    "serve": "the web page and the API",
 }
 
 

@@ -47,10 +47,10 @@ from showtell.images.loading import prepare_batches, stack_photos
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
 from showtell.scenes.lexicon import SHAPE_WORDS
-from showtell.scores.base import Floats, Numbers, corpus_numbers, image_numbers
+from showtell.scores.base import Aggregation, Floats, corpus_numbers, image_numbers
 from showtell.scores.bootstrap import intervals
 from showtell.scores.chair import Phrases, mentions, phrases_of
-from showtell.scores.report import Measured, ScoreReport
+from showtell.scores.report import ScoreReport, ScoreStatistics
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
@@ -354,7 +354,7 @@ def measure_attention(
 
 
 def report_of(
-    metric: str, numbers: Numbers, ids: Sequence[str], statistics: Floats, facts: dict[str, Any]
+    metric: str, numbers: Aggregation, ids: Sequence[str], statistics: Floats, facts: dict[str, Any]
 ) -> ScoreReport:
     """A report of numbers that come from the statistics of each image, (images, columns).
 
@@ -377,7 +377,7 @@ def report_of(
         skipped={},
         images=len(ids),
         per_image=dict(zip(ids, map(defined, image_numbers(numbers, statistics)), strict=True)),
-        measured={metric: Measured(numbers, statistics, signature)},
+        statistics={metric: ScoreStatistics(numbers, statistics, signature)},
         ids=tuple(ids),
     )
 

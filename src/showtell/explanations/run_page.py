@@ -27,8 +27,7 @@ from showtell.explanations.page import render
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log, write_text
 from showtell.renamed import upgrade_run, upgrade_settings
-from showtell.scenes import read_scenes
-from showtell.scores import Interval, ScoreReport, diagnose, intervals
+from showtell.scores import Interval, ScoreReport, diagnose, image_facts, intervals
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
 STATE = Path("last", "training", "state.json")
@@ -186,9 +185,9 @@ def score_run(
         DataError: there is no such split, or an image of it has no reference.
     """
     settings = captioner.settings(num_return_sequences=1)
-    scenes = read_scenes(dataset.root) if dataset.root.is_dir() else None
     records = dataset.split(split)
-    found = evaluate(captioner, records, settings, scenes=scenes, store=store, progress=progress)
+    facts = image_facts(dataset, records)
+    found = evaluate(captioner, records, settings, facts=facts, store=store, progress=progress)
     known = [text for record in dataset.records if record.split == "train" for text in record.captions]
     texts = [caption.text for caption in found.captions.values()]
     search = settings.kind if settings.num_beams == 1 else f"{settings.kind} of {settings.num_beams}"

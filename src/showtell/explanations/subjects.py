@@ -27,14 +27,17 @@ from showtell.files import read_json
 from showtell.images.boxes import corners
 from showtell.images.photo_files import find_photos, is_image_file
 from showtell.scenes import Scene, read_scenes
-from showtell.scores import DocumentFrequency, read_references, score
+from showtell.scores import (
+    DocumentFrequency,
+    ImageFacts,
+    available_metrics,
+    explained_numbers,
+    metric_of,
+    read_references,
+    score,
+)
 from showtell.scores.chair import Phrases, mentions, phrases_of, there_in
-from showtell.scores.cider import FEW_IMAGES
 from showtell.text.tokenizer import tokenize
-
-# The numbers of an image that are shown, the first one that there is being what photos are ordered by. Without scenes
-# that is CIDEr, or METEOR where CIDEr has too few captions to take its weights from.
-SHOWN_SCORES = ("truth", "truth_whole", "cider", "meteor", "rouge_l", "bleu_4")
 
 
 @dataclass(frozen=True)
@@ -272,21 +275,15 @@ def _scores(
     frequency = DocumentFrequency.of(
         ([tokenize(text) for text in captions] for captions in subjects.references), "references"
     )
-    drawn = {image: of_image[image].scene for image in texts}
-    scenes = drawn if all(scene is not None for scene in drawn.values()) else None
-    metrics = ["meteor", "rouge_l", "bleu"]
-    metrics += ["truth"] if scenes is not None else []
-    metrics += ["cider"] if frequency.images >= FEW_IMAGES else []
-    report = score(
-        texts,
-        {image: of_image[image].references for image in texts},
-        metrics=metrics,
-        scenes=scenes,
-        document_frequency=frequency,
-    )
+    facts = {
+        image: ImageFacts(of_image[image].references, of_image[image].objects, of_image[image].scene) for image in texts
+    }
+    shown_numbers = explained_numbers()
+    metrics = available_metrics(map(metric_of, shown_numbers), facts.values(), frequency)
+    report = score(texts, facts, metrics, document_frequency=frequency)
     found = {}
     for image, numbers in report.per_image.items():
-        shown = ((name, numbers.get(name)) for name in SHOWN_SCORES)
+        shown = ((name, numbers.get(name)) for name in shown_numbers)
         found[image] = {name: value for name, value in shown if value is not None}
     return found
 

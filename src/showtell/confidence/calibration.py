@@ -1,7 +1,8 @@
 """The chance that a caption is good, from how sure the model was of it: a logistic map fitted on a validation split.
 
-A model's probabilities rank captions but do not say how often it is right. The map is Platt's (1999) over four facts of
-a caption: with m the mean log-probability of its words, l the lowest, n their number and f whether it ended by itself,
+A model's probabilities rank captions but do not say how often it is right. The map is Platt's (1999) over four
+features of a caption: with m the mean log-probability of its words, l the lowest, n their number and f whether it
+ended by itself,
 
     p(good) = sigmoid(w . standardised(m, l, log(1 + n), f) + b)
 
@@ -27,8 +28,12 @@ FOLDS, BINS = 5, 10
 FEWEST = 20  # captions that a map can be fitted to
 
 
-class Said(Protocol):
-    """What is known of a caption."""
+class ScoredCaption(Protocol):
+    """A caption with the log-probabilities that the model gave it."""
+
+    @property
+    def text(self) -> str:
+        """As written."""
 
     @property
     def logprob(self) -> float:
@@ -72,12 +77,12 @@ class Reliability:
         """
         chances, good = np.asarray(confidences, np.float64), np.asarray(is_good, np.float64)
         parts = [part for part in np.array_split(np.argsort(chances, kind="stable"), bins) if len(part)]
-        found = tuple(Bin(float(chances[part].mean()), float(good[part].mean()), len(part)) for part in parts)
+        binned = tuple(Bin(float(chances[part].mean()), float(good[part].mean()), len(part)) for part in parts)
         return cls(
-            expected_calibration_error=sum(abs(one.confidence - one.good) * one.captions for one in found) / len(good),
+            expected_calibration_error=sum(abs(one.confidence - one.good) * one.captions for one in binned) / len(good),
             brier=float(np.mean((chances - good) ** 2)),
             brier_of_base_rate=float(np.mean((good.mean() - good) ** 2)),
-            bins=found,
+            bins=binned,
         )
 
     @classmethod
@@ -93,14 +98,14 @@ class Calibration:
     meaning: str  # what a good caption is, in words
     weights: tuple[float, ...]  # w
     bias: float  # b
-    means: tuple[float, ...]  # of the facts in the captions that it was fitted to
+    means: tuple[float, ...]  # of the features in the captions that it was fitted to
     deviations: tuple[float, ...]
     captions: int  # how many those were
     reliability: Reliability  # on captions that were not fitted on
     before: Reliability  # of the geometric mean probability of a caption's words, on the same captions
 
     @classmethod
-    def fit(cls, captions: Sequence[Said], is_good: Sequence[bool], meaning: str) -> Self:
+    def fit(cls, captions: Sequence[ScoredCaption], is_good: Sequence[bool], meaning: str) -> Self:
         """Fit a map.
 
         Args:
@@ -111,21 +116,21 @@ class Calibration:
         Raises:
             DataError: there are too few captions, or they are all good or all bad.
         """
-        facts, good = _facts(captions), np.asarray(is_good, np.float64)
-        if len(facts) != len(good):
-            raise DataError(f"There are {len(facts)} captions and {len(good)} judgements; each caption needs one.")
+        features, good = _features(captions), np.asarray(is_good, np.float64)
+        if len(features) != len(good):
+            raise DataError(f"There are {len(features)} captions and {len(good)} judgements; each caption needs one.")
         kinds = int(good.sum())
         if len(good) < FEWEST or kinds in (0, len(good)):
             raise DataError(
                 f"Confidence cannot be calibrated on {len(good)} captions of which {kinds} are good ({meaning}); it "
                 f"takes at least {FEWEST}, good ones and bad ones."
             )
-        weights, bias, means, deviations = _fit(facts, good)
+        weights, bias, means, deviations = _fit(features, good)
         fold = np.arange(len(good)) % FOLDS
         chances = np.empty(len(good))
         for number in range(FOLDS):
             chances[fold == number] = _chances(
-                facts[fold == number], *_fit(facts[fold != number], good[fold != number])
+                features[fold == number], *_fit(features[fold != number], good[fold != number])
             )
         return cls(
             meaning=meaning,
@@ -135,16 +140,16 @@ class Calibration:
             deviations=tuple(deviations.tolist()),
             captions=len(good),
             reliability=Reliability.of(chances.tolist(), is_good),
-            before=Reliability.of(np.exp(facts[:, 0]).tolist(), is_good),
+            before=Reliability.of(np.exp(features[:, 0]).tolist(), is_good),
         )
 
-    def confidences(self, captions: Sequence[Said]) -> list[float]:
+    def confidences(self, captions: Sequence[ScoredCaption]) -> list[float]:
         """The chance that each caption is good, between 0 and 1."""
         if not captions:
             return []
         parts = (np.asarray(part) for part in (self.weights, self.means, self.deviations))
         weights, means, deviations = parts
-        return _chances(_facts(captions), weights, self.bias, means, deviations).tolist()
+        return _chances(_features(captions), weights, self.bias, means, deviations).tolist()
 
     def to_json(self) -> dict[str, Any]:
         """As `calibration.json` of a checkpoint has it."""
@@ -167,7 +172,7 @@ class Calibration:
             ) from error
 
 
-def _facts(captions: Sequence[Said]) -> Floats:
+def _features(captions: Sequence[ScoredCaption]) -> Floats:
     """(captions, 4): mean and lowest log-probability, log(1 + words), whether it ended by itself."""
     rows = []
     for caption in captions:
@@ -178,12 +183,12 @@ def _facts(captions: Sequence[Said]) -> Floats:
     return np.asarray(rows, np.float64).reshape(-1, 4)
 
 
-def _fit(facts: Floats, good: Floats) -> tuple[Floats, float, Floats, Floats]:
+def _fit(features: Floats, good: Floats) -> tuple[Floats, float, Floats, Floats]:
     """Weights, bias, means and deviations. Newton's method; the problem is convex and its optimum is unique."""
-    means, deviations = facts.mean(0), facts.std(0)
-    deviations[deviations < 1e-9] = 1.0  # a fact that is the same for all says nothing
-    inputs = np.column_stack([(facts - means) / deviations, np.ones(len(facts))])
-    penalty = np.diag([RIDGE] * facts.shape[1] + [1e-6])  # the bias is as good as free
+    means, deviations = features.mean(0), features.std(0)
+    deviations[deviations < 1e-9] = 1.0  # a feature that is the same for all has no weight
+    inputs = np.column_stack([(features - means) / deviations, np.ones(len(features))])
+    penalty = np.diag([RIDGE] * features.shape[1] + [1e-6])  # the bias is next to free
     weights = np.zeros(inputs.shape[1])
 
     def loss(w: Floats) -> float:
@@ -206,8 +211,8 @@ def _fit(facts: Floats, good: Floats) -> tuple[Floats, float, Floats, Floats]:
     return weights[:-1], float(weights[-1]), means, deviations
 
 
-def _chances(facts: Floats, weights: Floats, bias: float, means: Floats, deviations: Floats) -> Floats:
-    return _sigmoid((facts - means) / deviations @ weights + bias)
+def _chances(features: Floats, weights: Floats, bias: float, means: Floats, deviations: Floats) -> Floats:
+    return _sigmoid((features - means) / deviations @ weights + bias)
 
 
 def _sigmoid(x: Floats) -> Floats:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from showtell.decoding.calibration import FEWEST, Calibration, Reliability, _facts
+from showtell.confidence.calibration import FEWEST, Calibration, Reliability, _features
 from showtell.errors import DataError
 
 
@@ -21,6 +21,7 @@ class Caption:
     logprob: float
     finished: bool
     words: tuple[Word, ...]
+    text: str = ""
 
 
 def captions(number: int, seed: int = 0) -> tuple[list[Caption], list[bool], list[float]]:
@@ -36,12 +37,12 @@ def captions(number: int, seed: int = 0) -> tuple[list[Caption], list[bool], lis
     return made, good, chances
 
 
-def test_the_facts_of_a_caption_by_hand():
+def test_the_features_of_a_caption_by_hand():
     one = Caption(-0.5 - 1.5 - 0.1, True, (Word(-0.5), Word(-1.5)))
     other = Caption(-2.0, False, (Word(-2.0),))
     nothing = Caption(-0.7, True, ())
     expected = [(-2.1 / 3, -1.5, math.log(3), 1), (-2.0, -2.0, math.log(2), 0), (-0.7, -0.7, 0, 1)]
-    assert _facts([one, other, nothing]) == pytest.approx(np.array(expected))
+    assert _features([one, other, nothing]) == pytest.approx(np.array(expected))
 
 
 def test_chances_are_found_again():
@@ -66,7 +67,7 @@ def test_overconfident_probabilities_are_worse_than_calibrated_ones():
 def test_the_optimum_has_no_gradient_but_the_prior():
     made, good, _ = captions(300)
     fitted = Calibration.fit(made, good, "drawn")
-    facts = (_facts(made) - fitted.means) / np.array(fitted.deviations)
+    facts = (_features(made) - fitted.means) / np.array(fitted.deviations)
     missing = np.array(good, float) - fitted.confidences(made)
     assert facts.T @ missing == pytest.approx(np.array(fitted.weights), abs=1e-6)  # prior of variance 1
     assert missing.sum() == pytest.approx(0, abs=1e-4)  # the bias is free: as many good as expected
