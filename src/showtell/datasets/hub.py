@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from showtell.datasets import jsonl
-from showtell.datasets.listing import CAPTION, ID, IMAGE
+from showtell.datasets.caption_rows import CAPTION, ID, IMAGE
 from showtell.datasets.records import CaptionDataset
 from showtell.datasets.splits import split_name
 from showtell.errors import DataError, MissingDependencyError, summarise
