@@ -6,7 +6,7 @@
 --out is what `old_papers.py --out` wrote: its pictures, and its finished runs, which are only read. Of every row all
 seeds are measured, along references and along own captions. Correlations and means are of all seeds together, with
 intervals over images; p is the greatest of the seeds', and what becomes of goals is the mean over them.
-`explanations/alignment.py` defines the numbers. --figures draws the first images as Figure 3 of papers/000 has it.
+`goal_alignment.py` defines the numbers. --figures draws the first images as Figure 3 of papers/000 has it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,7 @@ from typing import Any
 import torch
 
 from documents import Lines, cell, markers_of, measure_rows, publish, reader, table
-from old_papers import pool_reports
-from showtell.captioner import Captioner
-from showtell.datasets import open_dataset
-from showtell.datasets.records import CaptionRecord
-from showtell.explanations.alignment import (
+from goal_alignment import (
     PAIRS,
     PERMUTATIONS,
     AlignmentReport,
@@ -33,9 +29,13 @@ from showtell.explanations.alignment import (
     measure_alignment,
     phrase_begins,
 )
+from old_papers import pool_reports
+from showtell.captioner import Captioner
+from showtell.datasets import open_dataset
+from showtell.datasets.records import CaptionRecord
 from showtell.explanations.explanation import grid_of
-from showtell.explanations.figure import draw_segments
 from showtell.images.photo import to_photo
+from showtell.reports.figure import draw_segments
 from showtell.scores import Interval, intervals
 from showtell.scores.base import corpus_numbers
 

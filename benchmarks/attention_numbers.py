@@ -5,7 +5,7 @@
 
 --out is what `old_papers.py --out` wrote: its pictures and its finished runs, which are only read. Of every row the
 seeds are pooled (an image's statistics are averaged over them), so that intervals say what other images would bring.
-`explanations/pointing.py` defines the numbers.
+`grounding/pointing.py` defines the numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from old_papers import ROWS, pool_reports
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
-from showtell.explanations.pointing import measure_attention
+from showtell.grounding.pointing import measure_attention
 from showtell.scores import Interval, ScoreReport, intervals
 from showtell.scores.base import corpus_numbers
 

@@ -22,6 +22,9 @@ class Evaluation:
     captions: dict[str, Caption]  # image id: its likeliest caption
     report: ScoreReport
 
+    def __repr__(self) -> str:
+        return f"<Evaluation of {len(self.captions)} images: {self.report!r}>"
+
     def results(self) -> list[dict[str, Any]]:
         """COCO results: image ids that are numbers are written as numbers."""
         return [{"image_id": written_id(image), "caption": caption.text} for image, caption in self.captions.items()]

@@ -20,7 +20,7 @@ KEYS: dict[str, str] = {
     "training.reward_watchdog.length": "training.reward_watchdog.max_length_ratio",
     "training.reward_watchdog.returns": "training.reward_watchdog.max_rollbacks",
     "training.reward_watchdog.slower": "training.reward_watchdog.rollback_lr_factor",
-    "training.selection_metric": "training.selection_metric",
+    "training.selection": "training.selection_metric",
     "training.samples": "training.sample_captions",
     "training.decay_every": "training.decay_epochs",
 }
@@ -46,7 +46,10 @@ RUN_VALUES: dict[str, dict[str, str]] = {
 # The name of a tensor in model.safetensors: its name now. A name that ends in a dot stands for all that begin with it.
 TENSORS: dict[str, str] = {}
 # A verb of the command line: its name now.
-VERBS: dict[str, str] = {}
+VERBS: dict[str, str] = {
+    "lab": "compare-searches",
+    "attention": "grounding",
+}
 
 
 def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def test_small_cnn_has_a_vector_for_each_cell(norm):
 
 def test_small_cnn_of_a_run_can_be_looked_into_at_an_earlier_stage(tiny_checkpoint):
     """The map of a stage is what the whole encoder computes on its way, checked against its own layers."""
-    whole = load_checkpoint(tiny_checkpoint)["encoder"]
+    whole = load_checkpoint(tiny_checkpoint).encoder
     settings = {
         "name": "small_cnn", "image_size": 48, "widths": [8, 16], "trained": False,
         "weights": str(tiny_checkpoint / "model.safetensors"),

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from showtell.cli.decoding_options import settings_of, with_decoding_options, without
+from showtell.cli.arguments import AsJson, Checkpoint, Dataset, FeatureStore, Limit, out_file
+from showtell.cli.decoding_options import DecodingOfOne, settings_of
 
 
-@with_decoding_options(*without("num_return_sequences"))
 def calibrate(
-    checkpoint: Annotated[
-        str, typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False)
-    ],
-    dataset: Annotated[Path, typer.Argument(help="A dataset with references.", metavar="DATASET", show_default=False)],
+    checkpoint: Checkpoint,
+    dataset: Dataset,
     split: Annotated[str, typer.Option(help="Images that the checkpoint was not trained on.")] = "val",
     good_cider: Annotated[
         float | None,
@@ -28,19 +26,13 @@ def calibrate(
         ),
     ] = None,
     figure: Annotated[
-        Path | None,
-        typer.Option(help="Draw the reliability, as .png, .svg or .pdf.", metavar="FILE", show_default=False),
+        Path | None, out_file("Write the reliability diagram to a .png, .svg or .pdf file.", default="not drawn")
     ] = None,
-    features: Annotated[
-        Path | None,
-        typer.Option(metavar="STORE", help="Read features from a store instead of photos.", show_default=False),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="At most so many images, the same each time.", min=1, show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    features: FeatureStore = None,
+    limit: Limit = None,
+    as_json: AsJson = False,
     *,
-    decoding: dict[str, Any],
+    decoding: DecodingOfOne,
 ) -> None:
     """Fit the chance that a caption is good, for `showtell caption --calibrated`.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from showtell.cli.arguments import AsJson
+
 if TYPE_CHECKING:
     from showtell.datasets.caption_statistics import Distribution
     from showtell.datasets.check import DatasetReport
@@ -30,7 +32,7 @@ def check(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check a dataset: count its images and captions, open every image, and list problems and warnings.
 
@@ -45,8 +47,8 @@ def check(
     if against is not None:
         from showtell.checkpoint import find_checkpoint, load_checkpoint
 
-        parts = load_checkpoint(find_checkpoint(against))
-        options = {"vocabulary": parts["vocabulary"], "max_length": parts["decoding"].max_length}
+        checkpoint = load_checkpoint(find_checkpoint(against))
+        options = {"vocabulary": checkpoint.vocabulary, "max_length": checkpoint.decoding.max_length}
     content = read_dataset(dataset)
     with counting("opening images", len(content.records), quiet=no_images) as progress:
         report = check_dataset(content, open_images=not no_images, progress=progress, **options)
@@ -86,8 +88,8 @@ def _describe_coverage(report: DatasetReport, against: str | None) -> list[str]:
     if coverage is None:
         return []
     return [
-        f"against {against}: it knows {coverage.words:,} words, of which {coverage.unused:.1%} do not occur here; unknown to it: "
-        f"{_shares(coverage.unknown)}; longer than its {coverage.max_length} words: {_shares(coverage.longer)}"
+        f"against {against}: it knows {coverage.words:,} words, of which {coverage.unused:.1%} do not occur here; "
+        f"unknown to it: {_shares(coverage.unknown)}; longer than its {coverage.max_length} words: {_shares(coverage.longer)}"
     ]
 
 

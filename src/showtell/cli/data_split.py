@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from showtell.cli.arguments import AsJson, out_folder
+
 
 def split(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset without splits of its own.")],
@@ -14,17 +16,15 @@ def split(
         int | None,
         typer.Option(help="Random seed of the splits (default: keep the splits that were drawn by file name).", min=0),
     ] = None,
-    val: Annotated[float, typer.Option(help="Share of the images for validation (default: 0.1).", min=0, max=1)] = 0.1,
-    test: Annotated[float, typer.Option(help="Share of the images for testing (default: 0.1).", min=0, max=1)] = 0.1,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder to write the lists to (default: beside the dataset).", show_default=False),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    val: Annotated[float, typer.Option(help="Share of the images for validation.", min=0, max=1)] = 0.1,
+    test: Annotated[float, typer.Option(help="Share of the images for testing.", min=0, max=1)] = 0.1,
+    out: Annotated[Path | None, out_folder("Folder for the lists.", default="that of the dataset")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Draw splits and write them as lists: train.txt, val.txt and test.txt, which are used from then on.
 
-    Existing lists are not overwritten."""
+    Existing lists are not overwritten.
+    """
     import json
     from collections import Counter
 

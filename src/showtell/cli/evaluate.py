@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from showtell.cli.decoding_options import Ensemble, open_captioner, settings_of, with_decoding_options, without
+from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Ensemble, FeatureStore, Limit, Split, out_file
+from showtell.cli.decoding_options import DecodingOfOne, open_captioner, settings_of
 from showtell.cli.score import DocumentFrequencyFile, Metrics
 
 FEW = 30  # images, below which scores depend mostly on which images were chosen
 
 
-@with_decoding_options(*without("num_return_sequences"))
 def evaluate(
-    checkpoint: Annotated[
-        str, typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False)
-    ],
-    dataset: Annotated[Path, typer.Argument(help="A dataset with references.", metavar="DATASET", show_default=False)],
-    split: Annotated[str, typer.Option(help="Split to caption.")] = "test",
+    checkpoint: Checkpoint,
+    dataset: Dataset,
+    split: Split = "test",
     ensemble: Ensemble = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(help="Caption at most this many images, the same each time.", min=1, show_default=False),
-    ] = None,
+    limit: Limit = None,
     metrics: Metrics = None,
     document_frequency: DocumentFrequencyFile = None,
-    out: Annotated[Path | None, typer.Option(help="Write the captions as COCO results.", show_default=False)] = None,
+    out: Annotated[Path | None, out_file("Write the captions as COCO results.")] = None,
     server: Annotated[
         str | None,
         typer.Option(
@@ -36,13 +31,10 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    features: Annotated[
-        Path | None,
-        typer.Option(metavar="STORE", help="Read features from a store instead of photos.", show_default=False),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    features: FeatureStore = None,
+    as_json: AsJson = False,
     *,
-    decoding: dict[str, Any],
+    decoding: DecodingOfOne,
 ) -> None:
     """Caption a split, one caption for each image, write COCO results and score them."""
     import json
@@ -53,7 +45,7 @@ def evaluate(
     from showtell.errors import UsageError
     from showtell.evaluation import evaluate as run
     from showtell.features.store import FeatureStore
-    from showtell.files import refuse_overwriting, require_writable, write_json
+    from showtell.files import refuse_overwriting, write_json
     from showtell.progress import counting
     from showtell.scores import diagnose, image_facts, intervals
     from showtell.scores.files import read_document_frequency, training_captions
@@ -63,7 +55,6 @@ def evaluate(
         raise UsageError(f'--server "{server}" goes into a file name: give letters, digits, dots, - and _ alone.')
     if out is not None:
         refuse_overwriting(out, "--out", [Path(checkpoint), dataset])
-        require_writable(out, "--out")
     opened = open_dataset(dataset)
     records = opened.limited(limit).split(split)
     chosen = metric_names(metrics)

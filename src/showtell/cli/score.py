@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from showtell.cli.arguments import AsJson, Split, out_file
+
 Metrics = Annotated[
     str | None,
-    typer.Option(help="Names separated by commas (default: all whose needs are met).", show_default=False),
+    typer.Option(help="Names of metrics, separated by commas.", show_default="all whose needs are met"),
 ]
 DocumentFrequencyFile = Annotated[
     Path | None,
@@ -17,8 +19,8 @@ DocumentFrequencyFile = Annotated[
         "--document-frequency",
         metavar="FILE",
         help="CIDEr's document frequencies: a JSON file of them, captions as JSON, or a dataset, whose train split "
-        "counts (default: the references).",
-        show_default=False,
+        "counts.",
+        show_default="the references",
     ),
 ]
 
@@ -37,7 +39,7 @@ def score(
         ),
     ],
     metrics: Metrics = None,
-    split: Annotated[str, typer.Option(help="Split of a dataset.")] = "test",
+    split: Split = "test",
     limit: Annotated[
         int | None,
         typer.Option(
@@ -46,9 +48,7 @@ def score(
             show_default=False,
         ),
     ] = None,
-    per_image: Annotated[
-        Path | None, typer.Option(help="Write {id: {number: value}} to a JSON file.", show_default=False)
-    ] = None,
+    per_image: Annotated[Path | None, out_file("Write {id: {number: value}} to a JSON file.")] = None,
     compare: Annotated[
         Path | None,
         typer.Option(help="Predictions of another system: print the differences and their p-values."),
@@ -57,14 +57,14 @@ def score(
         int, typer.Option(help="Bootstrap draws for intervals and comparisons; 0: no intervals.", min=0, max=1_000_000)
     ] = 1000,
     document_frequency: DocumentFrequencyFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Score captions against references: coco-caption's numbers, without Java."""
     import json
     from dataclasses import asdict
 
     from showtell.errors import UsageError
-    from showtell.files import read_json, refuse_overwriting, require_writable, write_json
+    from showtell.files import read_json, refuse_overwriting, write_json
     from showtell.progress import counting
     from showtell.scores import compare as compare_reports
     from showtell.scores import diagnose, intervals, read_predictions
@@ -77,7 +77,6 @@ def score(
     if per_image is not None:
         inputs = (predictions, references, compare, document_frequency)
         refuse_overwriting(per_image, "--per-image", [path for path in inputs if path is not None])
-        require_writable(per_image, "--per-image")
     images = read_scored_images(references, split, limit)
     frequency = None if document_frequency is None else read_document_frequency(document_frequency)
     chosen = metric_names(metrics)

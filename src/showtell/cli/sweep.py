@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from showtell.cli.arguments import AsJson, Recipe, out_folder
+
 if TYPE_CHECKING:
     from showtell.training.sweep import Sweep
 
+IF_INTERRUPTED = "the same command resumes"
+
 
 def sweep(
-    recipe: Annotated[
-        Path,
-        typer.Argument(
-            help="A YAML file, or the name of a recipe of showtell such as folder/sat_soft.",
-            metavar="RECIPE",
-            show_default=False,
-        ),
-    ],
+    recipe: Recipe,
     axes: Annotated[
         list[str],
         typer.Argument(
@@ -28,10 +25,7 @@ def sweep(
             show_default=False,
         ),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The folder; runs/ and the recipe's name with -sweep if not given.", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, out_folder("Folder of the sweep.", default="runs/NAME-sweep")] = None,
     draws: Annotated[
         int | None,
         typer.Option(
@@ -43,7 +37,7 @@ def sweep(
         str, typer.Option(metavar="cider|bleu_4|meteor|loss", help="The validation score that orders the table.")
     ] = "cider",
     retry: Annotated[bool, typer.Option("--retry", help="Train again what failed.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a recipe with each combination of values. Run again, it goes on where it stopped."""
     import json

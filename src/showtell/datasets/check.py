@@ -207,6 +207,6 @@ def _report_near_duplicates(pairs: Iterable[tuple[CaptionRecord, CaptionRecord]]
         subject = counted(len(copies), f"image of {other_split} looks", f"images of {other_split} look")
         reason = "it would count twice" if same else "what is scored must not have been trained on"
         issues.warnings.append(
-            f"{subject} like {where}, saved again or resized: {summarise(copies)}; if they are the same photo, keep one "
-            f"of each, for {reason}."
+            f"{subject} like {where}, saved again or resized: {summarise(copies)}; if they are the same photo, keep "
+            f"one of each, for {reason}."
         )

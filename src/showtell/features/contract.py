@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from showtell.config import Config
+from showtell.config import Config, Seed
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch
 
@@ -27,10 +27,14 @@ _NO_PART_OF_WHAT_IT_SEES = {"trained", "start_epoch", "learning_rate", "weights"
 class EncoderConfig(Config):
     """What every encoder has: whether it learns, and how fast."""
 
-    trained: bool = True  # false: frozen, in eval mode, without gradients
-    start_epoch: int = Field(0, ge=0)  # it learns from this epoch on, counted from 0, and is frozen before
-    learning_rate: float | None = Field(None, gt=0)  # its own; None: that of the decoder
-    seed: int | None = Field(None, ge=0, lt=2**63)  # of random weights, which depend on it alone; None: the run's seed
+    trained: bool = Field(True, description="Train the encoder; if false, it is frozen and in eval mode.")
+    start_epoch: int = Field(
+        0, ge=0, description="First epoch in which the encoder is trained, counted from 0; before, it is frozen."
+    )
+    learning_rate: float | None = Field(
+        None, gt=0, description="Learning rate of the encoder (default: `training.learning_rate`)."
+    )
+    seed: Seed | None = Field(None, description="Random seed of fresh weights (default: `training.seed`).")
 
     def what_is_seen(self) -> dict[str, Any]:
         """The settings on which features depend, as JSON has them; those of an encoder within this one too."""

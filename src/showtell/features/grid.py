@@ -22,6 +22,7 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from showtell.config import Pixels, Size
 from showtell.errors import RecipeError, WeightsError, nearest
 from showtell.features.contract import Encoder, EncoderConfig
 from showtell.features.weights import HUB_FILES, from_hub, from_url, read_weights
@@ -29,19 +30,30 @@ from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch
 
-_Width = Annotated[int, Field(ge=1)]
-
 
 class SmallCnnConfig(EncoderConfig):
     """A small convolutional encoder for small pictures."""
 
     name: Literal["small_cnn"] = "small_cnn"
-    image_size: int = Field(96, ge=16)  # pixels of each side
-    widths: tuple[_Width, ...] = Field((32, 64, 128, 256), min_length=1)  # channels after each halving of the map
-    norm: Literal["batch", "none"] = "batch"  # what follows each convolution; none: a bias
-    stage: int = -1  # which map: 0 after the first halving; the last, -1, has one more convolution
-    places: bool = True  # a learned vector for each place of the grid is added
-    weights: str = Field("random", min_length=1)  # random, or a file: of a run's encoder RUN/best/model.safetensors
+    image_size: Pixels = Field(96, ge=16, description="Pixels of each side of the input.")
+    widths: tuple[Size, ...] = Field(
+        (32, 64, 128, 256),
+        min_length=1,
+        max_length=16,
+        description="Channels of each stage; each stage halves the feature map.",
+    )
+    norm: Literal["batch", "none"] = Field(
+        "batch", description="Normalisation after each convolution: batch norm, or none, which adds a bias instead."
+    )
+    stage: int = Field(
+        -1, description="Stage that returns the feature map, counted from 0; -1 is the last, with one more convolution."
+    )
+    places: bool = Field(True, description="Add a learned position embedding to each grid cell.")
+    weights: str = Field(
+        "random",
+        min_length=1,
+        description="`random`, or a file of weights; those of a run's encoder are in RUN/best/model.safetensors.",
+    )
 
     @model_validator(mode="after")
     def _has_the_stage(self) -> Self:
@@ -60,16 +72,31 @@ Stage = int | str  # the number of a feature map, or the name of a module
 class TimmConfig(EncoderConfig):
     """A backbone of timm."""
 
-    name: str  # as timm lists it
-    weights: str = Field("pretrained", min_length=1)  # pretrained, random, or a file (.safetensors, .pth, .pt, .bin)
-    image_size: int | None = Field(None, ge=16)  # None: the backbone's own
-    stage: int = -1  # which of its feature maps; -1 is the last
-    grid: int | None = Field(None, ge=1)  # adaptive average pooling to grid x grid cells, 1 for the mean; None: as is
-    resize: Literal["squash", "crop"] = "squash"  # captions speak of the whole picture, so none of it is cut off
-    # true: all of it; false: none; or some stages, each with a learning rate of its own where one is given
-    trained: bool | tuple[Stage, ...] | dict[Stage, float] = True  # type: ignore[assignment]
-    precision: Literal["fp32", "bf16"] = "fp32"  # of the backbone's products; bf16 is twice as fast on many processors
-    frozen_batch_norm: bool = False  # stages that learn keep the means and variances of their batch norms
+    name: str = Field(description="Name of the backbone in timm.")
+    weights: str = Field(
+        "pretrained",
+        min_length=1,
+        description="`pretrained`, `random`, or a file of weights (.safetensors, .pth, .pt, .bin).",
+    )
+    image_size: Annotated[Pixels, Field(ge=16)] | None = Field(
+        None, description="Pixels of each side of the input (default: that of the backbone)."
+    )
+    stage: int = Field(-1, description="Index of the feature map; -1 is the last.")
+    grid: Size | None = Field(
+        None, description="Pool the feature map to grid x grid cells by adaptive averaging (default: no pooling)."
+    )
+    resize: Literal["squash", "crop"] = Field(
+        "squash", description="`squash` resizes the whole photo to a square, `crop` cuts out the central square."
+    )
+    trained: bool | tuple[Stage, ...] | dict[Stage, float] = Field(  # type: ignore[assignment]
+        True,
+        description="Train the whole backbone, nothing of it, or the listed stages, each with a learning rate of its "
+        "own if it is a mapping.",
+    )
+    precision: Literal["fp32", "bf16"] = Field(
+        "fp32", description="Precision of the backbone's matrix products; bf16 is faster on many processors."
+    )
+    frozen_batch_norm: bool = Field(False, description="Keep the batch norm statistics of trained stages fixed.")
 
     @field_validator("trained", mode="before")
     @classmethod

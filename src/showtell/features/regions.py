@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
@@ -35,6 +35,7 @@ from torchvision.models import detection, get_model_weights
 from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import batched_nms, clip_boxes_to_image, roi_align
 
+from showtell.config import Pixels, Size
 from showtell.errors import CheckpointError, RecipeError, UsageError
 from showtell.features.contract import Encoder, EncoderConfig
 from showtell.features.grid import GridEncoder
@@ -55,28 +56,48 @@ _STRIDE = 32  # pixels of a prepared photo to a cell of a detector's coarsest ma
 _SAMPLES = 8  # bilinear samples along each side of a box over a grid encoder's map
 _PIXELS_AT_ONCE = 8 * 800 * 1344  # of one pass on a GPU, whatever the batch: it bounds the memory
 
+Side = Annotated[Pixels, Field(ge=_STRIDE)]
+
 
 class FasterRcnnConfig(EncoderConfig):
     """A detector of torchvision and which of its regions are kept."""
 
     name: Literal["faster_rcnn"] = "faster_rcnn"
-    trained: Literal[False] = False  # captions do not train a detector: it is frozen, as in the paper
-    detector: Detector = "fasterrcnn_resnet50_fpn_v2"  # of torchvision
-    weights: str = "pretrained"  # pretrained (on COCO), random, or a file with the detector's state dict
-    categories: tuple[str, ...] | None = Field(None, min_length=2)  # of `weights`, background first; None: COCO's 91
-    image_size: int | None = Field(None, ge=_STRIDE)  # pixels of the shorter side; None: the detector's own
-    longest: int | None = Field(None, ge=_STRIDE)  # pixels of the longer side at most; None: the detector's own
-    # detected: what the detector finds; dataset: the boxes that the dataset brings, and nothing else;
-    # dataset_or_detected: the dataset's where it has some, what the detector finds where it has none
-    boxes: Literal["detected", "dataset", "dataset_or_detected"] = "detected"
-    whole_photo: bool = False  # the whole photo as one more region behind the dataset's boxes
-    least_regions: int = Field(36, ge=1)  # equal to most_regions: a fixed number; the paper's adaptive choice: 10
-    most_regions: int = Field(36, ge=1)  # the paper's adaptive choice: 100
-    least_score: float = Field(0.2, ge=0, le=1)  # of a region beyond the least number
-    overlap: float = Field(0.3, gt=0, le=1)  # intersection over union above which the weaker of a class is dropped
-    refine: bool = True  # false: the regions are the proposals, as in the release
-    proposals: int = Field(300, ge=1)  # that are classified; torchvision's own detectors take up to 1,000
-    vector: Literal["box_head", "pooled"] = "box_head"  # the box head's output; the mean of the pooled map
+    trained: Literal[False] = Field(False, description="A detector is always frozen, as in the paper.")
+    detector: Detector = Field("fasterrcnn_resnet50_fpn_v2", description="Name of the detector in torchvision.")
+    weights: str = Field(
+        "pretrained", description="`pretrained` (on COCO), `random`, or a file with the detector's state dict."
+    )
+    categories: tuple[str, ...] | None = Field(
+        None, min_length=2, description="Class names of `weights`, background first (default: the 91 of COCO)."
+    )
+    image_size: Side | None = Field(None, description="Pixels of the shorter side (default: that of the detector).")
+    longest: Side | None = Field(
+        None, description="Maximum number of pixels of the longer side (default: that of the detector)."
+    )
+    boxes: Literal["detected", "dataset", "dataset_or_detected"] = Field(
+        "detected",
+        description="`detected` uses the detector's boxes, `dataset` those of the dataset, `dataset_or_detected` those "
+        "of the dataset where it has some.",
+    )
+    whole_photo: bool = Field(False, description="Add the whole photo as a region behind the dataset's boxes.")
+    least_regions: Size = Field(
+        36, description="Minimum number of regions; equal to `most_regions` for a fixed number (paper, adaptive: 10)."
+    )
+    most_regions: Size = Field(36, description="Maximum number of regions (paper, adaptive: 100).")
+    least_score: float = Field(
+        0.2, ge=0, le=1, description="Minimum class probability of regions beyond `least_regions`."
+    )
+    overlap: float = Field(
+        0.3, gt=0, le=1, description="Intersection over union above which non-maximum suppression drops a box."
+    )
+    refine: bool = Field(
+        True, description="Refine boxes by the box head; if false, regions are the proposals, as in the release."
+    )
+    proposals: Size = Field(300, description="Number of proposals that are classified (torchvision: up to 1,000).")
+    vector: Literal["box_head", "pooled"] = Field(
+        "box_head", description="Feature vector of a region: output of the box head, or mean of its pooled feature map."
+    )
 
     @model_validator(mode="after")
     def _counts(self) -> Self:
@@ -94,8 +115,10 @@ class RoiGridConfig(EncoderConfig):
     """A grid encoder whose map is pooled at the boxes that the dataset brings. It learns as its backbone says."""
 
     name: Literal["roi_grid"] = "roi_grid"
-    backbone: SerializeAsAny[EncoderConfig]  # small_cnn or a backbone of timm, with its settings
-    whole_photo: bool = False  # the whole photo as one more region behind the boxes
+    backbone: SerializeAsAny[EncoderConfig] = Field(
+        description="The grid encoder and its settings: `small_cnn` or a backbone of timm."
+    )
+    whole_photo: bool = Field(False, description="Add the whole photo as a region behind the boxes.")
 
     @field_validator("backbone", mode="before")
     @classmethod
@@ -126,9 +149,9 @@ class PrecomputedConfig(EncoderConfig):
     """Features that another program computed: only their size and where they come from is known."""
 
     name: Literal["precomputed"] = "precomputed"
-    trained: Literal[False] = False
-    feature_size: int = Field(ge=1)  # numbers of each vector
-    source: str = Field(min_length=1)  # for people: a file, a project, an address
+    trained: Literal[False] = Field(False, description="Precomputed features are always frozen.")
+    feature_size: int = Field(ge=1, le=2**20, description="Numbers of each feature vector.")
+    source: str = Field(min_length=1, description="Where the features come from, for people: a file, project or URL.")
 
 
 class RegionEncoder(Encoder, abc.ABC):

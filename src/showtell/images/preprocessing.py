@@ -11,7 +11,7 @@ from PIL import Image
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from showtell.config import Config
+from showtell.config import Config, Pixels
 
 _RESAMPLING = {
     "nearest": Image.Resampling.NEAREST,
@@ -24,15 +24,22 @@ _RESAMPLING = {
 class Preprocessing(Config):
     """How a photo becomes numbers: a square for encoders of grids, or its own shape for detectors."""
 
-    image_size: int = Field(ge=8)  # pixels of each side; with "fit" of the shorter side
-    # squash: the whole photo into a square; crop: the shorter side to size and the middle cut out;
-    # fit: the shorter side to size, the photo's shape kept
-    resize: Literal["squash", "crop", "fit"]
-    crop_share: float = Field(1.0, gt=0, le=1)  # with "crop": the square is this share of the shorter side
-    longest: int | None = Field(None, ge=8)  # with "fit": pixels that the longer side has at most
-    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"]
-    mean: tuple[float, float, float]  # of each channel, subtracted, in units of 0 to 1
-    deviation: tuple[float, float, float]  # of each channel, divided by
+    image_size: Pixels = Field(description="Pixels of each side; with `fit`, of the shorter side.")
+    resize: Literal["squash", "crop", "fit"] = Field(
+        description="`squash` resizes the whole photo to a square, `crop` cuts out the central square, `fit` resizes "
+        "the shorter side and keeps the aspect ratio."
+    )
+    crop_share: float = Field(
+        1.0, gt=0, le=1, description="With `crop`: side of the square, as a share of the photo's shorter side."
+    )
+    longest: Pixels | None = Field(None, description="With `fit`: maximum number of pixels of the longer side.")
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = Field(description="Resampling filter.")
+    mean: tuple[float, float, float] = Field(
+        description="Mean of each colour channel, subtracted from values between 0 and 1."
+    )
+    deviation: tuple[float, float, float] = Field(
+        description="Standard deviation of each colour channel, by which values are divided."
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

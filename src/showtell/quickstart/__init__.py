@@ -13,11 +13,13 @@ from showtell.datasets.records import CaptionRecord
 from showtell.evaluation import Evaluation, evaluate
 from showtell.progress import counting
 from showtell.quickstart.baselines import most_frequent, nearest_neighbour
-from showtell.quickstart.report import Example, Row, write_report
+from showtell.reports.quickstart_page import Example, Row, write_report
 from showtell.scenes import write_scenes
 from showtell.scenes.truth import judge
 from showtell.scores import ImageFacts, ScoreReport, image_facts, score
 from showtell.training import load_recipe, train
+
+__all__ = ["next_steps", "run_quickstart"]
 
 METRICS = ("bleu", "cider", "truth")
 # The model is only trained once; these are a few test pictures for the screen and for the page.

@@ -63,9 +63,7 @@ def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     AcceleratorState._reset_state()  # an earlier run of this program may have had another precision
     # Where some weights have no gradient in some steps: those of an encoder that learns later, of stages without
     # samples of their own, of terms that an epoch leaves out. To look for them takes time.
-    has_idle_weights = (
-        recipe.encoder.start_epoch > 0 or OBJECTIVES[recipe.objective.name][1].optimises_reward  # type: ignore[attr-defined]
-    )
+    has_idle_weights = recipe.encoder.start_epoch > 0 or OBJECTIVES[recipe.objective.name][1].optimises_reward
     accelerator = Accelerator(
         kwargs_handlers=[
             # Gradients live where they are exchanged: one copy of them less, in time and in memory.

@@ -159,7 +159,7 @@ def _sentence(section: str, problem: Any, values: dict[str, Any]) -> str:
     if problem["type"] == "missing":
         return f"{path}: this key is needed and missing"
     if problem["type"] == "value_error":  # our own sentence, which pydantic introduces as a "Value error"
-        return f"{path}: {problem['ctx']['error']}, got {problem['input']!r}"
+        return f"{path}: {problem['ctx']['error']}, got {shorten(problem['input'])}"
     message = problem["msg"][0].lower() + problem["msg"][1:]
     return f"{path}: {message}, got {shorten(problem['input'])}"
 
