@@ -233,22 +233,22 @@ def test_words_unseen_and_unknown_by_hand(tmp_path: Path) -> None:
     )
     assert report.as_json()["against"]["unknown"]["test"] == 0.4
     assert report.warnings[-2:] == (
-        "The checkpoint does not know 45.5% (train) and 40.0% (test) of the words, so it can never say them; train on "
+        "The checkpoint does not know 45.5% (train) and 40.0% (test) of the words, so it can never write them; train on "
         "captions like these, or use the dataset it was made for.",
-        "The checkpoint says at most 2 words, and 40.0% (train) and 100.0% (test) of the captions are longer: raise "
+        "The checkpoint writes at most 2 words, and 40.0% (train) and 100.0% (test) of the captions are longer: raise "
         "decoding.max_length.",
     )
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=60))
-def test_spreads_equal_those_of_the_numbers_in_order(numbers: list[int]) -> None:
-    spread = Distribution.of(Counter(numbers))
-    assert spread is not None
-    assert (spread.least, spread.most) == (min(numbers), max(numbers))
-    assert spread.mean == pytest.approx(statistics.fmean(numbers))
-    assert spread.median == statistics.median(numbers)
+def test_distributions_equal_those_of_the_numbers_in_order(numbers: list[int]) -> None:
+    distribution = Distribution.of(Counter(numbers))
+    assert distribution is not None
+    assert (distribution.min, distribution.max) == (min(numbers), max(numbers))
+    assert distribution.mean == pytest.approx(statistics.fmean(numbers))
+    assert distribution.median == statistics.median(numbers)
     within = [sum(other <= number for other in numbers) / len(numbers) for number in sorted(numbers)]
-    assert spread.p95 == next(n for n, share in zip(sorted(numbers), within, strict=True) if share >= 0.95)
+    assert distribution.p95 == next(n for n, share in zip(sorted(numbers), within, strict=True) if share >= 0.95)
 
 
 @pytest.mark.shared

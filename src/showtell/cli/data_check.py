@@ -89,7 +89,8 @@ def _describe_coverage(report: DatasetReport, against: str | None) -> list[str]:
         return []
     return [
         f"against {against}: it knows {coverage.words:,} words, of which {coverage.unused:.1%} do not occur here; "
-        f"unknown to it: {_shares(coverage.unknown)}; longer than its {coverage.max_length} words: {_shares(coverage.longer)}"
+        f"unknown to it: {_shares(coverage.unknown)}; longer than its {coverage.max_length} words: "
+        f"{_shares(coverage.longer)}"
     ]
 
 

@@ -64,7 +64,7 @@ def read_dataset(path: Path | str) -> CaptionDataset:
     try:
         return _read(path)
     except OSError as error:
-        raise DataError(f"Cannot read {shorten(str(error.filename or path))}: {error.strerror or error}.") from error
+        raise DataError(f"Cannot read {error.filename or path}: {error.strerror or error}.") from error
     except ValueError as error:
         if "\0" not in str(path):
             raise

@@ -80,7 +80,7 @@ def columns_of(file: Path) -> list[str] | None:
 def _tables(path: Path) -> dict[Path, tuple[str, Columns]]:
     """The tables of captions at a path, each with its delimiter and what its columns hold."""
     files = sorted(list_files(path, _SUFFIXES), key=lambda file: split_rank(split_of_file(file.stem) or ""))
-    recognised = {file: _columns(first_line(file)) for file in files}
+    recognised = {file: _columns(first_line(file)) for file in files if not file.name.startswith(".")}
     return {file: columns for file, columns in recognised.items() if columns}
 
 
