@@ -50,7 +50,7 @@ def test_photos_that_must_be_asked_for(tmp_path: Path, capsys: Captured) -> None
     ("arguments", "sentence"),
     [
         (["flickr9k"], 'There is no dataset "flickr9k" to download: did you mean "flickr8k"? Known: coco, flickr30k,'),
-        ([], "Which dataset? Known: flickr8k, flickr30k, coco; showtell data get --list says more."),
+        ([], "Which dataset? Known: flickr8k, flickr30k, coco; showtell data get --list describes them."),
     ],
 )
 def test_names_that_are_not_known(arguments: list[str], sentence: str, capsys: Captured) -> None:

@@ -233,8 +233,8 @@ def test_words_unseen_and_unknown_by_hand(tmp_path: Path) -> None:
     )
     assert report.as_json()["against"]["unknown"]["test"] == 0.4
     assert report.warnings[-2:] == (
-        "The checkpoint does not know 45.5% (train) and 40.0% (test) of the words, so it can never write them; train on "
-        "captions like these, or use the dataset it was made for.",
+        "The checkpoint does not know 45.5% (train) and 40.0% (test) of the words, so it can never write them; train "
+        "on captions like these, or use the dataset it was made for.",
         "The checkpoint writes at most 2 words, and 40.0% (train) and 100.0% (test) of the captions are longer: raise "
         "decoding.max_length.",
     )

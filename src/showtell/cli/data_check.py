@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from showtell.cli.arguments import AsJson
+from showtell.cli.arguments import DATASET_HELP, AsJson
 
 if TYPE_CHECKING:
     from showtell.datasets.caption_statistics import Distribution
@@ -15,28 +15,21 @@ if TYPE_CHECKING:
 
 
 def check(
-    dataset: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATASET", help="Folder or file of a dataset, or hf:NAME for one on the Hugging Face hub."
-        ),
-    ],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help=DATASET_HELP, show_default=False)],
     no_images: Annotated[
-        bool, typer.Option("--no-images", help="Do not open the images; only check that their files exist.")
+        bool, typer.Option("--no-images", help="Check that the image files exist without opening them.")
     ] = False,
     against: Annotated[
         str | None,
         typer.Option(
-            metavar="CHECKPOINT",
-            help="Compare the captions with the vocabulary and maximum length of a checkpoint.",
-            show_default=False,
+            metavar="CHECKPOINT", help="Compare the captions with the vocabulary of a checkpoint.", show_default="none"
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a dataset: count its images and captions, open every image, and list problems and warnings.
+    """Check a dataset: count images and captions, open every image, and list what is wrong.
 
-    Exits with 2 if there are problems; a dataset with warnings alone can be used.
+    Exits with 2 if there are problems, which make the dataset unusable; warnings do not.
     """
     from showtell.datasets import read_dataset
     from showtell.datasets.check import check_dataset
