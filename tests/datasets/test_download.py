@@ -263,8 +263,8 @@ def test_what_came_before_the_connection_died_for_good_is_kept(server: Server, t
 
 
 def test_without_a_checksum_the_sums_in_the_zip_are_checked(server: Server, tmp_path: Path) -> None:
-    place = ZIP.index(PHOTOS["Photos/b.jpg"][:100])
-    server.files |= {"/a.zip": ZIP[: place + 9] + b"XXX" + ZIP[place + 12 :], "/page.zip": b"<html>moved</html>"}
+    start = ZIP.index(PHOTOS["Photos/b.jpg"][:100])
+    server.files |= {"/a.zip": ZIP[: start + 9] + b"XXX" + ZIP[start + 12 :], "/page.zip": b"<html>moved</html>"}
     unsure = replace(archive(server, "/page.zip", "/a.zip"), size=None, digest=None)
     messages: list[str] = []
     with pytest.raises(
