@@ -47,8 +47,8 @@ from showtell.explanations.segments import FIRST, turns
 from showtell.grounding.pointing import lead, look_at, report_of
 from showtell.models.contract import eval_mode
 from showtell.models.goals import GoalOutput, spread_of_directions
-from showtell.scenes.language import ANY_SHAPE, BACKGROUND_WORDS, COUNT_WORDS, PATTERN_NOUNS
-from showtell.scenes.truth import ADJECTIVES, NOUNS
+from showtell.scenes.lexicon import ANY_SHAPE, BACKGROUND_WORDS, COUNT_WORDS, PATTERN_NOUNS
+from showtell.scenes.parser import ADJECTIVES, NOUNS
 from showtell.scores.base import Floats
 from showtell.scores.bootstrap import intervals
 from showtell.scores.report import ScoreReport

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,15 @@ def tiny_scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def tiny_boxes(tiny_scenes: Path, tmp_path: Path) -> Path:
+    """The same pictures as a dataset with boxes and without scenes."""
+    folder = tmp_path / "boxes"
+    shutil.copytree(tiny_scenes, folder)
+    (folder / "annotations" / "scenes.json").unlink()
+    return folder
+
+
+@pytest.fixture
 def tiny_recipe(tiny_scenes: Path) -> dict[str, Any]:
     """A recipe for it that takes a second an epoch, with everything on that has a state or is random."""
     return {
@@ -75,7 +85,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path)
     from showtell.captioner import Captioner
     from showtell.datasets import open_dataset
     from showtell.decoding import DecodingConfig
-    from showtell.features.grid import SmallCnn, SmallCnnConfig
+    from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
     from showtell.models.sat import SatConfig, SatDecoder
     from showtell.text.vocabulary import Vocabulary, tokenize_all
 

@@ -21,20 +21,21 @@ MAY_IMPORT: dict[str, str] = {
     "counter_rng": "",
     "progress": "",
     "files": "errors",
+    "processes": "errors",
     "registry": "config errors",
     # data, models, captions, scores
     "images": "config errors types",
     "text": "errors",
-    "datasets": "errors files images progress registry text",
-    "scenes": "datasets errors files",
-    "features": "config datasets errors images registry types",
+    "datasets": "errors files images processes progress registry text",
+    "scenes": "datasets errors files processes",
+    "features": "config datasets errors files images registry renamed types",
     "models": "config counter_rng registry types",
     "decoding_config": "config errors text",
     "decoding": "config counter_rng decoding_config errors models registry text types",
     "checkpoint": "config decoding errors features files models renamed text",
     "captions": "errors",
     "captioner": "captions checkpoint confidence decoding errors features images models text types",
-    "scores": "datasets errors files scenes text",
+    "scores": "datasets errors files registry scenes text",
     "evaluation": "captioner captions datasets decoding errors features scores",
     "confidence": "checkpoint decoding errors files scores",
     # what is made of captioners and captions
@@ -48,9 +49,9 @@ MAY_IMPORT: dict[str, str] = {
     "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",
     "training": "captioner captions checkpoint config counter_rng datasets decoding errors explanations features "
-    "files images models objectives progress recipes renamed scores text types",
+    "files images models objectives processes progress recipes renamed scores text types",
     "quickstart": "captioner datasets evaluation models progress reports scenes scores training",
-    "doctor": "captioner captions checkpoint datasets errors files scores text training",
+    "doctor": "captioner captions checkpoint datasets errors files processes scores text training",
     # the command line
     "cli": "bulk captioner captions checkpoint compare_searches confidence config counter_rng datasets decoding "
     "decoding_config doctor errors evaluation explanations features files grounding images progress "

@@ -22,7 +22,7 @@ from showtell.images.loading import READERS, PreparedPhoto, prepare_batches, pre
 from showtell.images.photo import PhotoSource
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
-from showtell.text.vocabulary import Vocabulary
+from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Features, PreparedBatch
 
 if TYPE_CHECKING:
@@ -55,6 +55,14 @@ class Captioner:
         self.decoding = decoding
         self.about = about or {}
         self.calibration: Calibration | None = None  # gives captions their chance; `confidence.load_calibration`
+
+    def __repr__(self) -> str:
+        model, encoder = (_part_name(part) for part in (self.decoder, self.encoder))
+        weights = sum(weight.numel() for part in (self.encoder, self.decoder) for weight in part.parameters())
+        return (
+            f"Captioner(model={model}, encoder={encoder}, vocabulary={len(self.vocabulary) - len(SPECIAL)} words, "
+            f"weights={weights:,}, device={self.device})"
+        )
 
     @classmethod
     def from_pretrained(cls, path_or_hub_id: str | Path, device: str | torch.device | None = None) -> Captioner:
@@ -385,3 +393,11 @@ def _or_raise(result: ResultT | ImageError) -> ResultT:
     if isinstance(result, ImageError):
         raise result
     return result
+
+
+def _part_name(part: Decoder | Encoder) -> str:
+    """The name that recipes have for a decoder or an encoder; of an ensemble, those of its members."""
+    members = getattr(part, "members", None)
+    if members is not None:
+        return f"ensemble of {', '.join(map(_part_name, members))}"
+    return str(getattr(part.config, "name", type(part).__name__))

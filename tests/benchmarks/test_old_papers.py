@@ -164,7 +164,7 @@ def test_the_recipe_for_boxes_is_the_row_for_boxes():
     row = make_recipe(Bench(Path("runs")).recipe(BY_NAME["updown_boxes"], seed=0))
     assert alone.model == row.model
     assert alone.objective == row.objective
-    assert alone.encoder.what_is_seen() == row.encoder.what_is_seen()
+    assert alone.encoder.feature_settings() == row.encoder.feature_settings()
 
 
 def test_the_best_rate_on_validation_is_taken(tmp_path):

@@ -18,7 +18,7 @@ from showtell.captioner import Captioner
 from showtell.cli.decoding_options import DecodingOptions, option_name, settings_of, with_decoding_options
 from showtell.decoding import SEARCHES, DecodingConfig
 from showtell.errors import UsageError
-from showtell.features.grid import SmallCnn, SmallCnnConfig
+from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.text.endings import BAD_ENDINGS
 from showtell.text.vocabulary import SPECIAL, Vocabulary

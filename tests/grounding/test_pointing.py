@@ -21,7 +21,7 @@ from showtell.datasets.records import Box, CaptionRecord, Grounding
 from showtell.decoding import DecodingConfig
 from showtell.errors import DataError, UsageError
 from showtell.explanations.geometry import attention_map
-from showtell.features.grid import SmallCnn, SmallCnnConfig
+from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.grounding.pointing import (
     AttentionNumbers,
     GroundedMention,

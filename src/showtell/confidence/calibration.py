@@ -66,6 +66,12 @@ class Reliability:
     brier_of_base_rate: float  # that of stating the share of good captions every time
     bins: tuple[Bin, ...]
 
+    def __repr__(self) -> str:
+        return (
+            f"<Reliability: calibration error {self.expected_calibration_error:.3f}, Brier score {self.brier:.3f}, "
+            f"of the base rate {self.brier_of_base_rate:.3f}>"
+        )
+
     @classmethod
     def of(cls, confidences: Sequence[float], is_good: Sequence[bool], bins: int = BINS) -> Self:
         """Measure some confidences, each 0 to 1, over bins that hold equally many captions.
@@ -103,6 +109,12 @@ class Calibration:
     captions: int  # how many those were
     reliability: Reliability  # on captions that were not fitted on
     before: Reliability  # of the geometric mean probability of a caption's words, on the same captions
+
+    def __repr__(self) -> str:
+        before, after = self.before.expected_calibration_error, self.reliability.expected_calibration_error
+        return (
+            f"<Calibration on {self.captions} captions, good: {self.meaning}; error {after:.3f}, before {before:.3f}>"
+        )
 
     @classmethod
     def fit(cls, captions: Sequence[ScoredCaption], is_good: Sequence[bool], meaning: str) -> Self:

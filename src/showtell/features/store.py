@@ -86,7 +86,7 @@ class StoreInfo(Config):
     def of(cls, encoder: Encoder, dtype: Precision) -> StoreInfo:
         """Of features that an encoder makes."""
         return cls(
-            encoder=encoder.config.what_is_seen(),
+            encoder=encoder.config.feature_settings(),
             fingerprint=encoder.fingerprint(),
             preprocessing=encoder.preprocessing,
             dtype=dtype,

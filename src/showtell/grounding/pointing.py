@@ -46,7 +46,7 @@ from showtell.images.boxes import corners
 from showtell.images.loading import prepare_batches, stack_photos
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
-from showtell.scenes.language import SHAPE_WORDS
+from showtell.scenes.lexicon import SHAPE_WORDS
 from showtell.scores.base import Aggregation, Floats, corpus_numbers, image_numbers
 from showtell.scores.bootstrap import intervals
 from showtell.scores.chair import Phrases, mentions, phrases_of

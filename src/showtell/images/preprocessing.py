@@ -20,6 +20,8 @@ _RESAMPLING = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 
+_MOST_RESIZE_BYTES = 512 * 2**20  # of what Pillow holds between its two passes; only the thinnest photos have more
+
 
 class Preprocessing(Config):
     """How a photo becomes numbers: a square for encoders of grids, or its own shape for detectors."""
@@ -70,7 +72,11 @@ class Preprocessing(Config):
         x, y = photo.width / full_size[0], photo.height / full_size[1]
         window = (left * x, top * y, right * x, bottom * y)
         if photo.size != size or window != (0, 0, *photo.size):
-            photo = photo.resize(size, _RESAMPLING[self.interpolation], box=window)
+            resampling = _RESAMPLING[self.interpolation]
+            if 4 * size[0] * photo.height > _MOST_RESIZE_BYTES:  # Pillow makes rows longer before it makes them fewer
+                photo = photo.resize((photo.width, size[1]), resampling, box=(0, window[1], photo.width, window[3]))
+                window = (window[0], 0, window[2], size[1])
+            photo = photo.resize(size, resampling, box=window)
         return torch.from_numpy(np.array(photo)).permute(2, 0, 1).contiguous()
 
     def enough(self, photo_size: tuple[int, int]) -> tuple[int, int]:

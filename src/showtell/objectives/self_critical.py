@@ -34,9 +34,9 @@ Where this differs from the papers or the authors' code, or they are silent:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 from torch import Tensor
 
 from showtell.config import Config, Size
@@ -44,19 +44,26 @@ from showtell.decoding.policy import Rollouts, policy_logprobs, rollouts
 from showtell.models.contract import Decoder, eval_mode
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
-from showtell.scores.reward import Reward
+from showtell.scores import numbers
+from showtell.scores.reward import Reward, reward_functions
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features, Terms
 
+_WEIGHTS: dict[str, Any] = {  # a field for each number whose score declares a reward
+    name: (
+        float,
+        Field(
+            1.0 if name == "cider" else 0.0,
+            description=f"Weight of {numbers()[name].title} of the caption (0 to {numbers()[name].maximum:g}).",
+        ),
+    )
+    for name in sorted(reward_functions(), key=lambda name: name != "cider")
+}
+_Weights: Any = create_model("_Weights", __base__=Config, **_WEIGHTS)
 
-class RewardConfig(Config):
+
+class RewardConfig(_Weights):  # type: ignore[misc, unused-ignore]
     """Weights of the scores that are added up."""
-
-    cider: float = Field(1.0, description="Weight of CIDEr-D (0 to 10).")
-    bleu_1: float = Field(0.0, description="Weight of sentence BLEU-1 (0 to 1).")
-    bleu_2: float = Field(0.0, description="Weight of sentence BLEU-2 (0 to 1).")
-    bleu_3: float = Field(0.0, description="Weight of sentence BLEU-3 (0 to 1).")
-    bleu_4: float = Field(0.0, description="Weight of sentence BLEU-4 (0 to 1).")
 
     @property
     def weights(self) -> dict[str, float]:

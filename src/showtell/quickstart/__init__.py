@@ -19,6 +19,8 @@ from showtell.scenes.truth import judge
 from showtell.scores import ImageFacts, ScoreReport, image_facts, score
 from showtell.training import load_recipe, train
 
+__all__ = ["next_steps", "run_quickstart"]
+
 METRICS = ("bleu", "cider", "truth")
 # The model is only trained once; these are a few test pictures for the screen and for the page.
 ON_SCREEN, ON_PAGE = 5, 24

@@ -11,7 +11,7 @@ from showtell.datasets.records import CaptionRecord
 from showtell.files import read_log, write_text
 from showtell.reports import curves
 from showtell.reports.base import data_url, templates
-from showtell.scenes.truth import Judgement
+from showtell.scenes.truth import CaptionTruth
 
 KINDS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}  # of pictures, by how their files end
 
@@ -22,7 +22,7 @@ class Example:
 
     record: CaptionRecord
     caption: Caption
-    judgement: Judgement
+    judgement: CaptionTruth
 
     @property
     def source(self) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import get_args
 
 from showtell.errors import UsageError, nearest
+from showtell.registry import Registry
 from showtell.scores.base import Corpus, Score, ScoreNumber
 from showtell.scores.bleu import Bleu
 from showtell.scores.bootstrap import Difference, Interval, compare, intervals
@@ -43,18 +44,25 @@ __all__ = [
     "read_predictions",
     "read_references",
     "score",
+    "selection_metrics",
+    "validation_numbers",
 ]
 
 # Each class declares what it needs, its numbers, and where these are used.
-SCORES: Mapping[str, type[Score]] = {
-    "bleu": Bleu,
-    "meteor": Meteor,
-    "rouge_l": RougeL,
-    "cider": Cider,
-    "spice": Spice,
-    "truth": Truth,
-    "chair": Chair,
-}
+SCORES: Registry[type[Score]] = Registry(
+    "showtell.scores",
+    {
+        "bleu": Bleu,
+        "meteor": Meteor,
+        "rouge_l": RougeL,
+        "cider": Cider,
+        "spice": Spice,
+        "truth": Truth,
+        "chair": Chair,
+    },
+    expects="a Score class that can be made without arguments",
+    accepts=lambda name, score: isinstance(score, type) and issubclass(score, Score),
+)
 
 
 def numbers() -> dict[str, ScoreNumber]:
@@ -69,6 +77,17 @@ def metric_of(number: str) -> str:
     'bleu'
     """
     return next(name for name, score in SCORES.items() if any(own.name == number for own in score.numbers))
+
+
+def selection_metrics() -> tuple[str, ...]:
+    """The numbers that `training.selection_metric` may name."""
+    return tuple(name for name, number in numbers().items() if number.can_select)
+
+
+def validation_numbers(selection_metric: str) -> tuple[str, ...]:
+    """The numbers that every validation of a training run counts, and the one that selects its weights."""
+    always = [name for name, number in numbers().items() if number.in_validation]
+    return tuple(dict.fromkeys([*always, selection_metric]))
 
 
 def explained_numbers() -> tuple[str, ...]:

@@ -80,11 +80,16 @@ class ScoreNumber:
 
     name: str  # in reports and files: "bleu_4"
     title: str  # for people: "BLEU-4"
+    maximum: float = 1.0
     lower_is_better: bool = False
     can_select: bool = False  # `training.selection` may name it
     in_validation: bool = False  # counted in every validation of a training run
     explanation_rank: int | None = None  # its position among the numbers of an explanation; None: not shown
     reward: Callable[[RewardSamples], Tensor] | None = None  # of sampled word ids: (B, N); None: it cannot be a reward
+
+    def __post_init__(self) -> None:
+        if self.can_select and self.lower_is_better:
+            raise ValueError(f"{self.name} cannot select weights, of which the highest score wins; negate it")
 
 
 class Aggregation(Protocol):

@@ -30,12 +30,13 @@ class Cider(Score):
         ScoreNumber(
             "cider",
             "CIDEr-D",
+            maximum=10.0,
             can_select=True,
             in_validation=True,
             explanation_rank=3,
             reward=lambda samples: samples.cider,
         ),
-        ScoreNumber("cider_plain", "CIDEr"),
+        ScoreNumber("cider_plain", "CIDEr", maximum=10.0),
     )
     summary = "`cider` is what everyone publishes as CIDEr, in truth CIDEr-D; `cider_plain` is the original formula"
     needs = ("references", "document_frequency")

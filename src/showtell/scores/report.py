@@ -48,6 +48,17 @@ class ScoreReport:
     statistics: dict[str, ScoreStatistics] = field(repr=False, default_factory=dict)  # metric: its statistics
     ids: tuple[str, ...] = field(repr=False, default=())  # the order of the statistics' rows
 
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items() if value is not None)
+        skipped = f"; skipped {', '.join(self.skipped)}" if self.skipped else ""
+        return f"<ScoreReport of {self.images} images: {scores or 'no scores'}{skipped}>"
+
+    def __str__(self) -> str:
+        """The table that `showtell score` prints, without intervals."""
+        from showtell.scores.table import describe  # which knows this record
+
+        return describe(self)
+
     def to_json(self) -> dict[str, Any]:
         """What `showtell score --json` prints."""
         return {

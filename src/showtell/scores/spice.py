@@ -29,7 +29,7 @@ _DOWNLOAD = 'python -c "from pycocoevalcap.spice.get_stanford_models import get_
 class Spice(Score):
     """SPICE and SPIDEr. Statistics: SPICE and CIDEr of each image."""
 
-    numbers = (ScoreNumber("spice", "SPICE"), ScoreNumber("spider", "SPIDEr"))
+    numbers = (ScoreNumber("spice", "SPICE"), ScoreNumber("spider", "SPIDEr", maximum=5.5))
     summary = "SPICE by its official program; SPIDEr, its mean with CIDEr"
     needs = ("references", "document_frequency")
 

@@ -5,10 +5,12 @@ The judging is `showtell.scenes.truth`'s; here it becomes a score like the other
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from showtell import __version__
-from showtell.scenes.language import LANGUAGE_VERSION
+from showtell.scenes.lexicon import LANGUAGE_VERSION
 from showtell.scenes.truth import STATISTICS, statistics
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 
@@ -21,7 +23,7 @@ class Truth(Score):
 
     numbers = (
         ScoreNumber("truth", "truth", explanation_rank=1),
-        ScoreNumber("truth_statements", "statements"),
+        ScoreNumber("truth_statements", "statements", maximum=math.inf),
         ScoreNumber("truth_whole", "whole", explanation_rank=2),
         ScoreNumber("truth_relations", "relations"),
     )

@@ -13,7 +13,7 @@ from showtell.config import Config
 from showtell.decoding import DecodingConfig
 from showtell.errors import RecipeError, nearest
 from showtell.features import ENCODERS, EncoderConfig, encoder_config
-from showtell.features.grid import TimmConfig
+from showtell.features.timm_grid import TimmConfig
 from showtell.models import MODELS
 from showtell.objectives import OBJECTIVES
 from showtell.renamed import KEYS, VALUES

@@ -90,7 +90,7 @@ def _decoder(recipe: Recipe, encoder: Encoder, vocabulary: Vocabulary) -> Decode
 def _compare(recipe: Recipe, before: Checkpoint, checkpoint: Path | str) -> None:
     model = before.decoder.config
     pairs = {
-        "encoder": (recipe.encoder.what_is_seen(), before.encoder.config.what_is_seen()),
+        "encoder": (recipe.encoder.feature_settings(), before.encoder.config.feature_settings()),
         "model": (
             recipe.model.model_dump(mode="json", exclude=_LEARNS),
             model.model_dump(mode="json", exclude=_LEARNS),

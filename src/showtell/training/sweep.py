@@ -27,6 +27,7 @@ import yaml
 from showtell.counter_rng import key_of
 from showtell.errors import RecipeError, TrainingError, UsageError, WeightsError, nearest, summarise
 from showtell.files import read_json, read_log, write_json
+from showtell.scores import numbers, selection_metrics, validation_numbers
 from showtell.training.console import TrainingConsole
 from showtell.training.loop import train
 from showtell.training.recipe import Recipe
@@ -34,8 +35,6 @@ from showtell.training.recipe_checks import make_recipe
 from showtell.training.recipe_loading import load_recipe
 from showtell.training.run_folder import changes
 
-# validation score: whether more of it is better
-METRICS = {"cider": True, "bleu_4": True, "meteor": True, "loss": False}
 # What is wrong with a trial's own values. Any other error, such as a missing dataset, would stop every trial alike.
 OF_A_TRIAL = (RecipeError, TrainingError, WeightsError, torch.OutOfMemoryError)
 _RANGE = re.compile(r"(log|uniform)\((.*)\)")
@@ -127,7 +126,7 @@ def sweep(
         out: the folder; None is runs/ and the recipe's name with -sweep.
         draws: so many random combinations; None: every one.
         seed: of the draws.
-        metric: the validation score by which trials are ordered, one of `METRICS`.
+        metric: the validation score by which trials are ordered, "loss" or one that can select the best weights.
         retry: train again what failed.
         quiet: show nothing.
 
@@ -135,8 +134,9 @@ def sweep(
         UsageError: an axis that cannot be read, a range without `draws`, or an unknown metric.
         RecipeError: any trial's recipe has a problem, or a trial in the folder was of another recipe. No trial starts.
     """
-    if metric not in METRICS:
-        raise UsageError(f'A sweep cannot order trials by "{metric}"; {nearest(metric, METRICS)}.')
+    metrics = ("loss", *selection_metrics())
+    if metric not in metrics:
+        raise UsageError(f'A sweep cannot order trials by "{metric}"; {nearest(metric, metrics)}.')
     parsed = [parse_axis(axis) for axis in axes]
     if not parsed:
         raise UsageError("A sweep needs a key with values, such as model.hidden_size=256,512.")
@@ -148,8 +148,12 @@ def sweep(
         raise UsageError(f"{folder} holds a run; choose another --out for the sweep.")
     combinations = every_combination(parsed) if draws is None else random_combinations(parsed, draws, seed)
     trials = _checked_trials(recipe, combinations)
-    if metric == "meteor" and any(trial.recipe.training.selection_metric != metric for trial in trials):
-        raise UsageError("METEOR is counted in validation only where it selects; add training.selection_metric=meteor.")
+    counted = [validation_numbers(trial.recipe.training.selection_metric) for trial in trials]
+    if metric != "loss" and any(metric not in names for names in counted):
+        raise UsageError(
+            f"{numbers()[metric].title} is counted in validation only where it selects; add "
+            f"training.selection_metric={metric}."
+        )
     rows = [_ended(folder, trial, retry) for trial in trials]
     console = TrainingConsole(quiet)
     result = _ordered(folder, metric, rows)
@@ -328,7 +332,7 @@ def _validation(run: Path, epoch: int | None) -> dict[str, float]:
 
 def _ordered(folder: Path, metric: str, rows: Sequence[Row], *, interrupted: bool = False) -> Sweep:
     """Finished trials by their score, then failed ones, then those that wait; equal ones in the order of the call."""
-    sign = -1 if METRICS[metric] else 1
+    sign = 1 if metric == "loss" else -1
 
     def place(row: Row) -> tuple[int, float]:
         if row.scores is not None:

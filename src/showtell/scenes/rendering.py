@@ -1,9 +1,9 @@
-"""Drawing a scene: flat colours with a dark edge on light paper, antialiased.
+"""Rendering a scene: flat colours with a dark edge on light paper, antialiased.
 
-The edge and the paper are such that a small network sees shapes soon (docs/scenes.md has the figures).
+The edge and the paper are such that a small network sees shapes soon (docs/scenes.md has the measurements).
 
 Items lie on whole units and come in a few extents, so a picture is a background with a few ready-made sprites
-pasted onto it. A sprite is drawn `FINE` times as large, then averaged down.
+pasted onto it. A sprite is drawn `SUPERSAMPLING` times as large, then averaged down.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw
 
-from showtell.scenes.world import OUTLINES, UNITS, Item, Scene
+from showtell.scenes.outlines import OUTLINES
+from showtell.scenes.world import UNITS, Item, Scene
 
-FINE = 4  # sub-pixels along a side
+SUPERSAMPLING = 4  # sub-pixels along a side
 
 RGB: dict[str, tuple[int, int, int]] = {
     "red": (222, 30, 34),
@@ -55,7 +56,7 @@ def _pattern(pattern: str, size: str, side: int, scale: float) -> Image.Image:
     image = Image.new("L", (side, side), 0)
     draw = ImageDraw.Draw(image)
     middle = side / 2
-    unit = FINE * scale
+    unit = SUPERSAMPLING * scale
     if pattern == "striped":  # diagonal, so that no stripe is an edge of a square
         period, width = (unit * value for value in STRIPES[size])
         step = period * 2**0.5
@@ -75,17 +76,17 @@ def _pattern(pattern: str, size: str, side: int, scale: float) -> Image.Image:
 
 @lru_cache(maxsize=256)
 def _silhouette(shape: str, size: str, extent: int, scale: float) -> tuple[Image.Image, Image.Image]:
-    """A shape in sub-pixels, and its edge: what a round pen leaves within it on its way along the outline."""
+    """A shape in sub-pixels, and its edge: the part of it that a round pen along the outline covers."""
     outline = OUTLINES[shape] * (extent / 2 * scale)
     half = int(np.abs(outline).max()) + 2
-    side = 2 * half * FINE
-    corners = (outline + half) * FINE
+    side = 2 * half * SUPERSAMPLING
+    corners = (outline + half) * SUPERSAMPLING
 
     whole = Image.new("L", (side, side), 0)
     ImageDraw.Draw(whole).polygon([(float(x), float(y)) for x, y in corners], 255)
     edge = Image.new("L", (side, side), 0)
     draw = ImageDraw.Draw(edge)
-    pen = EDGE[size] * FINE * scale
+    pen = EDGE[size] * SUPERSAMPLING * scale
     for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
         for x, y in np.linspace(start, end, 1 + int(np.hypot(*(end - start)) / 2), endpoint=False):
             draw.ellipse([x - pen, y - pen, x + pen, y + pen], 255)
@@ -101,8 +102,8 @@ def _sprite(shape: str, colour: str, size: str, pattern: str, extent: int, scale
     picture = Image.new("RGB", whole.size, fill)
     picture.paste(marks, mask=_pattern(pattern, size, whole.width, scale))
     picture.paste(_darker(fill, EDGE_LIGHT), mask=edge)
-    small = picture.reduce(FINE)
-    small.putalpha(whole.reduce(FINE))
+    small = picture.reduce(SUPERSAMPLING)
+    small.putalpha(whole.reduce(SUPERSAMPLING))
     return small
 
 
@@ -113,13 +114,13 @@ def _background(background: str, pixels: int) -> Image.Image:
         draw = ImageDraw.Draw(image)
         width = max(1, round(pixels / UNITS))
         for unit in range(GRID_STEP // 2, UNITS, GRID_STEP):
-            place = round(unit * pixels / UNITS)
-            draw.line([(place, 0), (place, pixels)], GRID_LINE, width)
-            draw.line([(0, place), (pixels, place)], GRID_LINE, width)
+            position = round(unit * pixels / UNITS)
+            draw.line([(position, 0), (position, pixels)], GRID_LINE, width)
+            draw.line([(0, position), (pixels, position)], GRID_LINE, width)
     return image
 
 
-def draw_item(picture: Image.Image, item: Item) -> None:
+def paste_item(picture: Image.Image, item: Item) -> None:
     """Draw one item over a square RGB picture."""
     scale = picture.width / UNITS
     sprite = _sprite(item.shape, item.colour, item.size, item.pattern, item.extent, scale)
@@ -127,9 +128,9 @@ def draw_item(picture: Image.Image, item: Item) -> None:
     picture.paste(sprite, (round(item.x * scale) - half, round(item.y * scale) - half), sprite)
 
 
-def draw(scene: Scene, pixels: int = UNITS) -> Image.Image:
+def render(scene: Scene, pixels: int = UNITS) -> Image.Image:
     """A scene as an RGB picture of pixels x pixels."""
     picture = _background(scene.background, pixels).copy()
     for item in scene.items:
-        draw_item(picture, item)
+        paste_item(picture, item)
     return picture

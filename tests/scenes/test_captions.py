@@ -6,39 +6,40 @@ from collections import Counter
 
 import pytest
 
-from showtell.scenes import Caption, Scene
-from showtell.scenes.dataset import make
-from showtell.scenes.language import BACKGROUND_WORDS, COUNT_WORDS, SHAPE_WORDS, vocabulary
-from showtell.scenes.truth import judge, read
+from showtell.scenes import Scene, SceneCaption
+from showtell.scenes.dataset import sample_image
+from showtell.scenes.lexicon import BACKGROUND_WORDS, COUNT_WORDS, SHAPE_WORDS, vocabulary
+from showtell.scenes.parser import parse_caption
+from showtell.scenes.truth import judge
 from showtell.scenes.world import HELD_OUT
 
 NOUNS = {form: shape for shape, names in SHAPE_WORDS.items() for forms in names for form in forms}
 
 
 @pytest.fixture(scope="module")
-def drawn() -> list[tuple[Scene, tuple[Caption, ...]]]:
-    return [make(7, split, k) for split in ("train", "test_compositional") for k in range(200)]
+def drawn() -> list[tuple[Scene, tuple[SceneCaption, ...]]]:
+    return [sample_image(7, split, k) for split in ("train", "test_compositional") for k in range(200)]
 
 
-def test_every_caption_is_of_the_language_and_true(drawn: list[tuple[Scene, tuple[Caption, ...]]]) -> None:
+def test_every_caption_is_of_the_language_and_true(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
     for scene, captions in drawn:
         for caption in captions:
             assert judge(caption.text, scene).whole, caption.text
 
 
-def test_five_captions_differ(drawn: list[tuple[Scene, tuple[Caption, ...]]]) -> None:
+def test_five_captions_differ(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
     for _, captions in drawn:
         assert len({caption.text for caption in captions}) == 5
 
 
-def test_captions_have_five_to_twenty_words(drawn: list[tuple[Scene, tuple[Caption, ...]]]) -> None:
+def test_captions_have_five_to_twenty_words(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
     lengths = [len(caption.text.split()) for _, captions in drawn for caption in captions]
     assert min(lengths) >= 5
     assert max(lengths) <= 20
     assert 8 <= sum(lengths) / len(lengths) <= 16
 
 
-def test_the_vocabulary_is_small_and_used(drawn: list[tuple[Scene, tuple[Caption, ...]]]) -> None:
+def test_the_vocabulary_is_small_and_used(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
     used = Counter(word for _, captions in drawn for caption in captions for word in caption.text.split())
     assert 90 <= len(vocabulary()) <= 140
     assert used.keys() <= vocabulary()
@@ -46,7 +47,7 @@ def test_the_vocabulary_is_small_and_used(drawn: list[tuple[Scene, tuple[Caption
 
 
 def test_captions_say_much_and_most_of_them_a_relation_or_a_count(
-    drawn: list[tuple[Scene, tuple[Caption, ...]]],
+    drawn: list[tuple[Scene, tuple[SceneCaption, ...]]],
 ) -> None:
     judgements = [judge(caption.text, scene) for scene, captions in drawn for caption in captions]
     kinds = [{statement.kind for statement in judgement.statements} for judgement in judgements]
@@ -54,13 +55,13 @@ def test_captions_say_much_and_most_of_them_a_relation_or_a_count(
     assert sum(len(judgement.statements) for judgement in judgements) / len(judgements) > 4.5
 
 
-def test_words_name_the_right_boxes(drawn: list[tuple[Scene, tuple[Caption, ...]]]) -> None:
+def test_words_name_the_right_boxes(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
     for scene, captions in drawn:
         for caption in captions:
             words = caption.text.split()
             for span in caption.groundings:
                 named = [NOUNS[word] for word in words[span.first : span.end] if word in NOUNS]
-                shapes = {scene.items[place].shape for place in span.boxes}
+                shapes = {scene.items[index].shape for index in span.boxes}
                 if named:
                     assert {*named} == shapes
                 else:  # "three shapes"
@@ -71,31 +72,31 @@ def test_words_name_the_right_boxes(drawn: list[tuple[Scene, tuple[Caption, ...]
                 assert len(span.boxes) == count
 
 
-def test_every_noun_is_grounded_once(drawn: list[tuple[Scene, tuple[Caption, ...]]]) -> None:
+def test_every_noun_is_grounded_once(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
     for _, captions in drawn:
         for caption in captions:
-            places = [place for place, word in enumerate(caption.text.split()) if word in NOUNS]
-            covered = [place for span in caption.groundings for place in range(span.first, span.end)]
+            indices = [index for index, word in enumerate(caption.text.split()) if word in NOUNS]
+            covered = [index for span in caption.groundings for index in range(span.first, span.end)]
             assert len(covered) == len(set(covered))
-            assert {*places} <= {*covered}
+            assert {*indices} <= {*covered}
 
 
 def test_no_pair_that_is_held_out_is_said_outside_its_split() -> None:
     for k in range(200):
-        _, captions = make(7, "train", k)
+        _, captions = sample_image(7, "train", k)
         for caption in captions:
-            reading = read(caption.text)
-            assert reading is not None
-            for phrase in reading.phrases:
+            parsed = parse_caption(caption.text)
+            assert parsed is not None
+            for phrase in parsed.phrases:
                 assert (dict(phrase.attributes).get("colour"), phrase.shape) not in HELD_OUT
 
 
-def test_every_background_can_be_said(drawn: list[tuple[Scene, tuple[Caption, ...]]]) -> None:
-    said = {
+def test_every_background_can_be_said(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
+    named = {
         statement.text
         for scene, captions in drawn
         for caption in captions
         for statement in judge(caption.text, scene).statements
         if statement.kind == "background"
     }
-    assert said == {*BACKGROUND_WORDS}
+    assert named == {*BACKGROUND_WORDS}

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from showtell.scenes import Item, Scene
-from showtell.scenes.pictures import PAPER, RGB, WHITE_MARKS, draw
-from showtell.scenes.world import BACKGROUNDS, COLOURS, EXTENTS, PATTERNS, SHAPES, SIZES, area, box
+from showtell.scenes.outlines import area, box
+from showtell.scenes.rendering import PAPER, RGB, WHITE_MARKS, render
+from showtell.scenes.world import BACKGROUNDS, COLOURS, EXTENTS, PATTERNS, SHAPES, SIZES
 from tests.scenes.literals import item, scene
 
 
 def pixels(picture: Scene, size: int = 96) -> np.ndarray:
-    return np.asarray(draw(picture, size)).astype(int)
+    return np.asarray(render(picture, size)).astype(int)
 
 
 def near(image: np.ndarray, colour: tuple[int, ...], tolerance: int = 40) -> np.ndarray:
@@ -22,9 +23,9 @@ def near(image: np.ndarray, colour: tuple[int, ...], tolerance: int = 40) -> np.
 
 def test_a_picture_is_rgb_of_the_size_asked_for() -> None:
     picture = scene("white", "small solid red circle 20 20")
-    assert draw(picture).size == (96, 96)
-    assert draw(picture, 64).size == (64, 64)
-    assert draw(picture).mode == "RGB"
+    assert render(picture).size == (96, 96)
+    assert render(picture, 64).size == (64, 64)
+    assert render(picture).mode == "RGB"
 
 
 @pytest.mark.parametrize("background", BACKGROUNDS)

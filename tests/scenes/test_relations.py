@@ -10,41 +10,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from showtell.scenes import Item
-from showtell.scenes.world import (
-    BACKGROUNDS,
-    COLOURS,
-    EXTENTS,
-    HELD_OUT,
+from showtell.scenes.outlines import area, box, outline
+from showtell.scenes.relations import (
     PAIRWISE,
-    PATTERNS,
-    SHAPES,
-    SIZES,
-    UNITS,
-    area,
-    box,
     is_above,
     is_below,
     is_between,
-    is_clear,
     is_inside,
     is_left,
     is_right,
     is_touching,
-    outline,
+    is_unambiguous,
 )
+from showtell.scenes.world import BACKGROUNDS, COLOURS, EXTENTS, HELD_OUT, PATTERNS, SHAPES, SIZES, UNITS
 from tests.scenes.literals import item, scene
 
 
 def items() -> st.SearchStrategy[Item]:
     """Any item of the world whose centre lies in the picture."""
     sized = st.sampled_from(SIZES).flatmap(lambda size: st.tuples(st.just(size), st.integers(*EXTENTS[size])))
-    place = st.integers(0, UNITS)
+    position = st.integers(0, UNITS)
     return st.builds(
         lambda shape, sized, x, y: Item(shape, "red", sized[0], "solid", x, y, sized[1]),
         st.sampled_from(SHAPES),
         sized,
-        place,
-        place,
+        position,
+        position,
     )
 
 
@@ -88,7 +79,7 @@ def test_inside_has_a_margin(offset: int, expected: bool | None) -> None:
 
 # Between (10, 48) and (90, 48): t = (x - 10) / 80, d = |y - 48|.
 @pytest.mark.parametrize(
-    ("place", "expected"),
+    ("position", "expected"),
     [
         ("50 48", True),
         ("30 56", True),  # t = 0.25, d = 8
@@ -99,9 +90,9 @@ def test_inside_has_a_margin(offset: int, expected: bool | None) -> None:
         ("20 48", False),  # t = 0.125
     ],
 )
-def test_between_has_a_margin(place: str, expected: bool | None) -> None:
+def test_between_has_a_margin(position: str, expected: bool | None) -> None:
     ends = item("small solid red circle 10 48"), item("small solid red circle 90 48")
-    assert is_between(item(f"small solid blue star {place}"), *ends) is expected
+    assert is_between(item(f"small solid blue star {position}"), *ends) is expected
 
 
 def test_nothing_lies_between_two_things_at_one_place() -> None:
@@ -110,8 +101,8 @@ def test_nothing_lies_between_two_things_at_one_place() -> None:
 
 
 def test_a_scene_with_a_border_case_is_not_clear() -> None:
-    assert is_clear(scene("white", "small solid red circle 20 48", "small solid blue star 70 48"))
-    assert not is_clear(scene("white", "small solid red circle 20 48", "small solid blue star 29 80"))
+    assert is_unambiguous(scene("white", "small solid red circle 20 48", "small solid blue star 70 48"))
+    assert not is_unambiguous(scene("white", "small solid red circle 20 48", "small solid blue star 29 80"))
 
 
 @given(items(), items())
