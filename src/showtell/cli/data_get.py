@@ -53,8 +53,9 @@ def get(
         raise UsageError(f"Which dataset? Known: {', '.join(SOURCES)}; showtell data get --list describes them.")
     source, folder = SOURCES[name], to or Path("data", name)
     typer.echo(f"{source.title}. {source.licence}", err=True)
-    part = only.value if only else None
-    fetched = download_dataset(source, folder, part, notify=lambda message: typer.echo(message, err=True))
+    fetched = download_dataset(
+        source, folder, only.value if only else None, notify=lambda message: typer.echo(message, err=True)
+    )
     if source.by_hand and only != Only.captions:
         typer.echo(f"{source.by_hand}.", err=True)
     if as_json:

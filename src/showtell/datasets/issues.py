@@ -125,8 +125,8 @@ def _examine_text(records: Sequence[CaptionRecord], issues: DatasetIssues) -> No
     for kind, image_ids in invalid.items():
         if image_ids:
             issues.problems.append(
-                f"{counted(len(image_ids), 'image has', 'images have')} a {kind} with half a character (a lone "
-                f"surrogate): {summarise(image_ids)}; write it anew as UTF-8."
+                f"{counted(len(image_ids), 'image has', 'images have')} half a character (a lone surrogate) in the "
+                f"{kind}: {summarise(image_ids)}; write it anew as UTF-8."
             )
 
 

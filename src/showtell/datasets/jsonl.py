@@ -6,6 +6,7 @@ The keys are called as the columns of a table are. A caption is a text or a list
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from showtell.files import parse_json
 EXAMPLE = 'captions.jsonl with the line {"image": "dog.jpg", "captions": ["A dog runs."]} beside dog.jpg'
 
 _LINES = (".jsonl", ".ndjson")
+_KEY = re.compile(r'"([^"\\]+)"\s*:')
 _MAX_SHOWN = 3  # broken lines that get a sentence of their own
 
 
@@ -75,8 +77,8 @@ def _holds_captions(file: Path) -> bool:
         start = start[1:].lstrip()
     try:
         first, _ = json.JSONDecoder().raw_decode(start)
-    except (ValueError, RecursionError):
-        return False
+    except (ValueError, RecursionError):  # a whole line that is broken: its keys tell what it should be
+        return "\n" in start and Columns.of(_KEY.findall(start)) is not None
     columns = Columns.of(list(first)) if isinstance(first, dict) else None
     return columns is not None and isinstance(list(first.values())[columns.image], str)
 
