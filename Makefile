@@ -1,6 +1,7 @@
 # Two commands work on a machine that has only git, make and Python 3.11+:
 #   make quickstart   draws scenes, trains a captioner, scores it and writes report.html
 #   make test         the whole test suite but for the slow checks (make test-slow)
+# make check is scripts/check: format, lint, types and tests, what continuous integration runs.
 # Each sets up .venv first, if pyproject.toml changed since the last time.
 
 PYTHON ?= python3
@@ -26,7 +27,7 @@ test: $(READY)
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow --timeout 3600
 
-check: $(READY)
+check:
 	scripts/check
 
 clean:

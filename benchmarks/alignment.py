@@ -6,7 +6,7 @@
 --out is what `old_papers.py --out` wrote: its pictures, and its finished runs, which are only read. Of every row all
 seeds are measured, along references and along own captions. Correlations and means are of all seeds together, with
 intervals over images; p is the greatest of the seeds', and what becomes of goals is the mean over them.
-`explanations/alignment.py` defines the numbers. --figures draws the first images as Figure 3 of papers/000 has it.
+`goal_alignment.py` defines the numbers. --figures draws the first images as Figure 3 of papers/000 has it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,7 @@ from typing import Any
 import torch
 
 from documents import Lines, cell, markers_of, measure_rows, publish, reader, table
-from old_papers import pool_reports
-from showtell.captioner import Captioner
-from showtell.datasets import open_dataset
-from showtell.datasets.records import CaptionRecord
-from showtell.explanations.alignment import (
+from goal_alignment import (
     PAIRS,
     PERMUTATIONS,
     AlignmentReport,
@@ -33,12 +29,17 @@ from showtell.explanations.alignment import (
     measure_alignment,
     phrase_begins,
 )
+from old_papers import pool_reports
+from showtell.captioner import Captioner
+from showtell.datasets import open_dataset
+from showtell.datasets.records import CaptionRecord
 from showtell.explanations.explanation import grid_of
-from showtell.explanations.figure import draw_segments
 from showtell.images.photo import to_photo
-from showtell.scores import intervals
+from showtell.reports.figure import draw_segments
+from showtell.scores import Interval, intervals
 from showtell.scores.base import corpus_numbers
 
+UNDEFINED = Interval(float("nan"), float("nan"))  # of a number that is not defined
 OF = ("references", "own")
 FIGURES = 6
 CORRELATIONS = {
@@ -112,17 +113,17 @@ def write_figures(
 def pooled(reports: Sequence[AlignmentReport]) -> dict[str, Any]:
     """Several seeds as one: each number with its interval, and the greatest p."""
     together = pool_reports([one.report for one in reports])
-    (measured,) = together.measured.values()
+    (own,) = together.statistics.values()
     bounds = intervals(together)
-    values = corpus_numbers(measured.score, measured.statistics).tolist()
+    values = corpus_numbers(own.score, own.rows).tolist()
     return {
         "numbers": {
             name: {
                 "value": value,
-                **dataclasses.asdict(bounds[name]),
+                **dataclasses.asdict(bounds.get(name, UNDEFINED)),
                 **({"p": max(one.p[name] for one in reports)} if all(name in one.p for one in reports) else {}),
             }
-            for name, value in zip(measured.score.names, values, strict=True)
+            for name, value in zip(own.score.names, values, strict=True)
         },
         "goals": {name: statistics.mean(one.goals[name] for one in reports) for name in reports[0].goals},
     }

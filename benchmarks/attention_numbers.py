@@ -5,7 +5,7 @@
 
 --out is what `old_papers.py --out` wrote: its pictures and its finished runs, which are only read. Of every row the
 seeds are pooled (an image's statistics are averaged over them), so that intervals say what other images would bring.
-`explanations/pointing.py` defines the numbers.
+`grounding/pointing.py` defines the numbers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from old_papers import ROWS, pool_reports
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
-from showtell.explanations.pointing import measure_attention
-from showtell.scores import ScoreReport, intervals
+from showtell.grounding.pointing import measure_attention
+from showtell.scores import Interval, ScoreReport, intervals
 from showtell.scores.base import corpus_numbers
 
+UNDEFINED = Interval(float("nan"), float("nan"))  # of a number that is not defined
 SAYS = {row.name: row.says for row in ROWS}
 ASKED = (
     *("sat_soft", "sat_hard", "updown", "stack", "sat_soft_before", "sat_soft_joint", "updown_joint"),
@@ -67,10 +68,12 @@ def measure_row(name: str, folders: Sequence[Path], records: Sequence[CaptionRec
     found = {}
     for question, of_seeds in reports.items():
         pooled = pool_reports(of_seeds)
-        (measured,) = pooled.measured.values()
+        (statistics,) = pooled.statistics.values()
         bounds = intervals(pooled)
-        numbers = zip(measured.score.names, corpus_numbers(measured.score, measured.statistics).tolist(), strict=True)
-        found[question] = {number: {"value": value, **dataclasses.asdict(bounds[number])} for number, value in numbers}
+        numbers = zip(statistics.score.names, corpus_numbers(statistics.score, statistics.rows).tolist(), strict=True)
+        found[question] = {
+            number: {"value": value, **dataclasses.asdict(bounds.get(number, UNDEFINED))} for number, value in numbers
+        }
     return {"name": name, "says": SAYS[name], "seeds": [int(folder.name) for folder in folders], **found}
 
 

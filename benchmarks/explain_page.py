@@ -18,7 +18,7 @@ from typing import Any
 from caption_folder import make_captioner, seconds, write_photos
 from rows import show
 from showtell.explanations import Explanation, explain_photos
-from showtell.explanations.page import write_page
+from showtell.reports.explanation_page import write_page
 
 PIXELS = 448
 

@@ -48,7 +48,7 @@ from documents import markers_of, table, write_between
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.errors import DataError, ShowtellError, UsageError
-from showtell.evaluation import caption_records, score_records
+from showtell.evaluation import caption_records
 from showtell.features import build_encoder
 from showtell.features.extraction import extract
 from showtell.features.store import FeatureStore
@@ -57,7 +57,7 @@ from showtell.progress import counting
 from showtell.recipes import FOLDER
 from showtell.scenes import Scene, read_scenes, write_scenes
 from showtell.scenes.truth import judge
-from showtell.scores import ScoreReport, diagnose
+from showtell.scores import ScoreReport, diagnose, image_facts, score
 from showtell.scores.bootstrap import compare
 from showtell.training import make_recipe, train
 from showtell.training.recipe_loading import apply_overrides
@@ -420,19 +420,17 @@ def summarise_runs(bench: Bench, rows: Sequence[Row]) -> list[dict[str, Any]]:
         faults: dict[str, Any] = {}
         stages: dict[str, Any] = {}
         for split in SPLITS:
-            records = dataset.split(split)
+            facts = image_facts(dataset, dataset.split(split))
             captions = [read_json(folder / f"{split}.json") for folder in folders]
             kinds[split] = truth_by_kind(captions, scenes)
             found_faults = [diagnose(texts.values()) for texts in captions]
             faults[split] = {name: mean_and_spread([one[name] for one in found_faults]) for name in FAULTS}
-            reports = [score_records(texts, records, metrics=METRICS, scenes=scenes) for texts in captions]
+            reports = [score(texts, facts, METRICS) for texts in captions]
             pooled[row.name][split] = pool_reports(reports)
             scores[split] = spreads(reports)
             for number in range(len(list(folders[0].glob(f"{split}.stage*.json")))):
                 texts = [read_json(folder / f"{split}.stage{number}.json") for folder in folders]
-                stages.setdefault(split, []).append(
-                    spreads([score_records(one, records, metrics=METRICS, scenes=scenes) for one in texts])
-                )
+                stages.setdefault(split, []).append(spreads([score(one, facts, METRICS) for one in texts]))
         found.append(
             {
                 "name": row.name,
@@ -479,13 +477,11 @@ def pool_reports(reports: Sequence[ScoreReport]) -> ScoreReport:
     A score that is a mean over images is then the mean of the runs' scores; BLEU is that of all captions together.
     """
     first = reports[0]
-    measured = {
-        name: dataclasses.replace(
-            kept, statistics=np.mean([report.measured[name].statistics for report in reports], axis=0)
-        )
-        for name, kept in first.measured.items()
+    statistics = {
+        name: dataclasses.replace(kept, rows=np.mean([report.statistics[name].rows for report in reports], axis=0))
+        for name, kept in first.statistics.items()
     }
-    return dataclasses.replace(first, measured=measured)
+    return dataclasses.replace(first, statistics=statistics)
 
 
 def truth_by_kind(runs: Sequence[Mapping[str, str]], scenes: Mapping[str, Scene]) -> dict[str, dict[str, float]]:

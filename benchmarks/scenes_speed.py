@@ -16,8 +16,8 @@ from pathlib import Path
 
 from rows import show
 from showtell.scenes import write_scenes
-from showtell.scenes.dataset import make
-from showtell.scenes.pictures import draw
+from showtell.scenes.dataset import sample_image
+from showtell.scenes.rendering import render
 from showtell.scenes.truth import judge
 
 JUDGED = 1000  # images whose captions are judged
@@ -31,8 +31,8 @@ def seconds(images: int) -> dict[str, float]:
         write_scenes(folder / "scenes", images=images)
         whole = time.perf_counter() - began
 
-        scenes = [make(0, "train", k) for k in range(min(images, JUDGED))]
-        pictures = [draw(scene) for scene, _ in scenes]
+        scenes = [sample_image(0, "train", k) for k in range(min(images, JUDGED))]
+        pictures = [render(scene) for scene, _ in scenes]
         began = time.perf_counter()
         for k in range(images):
             pictures[k % len(pictures)].save(folder / f"{k}.png")

@@ -34,7 +34,7 @@ from typing import Any
 import torch
 
 from rows import show
-from showtell.scores import DocumentFrequency
+from showtell.scores import DocumentFrequency, ImageFacts
 from showtell.scores.base import Corpus
 from showtell.scores.bleu import Bleu
 from showtell.scores.cider import Cider
@@ -70,8 +70,8 @@ def corpus_of(captions: list[list[str]], images: int) -> Corpus:
     return Corpus(
         ids=tuple(map(str, range(images))),
         predictions=tuple(captions[(place + 17 * round_) % len(captions)][round_ % 5] for place, round_ in rounds),
-        references=tuple(
-            tuple(captions[place][1:] if round_ == 0 else captions[place][:5]) for place, round_ in rounds
+        facts=tuple(
+            ImageFacts(tuple(captions[place][1:] if round_ == 0 else captions[place][:5])) for place, round_ in rounds
         ),
     )
 
@@ -89,7 +89,7 @@ def median(work: Callable[[], object], repeats: int = REPEATS) -> float:
 def fresh(corpus: Corpus) -> Corpus:
     """The same texts with nothing known of them yet."""
     tokenizer._PIECES.clear()
-    return Corpus(corpus.ids, corpus.predictions, corpus.references)
+    return Corpus(corpus.ids, corpus.predictions, corpus.facts)
 
 
 OURS = {"bleu": Bleu, "rouge_l": RougeL, "cider": Cider}

@@ -75,7 +75,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path)
     from showtell.captioner import Captioner
     from showtell.datasets import open_dataset
     from showtell.decoding import DecodingConfig
-    from showtell.features.grid import SmallCnn, SmallCnnConfig
+    from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
     from showtell.models.sat import SatConfig, SatDecoder
     from showtell.text.vocabulary import Vocabulary, tokenize_all
 

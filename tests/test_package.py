@@ -46,6 +46,16 @@ def test_help_loads_nothing_heavy():
     assert "quickstart" in done.stdout
 
 
+def test_version_prints_one_line_and_loads_nothing_heavy():
+    program = (
+        "import sys\nfrom showtell.cli import main\n"
+        "try:\n    main(['--version'])\nexcept SystemExit as ended:\n    assert not ended.code\n"
+        "assert not {'torch', 'numpy', 'PIL', 'timm', 'pydantic'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"showtell {showtell.__version__}\n"), done.stderr
+
+
 def test_the_version_is_that_of_the_project_and_of_the_changelog():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert showtell.__version__ == project["version"]

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal, get_origin
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
-from showtell.config import flat
+from showtell.config import Config, flat
+from showtell.training.recipe import Recipe, TrainingConfig, VocabularyConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "src" / "showtell" / "recipes").rglob("*.yaml"))
 BY_NAME = ("encoder", "model", "objective")
 PAGE = (ROOT / "docs" / "recipe_keys.md").read_text(encoding="utf-8")
+DECODING = (ROOT / "docs" / "decoding.md").read_text(encoding="utf-8")
+LETTERS = {"b", "b_t", "c", "k", "m", "n", "r", "epsilon", "lambda", "lambda_e", "lambda_r", "mu", "tau", "squash",
+           "pretrained", "random", "detected"}  # fmt: skip  # of the equations, and values
 
 
 def rows(part: str) -> dict[str, list[str]]:
@@ -23,26 +31,76 @@ def rows(part: str) -> dict[str, list[str]]:
     return {key: cells.split(" | ") for key, cells in lines}
 
 
-def test_the_page_is_what_the_script_makes():
-    made = runpy.run_path(str(ROOT / "scripts" / "recipe_keys"))["page"]()
-    assert made == PAGE, "run .venv/bin/python scripts/recipe_keys --write"
+def test_the_pages_are_what_the_script_makes():
+    script = runpy.run_path(str(ROOT / "scripts" / "recipe_keys"))
+    assert script["page"]() == PAGE, "run .venv/bin/python scripts/recipe_keys --write"
+    assert script["with_decoding_table"](DECODING) == DECODING, "run .venv/bin/python scripts/recipe_keys --write"
 
 
-def test_it_says_values_defaults_and_meanings():
+def test_it_has_values_defaults_and_descriptions():
     (nic,) = re.findall(r"### `model.name: nic`\n(.*?)\n### ", PAGE, flags=re.DOTALL)
     assert rows(nic)["model.image"] == [
         "`state`, `input`",
         "`state`",
-        "the image as first hidden state, or as first input",
+        "Feed the image as initial hidden state, or as first input.",
     ]
     every = rows(PAGE)
-    assert every["training.epochs"][:2] == ["whole number ≥ 1", "needed"]
+    assert every["training.epochs"][:2] == ["whole number ≥ 1", "required"]
     assert every["training.ema_decay"][:2] == ["number ≥ 0, < 1 or `null`", "`null`"]
     assert every["training.reward_watchdog.patience"][:2] == ["whole number ≥ 1", "`2`"]
     assert every["encoder.trained"][0] == (
         "`true`, `false` or list of (whole number or text) or mapping of (whole number or text) to number"
     )
-    assert every["encoder.trained"][2].startswith("true: all of it; false: none; or some stages")  # lines above a field
+    assert every["encoder.trained"][2].startswith("Train the whole backbone, nothing of it, or the listed stages")
+
+
+def settings(kind: type[Config]) -> Iterator[type[Config]]:
+    """All settings records of showtell."""
+    for one in kind.__subclasses__():
+        yield one
+        yield from settings(one)
+
+
+def test_every_setting_has_a_description_and_no_comment():
+    for kind in {one for one in settings(Config) if one.__module__.startswith("showtell.")}:
+        for name, field in kind.model_fields.items():
+            if kind is Recipe or (name == "name" and get_origin(field.annotation) is Literal):
+                continue  # sections are described by their classes
+            assert field.description, f"{kind.__name__}.{name} has no description"
+            assert field.description[0].isupper() or field.description.split()[0].strip("`,") in LETTERS, (
+                field.description
+            )
+            assert field.description.endswith("."), f"{kind.__name__}.{name}: {field.description}"
+            if name in vars(kind).get("__annotations__", {}):
+                line = inspect.getsource(kind).split(f"\n    {name}: ")[1].split("\n")[0]
+                assert "#" not in line.replace("# type:", ""), f"{kind.__name__}.{name} has a comment beside it"
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400])
+def test_whole_numbers_beyond_64_bits_are_refused_in_every_setting(number):
+    for kind in {one for one in settings(Config) if one.__module__.startswith("showtell.")}:
+        for name, field in kind.model_fields.items():
+            if field.annotation in (int, int | None, float, float | None):
+                with pytest.raises(ValidationError) as error:
+                    kind.model_validate({name: number})
+                problems = [one["msg"] for one in error.value.errors() if one["loc"] == (name,)]
+                assert problems == ["Value error, whole numbers have at most 64 bits here"], (kind, name)
+
+
+def test_sizes_that_memory_is_allocated_by_have_an_upper_bound():
+    sizes = re.compile(
+        r"(size|layers|samples|num_beams|num_return_sequences|proposals|regions|horizon|rollouts|widths|grid)$"
+    )
+    for kind in {one for one in settings(Config) if one.__module__.startswith("showtell.")}:
+        for name, field in kind.model_fields.items():
+            if not sizes.search(name) or get_origin(field.annotation) is Literal:
+                continue
+            if kind in (TrainingConfig, VocabularyConfig, Recipe):  # no memory is allocated by these
+                continue
+            huge = (2**40,) if name == "widths" else 2**40
+            with pytest.raises(ValidationError) as error:
+                kind.model_validate({name: huge})
+            assert any("should be less than or equal to" in one["msg"] for one in error.value.errors()), (kind, name)
 
 
 def keys_of(section: str, name: str) -> set[str]:

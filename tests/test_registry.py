@@ -14,6 +14,7 @@ from showtell.features import ENCODERS
 from showtell.models import MODELS
 from showtell.objectives import OBJECTIVES
 from showtell.registry import Registry, is_settings_and_part
+from showtell.scores import SCORES
 
 
 def install(folder: Path, name: str, points: dict[str, dict[str, str]], modules: dict[str, str]) -> None:
@@ -142,6 +143,7 @@ def test_what_makes_a_part_may_be_a_function():
         (OBJECTIVES, "showtell.objectives"),
         (ENCODERS, "showtell.encoders"),
         (READERS, "showtell.readers"),
+        (SCORES, "showtell.scores"),
     ],
 )
 def test_every_built_in_entry_is_what_its_registry_asks_of_others(names, group):

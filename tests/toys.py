@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from showtell.config import Config
 from showtell.models import build_decoder
+from showtell.models.capabilities import DecoderConfig
 from showtell.models.contract import Decoder, Output, State
 from showtell.types import Features
 
@@ -33,7 +33,7 @@ class TableDecoder(Decoder):
 
     def __init__(self, table: Tensor) -> None:
         super().__init__()
-        self.config = Config()
+        self.config = DecoderConfig(name="table")
         self.register_buffer("table", table)  # (B, T, V, V)
 
     def start(self, features: Features) -> State:

@@ -1,4 +1,4 @@
-"""Train, score, explain and serve neural image captioners.
+"""Train, score and explain neural image captioners.
 
 Public names are loaded on first use (PEP 562), so that `import showtell` is instant.
 """
@@ -12,14 +12,35 @@ __version__ = "0.1.0"
 
 # public name: the module it lives in
 _PUBLIC = {
+    "Attention": "showtell.captions",
+    "Caption": "showtell.captions",
+    "CaptionDataset": "showtell.datasets",
     "Captioner": "showtell.captioner",
+    "CheckpointError": "showtell.errors",
+    "DataError": "showtell.errors",
+    "Evaluation": "showtell.evaluation",
+    "Explanation": "showtell.explanations",
+    "ExtensionError": "showtell.errors",
+    "ImageError": "showtell.errors",
+    "MissingDependencyError": "showtell.errors",
+    "Recipe": "showtell.training",
+    "RecipeError": "showtell.errors",
+    "ScoreReport": "showtell.scores",
+    "ShowtellError": "showtell.errors",
+    "TrainingError": "showtell.errors",
+    "TrainingResult": "showtell.training",
+    "UsageError": "showtell.errors",
+    "WeightsError": "showtell.errors",
+    "Word": "showtell.captions",
+    "evaluate": "showtell.evaluation",
     "explain": "showtell.explanations",
+    "load_recipe": "showtell.training",
     "open_dataset": "showtell.datasets",
     "score": "showtell.scores",
     "train": "showtell.training",
 }
 
-__all__ = ["Captioner", "__version__", "explain", "open_dataset", "score", "train"]  # loaded on first use
+__all__ = sorted([*_PUBLIC, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
@@ -29,4 +50,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

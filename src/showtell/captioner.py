@@ -13,8 +13,8 @@ from torch import Tensor
 
 from showtell import checkpoint
 from showtell.captions import Attention, Caption, Word
+from showtell.confidence.calibration import Calibration
 from showtell.decoding import Captions, DecodingConfig, Ensemble, search
-from showtell.decoding.calibration import Calibration
 from showtell.errors import CheckpointError, ImageError, UsageError
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder
@@ -22,7 +22,7 @@ from showtell.images.loading import READERS, PreparedPhoto, prepare_batches, pre
 from showtell.images.photo import PhotoSource
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
-from showtell.text.vocabulary import Vocabulary
+from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Features, PreparedBatch
 
 if TYPE_CHECKING:
@@ -56,6 +56,14 @@ class Captioner:
         self.about = about or {}
         self.calibration: Calibration | None = None  # gives captions their chance; `confidence.load_calibration`
 
+    def __repr__(self) -> str:
+        model, encoder = (_part_name(part) for part in (self.decoder, self.encoder))
+        weights = sum(weight.numel() for part in (self.encoder, self.decoder) for weight in part.parameters())
+        return (
+            f"Captioner(model={model}, encoder={encoder}, vocabulary={len(self.vocabulary) - len(SPECIAL)} words, "
+            f"weights={weights:,}, device={self.device})"
+        )
+
     @classmethod
     def from_pretrained(cls, path_or_hub_id: str | Path, device: str | torch.device | None = None) -> Captioner:
         """Open a checkpoint.
@@ -67,7 +75,14 @@ class Captioner:
         Raises:
             CheckpointError: there is none, or it is damaged.
         """
-        captioner = cls(**checkpoint.load_checkpoint(checkpoint.find_checkpoint(path_or_hub_id)))
+        opened = checkpoint.load_checkpoint(checkpoint.find_checkpoint(path_or_hub_id))
+        captioner = cls(
+            encoder=opened.encoder,
+            decoder=opened.decoder,
+            vocabulary=opened.vocabulary,
+            decoding=opened.decoding,
+            about=opened.about,
+        )
         return captioner.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
     @classmethod
@@ -120,14 +135,8 @@ class Captioner:
         """
         if isinstance(self.decoder, Ensemble):
             raise UsageError("An ensemble is not saved; keep the checkpoints of its members.")
-        checkpoint.save_checkpoint(
-            Path(folder),
-            encoder=self.encoder,
-            decoder=self.decoder,
-            vocabulary=self.vocabulary,
-            decoding=self.decoding,
-            about=self.about,
-        )
+        content = checkpoint.Checkpoint(self.encoder, self.decoder, self.vocabulary, self.decoding, self.about)
+        checkpoint.save_checkpoint(Path(folder), content)
 
     def to(self, device: str | torch.device) -> Captioner:
         """Move the weights."""
@@ -384,3 +393,11 @@ def _or_raise(result: ResultT | ImageError) -> ResultT:
     if isinstance(result, ImageError):
         raise result
     return result
+
+
+def _part_name(part: Decoder | Encoder) -> str:
+    """The name that recipes have for a decoder or an encoder; of an ensemble, those of its members."""
+    members = getattr(part, "members", None)
+    if members is not None:
+        return f"ensemble of {', '.join(map(_part_name, members))}"
+    return str(getattr(part.config, "name", type(part).__name__))

@@ -18,6 +18,9 @@ class Word:
     word: str
     logprob: float  # natural logarithm of its probability, given the image and the words before
 
+    def __repr__(self) -> str:
+        return f"Word({self.word!r}, logprob={self.logprob:.2f})"
+
 
 @dataclass(frozen=True)
 class Attention:
@@ -25,6 +28,9 @@ class Attention:
 
     weights: Tensor  # (T, R) of each word on each place; every row sums to one
     boxes: Tensor | None  # (R, 4) left, top, right, bottom in pixels of the upright photo; None for features alone
+
+    def __repr__(self) -> str:
+        return f"Attention({self.weights.shape[0]} words over {self.weights.shape[1]} regions)"
 
     def to_json(self) -> dict[str, Any]:
         """As `showtell caption --attention` writes it: weights to 4 decimals, pixels to one."""
@@ -47,6 +53,13 @@ class Caption:
     score: float | None = None  # what a search ranked it by: logprob over the length penalty's divisor
     chance: float | None = None  # that it is good, 0 to 1, where the captioner has a calibration
     attention: Attention | None = field(default=None, compare=False, repr=False)  # where it was asked for
+
+    def __repr__(self) -> str:
+        cut_off = "" if self.finished else ", finished=False"
+        return f"Caption(text={self.text!r}, logprob={self.logprob:.2f}, confidence={self.confidence:.2f}{cut_off})"
+
+    def __str__(self) -> str:
+        return self.text
 
     @property
     def confidence(self) -> float:

@@ -7,6 +7,7 @@ whatever is needed to caption a photo.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,11 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 from showtell import __version__
-from showtell.config import Config
 from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, DataError, RecipeError, nearest
 from showtell.features import Encoder, build_encoder, encoder_config
 from showtell.files import read_json, write_bytes, write_json
-from showtell.models import MODELS, Decoder, build_decoder
+from showtell.models import MODELS, Decoder, DecoderConfig, build_decoder
 from showtell.renamed import upgrade_settings, upgrade_tensors
 from showtell.text.vocabulary import Vocabulary
 
@@ -31,25 +31,20 @@ WEIGHTS, SETTINGS = "model.safetensors", "config.json"
 CALIBRATION = "calibration.json"  # of the confidence, where it was calibrated
 
 
-def save_checkpoint(
-    folder: Path,
-    *,
-    encoder: Encoder,
-    decoder: Decoder,
-    vocabulary: Vocabulary,
-    decoding: DecodingConfig,
-    about: dict[str, Any],
-) -> None:
-    """Write the two files into a folder.
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds."""
 
-    Args:
-        folder: made if it is not there.
-        encoder: with its weights, frozen ones too, so that the folder is all one needs.
-        decoder: with its weights.
-        vocabulary: of the decoder.
-        decoding: what `caption` does when nothing else is asked for.
-        about: where the weights come from, for people.
-    """
+    encoder: Encoder  # with its weights, frozen ones too, so that the folder is all one needs
+    decoder: Decoder  # with its weights
+    vocabulary: Vocabulary  # of the decoder
+    decoding: DecodingConfig  # what `caption` does when nothing else is asked for
+    about: dict[str, Any] = field(default_factory=dict)  # where the weights come from, for people
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write the two files into a folder, which is made if it does not exist."""
+    encoder, decoder, vocabulary = checkpoint.encoder, checkpoint.decoder, checkpoint.vocabulary
     tensors = {
         f"{part}.{name}": tensor.detach().cpu().contiguous()
         for part, module in (("encoder", encoder), ("decoder", decoder))
@@ -63,8 +58,8 @@ def save_checkpoint(
         "encoder": encoder.config.model_dump(mode="json"),
         "preprocessing": encoder.preprocessing.model_dump(mode="json"),
         "model": decoder.config.model_dump(mode="json"),
-        "decoding": decoding.model_dump(mode="json"),
-        "about": about,
+        "decoding": checkpoint.decoding.model_dump(mode="json"),
+        "about": checkpoint.about,
         "fingerprints": {"weights": _fingerprint(weights), "vocabulary": vocabulary.fingerprint},
         "vocabulary": vocabulary.to_json(),
     }
@@ -80,11 +75,11 @@ def _fingerprint(weights: bytes) -> str:
     return hashlib.sha256(weights).hexdigest()[:12]
 
 
-def load_checkpoint(folder: Path) -> dict[str, Any]:
+def load_checkpoint(folder: Path) -> Checkpoint:
     """Read a checkpoint.
 
     Returns:
-        The arguments of `save_checkpoint` but for the folder, the modules in eval mode.
+        Its content, the modules in eval mode.
 
     Raises:
         CheckpointError: a file is missing or damaged, or the two do not belong together.
@@ -140,16 +135,10 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
         _load(module, tensors, part, weights_file)
     encoder.eval()
     decoder.eval()
-    return {
-        "encoder": encoder,
-        "decoder": decoder,
-        "vocabulary": vocabulary,
-        "decoding": decoding,
-        "about": settings.get("about", {}),
-    }
+    return Checkpoint(encoder, decoder, vocabulary, decoding, settings.get("about", {}))
 
 
-def _model_config(content: dict[str, Any]) -> Config:
+def _model_config(content: dict[str, Any]) -> DecoderConfig:
     name = str(content.get("name"))
     if name not in MODELS:
         raise CheckpointError(

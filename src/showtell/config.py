@@ -1,16 +1,46 @@
-"""What every settings record shares: frozen, unknown keys refused, in pydantic."""
+"""What all settings share: records in pydantic that are frozen and refuse unknown keys, and bounds of their numbers.
+
+A setting is declared once, as a field with a type, a default and a description in `Field(...)`. The options of the
+command line, `docs/recipe_keys.md` and the table in `docs/decoding.md` are made from that.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+# A number of units, layers, samples, ...: memory is allocated by it, so it has a bound.
+Size = Annotated[int, Field(ge=1, le=65_536)]
+# Pixels of a side of an image.
+Pixels = Annotated[int, Field(ge=8, le=16_384)]
+# A random seed.
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Config(BaseModel):
     """Settings that are checked when made and never change afterwards."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _fits_64_bits(cls, value: Any) -> Any:
+        for number in _whole_numbers(value):
+            if not -(2**63) <= number < 2**63:
+                raise ValueError("whole numbers have at most 64 bits here")
+        return value
+
+
+def _whole_numbers(value: Any) -> Iterator[int]:
+    """A value, or those in lists and mappings of plain values."""
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            if isinstance(item, int):
+                yield item
 
 
 def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -19,10 +49,10 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flat({"model": {"name": "sat"}})
     {'model.name': 'sat'}
     """
-    found: dict[str, Any] = {}
+    dotted: dict[str, Any] = {}
     for key, value in content.items():
         if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
+            dotted |= flat(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            dotted[f"{prefix}{key}"] = value
+    return dotted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,7 @@ from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig
 from showtell.errors import DataError, summarise
 from showtell.features.store import FeatureStore, stored_features
-from showtell.scenes import Scene
-from showtell.scores import ScoreReport, score
+from showtell.scores import DocumentFrequency, ImageFacts, ScoreReport, score
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,9 @@ class Evaluation:
 
     captions: dict[str, Caption]  # image id: its likeliest caption
     report: ScoreReport
+
+    def __repr__(self) -> str:
+        return f"<Evaluation of {len(self.captions)} images: {self.report!r}>"
 
     def results(self) -> list[dict[str, Any]]:
         """COCO results: image ids that are numbers are written as numbers."""
@@ -53,7 +55,7 @@ def caption_records(
         records: the images.
         settings: how to search; None is the checkpoint's own.
         store: features of the images by the captioner's encoder, read instead of the photos.
-        batch_size: images that are captioned together.
+        batch_size: images that are captioned at once.
         progress: called with the number of images done since the last call.
 
     Raises:
@@ -62,16 +64,16 @@ def caption_records(
     """
     captions: dict[str, Caption] = {}
     if store is None:
-        seen = captioner.encode_photos((record.path for record in records), batch_size)
+        batches = captioner.encode_photos((record.path for record in records), batch_size)
     else:
         store.require(captioner.encoder)
-        seen = stored_features(store, [record.image_id for record in records], batch_size, captioner.device)
-    for features in seen:
-        names = [record.image_id for record in records[len(captions) : len(captions) + len(features.vectors)]]
-        found = captioner.caption_features(features, settings, image_ids=names)
-        captions |= {name: best for name, (best, *_) in zip(names, found, strict=True)}
+        batches = stored_features(store, [record.image_id for record in records], batch_size, captioner.device)
+    for features in batches:
+        ids = [record.image_id for record in records[len(captions) : len(captions) + len(features.vectors)]]
+        ranked = captioner.caption_features(features, settings, image_ids=ids)
+        captions |= {image: best for image, (best, *_) in zip(ids, ranked, strict=True)}
         if progress:
-            progress(len(found))
+            progress(len(ids))
     return captions
 
 
@@ -80,8 +82,9 @@ def evaluate(
     records: Sequence[CaptionRecord],
     settings: DecodingConfig | None = None,
     *,
+    facts: Mapping[str, ImageFacts] | None = None,
     metrics: Iterable[str] | None = None,
-    scenes: dict[str, Scene] | None = None,
+    document_frequency: DocumentFrequency | None = None,
     store: FeatureStore | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
@@ -89,32 +92,23 @@ def evaluate(
 
     Args:
         captioner: the model.
-        records: the images of the split, with their captions as references.
+        records: the images of the split.
         settings: how to search; None is the checkpoint's own.
-        metrics: names from `SCORES`; None for all that can run.
-        scenes: image id to scene, where the images were drawn.
+        facts: what is known of the images, from `image_facts`; None is their captions alone.
+        metrics: names from `SCORES`; None for all whose needs are met.
+        document_frequency: weights for CIDEr from other captions than the references.
         store: features of the images by the captioner's encoder, read instead of the photos.
         progress: called with the number of images done since the last call.
 
     Raises:
         DataError: an image has no reference.
     """
-    bare = [record.image_id for record in records if not record.captions]
+    known = {
+        record.image_id: ImageFacts(record.captions) if facts is None else facts[record.image_id] for record in records
+    }
+    bare = [image for image, one in known.items() if not one.references]
     if bare:
         raise DataError(f"{len(bare)} images have no reference caption to be scored against: {summarise(bare)}.")
     captions = caption_records(captioner, records, settings, store=store, progress=progress)
     texts = {image: caption.text for image, caption in captions.items()}
-    return Evaluation(captions, score_records(texts, records, metrics=metrics, scenes=scenes))
-
-
-def score_records(
-    texts: dict[str, str],
-    records: Sequence[CaptionRecord],
-    *,
-    metrics: Iterable[str] | None = None,
-    scenes: dict[str, Scene] | None = None,
-) -> ScoreReport:
-    """Score given captions of a split, an image id to a text."""
-    references = {record.image_id: list(record.captions) for record in records}
-    drawn = None if scenes is None else {record.image_id: scenes[record.image_id] for record in records}
-    return score(texts, references, metrics=metrics, scenes=drawn)
+    return Evaluation(captions, score(texts, known, metrics, document_frequency=document_frequency))

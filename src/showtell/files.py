@@ -79,24 +79,70 @@ def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
             raise UsageError(f"{option} {out} would replace what is read from {path}; choose another file.")
 
 
-def require_writable(out: Path, option: str) -> None:
-    """Make sure that a file can be written, before the work of which it will hold the result.
+def require_output_name(out: Path, option: str) -> None:
+    """Make sure that a path can name what is to be written.
 
     Args:
-        out: what will be written.
-        option: what names it, for the message.
+        out: a file or folder.
+        option: its option, for messages.
 
     Raises:
-        UsageError: it is a folder.
-        DataError: its folder cannot be written to, or is none.
+        UsageError: it is the root of the file system or a named pipe.
+    """
+    if out == Path(out.anchor) and out.anchor:
+        raise UsageError(f"{option} {out} is the root of all files; choose a name below it.")
+    if is_named_pipe(out):
+        raise UsageError(f"{option} {out} is a named pipe; choose another name.")
+
+
+def require_writable_file(out: Path, option: str) -> None:
+    """Make sure that a file can be written, before the work whose result it will hold.
+
+    Args:
+        out: the file.
+        option: its option, for messages.
+
+    Raises:
+        UsageError: it is a folder or a named pipe.
+        DataError: its folder cannot be written to, or is a file.
     """
     if out.is_dir():
         raise UsageError(f"{out} is a folder; {option} needs the name of a file.")
-    folder = next((place for place in (out, *out.parents) if place.exists()), Path())
+    require_output_name(out, option)
+    _require_writable(out)
+
+
+def require_writable_folder(out: Path, option: str) -> None:
+    """Make sure that a folder can be written, before the work whose result it will hold.
+
+    Args:
+        out: the folder, which may exist.
+        option: its option, for messages.
+
+    Raises:
+        UsageError: it is the root of the file system, a file or a named pipe.
+        DataError: the folder above it cannot be written to, or is a file.
+    """
+    require_output_name(out, option)
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file; {option} needs the name of a folder.")
+    _require_writable(out)
+
+
+def _require_writable(out: Path) -> None:
+    folder = next((path for path in (out, *out.parents) if path.exists()), Path())
     if not os.access(folder, os.W_OK):
         raise DataError(f"Cannot write {out}: {os.strerror(errno.EACCES)}.")
     if folder != out and not folder.is_dir():
         raise DataError(f"Cannot write {out}: {folder} is a file and no folder.")
+
+
+def is_named_pipe(path: Path) -> bool:
+    """Whether a path is a pipe with a name of its own (`mkfifo`), whose other end may never be opened.
+
+    The pipes of a shell, such as /dev/stdout or /dev/fd/63, are none: a process is at their other end.
+    """
+    return path.is_fifo() and not path.is_relative_to("/dev") and not path.is_relative_to("/proc")
 
 
 def write_whole(stream: RawIOBase, content: bytes) -> None:

@@ -20,7 +20,13 @@ KEYS: dict[str, str] = {
     "training.reward_watchdog.length": "training.reward_watchdog.max_length_ratio",
     "training.reward_watchdog.returns": "training.reward_watchdog.max_rollbacks",
     "training.reward_watchdog.slower": "training.reward_watchdog.rollback_lr_factor",
-    "training.selection_metric": "training.selection_metric",
+    "encoder.places": "encoder.position_embedding",
+    "encoder.backbone.places": "encoder.backbone.position_embedding",
+    "encoder.least_regions": "encoder.min_regions",
+    "encoder.most_regions": "encoder.max_regions",
+    "encoder.least_score": "encoder.score_threshold",
+    "encoder.overlap": "encoder.nms_threshold",
+    "training.selection": "training.selection_metric",
     "training.samples": "training.sample_captions",
     "training.decay_every": "training.decay_epochs",
 }
@@ -44,9 +50,16 @@ RUN_VALUES: dict[str, dict[str, str]] = {
     "reward_watchdog": {"warns": "warning", "goes back": "rollback", "stops": "stop"},
 }
 # The name of a tensor in model.safetensors: its name now. A name that ends in a dot stands for all that begin with it.
-TENSORS: dict[str, str] = {}
+TENSORS: dict[str, str] = {
+    "encoder.places": "encoder.position_embedding",
+    "encoder.backbone.places": "encoder.backbone.position_embedding",
+    "places": "position_embedding",  # in a file of an encoder alone
+}
 # A verb of the command line: its name now.
-VERBS: dict[str, str] = {}
+VERBS: dict[str, str] = {
+    "lab": "compare-searches",
+    "attention": "grounding",
+}
 
 
 def upgrade_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

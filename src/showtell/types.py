@@ -38,6 +38,26 @@ def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: Recor
     return type(record)(**changed)
 
 
+class TensorRecord:
+    """A record whose `repr` gives shapes in place of numbers: `Features(vectors=float32 (2, 36, 512), ...)`."""
+
+    def __repr__(self) -> str:
+        fields = (f"{field.name}={_shape_of(getattr(self, field.name))}" for field in dataclasses.fields(self))  # type: ignore[arg-type]
+        return f"{type(self).__name__}({', '.join(fields)})"
+
+
+def _shape_of(value: Any) -> str:
+    if isinstance(value, Tensor) and value.dim() == 0:
+        return f"{value.item():.4g}"
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shape_of, value))})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_shape_of(item)}" for key, item in value.items()) + "}"
+    return repr(value)
+
+
 def upcast_half(tensor: Tensor) -> Tensor:
     """Half precision, in which features are kept, as single precision, in which they are computed with."""
     return tensor.float() if tensor.dtype == torch.float16 else tensor
@@ -61,8 +81,8 @@ def unstack(record: RecordT) -> list[RecordT]:
     return [map_tensors(record, lambda _, step=step: next(step)) for step in steps]
 
 
-@dataclass(frozen=True)
-class PreparedBatch:
+@dataclass(frozen=True, repr=False)
+class PreparedBatch(TensorRecord):
     """B photos as an encoder takes them."""
 
     images: Tensor | tuple[Tensor, ...]  # (B, 3, height, width) uint8, or B of (3, height, width), prepared
@@ -97,8 +117,8 @@ class PreparedBatch:
         return map_tensors(self, lambda tensor: tensor.to(device))
 
 
-@dataclass(frozen=True)
-class Regions:
+@dataclass(frozen=True, repr=False)
+class Regions(TensorRecord):
     """What a detector knows of its regions."""
 
     boxes: Tensor  # (B, R, 4) left, top, right, bottom in pixels of the upright photo
@@ -106,8 +126,8 @@ class Regions:
     labels: Tensor | None = None  # (B, R) int64, which of the encoder's categories; -1 for none
 
 
-@dataclass(frozen=True)
-class Features:
+@dataclass(frozen=True, repr=False)
+class Features(TensorRecord):
     """What an encoder saw in B images."""
 
     vectors: Tensor  # (B, R, D) one vector per region or grid cell
@@ -115,7 +135,7 @@ class Features:
     regions: Regions | None = None  # None for a grid
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EnsembleFeatures(Features):
     """What each member's encoder saw in B images; `vectors` and `is_region` are those of the first."""
 
@@ -137,8 +157,8 @@ class Counts:
     images: int
 
 
-@dataclass(frozen=True)
-class Batch:
+@dataclass(frozen=True, repr=False)
+class Batch(TensorRecord):
     """B images with N captions each."""
 
     image_ids: tuple[str, ...]  # B
@@ -181,8 +201,8 @@ class Batch:
         )
 
 
-@dataclass(frozen=True)
-class Terms:
+@dataclass(frozen=True, repr=False)
+class Terms(TensorRecord):
     """What an objective minimises, with its named parts (detached, each a number)."""
 
     total: Tensor  # () to be minimised

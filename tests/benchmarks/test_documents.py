@@ -11,11 +11,11 @@ import pytest
 import alignment
 import attention_numbers
 from documents import markers_of, write_between
+from goal_alignment import measure_alignment, phrase_begins
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
-from showtell.explanations.alignment import measure_alignment, phrase_begins
-from showtell.explanations.pointing import measure_attention
+from showtell.grounding.pointing import measure_attention
 
 
 @pytest.fixture

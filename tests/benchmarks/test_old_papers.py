@@ -114,16 +114,16 @@ def test_runs_are_pooled_image_by_image():
     reports = [score(captions, references, metrics=["bleu", "cider"]) for captions in runs]
     pooled = pool_reports(reports)
 
-    kept = pooled.measured["cider"]
-    cider = dict(zip(kept.score.names, kept.score.from_sums(kept.statistics.sum(axis=0), 2).tolist(), strict=True))
+    kept = pooled.statistics["cider"]
+    cider = dict(zip(kept.score.names, kept.score.from_sums(kept.rows.sum(axis=0), 2).tolist(), strict=True))
     values = [report.scores["cider"] or math.nan for report in reports]
     assert cider["cider"] == pytest.approx(sum(values) / 2)
 
-    kept = pooled.measured["bleu"]
+    kept = pooled.statistics["bleu"]
     together = {f"{image}/{number}": text for number, run in enumerate(runs) for image, text in run.items()}
     doubled = {f"{image}/{number}": texts for number in (0, 1) for image, texts in references.items()}
     expected = score(together, doubled, metrics=["bleu"])
-    bleu = dict(zip(kept.score.names, kept.score.from_sums(kept.statistics.sum(axis=0), 2).tolist(), strict=True))
+    bleu = dict(zip(kept.score.names, kept.score.from_sums(kept.rows.sum(axis=0), 2).tolist(), strict=True))
     for name in ("bleu_1", "bleu_2"):  # of longer n-grams there are none, and what stands for 0 depends on the length
         assert bleu[name] == pytest.approx(expected.scores[name])
 
@@ -164,7 +164,7 @@ def test_the_recipe_for_boxes_is_the_row_for_boxes():
     row = make_recipe(Bench(Path("runs")).recipe(BY_NAME["updown_boxes"], seed=0))
     assert alone.model == row.model
     assert alone.objective == row.objective
-    assert alone.encoder.what_is_seen() == row.encoder.what_is_seen()
+    assert alone.encoder.feature_settings() == row.encoder.feature_settings()
 
 
 def test_the_best_rate_on_validation_is_taken(tmp_path):

@@ -128,7 +128,8 @@ def test_what_does_not_fit_is_a_sentence(capsys, checkpoint, dataset, tiny_scene
     status, out, err = run(capsys, "caption", checkpoint, photo, "--calibrated")
     assert (status, out) == (2, "")
     assert (
-        "made for another search (search=sample, not beam; min_length=5, not 0; num_beams=1, not 2); search as" in err
+        "made for another search (search=sample, not beam; min_length=5, not 0; num_beams=1, not 2); use that search"
+        in err
     )
     status, out, err = run(capsys, "caption", checkpoint, photo, *SEARCH, "--calibrated", "--ensemble", checkpoint)
     assert (status, out) == (2, "")

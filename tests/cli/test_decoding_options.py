@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import inspect
 import json
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import pytest
+from pydantic import Field
 
 from showtell.captioner import Captioner
-from showtell.cli.decoding_options import ALL, Normalisation, Search, settings_of
-from showtell.cli.decoding_options import _options as options
-from showtell.decoding import DecodingConfig
-from showtell.decoding import config as decoding_config
-from showtell.features.grid import SmallCnn, SmallCnnConfig
+from showtell.cli.decoding_options import DecodingOptions, option_name, settings_of, with_decoding_options
+from showtell.decoding import SEARCHES, DecodingConfig
+from showtell.errors import UsageError
+from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.text.endings import BAD_ENDINGS
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from tests.cli.test_caption import run
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -44,22 +48,79 @@ def texts(captions: list[dict[str, Any]]) -> list[str]:
     return [caption["text"] for caption in captions]
 
 
+def decode(checkpoint: str, *, decoding: Annotated[dict[str, Any], DecodingOptions()]) -> None: ...
+
+
+def options_of(verb: Callable[..., None]) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(with_decoding_options(verb)).parameters)
+
+
 def test_every_setting_is_an_option_and_every_choice_is_there():
-    assert set(ALL) == set(DecodingConfig.model_fields)
-    assert all(parameter.default is None for parameter in inspect.signature(options).parameters.values())
-    assert {search.value for search in Search} == set(get_args(decoding_config.Search))
-    normalisation = DecodingConfig.model_fields["length_normalisation"].annotation
-    assert {form.value for form in Normalisation} == set(get_args(get_args(normalisation)[0]))
+    options = options_of(decode)
+    assert set(options) == {"checkpoint", *DecodingConfig.model_fields}
+    assert all(options[name].default is None for name in DecodingConfig.model_fields)
+    kind, option = get_args(options["length_normalisation"].annotation)
+    normalisation = DecodingConfig.model_fields["length_normalisation"]
+    assert kind == normalisation.annotation
+    assert option.default == "--length-normalisation"
+    assert "if --length-penalty is given" in option.help
+    assert all(name in DecodingConfig.model_fields["search"].description for name in SEARCHES.builtin)
 
 
-@pytest.mark.parametrize("verb", ["caption", "evaluate", "calibrate", "lab"])
+class MoreSettings(DecodingConfig):
+    """With a setting that nobody else knows."""
+
+    patience: int = Field(3, ge=0, description="Steps to wait, less than `max_length`.")
+    tags: tuple[str, ...] = Field((), description="Words to prefer.")
+    cache: bool = Field(True, description="Keep states.")
+
+
+def test_a_new_field_is_an_option_a_key_and_a_row_with_no_other_edit(monkeypatch):
+    monkeypatch.setattr("showtell.decoding_config.DecodingConfig", MoreSettings)
+    monkeypatch.setattr("showtell.decoding.DecodingConfig", MoreSettings)
+    options = {name: get_args(parameter.annotation) for name, parameter in options_of(decode).items()}
+    assert (options["patience"][0], options["patience"][1].default) == (int | None, "--patience")
+    assert options["patience"][1].help == "Steps to wait, less than --max-length."
+    assert (options["tags"][0], options["tags"][1].default) == (list[str] | None, "--tag")
+    assert options["cache"][1].default == "--cache/--no-cache"
+    assert option_name("no_unknown", DecodingConfig.model_fields["no_unknown"]) == "--no-unknown/--unknown"
+    script = runpy.run_path(str(ROOT / "scripts" / "recipe_keys"))
+    row = "whole number ≥ 0 | `3` | Steps to wait, less than `max_length`. |"
+    assert f"| `decoding.patience` | {row}" in script["rows"]("decoding", MoreSettings)
+    assert f"| `patience` | all | {row}" in script["decoding_table"]().splitlines()
+
+
+def test_a_verb_without_decoding_is_left_as_it_is():
+    def other(name: str) -> None: ...
+
+    assert with_decoding_options(other) is other
+
+
+def test_a_search_without_its_setting_refuses_it_by_name():
+    for name, search in SEARCHES.items():
+        for other in {setting for one in SEARCHES.values() for setting in one.settings} - {"seed"}:
+            value = {"length_normalisation": "average", "force_words": ["car"]}.get(other, 2)
+            value = 0.25 if other in ("top_p", "diversity_penalty") else value
+            if other in search.settings:
+                continue
+            with pytest.raises(UsageError, match=f"{other}=|num_beams") as error:
+                DecodingConfig.checked({"search": name, other: value})
+            users = [key for key, one in SEARCHES.items() if other in one.settings]
+            assert str(error.value).endswith(
+                "use search=beam." if other == "num_beams" else f"use {' or '.join(f'search={key}' for key in users)}."
+            )
+    with pytest.raises(UsageError, match='search: there is no search "bream"; did you mean "beam"'):
+        DecodingConfig.checked({"search": "bream"})
+
+
+@pytest.mark.parametrize("verb", ["caption", "evaluate", "calibrate", "compare-searches"])
 def test_help_names_the_options(capsys, monkeypatch, verb):
     monkeypatch.setenv("COLUMNS", "200")
     status, out, _ = run(capsys, verb, "--help")
     assert status == 0
     assert "--max-length" in out
     assert "--force-word" in out
-    assert ("--num-beams" in out) == (verb != "lab")
+    assert ("--num-beams" in out) == (verb != "compare-searches")
     assert ("--num-return-sequences" in out) == (verb == "caption")
 
 

@@ -12,8 +12,8 @@ from PIL import Image
 
 from showtell import Captioner
 from showtell.cli import main
-from showtell.cli.attention import Hidden
 from showtell.cli.explain import Hiding, titles_of
+from showtell.cli.grounding import Hidden
 from showtell.datasets import open_dataset
 from showtell.explanations.occlusion import HIDINGS
 

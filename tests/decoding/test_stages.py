@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
 from torch import Tensor
 
-from showtell.config import Config
 from showtell.decoding import AtStage, DecodingConfig, beam, greedy, sample, search, teacher_forced
 from showtell.errors import UsageError
+from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
@@ -22,17 +23,25 @@ class SeveralOutput(Output):
     """What the tables say."""
 
 
+class SeveralConfig(DecoderConfig):
+    """The number of tables."""
+
+    provides: ClassVar = {Capability.STAGES: {}}
+    name: str = "tables"
+    tables: int
+
+    @property
+    def stages(self) -> int:
+        return self.tables
+
+
 class Several(Decoder):
     """Several tables that read the same words: a decoder with a stage for each."""
 
     def __init__(self, tables: list[TableDecoder]) -> None:
         super().__init__()
-        self.config = Config()
+        self.config = SeveralConfig(tables=len(tables))
         self.tables = torch.nn.ModuleList(tables)
-
-    @property
-    def stages(self) -> int:
-        return len(self.tables)
 
     def start(self, features: Features) -> State:
         states = [table.start(features) for table in self.tables]

@@ -16,7 +16,7 @@ from showtell.decoding import AtStage, teacher_forced
 from showtell.errors import ImageError, UsageError
 from showtell.explanations import explain, explain_photos
 from showtell.features import build_encoder, encoder_config
-from showtell.features.grid import SmallCnn, SmallCnnConfig
+from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.images.loading import prepare_photo
 from showtell.models.hacap import HacapConfig, HacapDecoder
 from showtell.models.nic import NicConfig, NicDecoder
@@ -297,7 +297,7 @@ def test_regions_carry_what_the_detector_takes_them_for(captioner, photos):
     torch.manual_seed(0)
     detector = {"name": "faster_rcnn", "detector": "fasterrcnn_mobilenet_v3_large_320_fpn", "weights": "random"}
     encoder = build_encoder(
-        encoder_config({**detector, "least_regions": 3, "most_regions": 3, "image_size": 64, "longest": 64})
+        encoder_config({**detector, "min_regions": 3, "max_regions": 3, "image_size": 64, "longest": 64})
     ).eval()
     config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4)
     decoder = SatDecoder(config, feature_size=encoder.feature_size, vocabulary_size=len(captioner.vocabulary)).eval()

@@ -14,8 +14,8 @@ from showtell.captioner import Captioner
 from showtell.decoding import AtStage, DecodingConfig, teacher_forced
 from showtell.errors import UsageError
 from showtell.explanations.occlusion import HIDINGS, EncodedBatch, agreement, occlude, paint_over, rank_correlation
-from showtell.features.grid import SmallCnn, SmallCnnConfig
-from showtell.features.regions import RoiGrid, RoiGridConfig
+from showtell.features.roi_grid import RoiGrid, RoiGridConfig
+from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.models import MODELS
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import EnsembleFeatures, Features, PreparedBatch

@@ -11,14 +11,16 @@ import torch
 import torchvision
 import yaml
 from pydantic import ValidationError
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.checkpoint import load_checkpoint
 from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
-from showtell.features.grid import _trained_modules
+from showtell.features.timm_grid import _trained_modules
 from showtell.objectives import build_objective
+from showtell.renamed import upgrade_settings
 from showtell.training.optimizers import build_optimizer
 from showtell.training.recipe_checks import make_recipe
 from showtell.types import PreparedBatch
@@ -40,7 +42,7 @@ def test_small_cnn_has_a_vector_for_each_cell(norm):
 
 def test_small_cnn_of_a_run_can_be_looked_into_at_an_earlier_stage(tiny_checkpoint):
     """The map of a stage is what the whole encoder computes on its way, checked against its own layers."""
-    whole = load_checkpoint(tiny_checkpoint)["encoder"]
+    whole = load_checkpoint(tiny_checkpoint).encoder
     settings = {
         "name": "small_cnn", "image_size": 48, "widths": [8, 16], "trained": False,
         "weights": str(tiny_checkpoint / "model.safetensors"),
@@ -55,10 +57,10 @@ def test_small_cnn_of_a_run_can_be_looked_into_at_an_earlier_stage(tiny_checkpoi
     with torch.no_grad():
         first = whole.layers[:3](pixels).flatten(2).transpose(1, 2)  # convolution, norm, ReLU
         last = whole.layers(pixels).flatten(2).transpose(1, 2)
-    before = build_encoder(encoder_config(settings | {"stage": -2, "places": False}))
+    before = build_encoder(encoder_config(settings | {"stage": -2, "position_embedding": False}))
     assert (before.feature_size, before.stride) == (8, 2)
     torch.testing.assert_close(before(PreparedBatch.of(images)).vectors, first)
-    bare = build_encoder(encoder_config(settings | {"places": False}))
+    bare = build_encoder(encoder_config(settings | {"position_embedding": False}))
     torch.testing.assert_close(bare(PreparedBatch.of(images)).vectors, last)
     assert len({encoder.fingerprint() for encoder in (whole, before, bare)}) == 3
 
@@ -67,7 +69,7 @@ def test_weights_of_another_small_cnn_are_refused(tiny_checkpoint):
     file = tiny_checkpoint / "model.safetensors"
     settings = {"name": "small_cnn", "image_size": 48, "widths": [8, 16], "weights": str(file)}
     for change, what in (
-        ({"stage": 0}, r"places is \(16, 12, 12\) and should be \(8, 24, 24\)"),  # those of the last stage
+        ({"stage": 0}, r"position_embedding is \(16, 12, 12\) and should be \(8, 24, 24\)"),  # those of the last stage
         ({"widths": [8, 12]}, r"layers\.3\.weight is \(16, 8, 3, 3\) and should be \(12, 8, 3, 3\)"),
         ({"widths": [8, 16, 24]}, r"are missing: layers\.9\."),
     ):
@@ -545,3 +547,24 @@ def test_unknown_encoders_and_settings_are_refused():
         encoder_config({"name": "small_cnn", "precision": "bf16"})
     with pytest.raises(RecipeError, match=r"encoder\.stage=9: resnet18 has 5 feature maps, numbered 0 to 4 "):
         build_encoder(encoder_config({"name": "resnet18", "weights": "random", "stage": 9}))
+
+
+def test_the_position_embedding_opens_by_its_former_name(tmp_path):
+    """`places` it was called, in settings and in files of weights, and fingerprints still know it by that."""
+    settings = {"name": "small_cnn", "image_size": 16, "widths": [4]}
+    made = build_encoder(encoder_config({**settings, "seed": 1}))
+    assert made.fingerprint() == "4f9c6de3da6d"  # of the version before the name changed
+    for prefix in ("", "encoder."):
+        old = {
+            prefix + name.replace("position_embedding", "places"): x.contiguous()
+            for name, x in made.state_dict().items()
+        }
+        save_file(old, tmp_path / "old.safetensors")
+        opened = build_encoder(encoder_config({**settings, "weights": str(tmp_path / "old.safetensors")}))
+        assert torch.equal(opened.position_embedding, made.position_embedding)
+        assert opened.fingerprint() == made.fingerprint()
+    old_settings = {"encoder": {"name": "roi_grid", "backbone": {**settings, "places": False}}}
+    assert encoder_config(upgrade_settings(old_settings)["encoder"]).backbone.position_embedding is False
+    detector = {"encoder": {"least_regions": 3, "most_regions": 9, "least_score": 0.1, "overlap": 0.5}}
+    new = {"min_regions": 3, "max_regions": 9, "score_threshold": 0.1, "nms_threshold": 0.5}
+    assert upgrade_settings(detector) == {"encoder": new}

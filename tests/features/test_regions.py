@@ -19,7 +19,7 @@ from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, RecipeError, UsageError, WeightsError
 from showtell.evaluation import caption_records
 from showtell.features import build_encoder, encoder_config
-from showtell.features.regions import choose_regions
+from showtell.features.faster_rcnn import choose_regions
 from showtell.features.store import FeatureStore
 from showtell.images.boxes import boxes_on_image, boxes_on_photo
 from showtell.images.loading import prepare_photo
@@ -38,9 +38,9 @@ TINY = {
     "categories": ["background", "cat", "dog", "bus"],
     "image_size": 96,
     "longest": 192,
-    "least_regions": 5,
-    "most_regions": 40,
-    "least_score": 0.5,
+    "min_regions": 5,
+    "max_regions": 40,
+    "score_threshold": 0.5,
     "proposals": 60,
 }
 
@@ -102,18 +102,20 @@ SCORES = torch.tensor([[0.9, 0.1], [0.8, 0.3], [0.15, 0.1], [0.5, 0.2], [0.95, 0
 
 
 @pytest.mark.parametrize(
-    ("least", "most", "places"),
+    ("least", "most", "indices"),
     [(1, 9, [0, 1]), (3, 9, [0, 1, 2]), (1, 1, [0]), (4, 9, [0, 1, 2, 3]), (2, 2, [0, 1]), (9, 9, [0, 1, 2, 3, 4])],
 )
-def test_regions_are_chosen_as_by_hand(least, most, places):
+def test_regions_are_chosen_as_by_hand(least, most, indices):
     boxes = HAND_MADE.unsqueeze(1).expand(-1, 2, -1)
-    chosen, scores, labels = choose_regions(boxes, SCORES, overlap=0.3, least_score=0.2, least=least, most=most)
-    assert chosen.tolist() == places
-    assert scores.tolist() == pytest.approx([0.9, 0.3, 0.15, 0, 0][: len(places)])
-    assert labels.tolist() == [0, 1, 0, -1, -1][: len(places)]
+    chosen, scores, labels = choose_regions(
+        boxes, SCORES, nms_threshold=0.3, score_threshold=0.2, minimum=least, maximum=most
+    )
+    assert chosen.tolist() == indices
+    assert scores.tolist() == pytest.approx([0.9, 0.3, 0.15, 0, 0][: len(indices)])
+    assert labels.tolist() == [0, 1, 0, -1, -1][: len(indices)]
 
 
-def chosen_plainly(boxes, scores, overlap, least_score, least, most):
+def chosen_plainly(boxes, scores, overlap, score_threshold, least, most):
     """The release's procedure box by box: suppression class by class, then each box's greatest remaining score."""
     count, classes = scores.shape
     best = [(0.0, -1)] * count
@@ -135,7 +137,7 @@ def chosen_plainly(boxes, scores, overlap, least_score, least, most):
             if scores[place, label] > best[place][0]:
                 best[place] = (scores[place, label], label)
     order = sorted(range(count), key=lambda place: -best[place][0])
-    enough = sum(score >= least_score for score, _ in best)
+    enough = sum(score >= score_threshold for score, _ in best)
     return [(place, *best[place]) for place in order[: min(max(enough, least), most)]]
 
 
@@ -158,7 +160,12 @@ def test_regions_are_those_of_the_plain_procedure(seed, count, classes, overlap,
     scores = (odds / odds.sum(-1, keepdims=True))[:, 1:]
     expected = chosen_plainly(boxes, scores, overlap, 0.2, least, least + more)
     found = choose_regions(
-        torch.tensor(boxes), torch.tensor(scores), overlap=overlap, least_score=0.2, least=least, most=least + more
+        torch.tensor(boxes),
+        torch.tensor(scores),
+        nms_threshold=overlap,
+        score_threshold=0.2,
+        minimum=least,
+        maximum=least + more,
     )
     assert [part.tolist() for part in found] == [list(part) for part in zip(*expected, strict=True)]
 
@@ -204,7 +211,7 @@ def test_boxes_on_the_image_are_the_shown_part_of_those_on_the_photo(photo, resi
 
 def test_with_one_class_the_regions_are_the_detections_of_torchvision():
     """With one class every box has one score, so that choosing is nothing but torchvision's own postprocessing."""
-    encoder = detector(categories=["background", "thing"], least_regions=1, most_regions=60, least_score=0.2)
+    encoder = detector(categories=["background", "thing"], min_regions=1, max_regions=60, score_threshold=0.2)
     model = encoder.detector
     model.transform.min_size, model.transform.max_size = (96,), 192
     model.roi_heads.nms_thresh, model.roi_heads.score_thresh, model.roi_heads.detections_per_img = 0.3, 0.2, 60
@@ -318,7 +325,7 @@ def test_regions_come_best_first_between_the_least_and_the_most(encoder):
 
 
 def test_fresh_weights_give_the_least_number_of_regions_on_a_blank_photo():
-    encoder = build_encoder(encoder_config({**TINY, "least_regions": 36, "most_regions": 36})).eval()
+    encoder = build_encoder(encoder_config({**TINY, "min_regions": 36, "max_regions": 36})).eval()
     features = encoder(PreparedBatch.of(torch.zeros(1, 3, 96, 128, dtype=torch.uint8)))
     assert features.vectors.shape == (1, 36, 1024)
     assert bool(features.is_region.all())
@@ -354,7 +361,7 @@ def test_an_encoder_is_a_function_of_its_settings(encoder):
     assert torch.equal(state, torch.random.get_rng_state())
     torch.manual_seed(7)
     assert fresh() == first
-    assert len({first, fresh(seed=2), fresh(refine=False), fresh(least_regions=6), fresh(image_size=64)}) == 5
+    assert len({first, fresh(seed=2), fresh(refine=False), fresh(min_regions=6), fresh(image_size=64)}) == 5
 
 
 # --- boxes of the dataset ---
@@ -466,8 +473,8 @@ def test_preprocessing_is_that_of_the_detector(name, sides):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"least_regions": 50}, "least_regions=50 must not be above most_regions=40, nor that above proposals=60"),
-        ({"proposals": 10}, "most_regions=40, nor that above proposals=10"),
+        ({"min_regions": 50}, "min_regions=50 must not be above max_regions=40, nor that above proposals=60"),
+        ({"proposals": 10}, "max_regions=40, nor that above proposals=10"),
         ({"whole_photo": True}, "whole_photo goes with boxes=dataset"),
         ({"trained": True}, "Input should be False"),
         ({"detector": "yolo"}, "fasterrcnn_resnet50_fpn_v2"),
@@ -501,8 +508,8 @@ def test_a_map_of_places_pools_to_the_middle_of_the_box(photo, crop, corners):
     encoder = build_encoder(encoder_config(GRID)).eval()
     encoder.preprocessing = encoder.preprocessing.model_copy(update={"resize": "crop" if crop else "squash"})
     middles = (torch.arange(16) + 0.5) / 16
-    places = torch.stack([middles.expand(16, 16), middles.view(16, 1).expand(16, 16)])  # x and y of each cell
-    encoder.backbone.maps = lambda images: places.expand(len(images), -1, -1, -1)
+    positions = torch.stack([middles.expand(16, 16), middles.view(16, 1).expand(16, 16)])  # x and y of each cell
+    encoder.backbone.maps = lambda images: positions.expand(len(images), -1, -1, -1)
     window = torch.tensor(encoder.preprocessing.window(photo)).float()
     (x1, x2), (y1, y2) = sorted(corners[:2]), sorted(corners[2:])
     shares = torch.tensor([x1, y1, x2 + 0.05, y2 + 0.05])

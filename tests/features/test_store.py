@@ -142,7 +142,7 @@ def test_the_file_grows_beyond_its_first_mapping(path):
     assert np.array_equal(store["99"].vectors, one.vectors.astype("f2"))
 
 
-def test_padding_goes_to_the_most_regions(path):
+def test_padding_goes_to_the_max_regions(path):
     boxes = np.arange(8, dtype="f4").reshape(2, 4)
     one, two = image(2, boxes=boxes, labels=np.array([3, 4])), image(3, 1, boxes=np.ones((3, 4), "f4"))
     store = FeatureStore(write(path, {"1": one, "2": two}))

@@ -1,3 +1,4 @@
+import errno
 import os
 import struct
 import subprocess
@@ -16,7 +17,7 @@ from PIL import Image
 
 from showtell.errors import ImageError
 from showtell.images import photo as photo_module
-from showtell.images.loading import prepare_photo
+from showtell.images.loading import PreparedPhoto, prepare_batches, prepare_photo
 from showtell.images.photo import decode_photo, open_photo
 from showtell.images.photo_files import find_photos
 from showtell.images.preprocessing import Preprocessing
@@ -263,9 +264,58 @@ def test_a_named_pipe_a_device_and_a_loop_of_links_are_never_opened(tmp_path: Pa
     assert refusal(tmp_path / "loop.jpg") == "Cannot read …/loop.jpg: Too many levels of symbolic links."
 
 
+@pytest.mark.skipif(not Path("/proc/kmsg").exists(), reason="the files of Linux that have no end")
+@pytest.mark.parametrize("name", ["/proc/kmsg", "/proc/self/pagemap", "/proc/self/environ"])
+def test_files_of_proc_are_never_opened(name: str) -> None:
+    with pytest.raises(ImageError, match=f"^{name} is empty; it should hold an image"):
+        open_photo(Path(name))
+
+
+class BadDisk(BytesIO):
+    """A file that opens and can be read up to some byte."""
+
+    def __init__(self, content: bytes, readable: int) -> None:
+        super().__init__(content)
+        self._readable = readable
+
+    def read(self, size: int | None = -1) -> bytes:
+        wanted = size if size is not None and size >= 0 else len(self.getvalue())
+        if self.tell() + wanted > self._readable:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().read(size)
+
+
+@pytest.mark.parametrize("format", ["PNG", "JPEG", "GIF", "TIFF", "WEBP", "BMP"])
+@pytest.mark.parametrize("readable", [0, 16, 60, 400])
+def test_a_photo_that_the_disk_cannot_read_is_named(
+    format: str, readable: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+    content = encoded(Image.fromarray(noise), format)
+    (tmp_path / "a.png").write_bytes(content)
+    monkeypatch.setattr(Path, "open", lambda *_: BadDisk(content, readable))
+    with pytest.raises(ImageError) as caught:
+        open_photo(tmp_path / "a.png")
+    assert str(caught.value) == f"Cannot read {tmp_path / 'a.png'}: Input/output error."
+
+
+def test_a_photo_that_the_disk_cannot_read_is_one_of_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / f"{number}.png" for number in range(3)]
+    for path in paths:
+        Image.new("RGB", (20, 20)).save(path)
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", lambda self, mode: BadDisk(b"", 0) if self == paths[1] else opened(self, mode))
+    squares = Preprocessing(
+        image_size=16, resize="squash", interpolation="bilinear", mean=(0, 0, 0), deviation=(1, 1, 1)
+    )
+    ((first, second, third),) = prepare_batches(paths, squares, 8)
+    assert str(second[1]) == f"Cannot read {paths[1]}: Input/output error."
+    assert isinstance(first[1], PreparedPhoto) and isinstance(third[1], PreparedPhoto)
+
+
 def test_a_file_larger_than_any_photo_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with (tmp_path / "a.jpg").open("wb") as stream:
-        stream.truncate(photo_module.MOST_BYTES + 1)  # a hole: it takes no room
+        stream.truncate(photo_module.MOST_FILE_BYTES + 1)  # a hole: it takes no room
     for read in (open_photo, photo_module.read_photo):
         with pytest.raises(ImageError, match=r"a\.jpg has 512 MB, more than a photo may have \(512 MB\); save it smal"):
             read(tmp_path / "a.jpg")
@@ -337,6 +387,28 @@ def test_the_thinnest_photos_are_prepared(size: tuple[int, int], tmp_path: Path)
         assert prepared.size == size
         assert min(prepared.pixels.shape) >= 1
         assert prepared.pixels.flatten(1).unique(dim=1).tolist() == [[9], [8], [7]]
+
+
+@pytest.mark.parametrize(("size", "gigabytes"), [((1, 100_000_000), "2.4"), ((2, 52_000_000), "1.7")])
+def test_a_photo_so_thin_that_its_rows_need_more_than_its_pixels(size: tuple[int, int], gigabytes: str) -> None:
+    assert decode_refusal(png_of(*size, 1, 8, b"")) == (
+        f"photo is {size[0]} x {size[1]:,} pixels, so thin that {gigabytes} GB would be needed to open it, more than "
+        "is safe (0.9 GB); save it in fewer rows."
+    )
+
+
+@pytest.mark.parametrize("resize", ["squash", "crop", "fit"])
+def test_a_thin_photo_is_made_lower_before_it_is_made_wider(resize: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of the two passes changes nothing but the last bit."""
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (3000, 3, 3), dtype=np.uint8))
+    preprocessing = Preprocessing(
+        image_size=32, resize=resize, longest=64 if resize == "fit" else None, interpolation="bilinear", mean=(0, 0, 0),
+        deviation=(1, 1, 1),
+    )  # fmt: skip
+    usual = preprocessing.prepare(photo).int()
+    monkeypatch.setattr("showtell.images.preprocessing._MOST_RESIZE_BYTES", 1000)
+    other = preprocessing.prepare(photo).int()
+    assert other.shape == usual.shape and (other - usual).abs().max() <= 1
 
 
 # --- modes, pixel by pixel ---
@@ -610,6 +682,27 @@ def test_nothing_found_is_said(album: Path, argument: str, opening: str) -> None
         find_photos([argument])
     assert str(caught.value).startswith(opening)
     assert str(caught.value).endswith({"empty": ".webp).", "album/*.bmp": "matches album/*.bmp."}[argument])
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000, "~" * 5000, "[ab]" * 1500])
+def test_a_name_that_is_too_long_is_that_photos_error(album: Path, name: str) -> None:
+    named = find_photos(["album/sea/b.png", name]) if "[" not in name else []
+    if named:
+        assert len(named) == 2 and named[0].as_posix() == "album/sea/b.png"
+        with pytest.raises(ImageError, match=r"^Cannot read .*: File name too long\.$"):
+            open_photo(named[1])
+    else:
+        with pytest.raises(ImageError, match=r"^No image .* matches "):
+            find_photos([name])
+    listed = find_photos(["-"], BytesIO(b"album/sea/b.png\n" + name.encode()))
+    assert [path.name for path in listed][:1] == ["b.png"] and len(listed) == 2
+
+
+def test_a_name_that_is_no_utf_8_is_a_photo_like_others(album: Path) -> None:
+    raw = b"album/sea/caf\xe9.png"
+    os.rename(b"album/sea/b.png", raw)  # noqa: PTH104 (a path of bytes)
+    assert os.fsencode(find_photos(["album/sea"])[1]) == raw
+    assert find_photos(["-"], BytesIO(raw)) == [Path(os.fsdecode(raw))]
 
 
 def test_one_photo_by_several_names_is_one(album: Path) -> None:

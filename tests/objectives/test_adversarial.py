@@ -334,6 +334,6 @@ def test_other_models_are_refused_in_words():
     soft = SatDecoder(SatConfig(embedding_size=2, hidden_size=2, attention_size=2), feature_size=2, vocabulary_size=7)
     for decoder in (soft, model(goals=False)):
         with pytest.raises(
-            TrainingError, match=r"objective.name=adversarial needs .* model.name=hacap with model.goals"
+            TrainingError, match=r"objective.name=adversarial needs .* model.name=hacap and model.goals=true"
         ):
             adversarial()(batch(), features(), decoder)

@@ -203,7 +203,7 @@ def test_expected_context_approximates_the_expected_softmax():
 
 def test_a_model_without_places_is_refused():
     decoder = model(attention="soft")
-    with pytest.raises(TrainingError, match=r"needs a model that samples the places it looks at: .*attention=hard"):
+    with pytest.raises(TrainingError, match=r"needs a model that samples the regions it attends to: .*attention=hard"):
         objective()(batch(), features(), decoder)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -14,13 +16,18 @@ from pathlib import Path
 import pytest
 
 from showtell.errors import DataError, UsageError
+from showtell.processes import LOCK_NAME, lock_folder
 from showtell.scenes import LANGUAGE_VERSION, dataset, read_scenes, split_sizes, write_scenes
-from showtell.scenes.dataset import ALONE, SPLITS, make
-from showtell.scenes.pictures import draw
+from showtell.scenes.dataset import MIN_FOR_WORKERS, SPLITS, sample_image
+from showtell.scenes.rendering import render
 from showtell.scenes.truth import judge
 from showtell.scenes.world import HELD_OUT
 
 IMAGES = 60
+ITEM = (
+    '{"scenes": {"1": {"background": "white", "items": [{"shape": "moon", "colour": "red", "size": "big", '
+    '"pattern": "solid", "x": %s, "y": 1.5, "extent": 45}]}}}'
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +43,11 @@ def load(folder: Path, name: str) -> dict:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Every file of a folder with its content."""
+    """Every file of a folder with its content, but for the lock, which is empty."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.name != LOCK_NAME
     }
 
 
@@ -87,8 +94,8 @@ def test_boxes_and_groundings_are_those_of_the_scene(folder: Path) -> None:
         shapes: dict[int, str] = {}
         owners: dict[int, int] = {}
         for one in instances["annotations"]:
-            place = one["id"] - 10 * one["image_id"] - 1
-            item = scenes[str(one["image_id"])].items[place]
+            index = one["id"] - 10 * one["image_id"] - 1
+            item = scenes[str(one["image_id"])].items[index]
             shapes[one["id"]], owners[one["id"]] = names[one["category_id"]], one["image_id"]
             assert names[one["category_id"]] == item.shape
             assert one["attributes"] == {"colour": item.colour, "size": item.size, "pattern": item.pattern}
@@ -111,14 +118,14 @@ def test_boxes_and_groundings_are_those_of_the_scene(folder: Path) -> None:
 def test_scenes_read_back_are_those_that_were_drawn(folder: Path) -> None:
     scenes = read_scenes(folder)
     assert scenes is not None
-    expected = [make(5, split, k)[0] for split, count in split_sizes(IMAGES).items() for k in range(count)]
+    expected = [sample_image(5, split, k)[0] for split, count in split_sizes(IMAGES).items() for k in range(count)]
     assert list(scenes.values()) == expected
     assert list(scenes) == [str(number) for number in range(1, IMAGES + 1)]
     for number in (1, IMAGES):
         from PIL import Image
 
         with Image.open(folder / "images" / f"{number:06d}.png") as image:
-            assert image.tobytes() == draw(scenes[str(number)]).tobytes()
+            assert image.tobytes() == render(scenes[str(number)]).tobytes()
 
 
 def test_captions_on_disk_are_true(folder: Path) -> None:
@@ -143,7 +150,7 @@ def test_held_out_pairs_are_where_they_belong(folder: Path) -> None:
 
 
 def test_no_picture_appears_twice() -> None:
-    seen = {draw(make(0, split, k)[0]).tobytes() for split in SPLITS for k in range(150)}
+    seen = {render(sample_image(0, split, k)[0]).tobytes() for split in SPLITS for k in range(150)}
     assert len(seen) == 4 * 150
 
 
@@ -156,10 +163,10 @@ def test_the_same_seed_draws_the_same_bytes_and_another_seed_others(folder: Path
 
 def test_more_images_leave_the_first_ones_of_a_split_as_they_are() -> None:
     """Picture k of a split depends on seed, split and k alone: not on how many there are."""
-    assert make(5, "val", 1) == make(5, "val", 1)
-    assert make(5, "val", 1) != make(5, "val", 2)
-    assert make(5, "val", 1) != make(5, "test", 1)
-    assert make(5, "val", 1) != make(6, "val", 1)
+    assert sample_image(5, "val", 1) == sample_image(5, "val", 1)
+    assert sample_image(5, "val", 1) != sample_image(5, "val", 2)
+    assert sample_image(5, "val", 1) != sample_image(5, "test", 1)
+    assert sample_image(5, "val", 1) != sample_image(6, "val", 1)
 
 
 def test_the_number_of_processes_does_not_matter(tmp_path: Path) -> None:
@@ -178,7 +185,7 @@ def test_a_script_without_a_main_guard_is_told_of_it(tmp_path: Path) -> None:
     script.write_text(
         "from pathlib import Path\n"
         "from showtell.scenes import write_scenes\n"
-        f"write_scenes(Path({str(tmp_path / 'drawn')!r}), images={ALONE})\n"
+        f"write_scenes(Path({str(tmp_path / 'drawn')!r}), images={MIN_FOR_WORKERS})\n"
     )
     run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
     assert run.returncode != 0
@@ -251,6 +258,86 @@ def test_a_missing_picture_is_drawn_again(tmp_path: Path) -> None:
     assert digests(tmp_path) == before
 
 
+def write_json_entry(path: Path, key: str, change: Callable[[list], list]) -> None:
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, key: change(content[key])}))
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "an image is cut off": lambda folder: os.truncate(folder / "images" / "000002.png", 100),
+    "an image is empty": lambda folder: (folder / "images" / "000002.png").write_bytes(b""),
+    "captions are missing": lambda folder: (folder / "annotations" / "captions_val.json").unlink(),
+    "instances are missing": lambda folder: (folder / "annotations" / "instances_train.json").unlink(),
+    "captions are no JSON": lambda folder: (folder / "annotations" / "captions_val.json").write_text('{"images": ['),
+    "captions are of another kind": lambda folder: (folder / "annotations" / "captions_val.json").write_text("[]"),
+    "captions are of another seed": lambda folder: (folder / "annotations" / "captions_val.json").write_text(
+        (folder / "annotations" / "captions_val.json").read_text().replace('"seed": 0', '"seed": 1')
+    ),
+    "an image has no captions": lambda folder: write_json_entry(
+        folder / "annotations" / "captions_train.json", "annotations", lambda entries: entries[5:]
+    ),
+    "an image is not listed": lambda folder: write_json_entry(
+        folder / "annotations" / "captions_train.json", "images", lambda entries: entries[1:]
+    ),
+    "the mark of unfinished folders is there": lambda folder: (folder / "unfinished.json").write_text("{}"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_is_damaged_is_drawn_again(damage: str, tmp_path: Path) -> None:
+    write_scenes(tmp_path / "drawn", images=8)
+    before = digests(tmp_path / "drawn")
+    DAMAGE[damage](tmp_path / "drawn")
+    write_scenes(tmp_path / "drawn", images=8)
+    assert digests(tmp_path / "drawn") == before
+
+
+def test_two_at_once_are_kept_apart(tmp_path: Path) -> None:
+    with (
+        lock_folder(tmp_path / "drawn", "drawing scenes into", "another folder"),
+        pytest.raises(DataError, match=r"Another program is drawing scenes into .*; wait for it, or choose another"),
+    ):
+        write_scenes(tmp_path / "drawn", images=8)
+    write_scenes(tmp_path / "drawn", images=8)  # the folder with a lock alone counts as empty
+    assert len(read_scenes(tmp_path / "drawn") or {}) == 8
+
+
+def started(folder: Path, images: int, seed: int = 0) -> subprocess.Popen[str]:
+    """`showtell data scenes` as a process of its own."""
+    command = [sys.executable, "-m", "showtell", "data", "scenes", str(folder)]
+    options = ["--images", str(images), "--seed", str(seed)]
+    return subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_of_processes_that_race_one_writes_a_whole_dataset(tmp_path: Path) -> None:
+    """Different seeds at one folder: whoever has the lock draws, the others end with a sentence."""
+    racers = [started(tmp_path / "drawn", 40, seed) for seed in range(4)]
+    ends = [(racer.communicate(timeout=120), racer.returncode) for racer in racers]
+    seeds = [seed for seed, (_, status) in enumerate(ends) if status == 0]
+    assert len(seeds) == 1, ends
+    write_scenes(tmp_path / "alone", images=40, seed=seeds[0])
+    assert digests(tmp_path / "drawn") == digests(tmp_path / "alone")
+    for (_, err), status in ends:
+        assert status == 0 or (status == 2 and ("Another program is drawing" in err or "other settings" in err)), err
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core draws in its own process")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_the_workers_too_and_the_same_command_finishes(number: signal.Signals, tmp_path: Path) -> None:
+    folder = tmp_path / "drawn"
+    with started(folder, 1000) as process:
+        limit = time.monotonic() + 60
+        while not any((folder / "images").glob("*.png")) and time.monotonic() < limit:
+            time.sleep(0.02)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)  # until nobody, no worker either, holds the pipes
+    assert out == "" and "Traceback" not in err
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert read_scenes(folder) is None
+    write_scenes(folder, images=8)
+    assert len(read_scenes(folder) or {}) == 8
+
+
 @pytest.mark.parametrize("step", ["draw_all", "write_annotations"])
 def test_interrupted_writing_does_not_look_complete_and_is_finished_later(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -279,12 +366,20 @@ def test_reading_what_is_no_scenes_dataset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["{}", '{"scenes": {"1": {}}}', '{"scenes": {"1": {"background": "white", "items": [{"x": 1}]}}}', "[]"]
+    "content",
+    [
+        "{}",
+        '{"scenes": {"1": {}}}',
+        '{"scenes": {"1": {"background": "white", "items": [{"x": 1}]}}}',
+        "[]",
+        ITEM % '"star"',
+        ITEM % 9,
+    ],
 )
-def test_damaged_facts_are_named(content: str, tmp_path: Path) -> None:
+def test_damaged_scenes_are_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "annotations").mkdir()
     (tmp_path / "annotations" / "scenes.json").write_text(content)
-    with pytest.raises(DataError, match=r"scenes\.json does not hold the facts of scenes"):
+    with pytest.raises(DataError, match=r"scenes\.json does not hold the scenes of a dataset"):
         read_scenes(tmp_path)
 
 

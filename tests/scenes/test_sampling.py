@@ -8,20 +8,10 @@ from random import Random
 import pytest
 
 from showtell.scenes import Scene
-from showtell.scenes.sampling import PLANS, sample_scene
-from showtell.scenes.world import (
-    BACKGROUNDS,
-    COLOURS,
-    HELD_OUT,
-    PATTERNS,
-    SHAPES,
-    SIZES,
-    UNITS,
-    box,
-    is_clear,
-    is_inside,
-    is_touching,
-)
+from showtell.scenes.outlines import box
+from showtell.scenes.relations import is_inside, is_touching, is_unambiguous
+from showtell.scenes.sampling import LAYOUTS, sample_scene
+from showtell.scenes.world import BACKGROUNDS, COLOURS, HELD_OUT, PATTERNS, SHAPES, SIZES, UNITS
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +20,7 @@ def scenes() -> list[Scene]:
 
 
 def test_no_scene_has_a_border_case(scenes: list[Scene]) -> None:
-    assert all(is_clear(scene) for scene in scenes)
+    assert all(is_unambiguous(scene) for scene in scenes)
 
 
 def test_items_lie_within_the_picture(scenes: list[Scene]) -> None:
@@ -71,4 +61,4 @@ def test_held_out_pairs_are_in_compositional_scenes_only(scenes: list[Scene]) ->
 
 
 def test_shares_of_the_plans_sum_to_one() -> None:
-    assert sum(share for share, _ in PLANS.values()) == pytest.approx(1.0)
+    assert sum(share for share, _ in LAYOUTS.values()) == pytest.approx(1.0)

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from showtell.errors import DataError
 from showtell.scenes import Scene
-from showtell.scenes.dataset import make
-from showtell.scenes.language import vocabulary
-from showtell.scenes.truth import MOST_PHRASES, STATISTICS, judge, read, statistics, summarise
-from showtell.scenes.world import PAIRWISE, is_between
+from showtell.scenes.dataset import sample_image
+from showtell.scenes.lexicon import vocabulary
+from showtell.scenes.parser import MAX_PHRASES, parse_caption
+from showtell.scenes.relations import PAIRWISE, is_between
+from showtell.scenes.truth import STATISTICS, judge, statistics, summarise
 from tests.scenes.literals import scene
 
 # One red circle on the left, one blue square on the right, in one line.
@@ -255,12 +256,12 @@ TABLE: list[tuple[str, Scene, list[str]]] = [
     ("a grid with a heart inside a square", NESTED, [
         "+ shape: heart", "+ shape: square", "+ relation: heart inside square", "+ background: squared"]),
     ("an image of a mint background with a circle", NESTED, ["- shape: circle", "- background: mint"]),
-    # fewer than said: the shape is there, the number is not, the relation is that of what there is
+    # fewer than the count: the shape is there, the number is not, the relation is that of what there is
     ("two squares to the left of a moon", NESTED, [
         "+ shape: square", "- count: two square", "+ shape: moon", "+ relation: square left of moon"]),
     ("a star between two moons", LINE, [
         "+ shape: star", "- shape: moon", "- count: two moon", "+ relation: star between moon"]),
-    # of two readings as true as each other, the one that takes more items
+    # of two assignments as true as each other, the one that takes more items
     ("three hearts", LINE, ["+ shape: heart", "- count: three heart"]),
     # written as people write: capitals and a full stop
     ("A red circle on a White background.", PAIR, [
@@ -317,7 +318,7 @@ OUTSIDE = [
     "a circle with stripes and dots",
     "a circle on a white background above a square",
     "two shapes including",
-    " and ".join(["a circle"] * (MOST_PHRASES + 1)),
+    " and ".join(["a circle"] * (MAX_PHRASES + 1)),
 ]
 
 
@@ -351,8 +352,8 @@ def test_the_order_of_items_does_not_matter(seed: int) -> None:
     """Items are the same in any order but for which one is drawn over the other."""
     random = Random(seed)
     for k in range(25):
-        picture, captions = make(seed, "train", k)
-        other = make(seed + 100, "train", k)[1][0].text
+        picture, captions = sample_image(seed, "train", k)
+        other = sample_image(seed + 100, "train", k)[1][0].text
         shuffled = Scene(picture.background, tuple(random.sample(picture.items, len(picture.items))))
         for text in (*(caption.text for caption in captions), other):
             assert judge(text, shuffled).share == judge(text, picture).share
@@ -360,21 +361,21 @@ def test_the_order_of_items_does_not_matter(seed: int) -> None:
 
 def most_held(caption: str, picture: Scene) -> int:
     """The plain way to the best assignment of single things: every map of phrases to items, or to nothing."""
-    reading = read(caption)
-    assert reading is not None
+    parsed = parse_caption(caption)
+    assert parsed is not None
     most = 0
-    places: list[int | None] = [*range(len(picture.items)), *[None] * len(reading.phrases)]
-    for chosen in set(itertools.permutations(places, len(reading.phrases))):
-        things = [None if place is None else picture.items[place] for place in chosen]
-        named = zip(reading.phrases, things, strict=True)
+    indices: list[int | None] = [*range(len(picture.items)), *[None] * len(parsed.phrases)]
+    for chosen in set(itertools.permutations(indices, len(parsed.phrases))):
+        things = [None if index is None else picture.items[index] for index in chosen]
+        named = zip(parsed.phrases, things, strict=True)
         held = sum(thing is not None and thing.shape == phrase.shape for phrase, thing in named)
-        for phrase, thing in zip(reading.phrases, things, strict=True):
+        for phrase, thing in zip(parsed.phrases, things, strict=True):
             held += sum(thing is not None and getattr(thing, kind) == value for kind, value in phrase.attributes)
-        for relating in reading.relations:
-            related = [things[place] for place in (relating.subject, *relating.objects)]
-            holds = is_between if relating.relation == "between" else PAIRWISE[relating.relation]
+        for relation in parsed.relations:
+            related = [things[index] for index in (relation.subject, *relation.objects)]
+            holds = is_between if relation.name == "between" else PAIRWISE[relation.name]
             held += None not in related and bool(holds(*related))
-        held += reading.background == picture.background
+        held += parsed.background == picture.background
         most = max(most, held)
     return most
 
@@ -382,8 +383,8 @@ def most_held(caption: str, picture: Scene) -> int:
 def test_the_best_assignment_is_the_one_that_the_plain_way_finds() -> None:
     judged = 0
     for k in range(60):
-        picture, own = make(3, "train", k)
-        for caption in (*own[:2], *make(4, "train", k)[1][:2]):
+        picture, own = sample_image(3, "train", k)
+        for caption in (*own[:2], *sample_image(4, "train", k)[1][:2]):
             if not {"two", "three", "four", "pair"} & {*caption.text.split()}:
                 judged += 1
                 assert judge(caption.text, picture).held == most_held(caption.text, picture)
@@ -408,7 +409,7 @@ MUTATIONS = [
     ("above", "below", 1),
     ("white", "mint", 1),
     ("two", "three", 1),
-    ("circle", "heart", 1),  # one shape; what is said of its colour, its size and its place still holds
+    ("circle", "heart", 1),  # one shape; the statements of its colour, size and position still hold
     ("square", "moon", 1),
     ("stars", "moons", 2),  # shape, and with it the count of that shape
 ]
@@ -422,7 +423,7 @@ def test_the_true_caption_is_true() -> None:
 
 @pytest.mark.parametrize(("word", "instead", "cost"), MUTATIONS)
 def test_mutations_cost_what_they_say(word: str, instead: str, cost: int) -> None:
-    mutated = " ".join(instead if found == word else found for found in TRUE.split())
+    mutated = " ".join(instead if other == word else other for other in TRUE.split())
     judgement = judge(mutated, ROOM)
     assert not judgement.outside_language
     assert len(judgement.statements) - judgement.held == cost

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import showtell
-from showtell.errors import DataError
+from showtell.scores import ImageFacts
 from showtell.scores.chair import Mention, mentioned, mentions, phrases_of
 
 
@@ -15,7 +15,8 @@ def test_chair_by_hand() -> None:
     references = {"1": ["a lady and her puppies"], "2": ["food on a table"], "3": ["grass"]}
     # "cat" and "table" are no category here, "cat" is not annotated anywhere; add one image that has a cat
     objects["4"], captions["4"], references["4"] = ["cat", "dining table"], "a dog and a dog", ["a cat"]
-    report = showtell.score(captions, references, metrics=["chair"], objects=objects)
+    facts = {image: ImageFacts(tuple(references[image]), frozenset(objects[image])) for image in captions}
+    report = showtell.score(captions, facts, metrics=["chair"])
     # 1: woman, dogs, cat: the cat is not there. 2: hot dog, table: a reference names the table. 4: two dogs, not there.
     assert report.scores["chair_i"] == pytest.approx(3 / 7)
     assert report.scores["chair_s"] == pytest.approx(2 / 4)
@@ -35,6 +36,10 @@ def test_without_objects_chair_does_not_run_and_says_why() -> None:
     assert "chair_i" not in showtell.score(["a"], [["a"]], metrics=None).scores
     report = showtell.score(["a"], [["a"]], metrics=["chair"])
     assert report.scores["chair_i"] is None
-    assert report.skipped["chair_i"].startswith("CHAIR needs to know what the images show")
-    with pytest.raises(DataError, match=r"1 image\(s\) have no list of objects: 0"):
-        showtell.score(["a"], [["a"]], metrics=["chair"], objects={})
+    assert report.skipped["chair_i"] == (
+        '"chair" needs annotated objects; score against a dataset with boxes (1 of 1 image(s) lack them: 0).'
+    )
+    facts = {"a": ImageFacts(("a",), frozenset({"dog"})), "b": ImageFacts(("a",))}
+    report = showtell.score({"a": "a", "b": "b"}, facts, metrics=["chair", "rouge_l"])
+    assert report.skipped["chair_i"].endswith("(1 of 2 image(s) lack them: b).")
+    assert report.scores["rouge_l"] == 0.5

@@ -55,7 +55,7 @@ def align(prediction: str, reference: str, index: MeteorIndex) -> dict[str, int]
 @pytest.mark.usefixtures("tokenized", "index")
 def test_statistics_are_the_references_bit_for_bit(case: Case) -> None:
     corpus = showtell.scores.captions.match(case.tokenized["predictions"], case.tokenized["references"])
-    rows = measure(corpus, {"meteor": Meteor()}).measured["meteor"].statistics
+    rows = measure(corpus, {"meteor": Meteor()}).statistics["meteor"].rows
     expected = [[float(value) for value in line.split()] for line in case.oracle["meteor_stats_per_image"]]
     assert rows[:, :23].tolist() == expected
 

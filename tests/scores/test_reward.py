@@ -81,8 +81,8 @@ def test_reward_equals_the_score_of_the_same_strings(
         texts = {image: [" ".join(map(str, caption)) for caption in own] for image, own in references.items()}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(base, "tokenize", str.split)
-            corpus = captions.match(predictions, texts)
-            cider = Cider(frequency).statistics(corpus)[:, 0]
+            corpus = captions.match(predictions, texts, frequency)
+            cider = Cider().statistics(corpus)[:, 0]
             bleu_4 = image_numbers(Bleu(), Bleu().statistics(corpus))[:, 3]
         assert found[:, number].tolist() == cider.tolist()
         np.testing.assert_allclose(bleu[:, number], bleu_4, rtol=0, atol=1e-12)

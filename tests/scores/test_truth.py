@@ -7,6 +7,7 @@ import pytest
 import showtell
 from showtell.scenes import Item, Scene
 from showtell.scenes.truth import statistics, summarise
+from showtell.scores import ImageFacts
 
 SCENE = Scene(
     background="white",
@@ -16,8 +17,7 @@ SCENE = Scene(
 
 def test_the_numbers_are_those_of_the_scenes_own_summary() -> None:
     texts = {"1": "a red circle", "2": "a circle left of a square", "3": "colourless green ideas", "4": ""}
-    scenes = dict.fromkeys(texts, SCENE)
-    report = showtell.score(texts, {image: ["a circle"] for image in texts}, scenes=scenes)
+    report = showtell.score(texts, dict.fromkeys(texts, ImageFacts(("a circle",), scene=SCENE)))
     expected = summarise([statistics(text, SCENE) for text in texts.values()])
     assert {name: report.scores[name] for name in expected} == pytest.approx(expected)
     for image, text in texts.items():

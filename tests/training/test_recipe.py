@@ -73,7 +73,7 @@ def test_each_mistake_has_its_sentence(change, sentence):
         (
             {"objective.name": "hard_attention"},
             "objective.name=hard_attention and model.attention=soft contradict each other: it needs a model that "
-            "samples the places it looks at; set model.name=sat and model.attention=hard, or ",
+            "samples the regions it attends to; set model.name=sat and model.attention=hard, or ",
         ),
         (
             {"objective.name": "hard_attention", "model.name": "nic"},
@@ -81,13 +81,13 @@ def test_each_mistake_has_its_sentence(change, sentence):
         ),
         (
             {"model.attention": "hard"},
-            "model.attention=hard and objective.name=cross_entropy contradict each other: sampled places get no "
+            "model.attention=hard and objective.name=cross_entropy contradict each other: sampled regions get no "
             "gradient from it; set objective.name=hard_attention, or model.attention=soft",
         ),
         (
             {"objective.name": "adversarial_pretraining"},
             "objective.name=adversarial_pretraining and model.name=sat contradict each other: it needs a model with a "
-            "manager and a discriminator; set model.name=hacap with model.goals=true, or objective.name=cross_entropy",
+            "manager and a discriminator; set model.name=hacap and model.goals=true, or objective.name=cross_entropy",
         ),
         (
             {

@@ -53,13 +53,13 @@ CAPTIONS = [["a", "zebra", "near", "a", "circle"], ["zebra", "and", "gnu"]]
 def test_weights_and_words_are_the_checkpoints(going_on, first_run):
     recipe = make_recipe(going_on)
     before, now = load_checkpoint(first_run), start(recipe, CAPTIONS, first_run)
-    assert now.vocabulary.words == before["vocabulary"].words
+    assert now.vocabulary.words == before.vocabulary.words
     for part in ("encoder", "decoder"):
-        kept = before[part].state_dict()
+        kept = getattr(before, part).state_dict()
         assert all(torch.equal(value, kept[name]) for name, value in getattr(now, part).state_dict().items())
     assert now.unknown[0] == "zebra" and "gnu" in now.unknown  # the most frequent first
     assert now.added == 0
-    words = len(before["vocabulary"]) - len(SPECIAL)
+    words = len(before.vocabulary) - len(SPECIAL)
     assert now.in_words("C") == (
         f"starting from C, vocabulary {words}; {len(now.unknown)} words of the captions stay unknown: "
         f"{', '.join(now.unknown)}; vocabulary.extend=true adds words"
@@ -69,11 +69,11 @@ def test_weights_and_words_are_the_checkpoints(going_on, first_run):
 def test_new_words_get_fresh_rows_behind_the_old_ones(going_on, first_run):
     going_on["vocabulary"] = {"min_count": 2, "extend": True}
     before, now = load_checkpoint(first_run), start(make_recipe(going_on), CAPTIONS, first_run)
-    old = len(before["vocabulary"])
-    assert now.vocabulary.words == (*before["vocabulary"].words, "zebra")  # gnu occurs once
+    old = len(before.vocabulary)
+    assert now.vocabulary.words == (*before.vocabulary.words, "zebra")  # gnu occurs once
     assert now.added == 1
     assert " and 1 new: zebra; " in now.in_words("C")
-    kept = before["decoder"].state_dict()
+    kept = before.decoder.state_dict()
     for name, value in now.decoder.state_dict().items():
         if value.shape == kept[name].shape:
             assert torch.equal(value, kept[name])
@@ -85,7 +85,7 @@ def test_new_words_get_fresh_rows_behind_the_old_ones(going_on, first_run):
 
 
 def test_the_vocabulary_grows_to_its_limit_at_most(going_on, first_run):
-    old = len(load_checkpoint(first_run)["vocabulary"]) - len(SPECIAL)
+    old = len(load_checkpoint(first_run).vocabulary) - len(SPECIAL)
     for limit, added in ((1, 0), (old, 0), (old + 1, 1), (old + 9, 2)):
         going_on["vocabulary"] = {"extend": True, "max_size": limit}
         captions = [["zebra", "gnu", "zebra"]]
@@ -145,9 +145,9 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(going_on, tmp_path, capsy
     mine = tmp_path / "checkpoint"
     shutil.copytree(going_on["training"]["start_from"], mine)
     kept = load_checkpoint(mine)
-    fewer = Vocabulary(kept["vocabulary"].words[len(SPECIAL) : -3])
-    decoder = build_decoder(kept["decoder"].config, feature_size=16, vocabulary_size=len(fewer))
-    Captioner(**{**kept, "vocabulary": fewer, "decoder": decoder}).save_pretrained(mine)
+    fewer = Vocabulary(kept.vocabulary.words[len(SPECIAL) : -3])
+    decoder = build_decoder(kept.decoder.config, feature_size=16, vocabulary_size=len(fewer))
+    Captioner(**{**vars(kept), "vocabulary": fewer, "decoder": decoder}).save_pretrained(mine)
     going_on["training"] |= {"start_from": str(mine), "epochs": 3}
     going_on["vocabulary"]["extend"] = True
     recipe = tmp_path / "recipe.yaml"

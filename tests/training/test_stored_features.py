@@ -16,7 +16,7 @@ from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.errors import CheckpointError, DataError, ImageError, RecipeError
 from showtell.evaluation import caption_records
-from showtell.features.regions import Precomputed, PrecomputedConfig
+from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import FeatureStore, ImageFeatures, StoreInfo, StoreWriter, collate_features
 from showtell.text.vocabulary import Vocabulary, tokenize_all
 from showtell.training import train

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import re
@@ -21,7 +22,7 @@ from typer.testing import CliRunner
 
 from showtell.cli.app import app
 from showtell.cli.sweep import table
-from showtell.errors import DataError, RecipeError, TrainingError, UsageError
+from showtell.errors import DataError, MissingDependencyError, RecipeError, TrainingError, UsageError
 from showtell.training.loop import TrainingResult
 from showtell.training.recipe import Recipe
 from showtell.training.sweep import Row, SweepResult, sweep
@@ -335,12 +336,14 @@ def test_a_study_that_was_deleted_takes_over_what_has_ended(recipe_file, tmp_pat
     assert statistics.fmean(abs(math.log10(trial["rate"]) + 3) for trial in no_training[trained:]) < 1
 
 
-def test_without_optuna_the_message_has_the_install_line():
-    code = "import sys; sys.modules['optuna'] = None; from showtell.cli import main; main(['sweep', 'r.yaml', 'a.b=1'])"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert ended.stderr == (
-        'showtell: A sweep needs Optuna, which is not installed; install it with pip install "showtell[sweep]".\n'
+def test_without_optuna_the_message_has_the_install_line(monkeypatch):
+    for name in ("", "_space", "_study"):
+        monkeypatch.delitem(sys.modules, f"showtell.training.sweep{name}")
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(MissingDependencyError) as caught:
+        importlib.import_module("showtell.training.sweep")
+    assert str(caught.value) == (
+        'A sweep needs Optuna, which is not installed; install it with pip install "showtell[sweep]".'
     )
 
 

@@ -11,6 +11,8 @@ from io import TextIOWrapper
 
 from showtell.errors import ShowtellError, printable
 
+__all__ = ["main"]
+
 _NO_ROOM = re.compile(r"out of memory|can't allocate memory|calculation overflowed", re.IGNORECASE)  # torch's words
 
 

@@ -1,79 +1,123 @@
-"""The verbs, wired together. A verb's function imports what it needs when it runs, so that help is instant."""
+"""The verbs of the command line: each is a file and a line in `VERBS`.
+
+A verb's function imports what it needs when it runs, and options that are made from settings are made when the verb is
+called, so that `showtell --help` is instant.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
-from typing import Any
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from showtell.cli.attention import attention
-from showtell.cli.calibrate import calibrate
-from showtell.cli.caption import caption
-from showtell.cli.data_check import check
-from showtell.cli.data_get import get
-from showtell.cli.data_scenes import scenes
-from showtell.cli.data_split import split
-from showtell.cli.doctor import doctor
-from showtell.cli.evaluate import evaluate
-from showtell.cli.explain import explain
-from showtell.cli.features import features
-from showtell.cli.lab import lab
-from showtell.cli.quickstart import quickstart
-from showtell.cli.report import report
-from showtell.cli.score import score
-from showtell.cli.sweep import sweep
-from showtell.cli.train import train
+from showtell import __version__, renamed
+from showtell.cli.decoding_options import with_decoding_options
+from showtell.errors import UsageError
 
-# What an interrupted verb leaves; train and caption say so themselves.
-_KEPT = {
-    "quickstart": "the same command goes on where it stopped",
-    "sweep": "the same command goes on where it stopped",
-    "features": "what was extracted is kept, and the same command goes on",
-    "data": "the same command begins again, or goes on with what was fetched or drawn",
+# A verb, behind the name of its group if it has one: the module and the function.
+VERBS = {
+    "quickstart": "quickstart:quickstart",
+    "data scenes": "data_scenes:scenes",
+    "data check": "data_check:check",
+    "data split": "data_split:split",
+    "data get": "data_get:get",
+    "features": "features:features",
+    "train": "train:train",
+    "sweep": "sweep:sweep",
+    "report": "report:report",
+    "evaluate": "evaluate:evaluate",
+    "caption": "caption:caption",
+    "explain": "explain:explain",
+    "compare-searches": "compare_searches:compare_searches",
+    "grounding": "grounding:grounding",
+    "calibrate": "calibrate:calibrate",
+    "score": "score:score",
+    "doctor": "doctor:doctor",
 }
+GROUPS = {"data": "Draw, fetch and check datasets."}
+# What is said of a verb that was interrupted, unless its module has an `IF_INTERRUPTED` of its own.
+_IF_INTERRUPTED = "nothing was written; run the same command again"
 
 
-class _Verbs(TyperGroup):
-    """The verbs; an interrupted one says how to go on."""
+class _Verb(TyperCommand):
+    """A verb as the list of verbs shows it; its options are made once it is called."""
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run a verb; Ctrl-C ends it with a sentence and status 130."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            kept = _KEPT.get(ctx.invoked_subcommand, "nothing was written, and the same command begins again")
-            sys.stderr.write(f"showtell: interrupted; {kept}.\n")
-            raise typer.Exit(130) from error
+    def __init__(self, name: str, path: str) -> None:
+        module, function = path.split(":")
+        self._module = import_module(f"showtell.cli.{module}")
+        self._function: Callable[..., None] = getattr(self._module, function)
+        super().__init__(name, help=inspect.getdoc(self._function))
+
+    def with_options(self) -> Any:
+        """The verb as typer makes it from the function's signature."""
+        verb = with_decoding_options(self._function)
+
+        @functools.wraps(verb)
+        def call(**arguments: Any) -> None:
+            try:
+                verb(**arguments)
+            except KeyboardInterrupt as error:
+                sentence = getattr(self._module, "IF_INTERRUPTED", _IF_INTERRUPTED)
+                sys.stderr.write(f"showtell: interrupted; {sentence}.\n")
+                raise typer.Exit(130) from error
+
+        made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        made.command(self.name)(call)
+        return typer.main.get_command(made)
+
+
+class _Group(TyperGroup):
+    """Verbs by their names; an old name is answered with the new one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The verb that the arguments name, with its options."""
+        if args[0] in renamed.VERBS and args[0] not in self.commands:
+            raise UsageError(f"The verb {args[0]} is called {renamed.VERBS[args[0]]} now: see showtell --help.")
+        name, verb, rest = super().resolve_command(ctx, args)
+        return name, verb.with_options() if isinstance(verb, _Verb) else verb, rest
+
+
+class _Root(_Group):
+    """All verbs."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for path, function in VERBS.items():
+            *group, name = path.split()
+            parent: TyperGroup = self
+            if group:
+                if group[0] not in self.commands:
+                    self.add_command(_Group(name=group[0], help=GROUPS[group[0]], no_args_is_help=True))
+                parent = self.commands[group[0]]  # type: ignore[assignment]
+            parent.add_command(_Verb(name, function))
 
 
 app = typer.Typer(
     name="showtell",
-    cls=_Verbs,
-    help="Train, score, explain and serve neural image captioners.",
+    cls=_Root,
+    help="Train, score and explain neural image captioners.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data = typer.Typer(no_args_is_help=True)
-app.add_typer(data, name="data", help="Draw, fetch and check datasets.")
 
-data.command("scenes")(scenes)
-data.command("check")(check)
-data.command("split")(split)
-data.command("get")(get)
 
-app.command("quickstart")(quickstart)
-app.command("features")(features)
-app.command("train")(train)
-app.command("sweep")(sweep)
-app.command("report")(report)
-app.command("evaluate")(evaluate)
-app.command("caption")(caption)
-app.command("explain")(explain)
-app.command("lab")(lab)
-app.command("attention")(attention)
-app.command("calibrate")(calibrate)
-app.command("score")(score)
-app.command("doctor")(doctor)
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"showtell {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass

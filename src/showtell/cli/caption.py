@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from showtell.cli.decoding_options import ALL, Ensemble, open_captioner, settings_of, with_decoding_options
+from showtell.cli.arguments import BatchSize, Checkpoint, Ensemble, Photos, out_file, out_path
+from showtell.cli.decoding_options import Decoding, open_captioner, settings_of
 
 if TYPE_CHECKING:
     from showtell.captioner import Captioner
@@ -34,20 +35,9 @@ class Format(StrEnum):
     csv = "csv"
 
 
-@with_decoding_options(*ALL)
 def caption(
-    checkpoint: Annotated[
-        str,
-        typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False),
-    ],
-    photos: Annotated[
-        list[str],
-        typer.Argument(
-            help="Files, folders, patterns in quotes, or - for paths from standard input.",
-            metavar="IMAGE|FOLDER|GLOB|-...",
-            show_default=False,
-        ),
-    ],
+    checkpoint: Checkpoint,
+    photos: Photos,
     ensemble: Ensemble = None,
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Write the chance that a caption is good; see showtell calibrate.")
@@ -59,23 +49,21 @@ def caption(
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Write to a file, which appears when it is whole; the same command again goes on where it stopped.",
-            show_default=False,
+        out_path(
+            "Write the captions to a file once all are there; the same command resumes after an interruption.",
+            default="standard output",
         ),
     ] = None,
     correct: Annotated[
         Path | None,
-        typer.Option(
-            help="Write a table to correct, which train takes as a dataset, into a folder above the photos.",
-            metavar="FILE.csv",
-            show_default=False,
+        out_file(
+            "Write a table for corrections, which train reads as a dataset, to a folder above the photos.", "FILE.csv"
         ),
     ] = None,
     least_sure_first: Annotated[
         bool, typer.Option("--least-sure-first", help="Sort the table of --correct by confidence.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(help="Photos at a time.", min=1, max=100_000)] = 32,
+    batch_size: BatchSize = 32,
     engine: Annotated[
         Engine,
         typer.Option(
@@ -101,7 +89,7 @@ def caption(
         ),
     ] = None,
     *,
-    decoding: dict[str, Any],
+    decoding: Decoding,
 ) -> None:
     """Caption photos. A file that is no image is named at the end, the others are captioned all the same."""
     import sys

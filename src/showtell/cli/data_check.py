@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from showtell.cli.arguments import AsJson
+
 if TYPE_CHECKING:
     from showtell.datasets.caption_statistics import Spread
     from showtell.datasets.check import Report
@@ -23,7 +25,7 @@ def check(
             metavar="CHECKPOINT", help="Hold the captions against a checkpoint's vocabulary.", show_default=False
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Count a dataset's images and captions, open every image, and name what is wrong.
 
@@ -38,8 +40,8 @@ def check(
     if against is not None:
         from showtell.checkpoint import find_checkpoint, load_checkpoint
 
-        parts = load_checkpoint(find_checkpoint(against))
-        options = {"vocabulary": parts["vocabulary"], "max_length": parts["decoding"].max_length}
+        checkpoint = load_checkpoint(find_checkpoint(against))
+        options = {"vocabulary": checkpoint.vocabulary, "max_length": checkpoint.decoding.max_length}
     found = read_dataset(dataset)
     with counting("opening images", len(found.records), quiet=no_images) as progress:
         report = check_dataset(found, open_images=not no_images, progress=progress, **options)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from showtell.cli.arguments import AsJson
+
 if TYPE_CHECKING:
     from showtell.datasets.download import Source
 
@@ -18,6 +20,9 @@ class Only(StrEnum):
 
     captions = "captions"
     images = "images"
+
+
+IF_INTERRUPTED = "the same command resumes"
 
 
 def get(
@@ -31,7 +36,7 @@ def get(
     list_sources: Annotated[
         bool, typer.Option("--list", help="Fetch nothing; say what would be fetched from where.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fetch a public dataset, with checksums. The same command goes on where it was interrupted."""
     from dataclasses import asdict

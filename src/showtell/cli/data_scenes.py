@@ -8,12 +8,16 @@ from typing import Annotated
 
 import typer
 
+from showtell.cli.arguments import AsJson
+
+IF_INTERRUPTED = "the same command resumes"
+
 
 def scenes(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or an empty folder.", show_default=False)],
     images: Annotated[int, typer.Option(help="How many pictures, all splits together.")] = 5000,
     seed: Annotated[int, typer.Option(help="The same seed draws the same pictures.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Draw small pictures of shapes with captions that can be checked, in COCO format.
 

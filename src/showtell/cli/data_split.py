@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from showtell.cli.arguments import AsJson, out_folder
+
 
 def split(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset that says nothing of splits.")],
@@ -15,10 +17,8 @@ def split(
     ] = None,
     val: Annotated[float, typer.Option(help="Share of the images for validation.", min=0, max=1)] = 0.1,
     test: Annotated[float, typer.Option(help="Share of the images for testing.", min=0, max=1)] = 0.1,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder for the lists; beside the dataset if not given.", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    out: Annotated[Path | None, out_folder("Folder for the lists.", default="that of the dataset")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write train.txt, val.txt and test.txt, which every reader follows from then on. Nothing is overwritten."""
     import json

@@ -1,147 +1,129 @@
-"""The decode settings as options, for every verb that searches for captions: `DecodingConfig`, once more for people."""
+"""The settings of decoding as options of a verb, made from the fields of `DecodingConfig`."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from enum import StrEnum
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from showtell.captioner import Captioner
-    from showtell.decoding import DecodingConfig
+    from showtell.decoding_config import DecodingConfig
 
 
-class Search(StrEnum):
-    """How captions are searched for."""
-
-    greedy = "greedy"
-    beam = "beam"
-    diverse_beam = "diverse-beam"
-    sample = "sample"
-
-
-class Normalisation(StrEnum):
-    """How captions of different lengths are compared."""
-
-    none = "none"
-    average = "average"
-    wu = "wu"
-
-
-def _option(*names: str, help: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, show_default=False, rich_help_panel="Search")
-
-
-def _options(
-    search: Annotated[
-        Search | None, _option(help="How to search; what is not given here and below is as the checkpoint has it.")
-    ] = None,
-    num_return_sequences: Annotated[int | None, _option(help="Different captions per photo.")] = None,
-    max_length: Annotated[int | None, _option(help="At most so many words.")] = None,
-    min_length: Annotated[int | None, _option(help="At least so many words.")] = None,
-    no_repeat_ngram_size: Annotated[
-        int | None, _option(help="No so many words in a row occur twice in a caption; 0 allows all.")
-    ] = None,
-    bad_words: Annotated[
-        list[str] | None,
-        _option("--bad-word", metavar="WORDS", help="Never say this word or phrase; may be given several times."),
-    ] = None,
-    no_bad_endings: Annotated[
-        bool | None, _option("--no-bad-endings/--bad-endings", help='End no caption on "a", "of", "with", ...')
-    ] = None,
-    no_unknown: Annotated[
-        bool | None, _option("--no-unknown/--unknown", help="Never say the mark of words outside the vocabulary.")
-    ] = None,
-    stage: Annotated[
-        int | None,
-        _option(
-            help="Of a model with stages from coarse to fine, whose caption; 0 is the first, and the last is usual."
-        ),
-    ] = None,
-    num_beams: Annotated[int | None, _option(help="Width of the beam; 1 is greedy.")] = None,
-    length_penalty: Annotated[
-        float | None, _option(help="Beam: exponent on the length; more is longer, and 0 is none.")
-    ] = None,
-    length_normalisation: Annotated[
-        Normalisation | None,
-        _option(help="Beam: what is divided by: the length (average) or that of Wu et al., 2016 (wu)."),
-    ] = None,
-    force_words: Annotated[
-        list[str] | None,
-        _option("--force-word", metavar="WORDS", help="Beam: say this word or phrase; may be given several times."),
-    ] = None,
-    num_beam_groups: Annotated[
-        int | None, _option(help="Diverse beam: groups that avoid each other's words; divides --num-beams.")
-    ] = None,
-    diversity_penalty: Annotated[
-        float | None, _option(help="Diverse beam: what a word costs that an earlier group has just chosen.")
-    ] = None,
-    temperature: Annotated[float | None, _option(help="Sample: below 1 safer, above 1 bolder.")] = None,
-    top_k: Annotated[int | None, _option(help="Sample: only of the so many likeliest words.")] = None,
-    top_p: Annotated[
-        float | None, _option(help="Sample: only of the likeliest words that together have this probability.")
-    ] = None,
-    seed: Annotated[int | None, _option(help="Sample: another one draws other captions.")] = None,
-) -> None:
-    """What `with_decoding_options` puts into the signature of a verb."""
-
-
-ALL = tuple(inspect.signature(_options).parameters)
-
-
-def with_decoding_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb an option for each of some decode settings, in place of its keyword `decoding`.
-
-    The verb gets `decoding` as a dictionary of those that were given, ready for `settings_of`.
+class DecodingOptions:
+    """Marks the parameter of a verb that takes decoding settings: `decoding: Annotated[dict[str, Any], ...]`.
 
     Args:
-        names: fields of `DecodingConfig`.
+        only: the settings that get an option; all of them if not given.
+        without: settings that get none.
     """
 
-    def give(verb: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(verb)
-        def called(**arguments: Any) -> None:
-            given = {name: arguments.pop(name) for name in names}
-            verb(
-                **arguments,
-                decoding={
-                    name: value.value if isinstance(value, StrEnum) else value
-                    for name, value in given.items()
-                    if value not in (None, [], ())
-                },
-            )
+    def __init__(self, *only: str, without: Sequence[str] = ()) -> None:
+        self._only = only
+        self._without = without
 
-        kept = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[parameter.name])
-            for source, hints in ((verb, _hints(verb)), (_options, _hints(_options)))
-            for parameter in inspect.signature(source).parameters.values()
-            if parameter.name != "decoding" and (source is verb or parameter.name in names)
-        ]
-        called.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]  # what typer reads
-        called.__annotations__ = {parameter.name: parameter.annotation for parameter in kept}
-        return called
+    def fields(self) -> dict[str, FieldInfo]:
+        """The settings that get an option."""
+        from showtell.decoding_config import DecodingConfig
 
-    return give
+        fields = DecodingConfig.model_fields
+        return {name: fields[name] for name in self._only or fields if name not in self._without}
 
 
-def _hints(function: Callable[..., None]) -> dict[str, Any]:
-    return get_type_hints(function, include_extras=True)
+Decoding = Annotated[dict[str, Any], DecodingOptions()]  # all settings
+DecodingOfOne = Annotated[dict[str, Any], DecodingOptions(without=["num_return_sequences"])]  # one caption per image
 
 
-Ensemble = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--ensemble",
-        help="Another checkpoint, whose probabilities are averaged with the first's; may be given several times.",
-        metavar="CHECKPOINT",
+def with_decoding_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb with an option for each decoding setting in place of the parameter that `DecodingOptions` marks.
+
+    The verb gets a dictionary of the settings that were given, ready for `settings_of`. A verb without such a parameter
+    is returned as it is.
+    """
+    hints = get_type_hints(verb, include_extras=True)
+    parameters = [
+        parameter.replace(annotation=hints[name]) for name, parameter in inspect.signature(verb).parameters.items()
+    ]
+    marked = next((one for one in parameters if _mark(one.annotation) is not None), None)
+    if marked is None:
+        return verb
+    fields = _mark(marked.annotation).fields()  # type: ignore[union-attr]
+
+    @functools.wraps(verb)
+    def call(**arguments: Any) -> None:
+        given = {name: arguments.pop(name) for name in fields}
+        settings = {name: value for name, value in given.items() if value not in (None, [], ())}
+        verb(**arguments, **{marked.name: settings})
+
+    kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters if one is not marked]
+    signature = inspect.Signature([*kept, *(_parameter(name, field) for name, field in fields.items())])
+    call.__signature__ = signature  # type: ignore[attr-defined]  # what typer reads
+    call.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    return call
+
+
+def _mark(annotation: Any) -> DecodingOptions | None:
+    parts = get_args(annotation) if get_origin(annotation) is Annotated else ()
+    return next((part for part in parts if isinstance(part, DecodingOptions)), None)
+
+
+def option_name(name: str, field: FieldInfo) -> str:
+    """The option of a setting: a list is given one value at a time, and a switch has both its forms.
+
+    >>> from showtell.decoding_config import DecodingConfig
+    >>> fields = DecodingConfig.model_fields
+    >>> [option_name(name, fields[name]) for name in ("num_beams", "force_words", "no_unknown")]
+    ['--num-beams', '--force-word', '--no-unknown/--unknown']
+    """
+    dashed = name.replace("_", "-")
+    if get_origin(field.annotation) is tuple:
+        return f"--{dashed.removesuffix('s')}"
+    if field.annotation is bool:
+        return f"--{dashed}/--{dashed.removeprefix('no-')}" if name.startswith("no_") else f"--{dashed}/--no-{dashed}"
+    return f"--{dashed}"
+
+
+def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+    kind: Any = field.annotation
+    help = re.sub(r"`(\w+)`", _option_of, field.description or "")
+    metavar = None
+    if get_origin(kind) is tuple:
+        kind, metavar = list[get_args(kind)[0]], "WORDS"  # type: ignore[misc]
+        help += " Can be repeated."
+    if NoneType in get_args(kind):
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    option = typer.Option(
+        option_name(name, field),
+        help=help,
+        metavar=metavar,
         show_default=False,
-    ),
-]
+        rich_help_panel="Decoding (default: the settings of the checkpoint)",
+    )
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, option],
+    )
+
+
+def _option_of(match: re.Match[str]) -> str:
+    """A setting that a description names, as the command line has it."""
+    from showtell.decoding_config import DecodingConfig
+
+    field = DecodingConfig.model_fields.get(match[1])
+    return match[0] if field is None else option_name(match[1], field)
 
 
 def open_captioner(checkpoint: str | Path, ensemble: Sequence[str | Path] | None) -> Captioner:
@@ -151,20 +133,15 @@ def open_captioner(checkpoint: str | Path, ensemble: Sequence[str | Path] | None
     return Captioner.ensemble([checkpoint, *ensemble]) if ensemble else Captioner.from_pretrained(checkpoint)
 
 
-def settings_of(captioner: Captioner, given: dict[str, Any]) -> DecodingConfig:
-    """A checkpoint's decode settings with those that were given on the command line.
+def settings_of(captioner: Captioner, given: Mapping[str, Any]) -> DecodingConfig:
+    """A checkpoint's decoding settings with those that were given on the command line.
 
-    A beam that is given to a checkpoint that draws samples or is greedy asks for a beam.
+    A beam width given to a checkpoint that samples or decodes greedily selects beam search.
 
     Raises:
-        UsageError: a value is out of range, or of no effect.
+        UsageError: a value is out of range, or without effect.
     """
     asked = dict(given)
     if "search" not in given and given.get("num_beams", 1) > 1 and captioner.decoding.search in ("greedy", "sample"):
         asked["search"] = "diverse-beam" if "num_beam_groups" in given else "beam"
     return captioner.settings(**asked)
-
-
-def without(*names: str) -> Sequence[str]:
-    """All decode settings but some."""
-    return tuple(name for name in ALL if name not in names)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from showtell.cli.arguments import AsJson
+
 if TYPE_CHECKING:
-    from showtell.diagnosis import Machine
+    from showtell.doctor import Machine
 
 
 def doctor(
@@ -24,7 +26,7 @@ def doctor(
         str | None, typer.Option(help="Which images; test or else val if not given.", show_default=False)
     ] = None,
     sample: Annotated[int, typer.Option(help="How many images to caption.", min=1)] = 32,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what is installed and, given a checkpoint and a dataset, why a score may be low.
 
@@ -32,7 +34,7 @@ def doctor(
     """
     from dataclasses import asdict
 
-    from showtell.diagnosis import Diagnosis, diagnose_checkpoint, diagnose_scores, look_at_machine, split_to_score
+    from showtell.doctor import Diagnosis, diagnose_checkpoint, diagnose_scores, look_at_machine, split_to_score
     from showtell.errors import UsageError
     from showtell.progress import counting
 

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from showtell.cli.decoding_options import Ensemble, open_captioner, settings_of, with_decoding_options, without
+from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Ensemble, FeatureStore, Limit, Split, out_file
+from showtell.cli.decoding_options import DecodingOfOne, open_captioner, settings_of
+from showtell.cli.score import DocumentFrequencyFile, Metrics
 
-FEW = 30  # images, below which scores are a matter of luck
+FEW = 30  # images, below which scores depend mostly on which images were chosen
 
 
-@with_decoding_options(*without("num_return_sequences"))
 def evaluate(
-    checkpoint: Annotated[
-        str, typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False)
-    ],
-    dataset: Annotated[Path, typer.Argument(help="A dataset with references.", metavar="DATASET", show_default=False)],
-    split: Annotated[str, typer.Option(help="Which images.")] = "test",
+    checkpoint: Checkpoint,
+    dataset: Dataset,
+    split: Split = "test",
     ensemble: Ensemble = None,
-    limit: Annotated[
-        int | None, typer.Option(help="At most so many images, the same each time.", min=1, show_default=False)
-    ] = None,
-    metrics: Annotated[
-        str | None, typer.Option(help="Names parted by commas; all that can run if not given.", show_default=False)
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the captions as COCO results.", show_default=False)] = None,
+    limit: Limit = None,
+    metrics: Metrics = None,
+    document_frequency: DocumentFrequencyFile = None,
+    out: Annotated[Path | None, out_file("Write the captions as COCO results.")] = None,
     server: Annotated[
         str | None,
         typer.Option(
@@ -35,62 +31,65 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    features: Annotated[
-        Path | None,
-        typer.Option(metavar="STORE", help="Read features from a store instead of photos.", show_default=False),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    features: FeatureStore = None,
+    as_json: AsJson = False,
     *,
-    decoding: dict[str, Any],
+    decoding: DecodingOfOne,
 ) -> None:
     """Caption a split, one caption for each image, write COCO results and score them."""
     import json
     import re
 
-    from showtell.cli.score import in_words, metric_names
+    from showtell.cli.score import metric_names
     from showtell.datasets import open_dataset
     from showtell.errors import UsageError
     from showtell.evaluation import evaluate as run
     from showtell.features.store import FeatureStore
-    from showtell.files import refuse_overwriting, require_writable, write_json
+    from showtell.files import refuse_overwriting, write_json
     from showtell.progress import counting
-    from showtell.scenes import read_scenes
-    from showtell.scores import diagnose, intervals
+    from showtell.scores import diagnose, image_facts, intervals
+    from showtell.scores.files import read_document_frequency, training_captions
+    from showtell.scores.table import describe
 
     if server is not None and not re.fullmatch(r"[\w.-]+", server):
         raise UsageError(f'--server "{server}" goes into a file name: give letters, digits, dots, - and _ alone.')
     if out is not None:
         refuse_overwriting(out, "--out", [Path(checkpoint), dataset])
-        require_writable(out, "--out")
-    found_dataset = open_dataset(dataset)
-    records = found_dataset.limited(limit).split(split)
+    opened = open_dataset(dataset)
+    records = opened.limited(limit).split(split)
+    chosen = metric_names(metrics)
+    frequency = None if document_frequency is None else read_document_frequency(document_frequency)
     captioner = open_captioner(checkpoint, ensemble)
     settings = settings_of(captioner, {**decoding, "num_return_sequences": 1})
-    chosen = metric_names(metrics)
-    scenes = read_scenes(dataset) if dataset.is_dir() else None
     with counting("captioning", len(records)) as progress:
-        found = run(
-            captioner, records, settings, metrics=chosen, scenes=scenes, progress=progress,
+        evaluation = run(
+            captioner,
+            records,
+            settings,
+            facts=image_facts(opened, records),
+            metrics=chosen,
+            document_frequency=frequency,
             store=None if features is None else FeatureStore(features),
-        )  # fmt: skip
+            progress=progress,
+        )
     files = [out] if out is not None else []
     files += [Path(f"captions_{server}_results.json")] if server is not None else []
     for file in files:
-        write_json(file, found.results())
-    warnings = [*found.report.warnings]
-    if found.report.images < FEW:
+        write_json(file, evaluation.results())
+    report = evaluation.report
+    warnings = [*report.warnings]
+    if report.images < FEW:
         warnings.append(
-            f"{found.report.images} images are too few to judge a captioner by: on as many others the scores would be "
+            f"{report.images} images are too few to judge a captioner by: on as many others the scores would be "
             "others; mind the intervals."
         )
     for warning in warnings:
         typer.echo(f"showtell: {warning}", err=True)
-    texts = [caption.text for caption in found.captions.values()]
-    known = [text for record in found_dataset.records if record.split == "train" for text in record.captions]
-    rates = diagnose(texts, training=known or None)
+    texts = [caption.text for caption in evaluation.captions.values()]
+    rates = diagnose(texts, training=training_captions(opened))
     facts = {"split": split, "search": settings.kind, "num_beams": settings.num_beams, **decoding}
     if as_json:
-        typer.echo(json.dumps({**found.report.to_json(), **facts, "rates": rates}, ensure_ascii=False))
+        typer.echo(json.dumps({**report.to_json(), **facts, "rates": rates}, ensure_ascii=False))
         return
     typer.echo(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))
-    typer.echo(in_words(found.report, intervals(found.report), rates))
+    typer.echo(describe(report, intervals(report), rates))

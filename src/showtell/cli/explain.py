@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from showtell.cli.decoding_options import settings_of, with_decoding_options, without
+from showtell.cli.arguments import BatchSize, Checkpoint, Split, out_path
+from showtell.cli.decoding_options import DecodingOfOne, settings_of
 
 if TYPE_CHECKING:
     from showtell.explanations import Explanation
@@ -32,11 +33,8 @@ class Hiding(StrEnum):
     pixels = "pixels"
 
 
-@with_decoding_options(*without("num_return_sequences"))
 def explain(
-    checkpoint: Annotated[
-        str, typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False)
-    ],
+    checkpoint: Checkpoint,
     photos: Annotated[
         list[str],
         typer.Argument(
@@ -59,12 +57,11 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="The page, picture or JSON file to write; of several pictures, their folder. JSON may do without.",
-            show_default=False,
+        out_path(
+            "Write the page, figure or JSON to a file, several figures to a folder.", default="standard output for JSON"
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="Of datasets.")] = "test",
+    split: Split = "test",
     limit: Annotated[int, typer.Option(help="At most so many photos of a dataset, the same each time.", min=1)] = 50,
     references: Annotated[
         Path | None,
@@ -74,9 +71,9 @@ def explain(
         Hiding | None,
         typer.Option(help="Also hide each place and see what every word loses.", show_default=False),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Photos at a time.", min=1, max=100_000)] = 32,
+    batch_size: BatchSize = 32,
     *,
-    decoding: dict[str, Any],
+    decoding: DecodingOfOne,
 ) -> None:
     """Show why it said that: words with their probabilities and runners-up, and where each of them looked.
 
@@ -88,10 +85,10 @@ def explain(
     from showtell.captioner import Captioner
     from showtell.checkpoint import find_checkpoint
     from showtell.errors import DataError, UsageError, summarise
-    from showtell.explanations.figure import is_foreign_picture
-    from showtell.explanations.subjects import explain_subjects, find_subjects, with_references
-    from showtell.files import refuse_overwriting, require_writable
+    from showtell.files import refuse_overwriting, require_writable_file
+    from showtell.grounding.subjects import explain_subjects, find_subjects, with_references
     from showtell.progress import counting
+    from showtell.reports.figure import is_foreign_picture
 
     style = Format.json if as_json else format or _style_of(out)
     if out is None and style is not Format.json:
@@ -109,7 +106,7 @@ def explain(
     pictures = _pictures(paths, out) if out is not None and style is Format.png else {}
     files = list(pictures.values()) or ([] if out is None else [out])
     for file in files:
-        require_writable(file, "--out")
+        require_writable_file(file, "--out")
     names = [checkpoint, *(against or ())]
     folders = [find_checkpoint(name) for name in names]
     if out is not None:
@@ -204,9 +201,9 @@ def _write(
     import json
     import sys
 
-    from showtell.explanations.figure import to_png
-    from showtell.explanations.page import write_page
     from showtell.files import write_bytes, write_json
+    from showtell.reports.explanation_page import write_page
+    from showtell.reports.figure import to_png
 
     if style is Format.json:
         content = [

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from showtell.cli.arguments import AsJson, out_folder
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from showtell.features.store import Precision
 
 ValueT = TypeVar("ValueT")
+
+IF_INTERRUPTED = "extracted features are kept, and the same command resumes"
 
 
 def features(
@@ -29,10 +33,7 @@ def features(
     encoder: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which encoder, as recipes name it.", show_default=False)
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The store, a folder; with --recipe its data.features if not given.", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, out_folder("Folder of the feature store.", default="data.features of --recipe")] = None,
     recipe: Annotated[
         Path | None,
         typer.Option(
@@ -67,7 +68,7 @@ def features(
     source: Annotated[
         str | None, typer.Option(help="With --from: what these features are called; the file's name if not given.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Extract features once, so that training reads them instead of photos. Run again, it goes on where it stopped."""
     import json

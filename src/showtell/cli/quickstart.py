@@ -7,17 +7,16 @@ from typing import Annotated
 
 import typer
 
+from showtell.cli.arguments import AsJson, Overrides, out_folder
+
+IF_INTERRUPTED = "the same command resumes"
+
 
 def quickstart(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Changes to the recipe, such as training.epochs=3.", metavar="[KEY=VALUE]...", show_default=False
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Where everything goes.")] = Path("showtell-quickstart"),
+    overrides: Overrides = None,
+    out: Annotated[Path, out_folder("Folder for dataset, run and page.")] = Path("showtell-quickstart"),
     images: Annotated[int, typer.Option(help="How many pictures to draw.", min=20)] = 5000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Draw scenes, train a captioner on them, score it and write a page about it."""
     import json

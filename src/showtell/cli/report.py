@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from showtell.cli.arguments import out_file
+
 if TYPE_CHECKING:
     from showtell.explanations import Explanation
 
 
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder, finished or not.", metavar="RUN", show_default=False)],
-    out: Annotated[Path, typer.Option(help="The page to write.", show_default=False)],
+    out: Annotated[Path, out_file("Write the page to this file.", "FILE.html", default=False)],
     data: Annotated[
         str | None,
         typer.Option(
@@ -35,15 +37,14 @@ def report(
     from showtell.captioner import Captioner
     from showtell.datasets import open_dataset
     from showtell.errors import DataError
-    from showtell.explanations.run_page import read_run, score_run, write_run_page
-    from showtell.explanations.subjects import explain_subjects, find_subjects
     from showtell.features.store import FeatureStore
-    from showtell.files import refuse_overwriting, require_writable
+    from showtell.files import refuse_overwriting
+    from showtell.grounding.subjects import explain_subjects, find_subjects
     from showtell.progress import counting
+    from showtell.reports.run_page import read_run, score_run, write_run_page
 
     found = read_run(run)
     refuse_overwriting(out, "--out", [run])
-    require_writable(out, "--out")
     chosen = split or found.recipe["data"]["validation_split"] or "test"
     card = None
     explanations: list[Explanation] = []

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from showtell.cli.arguments import AsJson, Recipe, out_folder
+
 if TYPE_CHECKING:
     from showtell.training.sweep import SweepResult
 
+IF_INTERRUPTED = "the same command resumes"
+
 
 def sweep(
-    recipe: Annotated[
-        Path,
-        typer.Argument(
-            help="A YAML file, or the name of a recipe of showtell such as folder/sat_soft.",
-            metavar="RECIPE",
-            show_default=False,
-        ),
-    ],
+    recipe: Recipe,
     axes: Annotated[
         list[str],
         typer.Argument(
@@ -28,17 +25,14 @@ def sweep(
             show_default=False,
         ),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Sweep folder (default: runs/ and the recipe's name with -sweep).", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, out_folder("Folder of the sweep.", default="runs/NAME-sweep")] = None,
     sampler: Annotated[
         str | None,
         typer.Option(
             metavar="grid|random|tpe|gp",
             help="How trials are chosen: every combination, at random, by a tree-structured Parzen estimator or by a "
-            "Gaussian process (default: random with --trials, otherwise grid).",
-            show_default=False,
+            "Gaussian process.",
+            show_default="random with --trials, otherwise grid",
         ),
     ] = None,
     trials: Annotated[
@@ -53,7 +47,7 @@ def sweep(
         ),
     ] = "cider",
     retry: Annotated[bool, typer.Option("--retry", help="Train failed trials again.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a recipe with many values of its keys and compare the runs. Run again, it resumes."""
     import json

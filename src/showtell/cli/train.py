@@ -7,30 +7,15 @@ from typing import Annotated
 
 import typer
 
+from showtell.cli.arguments import AsJson, Overrides, Recipe, out_folder
+
 
 def train(
-    recipe: Annotated[
-        Path,
-        typer.Argument(
-            help="A YAML file, or the name of a recipe of showtell such as folder/sat_soft.",
-            metavar="RECIPE",
-            show_default=False,
-        ),
-    ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Changes to the recipe, such as training.epochs=3.",
-            metavar="[KEY=VALUE]...",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The run folder; runs/ and the recipe's name if not given.", show_default=False),
-    ] = None,
+    recipe: Recipe,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, out_folder("Run folder.", default="runs/NAME")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in that folder stopped.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a captioner by a recipe."""
     import json

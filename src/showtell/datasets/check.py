@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.splits import split_rank
 from showtell.errors import ImageError, summarise
 from showtell.images.photo import decode_photo, read_photo
+from showtell.processes import usable_cores
 from showtell.text.vocabulary import Vocabulary
 
 MOST_NAMED = 10  # unreadable images that get a sentence of their own
@@ -163,11 +163,6 @@ def _examine_images(records: Sequence[CaptionRecord], issues: DatasetIssues, pro
     _examine_contents(alike.values(), issues)
     different = [records[0] for records in alike.values()]
     _examine_looks([(different[one], different[other]) for one, other in near_copies(thumbnails)], issues)
-
-
-def usable_cores() -> int:
-    """How many cores this process may use, where the system tells; else how many there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _look_at(path: Path) -> _Look:

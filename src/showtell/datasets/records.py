@@ -61,6 +61,15 @@ class CaptionDataset:
     restval: int = 0  # images of split train that Karpathy's file calls restval
     name: str = ""  # what its file says it is, as Karpathy's do: coco, flickr8k, flickr30k
 
+    def __repr__(self) -> str:
+        captions = sum(len(record.captions) for record in self.records)
+        splits = ", ".join(f"{name} {count}" for name, count in self.splits.items()) or "no splits"
+        problems = f", {len(self.problems)} problems" if self.problems else ""
+        return (
+            f"<CaptionDataset {self.root} ({self.format}): {len(self.records)} images, {captions} captions; "
+            f"{splits}{problems}>"
+        )
+
     @property
     def splits(self) -> dict[str, int]:
         """Number of images in each split, in the order in which the splits appear."""

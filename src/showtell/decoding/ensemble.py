@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from showtell.config import Config
 from showtell.errors import UsageError
+from showtell.models.capabilities import DecoderConfig
 from showtell.models.contract import Decoder, Output, State
 from showtell.types import EnsembleFeatures, Features
 
@@ -28,10 +29,11 @@ class EnsembleOutput(Output):
     members: tuple[Output, ...]
 
 
-class EnsembleConfig(Config):
+class EnsembleConfig(DecoderConfig):
     """The settings of the members."""
 
-    members: tuple[Config, ...]
+    name: str = "Ensemble"
+    members: tuple[DecoderConfig, ...] = Field(description="Settings of each decoder.")
 
 
 class Ensemble(Decoder):

@@ -11,7 +11,7 @@ from showtell import counter_rng
 from showtell.models.contract import Decoder, Output, gather_rows, spread
 from showtell.models.linear import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import Features, map_tensors, stack_over_time, unstack
+from showtell.types import Features, TensorRecord, map_tensors, stack_over_time, unstack
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class TeacherForcedOutput:
     outputs: Output  # its tensors (B, N, T, ...)
 
 
-@dataclass(frozen=True)
-class Captions:
+@dataclass(frozen=True, repr=False)
+class Captions(TensorRecord):
     """K captions for each of B images, the best first; samples in the order in which they were drawn."""
 
     words: Tensor  # (B, K, T) int64: the words, end if it came, then pad

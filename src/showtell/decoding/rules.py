@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -61,12 +60,3 @@ class LogitsProcessor:
             if before <= length:
                 is_next = (said[..., length - before :] == phrase[:-1]).all(-1)
                 logprobs[..., phrase[-1]].masked_fill_(is_next, nothing)
-
-
-def contains(phrase: Sequence[object], part: Sequence[object]) -> bool:
-    """Whether a phrase has another as consecutive words.
-
-    >>> contains(["a", "red", "car"], ["red", "car"]), contains(["a", "red", "car"], ["a", "car"])
-    (True, False)
-    """
-    return any(list(phrase[start : start + len(part)]) == list(part) for start in range(len(phrase) - len(part) + 1))

@@ -35,6 +35,11 @@ class AtStage(Decoder):
         self.training = decoder.training
 
     @property
+    def stages(self) -> int:
+        """One, of whichever stage of the decoder."""
+        return 1
+
+    @property
     def samples_attention(self) -> bool:
         """As the decoder does."""
         return self.decoder.samples_attention

@@ -131,6 +131,21 @@ class Explanation:
     by: tuple[ExplainedBy, ...]
     references: tuple[str, ...] = ()  # captions by people
 
+    def __repr__(self) -> str:
+        captions = ", ".join(f"{by.model} {by.caption.text!r}" for by in self.by)
+        return f"<Explanation of {self.image}: {captions}>"
+
+    def __str__(self) -> str:
+        """Each caption with a line for each word: its probability and the most likely alternatives."""
+        lines = [self.image]
+        for by in self.by:
+            lines += ["", f"{by.model}: {by.caption.text}"]
+            width = max((len(word.word or "(end)") for word in by.caption.words), default=0)
+            for word in by.caption.words:
+                others = ", ".join(f"{other or '(end)'} {share:.2f}" for other, share in word.others[:3])
+                lines.append(f"  {word.word or '(end)':{width}}  {word.probability:.2f}  not {others}".rstrip())
+        return "\n".join(lines)
+
     def to_json(self) -> dict[str, Any]:
         """As `showtell explain --format json` writes it; docs/explaining.md has the keys."""
         return {
@@ -142,13 +157,13 @@ class Explanation:
 
     def figure(self) -> Figure:
         """A figure of matplotlib: the photo under the attention of each word, a row for each caption."""
-        from showtell.explanations.figure import draw
+        from showtell.reports.figure import draw
 
         return draw(self)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from showtell.explanations.page import fragment
+        from showtell.reports.explanation_page import fragment
 
         return fragment(self)
 
@@ -402,4 +417,4 @@ def distinct(titles: Sequence[str]) -> list[str]:
 
 def title_of(captioner: Captioner) -> str:
     """What a captioner is called if nobody says: the name of its model."""
-    return str(getattr(captioner.decoder.config, "name", type(captioner.decoder).__name__))
+    return captioner.decoder.config.name

@@ -11,15 +11,11 @@ import torch
 
 from showtell.errors import RecipeError, nearest
 from showtell.features.contract import Encoder, EncoderConfig
-from showtell.features.grid import SmallCnn, SmallCnnConfig, TimmConfig, TimmGrid
-from showtell.features.regions import (
-    FasterRcnn,
-    FasterRcnnConfig,
-    Precomputed,
-    PrecomputedConfig,
-    RoiGrid,
-    RoiGridConfig,
-)
+from showtell.features.faster_rcnn import FasterRcnn, FasterRcnnConfig
+from showtell.features.precomputed import Precomputed, PrecomputedConfig
+from showtell.features.roi_grid import RoiGrid, RoiGridConfig
+from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
+from showtell.features.timm_grid import TimmConfig, TimmGrid
 from showtell.registry import Registry, is_settings_and_part
 
 __all__ = ["ENCODERS", "Encoder", "EncoderConfig", "build_encoder", "encoder_config"]

@@ -16,25 +16,44 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from showtell.config import Config
+from showtell.config import Config, Seed
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch
 
 # Settings that say how the weights came about or change; the fingerprint has the weights themselves.
-_NO_PART_OF_WHAT_IT_SEES = {"trained", "start_epoch", "learning_rate", "weights", "seed"}
+_NO_PART_OF_FEATURES = {"trained", "start_epoch", "learning_rate", "weights", "seed"}
+# Settings and tensors by the names that fingerprints were first made with, so that older stores still fit.
+_FINGERPRINT_NAMES = {
+    "position_embedding": "places",
+    "min_regions": "least_regions",
+    "max_regions": "most_regions",
+    "score_threshold": "least_score",
+    "nms_threshold": "overlap",
+}
 
 
 class EncoderConfig(Config):
     """What every encoder has: whether it learns, and how fast."""
 
-    trained: bool = True  # false: frozen, in eval mode, without gradients
-    start_epoch: int = Field(0, ge=0)  # it learns from this epoch on, counted from 0, and is frozen before
-    learning_rate: float | None = Field(None, gt=0)  # its own; None: that of the decoder
-    seed: int | None = Field(None, ge=0, lt=2**63)  # of random weights, which depend on it alone; None: the run's seed
+    trained: bool = Field(True, description="Train the encoder; if false, it is frozen and in eval mode.")
+    start_epoch: int = Field(
+        0, ge=0, description="First epoch in which the encoder is trained, counted from 0; before, it is frozen."
+    )
+    learning_rate: float | None = Field(
+        None, gt=0, description="Learning rate of the encoder (default: `training.learning_rate`)."
+    )
+    seed: Seed | None = Field(None, description="Random seed of fresh weights (default: `training.seed`).")
 
-    def what_is_seen(self) -> dict[str, Any]:
+    def feature_settings(self) -> dict[str, Any]:
         """The settings on which features depend, as JSON has them; those of an encoder within this one too."""
-        return _without(self.model_dump(mode="json"), _NO_PART_OF_WHAT_IT_SEES)
+        return _without(self.model_dump(mode="json"), _NO_PART_OF_FEATURES)
+
+
+def _fingerprint_names(content: dict[str, Any]) -> dict[str, Any]:
+    return {
+        _FINGERPRINT_NAMES.get(key, key): _fingerprint_names(value) if isinstance(value, dict) else value
+        for key, value in content.items()
+    }
 
 
 def _without(content: dict[str, Any], keys: set[str]) -> dict[str, Any]:
@@ -80,9 +99,11 @@ class Encoder(nn.Module, abc.ABC):
     def fingerprint(self) -> str:
         """12 hexadecimal digits of what it sees: its settings, its preprocessing and its weights."""
         digest = hashlib.sha256()
-        settings = json.dumps(self.config.what_is_seen())
+        settings = json.dumps(_fingerprint_names(self.config.feature_settings()))
         digest.update(f"{settings}{self.preprocessing.model_dump_json()}".encode())
         for name, tensor in sorted(self.state_dict().items()):
+            own = name.rpartition(".")[2]
+            name = name.removesuffix(own) + _FINGERPRINT_NAMES.get(own, own)
             digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
         return digest.hexdigest()[:12]

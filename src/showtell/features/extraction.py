@@ -18,7 +18,7 @@ from torch import Tensor
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError, ImageError, summarise
 from showtell.features.contract import Encoder
-from showtell.features.regions import Precomputed
+from showtell.features.precomputed import Precomputed
 from showtell.features.store import FeatureStore, ImageFeatures, Precision, StoreInfo, StoreWriter
 from showtell.images.boxes import corners
 from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from showtell.errors import DataError, MissingDependencyError
-from showtell.features.regions import Precomputed, PrecomputedConfig
+from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import ImageFeatures, Precision, StoreInfo, StoreWriter
 
 _TOGETHER = 64  # images to a transaction

@@ -29,7 +29,7 @@ import filelock
 import lmdb
 import numpy as np
 import torch
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from torch import Tensor
 
 from showtell.config import Config
@@ -67,13 +67,15 @@ def precision(name: str) -> Precision:
 class StoreInfo(Config):
     """What a store says of itself."""
 
-    format: int = FORMAT
-    encoder: dict[str, Any]  # the settings of what made the features, but for where its weights came from
-    fingerprint: str  # of that encoder: its settings, its preprocessing and its weights
-    preprocessing: Preprocessing | None = None  # None for features that other tools made
-    dtype: Precision
-    feature_size: int  # D
-    categories: tuple[str, ...] = ()  # what the labels of regions count
+    format: int = Field(FORMAT, description="Version of the store's layout.")
+    encoder: dict[str, Any] = Field(description="Settings of the encoder, without those of where its weights are from.")
+    fingerprint: str = Field(description="Hash of the encoder's settings, preprocessing and weights.")
+    preprocessing: Preprocessing | None = Field(
+        None, description="How photos were prepared; not set for features of other tools."
+    )
+    dtype: Precision = Field(description="Precision of the stored numbers.")
+    feature_size: int = Field(ge=1, le=2**20, description="Numbers of each feature vector, D.")
+    categories: tuple[str, ...] = Field((), description="Names that the labels of regions are indices into.")
 
     @property
     def made_by(self) -> str:
@@ -84,7 +86,7 @@ class StoreInfo(Config):
     def of(cls, encoder: Encoder, dtype: Precision) -> StoreInfo:
         """Of features that an encoder makes."""
         return cls(
-            encoder=encoder.config.what_is_seen(),
+            encoder=encoder.config.feature_settings(),
             fingerprint=encoder.fingerprint(),
             preprocessing=encoder.preprocessing,
             dtype=dtype,

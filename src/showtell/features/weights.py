@@ -26,10 +26,11 @@ from torch import Tensor, nn
 
 from showtell.errors import WeightsError, summarise
 
-PATIENCE = 0.8  # seconds that a host has to answer before it counts as out of reach
+CONNECT_TIMEOUT = 0.8  # seconds that a host has to answer before it counts as out of reach
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # what a repository of weights holds, the safer one first
 
 _NESTED = ("state_dict", "model")  # where training scripts keep the weights within a file
+_MAX_NESTING = 8
 _WRAPPERS = ("module.", "_orig_mod.")  # what DistributedDataParallel and torch.compile put before each name
 
 
@@ -102,23 +103,23 @@ def from_url(address: str) -> Path:
 def _obstacle(address: str) -> str | None:
     """Why the host of an address cannot be reached, or None if it answers at all."""
     parts = urlsplit(address)
-    found: list[str | None] = []
+    answers: list[str | None] = []
 
-    def knock() -> None:
+    def connect() -> None:
         request = urllib.request.Request(f"{parts.scheme}://{parts.netloc}/", method="HEAD")
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE):
-                found.append(None)
+            with urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT):
+                answers.append(None)
         except urllib.error.HTTPError:
-            found.append(None)  # it answered
+            answers.append(None)  # it answered
         except OSError as error:
-            found.append(f"{parts.hostname}: {_first_line(getattr(error, 'reason', error))}")
+            answers.append(f"{parts.hostname}: {_first_line(getattr(error, 'reason', error))}")
 
     # Looking up a host's name knows no time limit, so the wait for it is limited from outside.
-    thread = threading.Thread(target=knock, daemon=True)
+    thread = threading.Thread(target=connect, daemon=True)
     thread.start()
-    thread.join(PATIENCE)
-    return found[0] if found else f"{parts.hostname} did not answer within {PATIENCE} s"
+    thread.join(CONNECT_TIMEOUT)
+    return answers[0] if answers else f"{parts.hostname} did not answer within {CONNECT_TIMEOUT} s"
 
 
 def _first_line(error: object) -> str:
@@ -139,7 +140,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         what = "is a folder, not a file of weights" if file.is_dir() else "does not exist"
         raise WeightsError(f"The weights {file}: this {what}; give a .safetensors, .pth, .pt or .bin file.")
     content = _read_safetensors(file) if file.suffix == ".safetensors" else _read_torch(file)
-    tensors = _named_tensors(content)
+    tensors = _named_tensors(content, file)
     if not tensors:
         raise WeightsError(f"{file} holds no weights: there are no named tensors in it.")
     for prefix in _WRAPPERS:
@@ -148,13 +149,17 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _named_tensors(content: object) -> dict[str, Tensor]:
-    if not isinstance(content, dict):
-        return {}
-    for key in _NESTED:
-        if isinstance(content.get(key), dict):
-            return _named_tensors(content[key])
-    return {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+def _named_tensors(content: object, file: Path) -> dict[str, Tensor]:
+    for _ in range(_MAX_NESTING):
+        if not isinstance(content, dict):
+            return {}
+        inner = next((content[key] for key in _NESTED if isinstance(content.get(key), dict)), None)
+        if inner is None:
+            return {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+        content = inner
+    raise WeightsError(
+        f"{file} is damaged: its weights are nested more than {_MAX_NESTING} times under {' or '.join(_NESTED)}."
+    )
 
 
 def _read_safetensors(file: Path) -> object:
@@ -177,17 +182,17 @@ def _read_torch(file: Path) -> object:
             f"{file} holds Python objects besides tensors{_foreign_objects(file)}, and opening those could run code: "
             "load it where you trust it and save its state dict alone, best as .safetensors."
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:  # zip and pickle readers raise any of them
+    except Exception as error:  # readers of zip and pickle raise anything
         raise WeightsError(f"{file} is damaged, or no file of weights ({_first_line(error)}).") from error
 
 
 def _foreign_objects(file: Path) -> str:
     """Which classes a file asks for, in brackets."""
     try:
-        found = torch.serialization.get_unsafe_globals_in_checkpoint(str(file))
+        classes = torch.serialization.get_unsafe_globals_in_checkpoint(str(file))
     except (pickle.UnpicklingError, RuntimeError, ValueError, OSError):
         return ""  # of the formats before torch 1.6 it cannot be told
-    return f" ({summarise(sorted(found), 3)})" if found else ""
+    return f" ({summarise(sorted(classes), 3)})" if classes else ""
 
 
 def load_weights(

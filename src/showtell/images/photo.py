@@ -27,7 +27,8 @@ _FORMATS = (
 )  # fmt: skip
 
 MOST_PIXELS = 110_000_000  # with what Pillow needs to decode, convert and turn it, about 1 GB; phones have up to 108
-MOST_BYTES = 512 * 2**20  # of a file
+MOST_FILE_BYTES = 512 * 2**20
+_MOST_MEMORY = 2 * (4 * MOST_PIXELS + 2**23)  # bytes of a decoded photo and its copy, see `_memory`
 IN_MEMORY = "The image in memory"  # what messages call a photo that has no name
 _LARGE = 30_000_000  # pixels from which on photos are decoded one at a time, whatever the number of threads
 _STRIP = 1_000_000  # pixels that are converted at a time
@@ -55,6 +56,7 @@ _NO_IMAGES = (
     (b"PK\x03\x04", "is a ZIP archive, not an image; unpack it."),
     (b"\x1f\x8b", "is compressed with gzip, not an image; unpack it."),
 )
+_EMPTY = "is empty; it should hold an image."
 _VIDEO_BRANDS = (b"isom", b"iso2", b"mp41", b"mp42", b"avc1", b"qt  ", b"M4V ", b"MSNV", b"3gp4", b"3gp5", b"dash")
 
 # Pillow warns of large photos and odd metadata, without the file's name. Silencing that swaps state of the
@@ -113,7 +115,7 @@ def read_photo(path: Path) -> bytes:
         try:
             return stream.read()
         except OSError as error:
-            raise ImageError(f"Cannot read {path}: {error.strerror or error}.") from error
+            raise _unreadable(str(path), error) from error
 
 
 def decode_photo(content: bytes, name: str) -> Image.Image:
@@ -157,21 +159,27 @@ def to_photo(source: PhotoSource, enough: Callable[[tuple[int, int]], tuple[int,
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open a regular file. The others are never opened: a named pipe waits for a writer, and a device has no end."""
+    """Open a regular file that has bytes.
+
+    The others are never opened: a named pipe waits for a writer, and a device has no end. Nor has many a file of /proc,
+    whose size is said to be 0.
+    """
     try:
-        found = path.stat()
-        if stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES:
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode) and 0 < status.st_size <= MOST_FILE_BYTES:
             return path.open("rb")
     except (FileNotFoundError, ValueError) as error:  # ValueError: no path has a null byte in it
         raise ImageError(f"There is no file {path}.") from error
     except OSError as error:
-        raise ImageError(f"Cannot read {path}: {error.strerror or error}.") from error
-    if stat.S_ISREG(found.st_mode):
+        raise _unreadable(str(path), error) from error
+    if stat.S_ISREG(status.st_mode) and not status.st_size:
+        raise ImageError(f"{path} {_EMPTY}")
+    if stat.S_ISREG(status.st_mode):
         raise ImageError(
-            f"{path} has {found.st_size / 2**20:,.0f} MB, more than a photo may have ({MOST_BYTES // 2**20} MB); "
+            f"{path} has {status.st_size / 2**20:,.0f} MB, more than a photo may have ({MOST_FILE_BYTES // 2**20} MB); "
             "save it smaller."
         )
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise ImageError(f"{path} is a device, a pipe or a socket, not an image file.")
     if not os.access(path, os.R_OK | os.X_OK):
         raise ImageError(f"Cannot search the folder {path}: permission denied.")
@@ -186,6 +194,11 @@ def _decode(stream: BinaryIO, name: str, enough: Callable[[tuple[int, int]], tup
         raise ImageError(_too_large(name, width * height))
     if not width * height:
         raise ImageError(f"{name} is {width} x {height} pixels; it should hold an image.")
+    if _memory(image.size) > _MOST_MEMORY:
+        raise ImageError(
+            f"{name} is {width:,} x {height:,} pixels, so thin that {_memory(image.size) / 1e9:.1f} GB would be needed "
+            f"to open it, more than is safe ({_MOST_MEMORY / 1e9:.1f} GB); save it in fewer rows."
+        )
     if enough is None or image.format not in ("JPEG", "MPO"):
         upright = _upright(image, name)
         return Decoded(upright, upright.size)
@@ -194,6 +207,15 @@ def _decode(stream: BinaryIO, name: str, enough: Callable[[tuple[int, int]], tup
     wanted = enough(size)
     image.draft(None, wanted[::-1] if on_its_side else wanted)
     return Decoded(_upright(image, name), size)
+
+
+def _memory(size: tuple[int, int]) -> int:
+    """Bytes that Pillow needs for a photo in RGB and a turned copy: 4 for each pixel, and a pointer for each row."""
+    return 2 * (4 * size[0] * size[1] + 8 * max(size))
+
+
+def _unreadable(name: str, error: OSError) -> ImageError:
+    return ImageError(f"Cannot read {name}: {(error.strerror or str(error)).rstrip('.')}.")
 
 
 def _identified(stream: BinaryIO, name: str) -> Image.Image:
@@ -205,8 +227,12 @@ def _identified(stream: BinaryIO, name: str) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise ImageError(_too_large(name)) from error
     except Exception as error:  # decoders answer damaged bytes with whatever went wrong inside them
-        stream.seek(0)
-        raise ImageError(f"{name} {_what_it_is(stream.read(512))}") from error
+        try:
+            stream.seek(0)
+            start = stream.read(512)
+        except OSError as failure:  # the disk, not the bytes
+            raise _unreadable(name, failure) from error
+        raise ImageError(f"{name} {_what_it_is(start)}") from error
 
 
 @functools.cache
@@ -237,7 +263,7 @@ def _too_large(name: str, pixels: int | None = None) -> str:
 def _what_it_is(start: bytes) -> str:
     """What a file is that cannot be identified, by its first bytes, as the end of a sentence."""
     if not start:
-        return "is empty; it should hold an image."
+        return _EMPTY
     if start[4:8] == b"ftyp":
         brand = start[8:12]
         if brand in _HEIC_BRANDS and not _has_heic():
@@ -278,6 +304,8 @@ def _upright(image: Image.Image, name: str, keep: bool = False) -> Image.Image:
         except Image.DecompressionBombError as error:  # some formats tell their size only now
             raise ImageError(_too_large(name)) from error
         except Exception as error:  # decoders answer damaged bytes with whatever went wrong inside them
+            if isinstance(error, OSError) and error.errno is not None:  # the disk, not the bytes
+                raise _unreadable(name, error) from error
             raise ImageError(
                 f"{name} is damaged: it cannot be decoded ({str(error).strip() or type(error).__name__})."
             ) from error
@@ -338,7 +366,7 @@ def _stretch(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
     def values(strip: Image.Image) -> np.ndarray:
         return np.nan_to_num(np.asarray(strip).astype(np.float64), posinf=0.0, neginf=0.0)
 
-    extremes = [(found.min(), found.max()) for found in (values(image.crop(box)) for box in _strips(image.size))]
+    extremes = [(strip.min(), strip.max()) for strip in (values(image.crop(box)) for box in _strips(image.size))]
     least, greatest = min(low for low, _ in extremes), max(high for _, high in extremes)
     scale = 255 / (greatest - least) if greatest > least else 0.0
 
@@ -353,6 +381,6 @@ def _lab_to_rgb(image: Image.Image) -> Image.Image:
     from PIL import ImageCms
 
     profiles = (ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"))
-    found = ImageCms.profileToProfile(image, *profiles, outputMode="RGB")
-    assert found is not None  # it is None only where it works in place
-    return found
+    rgb = ImageCms.profileToProfile(image, *profiles, outputMode="RGB")
+    assert rgb is not None  # it is None only where it works in place
+    return rgb

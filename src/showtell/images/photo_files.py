@@ -38,20 +38,20 @@ def find_photos(arguments: Sequence[str], stdin: BinaryIO | None = None) -> list
     """
     photos: dict[str, Path] = {}
     for argument in arguments:
-        path = Path(argument).expanduser()
+        path = Path(os.path.expanduser(argument))  # noqa: PTH111 (that of Path fails where nobody has a home)
         if argument == "-" and stdin is not None:
-            found = list(_photos_named(stdin.read()))
-            if not found:
+            named = list(_photos_named(stdin.read()))
+            if not named:
                 raise ImageError("Standard input names no photo; it should hold a path on each line.")
-        elif path.is_dir():
-            found = _photos_in(path)
-        elif glob.has_magic(argument) and not path.exists():
-            found = sorted(_photos_matching(str(path)), key=_natural)
-            if not found:
+        elif os.path.isdir(path):  # noqa: PTH112 (a name that is too long is no folder, where that of Path fails)
+            named = _photos_in(path)
+        elif glob.has_magic(argument) and not os.path.exists(path):  # noqa: PTH110
+            named = sorted(_photos_matching(str(path)), key=_natural)
+            if not named:
                 raise ImageError(f"No image ({_suffixes()}) matches {argument}.")
         else:
-            found = [path]
-        for photo in found:
+            named = [path]
+        for photo in named:
             photos.setdefault(os.path.abspath(photo), photo)  # noqa: PTH100 (resolve() would follow links)
     return list(photos.values())
 
@@ -61,7 +61,7 @@ def _photos_named(content: bytes) -> Iterator[Path]:
     names = content.split(b"\0") if b"\0" in content else content.splitlines()
     for name in filter(None, names):
         path = Path(os.fsdecode(name))
-        yield from _photos_in(path) if path.is_dir() else [path]
+        yield from _photos_in(path) if os.path.isdir(path) else [path]  # noqa: PTH112
 
 
 def _photos_in(folder: Path) -> list[Path]:
@@ -70,24 +70,24 @@ def _photos_in(folder: Path) -> list[Path]:
     Raises:
         ImageError: there are none.
     """
-    found = sorted(_photos_below(folder), key=_natural)
-    if not found:
+    photos = sorted(_photos_below(folder), key=_natural)
+    if not photos:
         raise ImageError(f"The folder {folder} holds no image ({_suffixes()}).")
-    return found
+    return photos
 
 
 def _photos_below(folder: Path) -> Iterator[Path]:
-    closed: list[Path] = []
-    for where, folders, files in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
+    unreadable: list[Path] = []
+    for parent, folders, files in os.walk(folder, onerror=lambda error: unreadable.append(Path(error.filename))):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(where, name) for name in files if is_image_file(name))
-    yield from closed
+        yield from (Path(parent, name) for name in files if is_image_file(name))
+    yield from unreadable
 
 
 def _photos_matching(pattern: str) -> Iterator[Path]:
     for name in glob.iglob(pattern, recursive=True):  # noqa: PTH207 (the pattern may be absolute)
         path = Path(name)
-        if path.is_dir():
+        if os.path.isdir(path):  # noqa: PTH112
             yield from _photos_below(path)
         elif is_image_file(path.name):
             yield path

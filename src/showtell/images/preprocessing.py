@@ -11,7 +11,7 @@ from PIL import Image
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from showtell.config import Config
+from showtell.config import Config, Pixels
 
 _RESAMPLING = {
     "nearest": Image.Resampling.NEAREST,
@@ -20,19 +20,28 @@ _RESAMPLING = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 
+_MOST_RESIZE_BYTES = 512 * 2**20  # of what Pillow holds between its two passes; only the thinnest photos have more
+
 
 class Preprocessing(Config):
     """How a photo becomes numbers: a square for encoders of grids, or its own shape for detectors."""
 
-    image_size: int = Field(ge=8)  # pixels of each side; with "fit" of the shorter side
-    # squash: the whole photo into a square; crop: the shorter side to size and the middle cut out;
-    # fit: the shorter side to size, the photo's shape kept
-    resize: Literal["squash", "crop", "fit"]
-    crop_share: float = Field(1.0, gt=0, le=1)  # with "crop": the square is this share of the shorter side
-    longest: int | None = Field(None, ge=8)  # with "fit": pixels that the longer side has at most
-    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"]
-    mean: tuple[float, float, float]  # of each channel, subtracted, in units of 0 to 1
-    deviation: tuple[float, float, float]  # of each channel, divided by
+    image_size: Pixels = Field(description="Pixels of each side; with `fit`, of the shorter side.")
+    resize: Literal["squash", "crop", "fit"] = Field(
+        description="`squash` resizes the whole photo to a square, `crop` cuts out the central square, `fit` resizes "
+        "the shorter side and keeps the aspect ratio."
+    )
+    crop_share: float = Field(
+        1.0, gt=0, le=1, description="With `crop`: side of the square, as a share of the photo's shorter side."
+    )
+    longest: Pixels | None = Field(None, description="With `fit`: maximum number of pixels of the longer side.")
+    interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = Field(description="Resampling filter.")
+    mean: tuple[float, float, float] = Field(
+        description="Mean of each colour channel, subtracted from values between 0 and 1."
+    )
+    deviation: tuple[float, float, float] = Field(
+        description="Standard deviation of each colour channel, by which values are divided."
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -63,7 +72,11 @@ class Preprocessing(Config):
         x, y = photo.width / full_size[0], photo.height / full_size[1]
         window = (left * x, top * y, right * x, bottom * y)
         if photo.size != size or window != (0, 0, *photo.size):
-            photo = photo.resize(size, _RESAMPLING[self.interpolation], box=window)
+            resampling = _RESAMPLING[self.interpolation]
+            if 4 * size[0] * photo.height > _MOST_RESIZE_BYTES:  # Pillow makes rows longer before it makes them fewer
+                photo = photo.resize((photo.width, size[1]), resampling, box=(0, window[1], photo.width, window[3]))
+                window = (window[0], 0, window[2], size[1])
+            photo = photo.resize(size, resampling, box=window)
         return torch.from_numpy(np.array(photo)).permute(2, 0, 1).contiguous()
 
     def enough(self, photo_size: tuple[int, int]) -> tuple[int, int]:

@@ -1,10 +1,10 @@
-"""What a decoder is: one step at a time; nobody but `decoding/` loops over time.
+"""The contract of a decoder: one step at a time; only `decoding/` loops over time.
 
     state = decoder.start(features)              # everything that does not depend on the last word, once
     output, state = decoder.step(words, state)   # words (B, N): one step for all rows of all images
     logits = decoder.readout(output)             # (..., V); over stacked outputs it is one matrix product
     logits = decoder.readout(output, stage)      # of an earlier stage, where a model has several
-    read = decoder.embed(words)                   # words known in advance: their part of all steps at once
+    inputs = decoder.embed(words)                # words known in advance: their part of all steps at once
 
 State has two halves: what belongs to an image, (B, ...), which is never copied, and what belongs to a row (a caption,
 sample or beam of it), (B, N, ...). A search that reorders beams touches the rows alone.
@@ -16,45 +16,56 @@ import abc
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import TypeVar
 
-from showtell.config import Config
+from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.types import Features, map_tensors
+
+# Searches take any decoder and never look into its records: without type arguments they are opaque to a type checker.
+InputsT = TypeVar("InputsT", default=Any)  # what `embed` makes of words
+ImageT = TypeVar("ImageT", default=Any)  # the half of the state that belongs to an image
+RowsT = TypeVar("RowsT", default=Any)  # the half that belongs to a row
 
 
 @dataclass(frozen=True)
-class State:
-    """Where a decoder stands. Both halves are frozen records of tensors that the model defines."""
+class State(Generic[ImageT, RowsT]):
+    """The state of a decoder between two steps. Both halves are frozen records of tensors that the model defines."""
 
-    image: Any  # tensors (B, ...)
-    rows: Any  # tensors (B, N, ...)
+    image: ImageT  # tensors (B, ...)
+    rows: RowsT  # tensors (B, N, ...)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What a step says, (B, N, ...); `decoding` stacks it over time to (B, N, T, ...). Models add their own fields."""
+    """The output of a step, (B, N, ...); `decoding` stacks it over time to (B, N, T, ...). Models add their fields."""
 
     attention: Tensor | None = None  # (B, N, R) weights that sum to one; None for models without attention
     sampled_regions: Tensor | None = None  # (B, N) int64, the region that hard attention chose; -1: the expectation
-    stages: tuple[Output, ...] = ()  # what each stage says and where it looks, the last one last; () for one stage
+    stages: tuple[Output, ...] = ()  # the output of each stage, the last one last; () for one stage
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Further numbers of each step that explanations show, by name: (B, N, K) each."""
         return {}
 
 
-class Decoder(nn.Module, abc.ABC):
-    """A language model that looks at features."""
+class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
+    """A language model that looks at features. A model fixes the types of its records in its base class."""
 
-    config: Config  # kept in the checkpoint, enough to build it again
+    config: DecoderConfig  # kept in the checkpoint, enough to build it again
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What it can do."""
+        return self.config.capabilities
 
     @property
     def stages(self) -> int:
-        """How many distributions of the next word a step has, from coarse to fine; the last one is the model's."""
-        return 1
+        """The number of distributions of the next word that a step has, from coarse to fine."""
+        return self.config.stages
 
     @property
     def samples_attention(self) -> bool:
@@ -62,11 +73,11 @@ class Decoder(nn.Module, abc.ABC):
         return False
 
     @abc.abstractmethod
-    def start(self, features: Features) -> State:
+    def start(self, features: Features) -> State[ImageT, RowsT]:
         """The state before the first word, with one row per image, (B, 1, ...)."""
 
-    def embed(self, words: Tensor) -> Any:
-        """What words give to a step whatever the state, which `step` takes in their place.
+    def embed(self, words: Tensor) -> InputsT:
+        """The part of a step that depends on its word alone; `step` takes it in place of the word.
 
         Where words are known in advance it is computed for all of them at once. By default the words themselves.
 
@@ -76,19 +87,19 @@ class Decoder(nn.Module, abc.ABC):
         Returns:
             A record of tensors (..., ...).
         """
-        return words
+        return words  # type: ignore[return-value]
 
     @abc.abstractmethod
-    def step(self, words: Any, state: State) -> tuple[Output, State]:
-        """Read the last words, (B, N) int64 or what `read` made of them, and go one step on."""
+    def step(self, words: Tensor | InputsT, state: State[ImageT, RowsT]) -> tuple[Output, State[ImageT, RowsT]]:
+        """Read the last words, (B, N) int64 or what `embed` made of them, and advance by one step."""
 
     @abc.abstractmethod
     def readout(self, output: Output, stage: int = -1) -> Tensor:
-        """The scores of the next word before the softmax, (..., V).
+        """The logits of the next word, (..., V).
 
         Args:
             output: of a step, or of several stacked.
-            stage: which of the `stages`; models with one look past it.
+            stage: index of the stage; models with one ignore it.
         """
 
 
@@ -103,7 +114,7 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
         module.train(was_training)
 
 
-def spread(state: State, rows: int) -> State:
+def spread(state: State[ImageT, RowsT], rows: int) -> State[ImageT, RowsT]:
     """The state with its single row repeated: (B, 1, ...) to (B, N, ...). The image half is shared."""
     return State(state.image, map_tensors(state.rows, lambda x: x.expand(-1, rows, *x.shape[2:]).contiguous()))
 
@@ -114,6 +125,6 @@ def gather_rows(x: Tensor, rows: Tensor) -> Tensor:
     return torch.gather(x, 1, index)
 
 
-def take_rows(state: State, parents: Tensor) -> State:
+def take_rows(state: State[ImageT, RowsT], parents: Tensor) -> State[ImageT, RowsT]:
     """The state whose row n of image b is the old row parents[b, n]. parents (B, N) int64."""
     return State(state.image, map_tensors(state.rows, lambda x: gather_rows(x, parents)))

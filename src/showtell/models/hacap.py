@@ -38,47 +38,57 @@ Where this differs from the paper, or the paper is silent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from showtell.config import Config
+from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_softmax
-from showtell.models.contract import Decoder, Output, State
+from showtell.models.capabilities import Capability, DecoderConfig
+from showtell.models.contract import Output, State
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
+from showtell.models.goals import GoalDecoder, GoalOutput
 from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.sru import Sru
 from showtell.types import Features
 
+Layers = Annotated[Size, Field(le=64)]
 
-class HacapConfig(Config):
+
+class HacapConfig(DecoderConfig):
     """Sizes and choices of HACap."""
 
+    provides: ClassVar = {Capability.ATTENTION: {}, Capability.GOALS: {"goals": True}}
+
     name: Literal["hacap"] = "hacap"
-    embedding_size: int = Field(512, ge=1)  # of a word
-    hidden_size: int = Field(512, ge=1)  # of the worker
-    layers: int = Field(1, ge=1)  # of the worker
-    highway: bool = True  # of the worker
-    attention_size: int = Field(512, ge=1)  # hidden layer of the attention
-    project_features: int | None = Field(None, ge=1)  # size after a linear layer with ReLU; None: as they come
-    output_size: int = Field(512, ge=1)  # M, rank of the vectors of words
-    dropout: float = Field(0.5, ge=0, lt=1)  # on h_t in front of U
-    goals: bool = True  # false: the worker by itself
-    goal_size: int = Field(6, ge=1)  # dimensions of a subgoal and of the leak
-    goal_embedding_size: int = Field(16, ge=1)  # k
-    horizon: int = Field(4, ge=1)  # c, steps that a subgoal looks ahead
-    normalise_goals: bool = True  # to length 1
-    manager_size: int = Field(256, ge=1)  # its hidden vector
-    discriminator_embedding_size: int = Field(128, ge=1)  # of a word, as the discriminator reads it
-    discriminator_size: int = Field(128, ge=1)  # its hidden vectors
-    discriminator_layers: int = Field(3, ge=1)  # of its recurrent units
-    discriminator_image: Literal["none", "mean", "attended"] = "none"  # what the discriminator sees of the image
-    temperature: float = Field(1.0, gt=0)  # tau when captioning
-    training_temperature: float = Field(1.0, gt=0)  # tau when learning
+    embedding_size: Size = Field(512, description="Size of the worker's word embeddings.")
+    hidden_size: Size = Field(512, description="Size of the worker.")
+    layers: Layers = Field(1, description="Number of the worker's recurrent layers.")
+    highway: bool = Field(True, description="Use highway connections in the worker.")
+    attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
+    project_features: Size | None = Field(
+        None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
+    )
+    output_size: Size = Field(512, description="M, size of the word vectors in the output layer.")
+    dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h_t, before U.")
+    goals: bool = Field(True, description="Add manager and discriminator; if false, the worker runs alone.")
+    goal_size: Size = Field(6, description="Size of a subgoal and of the leaked feature.")
+    goal_embedding_size: Size = Field(16, description="k, size of the embedded goal.")
+    horizon: Size = Field(4, description="c, number of steps that a subgoal looks ahead.")
+    normalise_goals: bool = Field(True, description="Normalise subgoals to length 1.")
+    manager_size: Size = Field(256, description="Size of the manager's hidden state.")
+    discriminator_embedding_size: Size = Field(128, description="Size of the discriminator's word embeddings.")
+    discriminator_size: Size = Field(128, description="Size of the discriminator's hidden states.")
+    discriminator_layers: Layers = Field(3, description="Number of the discriminator's recurrent layers.")
+    discriminator_image: Literal["none", "mean", "attended"] = Field(
+        "none", description="Image input of the discriminator: none, the mean feature, or an attended feature."
+    )
+    temperature: float = Field(1.0, gt=0, description="tau in eval mode.")
+    training_temperature: float = Field(1.0, gt=0, description="tau in training.")
 
 
 @dataclass(frozen=True)
@@ -103,22 +113,24 @@ class HacapRows:
     goals: Tensor | None  # (B, N, c - 1, G) the last subgoals, 0 where there is none
 
 
+HacapState = State[HacapImage, HacapRows]
+
+
 @dataclass(frozen=True)
-class HacapWords:
-    """What the last words give."""
+class HacapInputs:
+    """What `embed` makes of the last words."""
 
     worker: Tensor  # (..., 4 H) to the worker's first layer
     discriminator: Tensor | None  # (..., E_d) to the discriminator
 
 
 @dataclass(frozen=True, kw_only=True)
-class HacapOutput(Output):
+class HacapOutput(GoalOutput):
     """What the output layer reads, and the subgoals."""
 
     hidden: Tensor  # (B, N, H) h_t
     gate: Tensor  # (B, N) beta_t
     leak: Tensor | None = None  # (B, N, G) f_t
-    goal: Tensor | None = None  # (B, N, G) g_t, with its gradient to the manager
     guidance: Tensor | None = None  # (B, N, G) the sum of the last c subgoals, without
 
     def diagnostics(self) -> dict[str, Tensor]:
@@ -127,7 +139,7 @@ class HacapOutput(Output):
         return {"gate": self.gate.unsqueeze(-1), **subgoals}
 
 
-class HacapDecoder(Decoder):
+class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
     """Worker, manager, and the discriminator that leaks."""
 
     config: HacapConfig
@@ -182,7 +194,17 @@ class HacapDecoder(Decoder):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
-    def start(self, features: Features) -> State:
+    @property
+    def horizon(self) -> int:
+        """c."""
+        return self.config.horizon
+
+    @property
+    def goal_modules(self) -> tuple[nn.Module, ...]:
+        """Discriminator, manager and W_g; none without goals."""
+        return (self.discriminator, self.manager, self.to_goal) if self.config.goals else ()
+
+    def start(self, features: Features) -> HacapState:
         """L_img a, which no word changes, and empty cells."""
         vectors = self.feature_projection(features.vectors)
         has_goals = self.config.goals
@@ -200,25 +222,24 @@ class HacapDecoder(Decoder):
         )
         return State(image, rows)
 
-    def embed(self, words: Tensor) -> HacapWords:
+    def embed(self, words: Tensor) -> HacapInputs:
         """What words give to the worker's first layer and to the discriminator."""
         of_discriminator = self.discriminator.embed(words) if self.config.goals else None
-        return HacapWords(self.worker.first.project_input(self.embedding(words)), of_discriminator)
+        return HacapInputs(self.worker.first.project_input(self.embedding(words)), of_discriminator)
 
-    def step(self, words: Tensor | HacapWords, state: State) -> tuple[HacapOutput, State]:
+    def step(self, words: Tensor | HacapInputs, state: HacapState) -> tuple[HacapOutput, HacapState]:
         """Attend with the features of the step before, then a step of worker, discriminator and manager."""
-        image: HacapImage = state.image
-        rows: HacapRows = state.rows
-        said = words if isinstance(words, HacapWords) else self.embed(words)
+        image, rows = state.image, state.rows
+        inputs = words if isinstance(words, HacapInputs) else self.embed(words)
         alpha, beta = self._attend(image, rows)
         context = beta.unsqueeze(-1) * weighted_sum(alpha, image.vectors)  # z_t
-        products = said.worker + self.worker.first.project_input(context, first=self.config.embedding_size)
+        products = inputs.worker + self.worker.first.project_input(context, first=self.config.embedding_size)
         hidden, worker = self.worker.step(products, rows.worker)
         new = HacapRows(torch.zeros_like(rows.is_first), hidden, worker, (), (), None)
         if not self.config.goals:
             return HacapOutput(hidden=hidden, gate=beta, attention=alpha), State(image, new)
-        assert said.discriminator is not None and rows.goals is not None
-        leak, discriminator = self.discriminator.step(said.discriminator, image.seen, rows.discriminator)
+        assert inputs.discriminator is not None and rows.goals is not None
+        leak, discriminator = self.discriminator.step(inputs.discriminator, image.seen, rows.discriminator)
         goal, manager = self._goal(leak.detach(), rows.manager)
         last = torch.cat([rows.goals, goal.detach().unsqueeze(2)], 2)  # (B, N, c, G)
         new = HacapRows(new.is_first, hidden, worker, manager, discriminator, last[:, :, 1:])
@@ -248,15 +269,3 @@ class HacapDecoder(Decoder):
             actions = (columns @ wanted.unsqueeze(-1)).squeeze(-1)
         tau = self.config.training_temperature if self.training else self.config.temperature
         return self.output(actions) / tau
-
-
-def spread_of_directions(vectors: Tensor) -> Tensor:
-    """How far directions spread: 1 less the length of their mean; 0 if all are alike, as of goals that have collapsed.
-
-    Args:
-        vectors: (..., n, G) of any lengths.
-
-    Returns:
-        (...).
-    """
-    return 1 - F.normalize(vectors.float(), dim=-1).mean(-2).norm(dim=-1)

@@ -23,30 +23,35 @@ Where this differs from the papers, or the papers are silent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import Field
 from torch import Tensor, nn
 
-from showtell.config import Config
+from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import masked_mean
+from showtell.models.capabilities import DecoderConfig
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.linear import Embedding, Linear
 from showtell.models.recurrent import GruCell, LstmCell, initialise
 from showtell.types import Features
 
 
-class NicConfig(Config):
+class NicConfig(DecoderConfig):
     """Sizes and choices of the captioner without attention."""
 
     name: Literal["nic"] = "nic"
-    cell: Literal["gru", "gru_torch", "lstm"] = "gru"  # gru: papers/004's; gru_torch: torch's
-    layers: int = Field(1, ge=1)  # of cells, one above the other
-    image: Literal["state", "input"] = "state"  # the image as first hidden state, or as first input
-    embedding_size: int = Field(512, ge=1)  # of a word, and of the image where it is the first input
-    hidden_size: int = Field(512, ge=1)  # of each layer
-    dropout: float = Field(0.5, ge=0, lt=1)  # on the hidden vectors that leave a layer upwards
+    cell: Literal["gru", "gru_torch", "lstm"] = Field(
+        "gru", description="Recurrent cell: the GRU of papers/004, torch's GRU or an LSTM."
+    )
+    layers: Annotated[Size, Field(le=64)] = Field(1, description="Number of recurrent layers.")
+    image: Literal["state", "input"] = Field(
+        "state", description="Feed the image as initial hidden state, or as first input."
+    )
+    embedding_size: Size = Field(512, description="Size of the word embeddings, and of the image as first input.")
+    hidden_size: Size = Field(512, description="Size of each recurrent layer.")
+    dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on the outputs of each layer.")
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,12 @@ class NicRows:
     cell: tuple[Tensor, ...]  # each (B, N, H); none for a GRU
 
 
+NicState = State[None, NicRows]
+
+
 @dataclass(frozen=True)
-class NicWords:
-    """What the last words give."""
+class NicInputs:
+    """What `embed` makes of the last words."""
 
     gates: Tensor  # (..., 4 H) for an LSTM, (..., 3 H) for a GRU: x_t's part of the gates of the lowest layer
 
@@ -71,7 +79,7 @@ class NicOutput(Output):
     hidden: Tensor  # (B, N, H) of the top layer
 
 
-class NicDecoder(Decoder):
+class NicDecoder(Decoder[NicInputs, None, NicRows]):
     """A GRU or an LSTM of any number of layers that sees the image once."""
 
     config: NicConfig
@@ -116,7 +124,7 @@ class NicDecoder(Decoder):
         """
         initialise(self, self._layers)
 
-    def start(self, features: Features) -> State:
+    def start(self, features: Features) -> NicState:
         """The image enters, as state or as first input; nothing of it is looked at again."""
         image = masked_mean(features.vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
         if self.config.image == "state":
@@ -126,14 +134,14 @@ class NicDecoder(Decoder):
         empty = NicRows((zeros,) * self.config.layers, (zeros,) * (self._states - self.config.layers))
         return State(None, self._run(self._layers[0].project_input(self.image_to_input(image)), empty))
 
-    def embed(self, words: Tensor) -> NicWords:
+    def embed(self, words: Tensor) -> NicInputs:
         """x_t and its part of the gates of the lowest layer."""
-        return NicWords(self._layers[0].project_input(self.embedding(words)))
+        return NicInputs(self._layers[0].project_input(self.embedding(words)))
 
-    def step(self, words: Tensor | NicWords, state: State) -> tuple[NicOutput, State]:
+    def step(self, words: Tensor | NicInputs, state: NicState) -> tuple[NicOutput, NicState]:
         """Read the last word."""
-        said = words if isinstance(words, NicWords) else self.embed(words)
-        rows = self._run(said.gates, state.rows)
+        inputs = words if isinstance(words, NicInputs) else self.embed(words)
+        rows = self._run(inputs.gates, state.rows)
         return NicOutput(hidden=rows.hidden[-1]), State(None, rows)
 
     def _run(self, gates: Tensor, rows: NicRows) -> NicRows:

@@ -35,39 +35,56 @@ Where this differs from the paper, or the paper is silent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from showtell import counter_rng
-from showtell.config import Config
+from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
+from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State, gather_rows
 from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.recurrent import LstmCell
 from showtell.types import Features
 
 
-class SatConfig(Config):
+class SatConfig(DecoderConfig):
     """Sizes and choices of Show, Attend and Tell."""
 
+    provides: ClassVar = {Capability.ATTENTION: {}, Capability.SAMPLED_ATTENTION: {"attention": "hard"}}
+
     name: Literal["sat"] = "sat"
-    embedding_size: int = Field(512, ge=1)  # m, of a word
-    hidden_size: int = Field(512, ge=1)  # n, of the LSTM
-    attention_size: int = Field(512, ge=1)  # hidden layer of f_att
-    project_features: int | None = Field(None, ge=1)  # size after a linear layer with ReLU; None: as they come
-    init_layers: Literal[1, 2] = 1  # layers of f_init
-    gate: bool = True  # beta_t; false: z_t is the plain context
-    attention: Literal["soft", "hard"] = "soft"  # z_t: the expectation over places, or a sampled place
-    expectation_share: float = Field(0.5, ge=0, le=1)  # hard, learning: how often the expectation replaces the sample
-    coin: Literal["image", "batch"] = "image"  # hard, learning: what each such choice is for
-    look: Literal["likeliest", "sample", "expectation"] = "likeliest"  # hard, not learning
-    readout: Literal["deep", "hidden"] = "deep"  # L_o over word, h_t and z_t, or one layer over h_t
-    readout_tanh: bool = True  # tanh in front of L_o
-    dropout: float = Field(0.5, ge=0, lt=1)  # on h_t and before L_o
+    embedding_size: Size = Field(512, description="m, size of the word embeddings.")
+    hidden_size: Size = Field(512, description="n, size of the LSTM.")
+    attention_size: Size = Field(512, description="Size of the hidden layer of f_att.")
+    project_features: Size | None = Field(
+        None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
+    )
+    init_layers: Literal[1, 2] = Field(1, description="Number of layers of f_init.")
+    gate: bool = Field(True, description="Multiply the context by the gate beta_t.")
+    attention: Literal["soft", "hard"] = Field(
+        "soft", description="Context z_t: the expectation over all cells (`soft`), or one sampled cell (`hard`)."
+    )
+    expectation_share: float = Field(
+        0.5, ge=0, le=1, description="Hard attention in training: probability of the expectation instead of a sample."
+    )
+    coin: Literal["image", "batch"] = Field(
+        "image", description="Hard attention in training: draw that choice per image or per batch."
+    )
+    look: Literal["likeliest", "sample", "expectation"] = Field(
+        "likeliest",
+        description="Hard attention in eval mode: attend to the most likely cell, a sample or the expectation.",
+    )
+    readout: Literal["deep", "hidden"] = Field(
+        "deep",
+        description="Output layer: L_o over word, h_t and z_t (`deep`), or one linear layer over h_t (`hidden`).",
+    )
+    readout_tanh: bool = Field(True, description="Apply tanh before L_o.")
+    dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h_t and before L_o.")
 
 
 @dataclass(frozen=True)
@@ -88,9 +105,12 @@ class SatRows:
     is_expected: Tensor | None = None  # (B, N) bool, hard and learning: this caption sees expectations, not samples
 
 
+SatState = State[SatImage, SatRows]
+
+
 @dataclass(frozen=True)
-class SatWords:
-    """What the last words give."""
+class SatInputs:
+    """What `embed` makes of the last words."""
 
     word: Tensor  # (..., E) E y_{t-1}
     gates: Tensor  # (..., 4 H) its part of T(E y_{t-1}, h_{t-1}, z_t)
@@ -110,7 +130,7 @@ class SatOutput(Output):
         return {} if self.gate is None else {"gate": self.gate.unsqueeze(-1)}
 
 
-class SatDecoder(Decoder):
+class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
     """The decoder of Show, Attend and Tell."""
 
     config: SatConfig
@@ -171,7 +191,7 @@ class SatDecoder(Decoder):
         """With hard attention, while it learns or where it is asked for."""
         return self.config.attention == "hard" and (self.training or self.config.look == "sample")
 
-    def start(self, features: Features) -> State:
+    def start(self, features: Features) -> SatState:
         """h_0 and c_0 from the mean annotation vector, and f_att's part that depends on the image alone."""
         vectors = self.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
@@ -189,26 +209,25 @@ class SatDecoder(Decoder):
             return is_expected.expand(len(vectors), 1)
         return counter_rng.uniform((len(vectors), 1), vectors.device) < self.config.expectation_share
 
-    def embed(self, words: Tensor) -> SatWords:
+    def embed(self, words: Tensor) -> SatInputs:
         """E y_{t-1} and its part of the LSTM's gates."""
         word = self.embedding(words)
-        return SatWords(word, self.lstm.project_input(word))
+        return SatInputs(word, self.lstm.project_input(word))
 
-    def step(self, words: Tensor | SatWords, state: State) -> tuple[SatOutput, State]:
+    def step(self, words: Tensor | SatInputs, state: SatState) -> tuple[SatOutput, SatState]:
         """Attend with h_{t-1}, then one step of the LSTM over (E y_{t-1}, z_t)."""
-        image: SatImage = state.image
-        rows: SatRows = state.rows
-        said = words if isinstance(words, SatWords) else self.embed(words)
+        image, rows = state.image, state.rows
+        inputs = words if isinstance(words, SatInputs) else self.embed(words)
         alpha = self.attention(rows.hidden, image.projected, image.is_region)
         context, places = self._look(alpha, image.vectors, rows.is_expected)
         gate = None
         if self.beta is not None:
             gate = torch.sigmoid(self.beta(rows.hidden))
             context = gate * context
-        gates = said.gates + self.lstm.project_input(context, first=self.config.embedding_size)
+        gates = inputs.gates + self.lstm.project_input(context, first=self.config.embedding_size)
         hidden, cell = self.lstm(gates, rows.hidden, rows.cell)
         output = SatOutput(
-            word=said.word,
+            word=inputs.word,
             hidden=hidden,
             context=context,
             gate=None if gate is None else gate.squeeze(-1),

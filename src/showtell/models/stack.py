@@ -33,32 +33,45 @@ Where this differs from the paper, or the paper is silent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from showtell.config import Config
+from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
+from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.types import Features
 
 
-class StackConfig(Config):
+class StackConfig(DecoderConfig):
     """Sizes and choices of Stack-Captioning; the defaults are the paper's."""
 
+    provides: ClassVar = {Capability.ATTENTION: {}, Capability.STAGES: {}}
+
     name: Literal["stack"] = "stack"
-    fine_stages: int = Field(2, ge=1, le=16)  # N, behind the coarse one
-    attention: Literal["stacked", "independent"] = "stacked"  # whether a stage's query knows what the one before saw
-    embedding_size: int = Field(512, ge=1)  # of a word
-    hidden_size: int = Field(512, ge=1)  # of every LSTM
-    attention_size: int = Field(512, ge=1)  # hidden layer of the attention
-    project_features: int | None = Field(None, ge=1)  # size after linear layer, ReLU and dropout; None: as they come
-    dropout: float = Field(0.5, ge=0, lt=1)  # on h_t, and on projected features
+    fine_stages: int = Field(2, ge=1, le=16, description="N, number of fine stages after the coarse one.")
+    attention: Literal["stacked", "independent"] = Field(
+        "stacked",
+        description="Add the context of the stage before to a stage's query (`stacked`), or not (`independent`).",
+    )
+    embedding_size: Size = Field(512, description="Size of the word embeddings.")
+    hidden_size: Size = Field(512, description="Size of each LSTM.")
+    attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
+    project_features: Size | None = Field(
+        None, description="Project features to this size by a linear layer, ReLU and dropout (default: no projection)."
+    )
+    dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h_t and on projected features.")
+
+    @property
+    def stages(self) -> int:
+        """The coarse one and N fine ones."""
+        return 1 + self.fine_stages
 
 
 @dataclass(frozen=True)
@@ -79,9 +92,12 @@ class StackRows:
     cell: tuple[Tensor, ...]  # N + 1 of (B, N, H)
 
 
+StackState = State[StackImage, StackRows]
+
+
 @dataclass(frozen=True)
-class StackWords:
-    """What the last words give."""
+class StackInputs:
+    """What `embed` makes of the last words."""
 
     gates: tuple[Tensor, ...]  # N + 1 of (..., 4 H), y's part of the gates of each LSTM
 
@@ -113,7 +129,7 @@ class FineStage(nn.Module):
         self.lstm = LstmCell(2 * hidden + config.embedding_size, hidden)
 
 
-class StackDecoder(Decoder):
+class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
     """The coarse LSTM and the fine ones."""
 
     config: StackConfig
@@ -147,11 +163,6 @@ class StackDecoder(Decoder):
         initialise(self, self._lstms)
 
     @property
-    def stages(self) -> int:
-        """The coarse one and N fine ones."""
-        return 1 + self.config.fine_stages
-
-    @property
     def _fine(self) -> tuple[FineStage, ...]:
         return tuple(cast(FineStage, stage) for stage in self.fine)
 
@@ -159,7 +170,7 @@ class StackDecoder(Decoder):
     def _lstms(self) -> tuple[LstmCell, ...]:
         return self.coarse_lstm, *(stage.lstm for stage in self._fine)
 
-    def start(self, features: Features) -> State:
+    def start(self, features: Features) -> StackState:
         """What no word changes: the gates of f(V), and W_v V and W_va V + b_va of each stage; zeros for the LSTMs."""
         vectors = self.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D) f(V)
@@ -172,26 +183,25 @@ class StackDecoder(Decoder):
         zeros = (vectors.new_zeros(len(vectors), 1, self.config.hidden_size),) * self.stages
         return State(image, StackRows(zeros, zeros))
 
-    def embed(self, words: Tensor) -> StackWords:
+    def embed(self, words: Tensor) -> StackInputs:
         """y, and with it every LSTM's gates; its place in their inputs is the last."""
         word = self.embedding(words)
-        return StackWords(
+        return StackInputs(
             tuple(lstm.project_input(word, first=lstm.input_size - word.shape[-1]) for lstm in self._lstms)
         )
 
-    def step(self, words: Tensor | StackWords, state: State) -> tuple[StackOutput, State]:
+    def step(self, words: Tensor | StackInputs, state: StackState) -> tuple[StackOutput, StackState]:
         """The coarse LSTM reads the mean image; each fine one looks, and reads what the one before it made of it."""
-        image: StackImage = state.image
-        rows: StackRows = state.rows
-        said = words if isinstance(words, StackWords) else self.embed(words)
-        gates = self.coarse_lstm.project_input(rows.hidden[-1]) + image.mean_gates + said.gates[0]
+        image, rows = state.image, state.rows
+        inputs = words if isinstance(words, StackInputs) else self.embed(words)
+        gates = self.coarse_lstm.project_input(rows.hidden[-1]) + image.mean_gates + inputs.gates[0]
         hidden, cell = self.coarse_lstm(gates, rows.hidden[0], rows.cell[0])
         hiddens, cells, outputs = [hidden], [cell], [StageOutput(hidden=hidden)]
         query = hidden  # q_1
         for i, stage in enumerate(self._fine):
             alpha = stage.attention(query, image.projected[i], image.is_region)
             attended = weighted_sum(alpha, image.values[i])  # g
-            gates = stage.lstm.project_input(torch.cat([attended, hidden], -1)) + said.gates[i + 1]
+            gates = stage.lstm.project_input(torch.cat([attended, hidden], -1)) + inputs.gates[i + 1]
             hidden, cell = stage.lstm(gates, rows.hidden[i + 1], rows.cell[i + 1])
             query = hidden + attended if self.config.attention == "stacked" else hidden
             hiddens.append(hidden)

@@ -25,30 +25,35 @@ Where this differs from the paper, or the paper is silent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from showtell.config import Config
+from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
+from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.linear import Embedding, Linear, weighted_sum
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.types import Features
 
 
-class UpDownConfig(Config):
+class UpDownConfig(DecoderConfig):
     """Sizes and choices of Bottom-Up and Top-Down attention; the defaults are those of the authors' release."""
 
+    provides: ClassVar = {Capability.ATTENTION: {}}
+
     name: Literal["updown"] = "updown"
-    embedding_size: int = Field(1000, ge=1)  # of a word
-    hidden_size: int = Field(1000, ge=1)  # of both LSTMs
-    attention_size: int = Field(512, ge=1)  # hidden layer of the attention
-    project_features: int | None = Field(None, ge=1)  # size after a linear layer with ReLU; None: as they come
-    dropout: float = Field(0.5, ge=0, lt=1)  # on h2_t
+    embedding_size: Size = Field(1000, description="Size of the word embeddings.")
+    hidden_size: Size = Field(1000, description="Size of both LSTMs.")
+    attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
+    project_features: Size | None = Field(
+        None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
+    )
+    dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h2_t.")
 
 
 @dataclass(frozen=True)
@@ -71,9 +76,12 @@ class UpDownRows:
     language_cell: Tensor  # (B, N, H)
 
 
+UpDownState = State[UpDownImage, UpDownRows]
+
+
 @dataclass(frozen=True)
-class UpDownWords:
-    """What the last words give."""
+class UpDownInputs:
+    """What `embed` makes of the last words."""
 
     gates: Tensor  # (..., 4 H) W_e Pi_t's part of the gates of the attention LSTM
 
@@ -85,7 +93,7 @@ class UpDownOutput(Output):
     hidden: Tensor  # (B, N, H) h2_t
 
 
-class UpDownDecoder(Decoder):
+class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
     """The attention LSTM and the language LSTM."""
 
     config: UpDownConfig
@@ -120,7 +128,7 @@ class UpDownDecoder(Decoder):
         """
         initialise(self, [self.attention_lstm, self.language_lstm])
 
-    def start(self, features: Features) -> State:
+    def start(self, features: Features) -> UpDownState:
         """W_va V and the gates of vbar, which no word changes; zeros for the LSTMs."""
         vectors = self.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D) vbar
@@ -129,24 +137,21 @@ class UpDownDecoder(Decoder):
         zeros = vectors.new_zeros(len(vectors), 1, self.config.hidden_size)
         return State(image, UpDownRows(zeros, zeros, zeros, zeros))
 
-    def embed(self, words: Tensor) -> UpDownWords:
+    def embed(self, words: Tensor) -> UpDownInputs:
         """W_e Pi_t, and with it the attention LSTM's gates; its place in x1_t is the last."""
         lstm, word = self.attention_lstm, self.embedding(words)
-        return UpDownWords(lstm.project_input(word, first=lstm.input_size - word.shape[-1]))
+        return UpDownInputs(lstm.project_input(word, first=lstm.input_size - word.shape[-1]))
 
-    def step(self, words: Tensor | UpDownWords, state: State) -> tuple[UpDownOutput, State]:
+    def step(self, words: Tensor | UpDownInputs, state: UpDownState) -> tuple[UpDownOutput, UpDownState]:
         """The attention LSTM reads, the attention looks, the language LSTM speaks."""
-        image: UpDownImage = state.image
-        rows: UpDownRows = state.rows
-        said = words if isinstance(words, UpDownWords) else self.embed(words)
-        gates = self.attention_lstm.project_input(rows.language_hidden) + image.mean_gates + said.gates
+        image, rows = state.image, state.rows
+        inputs = words if isinstance(words, UpDownInputs) else self.embed(words)
+        gates = self.attention_lstm.project_input(rows.language_hidden) + image.mean_gates + inputs.gates
         attention_hidden, attention_cell = self.attention_lstm(gates, rows.attention_hidden, rows.attention_cell)
         alpha = self.attention(attention_hidden, image.projected, image.is_region)
         attended = weighted_sum(alpha, image.vectors)  # vhat
-        inputs = torch.cat([attended, attention_hidden], -1)
-        hidden, cell = self.language_lstm(
-            self.language_lstm.project_input(inputs), rows.language_hidden, rows.language_cell
-        )
+        gates = self.language_lstm.project_input(torch.cat([attended, attention_hidden], -1))
+        hidden, cell = self.language_lstm(gates, rows.language_hidden, rows.language_cell)
         new = UpDownRows(attention_hidden, attention_cell, hidden, cell)
         return UpDownOutput(hidden=hidden, attention=alpha), State(image, new)
 

@@ -1,10 +1,9 @@
-"""Objectives: what is minimised. They know no model, only what `output` carries."""
+"""Objectives: what is minimised. They know no model, only capabilities and what every `Output` carries."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from showtell.config import Config
 from showtell.objectives.adversarial import (
     Adversarial,
     AdversarialConfig,
@@ -12,7 +11,7 @@ from showtell.objectives.adversarial import (
     AdversarialPretrainingConfig,
 )
 from showtell.objectives.coarse_to_fine import CoarseToFine, CoarseToFineConfig
-from showtell.objectives.contract import Objective
+from showtell.objectives.contract import Objective, ObjectiveConfig
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.hard_attention import HardAttention, HardAttentionConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
@@ -20,7 +19,7 @@ from showtell.registry import Registry, is_settings_and_part
 
 # name: (settings, objective). Made as Objective(config, feature_size=, vocabulary_size=), called as
 # objective(batch, features, decoder) -> Terms. Its own parameters train with the model.
-OBJECTIVES: Registry[tuple[type[Config], type[Objective]]] = Registry(
+OBJECTIVES: Registry[tuple[type[ObjectiveConfig], type[Objective]]] = Registry(
     "showtell.objectives",
     {
         "adversarial": (AdversarialConfig, Adversarial),
@@ -30,14 +29,14 @@ OBJECTIVES: Registry[tuple[type[Config], type[Objective]]] = Registry(
         "hard_attention": (HardAttentionConfig, HardAttention),
         "self_critical": (SelfCriticalConfig, SelfCritical),
     },
-    expects="a pair of settings (a Config whose field `name` has that name as its default) and an Objective class",
-    accepts=partial(is_settings_and_part, part=Objective),
+    expects="a pair of an ObjectiveConfig, whose field `name` has that name as its default, and an Objective class",
+    accepts=partial(is_settings_and_part, part=Objective, settings=ObjectiveConfig),
 )
 
-__all__ = ["OBJECTIVES", "Objective", "build_objective"]
+__all__ = ["OBJECTIVES", "Objective", "ObjectiveConfig", "build_objective"]
 
 
-def build_objective(config: Config, *, feature_size: int, vocabulary_size: int) -> Objective:
+def build_objective(config: ObjectiveConfig, *, feature_size: int, vocabulary_size: int) -> Objective:
     """Make the objective that the settings name."""
-    _, objective = OBJECTIVES[config.name]  # type: ignore[attr-defined]
+    _, objective = OBJECTIVES[config.name]
     return objective(config, feature_size=feature_size, vocabulary_size=vocabulary_size)

@@ -14,7 +14,7 @@ the word that follows, T the words of a caption, its end included.
 `adversarial_pretraining` is the first stage: all three learn in every step, the worker and the manager from reference
 captions, the discriminator from them and from samples. `adversarial` goes on from such a checkpoint: all three learn in
 every step, worker and manager from samples; after each `interleave` such epochs comes one of pre-training. The three
-have no weight in common and no gradient from one into another (`models/hacap.py`), so that one sum is minimised.
+have no weight in common and no gradient from one into another (`models/goals.py`), so that one sum is minimised.
 `cross_entropy` adds the likelihood of the reference captions to each adversarial step.
 
 Where this differs from the papers, or they are silent:
@@ -43,7 +43,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -51,15 +51,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from showtell import counter_rng
+from showtell.config import Size
 from showtell.decoding import TeacherForcedOutput, teacher_forced
 from showtell.decoding.continuation import continuations
 from showtell.decoding.likelihood import log_likelihood
 from showtell.decoding.policy import NEVER_SAID
 from showtell.decoding.sampling import inverse, walk
-from showtell.errors import TrainingError
-from showtell.models.contract import Decoder, eval_mode
+from showtell.models import Capability, Decoder
+from showtell.models.contract import eval_mode
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
-from showtell.models.hacap import HacapDecoder, HacapOutput, spread_of_directions
+from showtell.models.goals import GoalDecoder, GoalOutput, spread_of_directions
 from showtell.objectives.contract import HealthRange, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.processes import of_next_image, of_whole_batch
@@ -132,17 +133,26 @@ class AdversarialPretrainingConfig(CrossEntropyConfig):
     """The first stage."""
 
     name: Literal["adversarial_pretraining"] = "adversarial_pretraining"  # type: ignore[assignment]
-    samples: int = Field(1, ge=1)  # N, captions that are sampled for each image
-    sampling_temperature: float = Field(1.0, gt=0)  # logits of the policy are divided by it
-    discriminator_rate: float = Field(0.3, gt=0)  # its learning rate as a share of the others'; LeakGAN: 0.05
-    discriminator_weight: float = Field(1.0, ge=0)  # of its term
-    manager_weight: float = Field(1.0, ge=0)  # of its term: a mean over words, over captions in the second stage
+    samples: Size = Field(1, description="N, number of captions sampled for each image.")
+    sampling_temperature: float = Field(1.0, gt=0, description="Temperature: the policy's logits are divided by it.")
+    discriminator_rate: float = Field(
+        0.3,
+        gt=0,
+        description="Learning rate of the discriminator, as a multiple of `training.learning_rate` (LeakGAN: 0.05).",
+    )
+    discriminator_weight: float = Field(1.0, ge=0, description="Weight of the discriminator's loss.")
+    manager_weight: float = Field(
+        1.0,
+        ge=0,
+        description="Weight of the manager's loss (pre-training: a mean over words; adversarial stage: over captions).",
+    )
 
 
 class AdversarialPretraining(CrossEntropy):
     """Likelihood for the worker, real transitions for the manager, real and sampled captions for the discriminator."""
 
     config: AdversarialPretrainingConfig
+    needs: ClassVar = frozenset({Capability.GOALS})
     max_length: int  # words of a sample at most, end not counted
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
@@ -159,12 +169,12 @@ class AdversarialPretraining(CrossEntropy):
         """The terms of the three networks; in eval mode those of cross-entropy."""
         if not self.training:
             return super().forward(batch, features, decoder)
-        decoder = _hacap(decoder, self.config.name)
+        decoder = self._with_goals(decoder)
         forced = teacher_forced(decoder, features, batch.inputs)
         total, parts = self._terms(batch, features, forced, decoder)
         lengths = (batch.targets != Vocabulary.pad).sum(-1)  # (B, N)
         cosines = horizon_cosines(
-            self._leaks(decoder, features, batch.words).detach(), _goals(forced), lengths, decoder.config.horizon
+            self._leaks(decoder, features, batch.words).detach(), _goals(forced), lengths, decoder.horizon
         )
         manager = -cosines.sum() / counts_of(batch).words
         sampled = self._sample(features, decoder)
@@ -173,13 +183,19 @@ class AdversarialPretraining(CrossEntropy):
         parts |= {"manager": manager, "discriminator": discriminator, **accuracy}
         return Terms(total, {name: value.detach() for name, value in parts.items()})
 
+    def _with_goals(self, decoder: Decoder) -> GoalDecoder:
+        """The decoder, which has what the objective needs."""
+        self.check_decoder(decoder)
+        assert isinstance(decoder, GoalDecoder), "a model with goals is a GoalDecoder"
+        return decoder
+
     @staticmethod
-    def _leaks(decoder: HacapDecoder, features: Features, words: Tensor) -> Tensor:
+    def _leaks(decoder: GoalDecoder, features: Features, words: Tensor) -> Tensor:
         """F of captions that begin with begin: (B, N, T + 1) to (B, N, T + 1, G)."""
         return decoder.discriminator.leaks(words, _seen(decoder, features))
 
     @torch.no_grad()
-    def _sample(self, features: Features, decoder: HacapDecoder) -> Tensor:
+    def _sample(self, features: Features, decoder: GoalDecoder) -> Tensor:
         """Captions of the policy, begin first, then pad behind the end: (B, N, T + 1)."""
         config, device = self.config, features.vectors.device
         numbers = counter_rng.uniform((len(features.vectors), config.samples, self.max_length + 1), device)
@@ -193,7 +209,7 @@ class AdversarialPretraining(CrossEntropy):
         return F.pad(walked.words[..., :longest], (1, 0), value=Vocabulary.begin)
 
     def _discriminate(
-        self, batch: Batch, features: Features, decoder: HacapDecoder, sampled: Tensor
+        self, batch: Batch, features: Features, decoder: GoalDecoder, sampled: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The discriminator's loss, and the shares of real, sampled and mismatched captions that it knows as such.
 
@@ -222,14 +238,20 @@ class AdversarialConfig(AdversarialPretrainingConfig):
     """The second stage."""
 
     name: Literal["adversarial"] = "adversarial"  # type: ignore[assignment]
-    rollouts: int = Field(4, ge=0)  # M, endings of each prefix; 0: the discriminator judges the prefix itself
-    delta: float = Field(12.0, gt=0)  # how steeply ranks become rewards
-    interleave: int = Field(15, ge=0)  # adversarial epochs before one of pre-training; 0: none
-    intrinsic: float = Field(1.0, ge=0)  # weight of r_t in the worker's reward
-    external: float = Field(0.0, ge=0)  # weight of Q_t in it
-    baseline: Literal["others", "none"] = "others"  # b_t
-    worker_weight: float = Field(1.0, ge=0)  # of its term of rewards, a mean over captions
-    cross_entropy: float = Field(0.0, ge=0)  # weight of the reference captions' likelihood in every step
+    rollouts: Annotated[int, Field(ge=0, le=65_536)] = Field(
+        4, description="M, number of sampled continuations of each prefix; 0 scores the prefix itself."
+    )
+    delta: float = Field(12.0, gt=0, description="Slope of the sigmoid that turns ranks into rewards.")
+    interleave: int = Field(
+        15, ge=0, description="Number of adversarial epochs before each epoch of pre-training; 0 for none."
+    )
+    intrinsic: float = Field(1.0, ge=0, description="Weight of the intrinsic reward r_t in the worker's reward.")
+    external: float = Field(0.0, ge=0, description="Weight of the discriminator's value Q_t in the worker's reward.")
+    baseline: Literal["others", "none"] = Field(
+        "others", description="b_t, the mean reward of the batch's other captions at the same step, or none."
+    )
+    worker_weight: float = Field(1.0, ge=0, description="Weight of the worker's policy gradient, a mean over captions.")
+    cross_entropy: float = Field(0.0, ge=0, description="Weight of the cross-entropy of the reference captions.")
 
 
 class Adversarial(AdversarialPretraining):
@@ -278,7 +300,7 @@ class Adversarial(AdversarialPretraining):
         """The terms of the three networks; in eval mode those of cross-entropy."""
         if not self.training or self.imitates:
             return super().forward(batch, features, decoder)
-        decoder = _hacap(decoder, self.config.name)
+        decoder = self._with_goals(decoder)
         config = self.config
         sampled = self._sample(features, decoder)  # (B, N, T + 1)
         words = sampled[..., 1:]
@@ -294,9 +316,9 @@ class Adversarial(AdversarialPretraining):
         leaks = self._leaks(decoder, features, sampled).detach()
         is_ranked = is_word & batch.is_counted
         quality = of_whole_batch(partial(ranked, delta=config.delta), rewards, is_ranked)
-        cosines = horizon_cosines(leaks, goals, is_word.sum(-1), decoder.config.horizon)
+        cosines = horizon_cosines(leaks, goals, is_word.sum(-1), decoder.horizon)
         manager = -(quality * cosines).sum() / count
-        intrinsic = intrinsic_rewards(leaks, goals.detach(), decoder.config.horizon)
+        intrinsic = intrinsic_rewards(leaks, goals.detach(), decoder.horizon)
         held = self._held(intrinsic, goes_on & batch.is_counted)
         worker = -config.intrinsic * (held * followed).sum() / count
         if config.external:
@@ -331,7 +353,7 @@ class Adversarial(AdversarialPretraining):
         return rewards - of_whole_batch(mean_of_other_rows, rewards, is_held)
 
     @torch.no_grad()
-    def _rewards(self, features: Features, decoder: HacapDecoder, words: Tensor) -> Tensor:
+    def _rewards(self, features: Features, decoder: GoalDecoder, words: Tensor) -> Tensor:
         """How much each prefix, ended by the policy, is like a person's caption: (B, N, T) to (B, N, T)."""
         config, seen = self.config, _seen(decoder, features)
         begin = torch.full_like(words[..., :1], Vocabulary.begin)
@@ -378,7 +400,7 @@ def mean_of_other_rows(values: Tensor, is_word: Tensor) -> Tensor:
 
 
 def goal_health(goals: Tensor, is_word: Tensor) -> dict[str, Tensor]:
-    """How long subgoals are, and how far they spread (`models.hacap.spread_of_directions`).
+    """How long subgoals are, and how far they spread (`models.goals.spread_of_directions`).
 
     Args:
         goals: (B, N, T, G).
@@ -393,7 +415,7 @@ def share(batch: Batch) -> float:
     return len(batch.image_ids) / counts_of(batch).images
 
 
-def _seen(decoder: HacapDecoder, features: Features) -> DiscriminatorImage | None:
+def _seen(decoder: GoalDecoder, features: Features) -> DiscriminatorImage | None:
     """What the discriminator sees of the images; the encoder learns nothing from it."""
     return decoder.discriminator.look(features.vectors.detach(), features.is_region)
 
@@ -406,14 +428,5 @@ def _beside(features: Features, is_counted: bool) -> Features | None:
 
 
 def _goals(forced: TeacherForcedOutput) -> Tensor:
-    assert isinstance(forced.outputs, HacapOutput) and forced.outputs.goal is not None
+    assert isinstance(forced.outputs, GoalOutput) and forced.outputs.goal is not None
     return forced.outputs.goal
-
-
-def _hacap(decoder: Decoder, name: str) -> HacapDecoder:
-    if not isinstance(decoder, HacapDecoder) or not decoder.config.goals:
-        raise TrainingError(
-            f"objective.name={name} needs a model with a manager and a discriminator: model.name=hacap with "
-            "model.goals=true."
-        )
-    return decoder

@@ -25,14 +25,13 @@ Where this differs from the paper, or the paper is silent:
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from showtell.decoding.stages import AtStage
-from showtell.errors import TrainingError
-from showtell.models.contract import Decoder
+from showtell.models import Capability, Decoder
 from showtell.objectives.contract import counts_of
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
 from showtell.types import Batch, Features
@@ -47,10 +46,11 @@ class CoarseToFineConfig(SelfCriticalConfig):
 class CoarseToFine(SelfCritical):
     """The expected reward of each fine stage's captions."""
 
+    needs: ClassVar = frozenset({Capability.STAGES})
+
     def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Tensor, dict[str, Tensor]]:
         """One walk for each stage, from coarse to fine."""
-        if decoder.stages == 1:
-            raise TrainingError("objective.name=coarse_to_fine needs a model with several stages: model.name=stack.")
+        self.check_decoder(decoder)
         counts = counts_of(batch)
         with torch.no_grad():
             _, rewards = self._rewarded(batch, features, AtStage(decoder, 0))

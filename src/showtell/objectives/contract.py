@@ -1,4 +1,7 @@
-"""What an objective is: batch, features and decoder to named terms. It knows no model, only what `output` carries."""
+"""The contract of an objective: batch, features and decoder to named terms.
+
+It knows no model: it declares which capabilities it needs and reads what every `Output` carries.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from typing import ClassVar
 
 from torch import nn
 
-from showtell.models.contract import Decoder
+from showtell.config import Config
+from showtell.errors import TrainingError
+from showtell.models import Capability, Decoder, settings_with
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Counts, Features, Terms
 
@@ -32,8 +37,20 @@ class HealthRange:
         return self.minimum <= value <= self.maximum
 
 
+class ObjectiveConfig(Config):
+    """The settings of an objective."""
+
+    name: str  # of the objective; a subclass gives the default
+
+
 class Objective(nn.Module, abc.ABC):
     """What is minimised. Its own parameters train with the model; its state is kept in `last/training/` alone."""
+
+    config: ObjectiveConfig
+    # Capabilities that a model must have, and those with which it is not trained, with the reason. Recipes are checked
+    # against them (`compatibility.py`).
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    conflicts: ClassVar[Mapping[Capability, str]] = {}
 
     # A reward instead of the captions' likelihood: `training/reward_watchdog.py` then watches the run and its parts
     # "reward" (mean over samples), "greedy" (of the greedy captions) and "length" (words per sample).
@@ -55,6 +72,17 @@ class Objective(nn.Module, abc.ABC):
 
     def begin_epoch(self, epoch: int) -> None:
         """Whatever depends on the epoch, counted from 0, and so needs no state; nothing by default."""
+
+    def check_decoder(self, decoder: Decoder) -> None:
+        """Raise an error where a decoder lacks what the objective needs.
+
+        Raises:
+            TrainingError: it does; the message has the settings of models that have it.
+        """
+        for capability in sorted(self.needs - decoder.capabilities):
+            raise TrainingError(
+                f"objective.name={self.config.name} needs a model {capability}: {settings_with(capability)}."
+            )
 
     @abc.abstractmethod
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:

@@ -27,7 +27,7 @@ nothing, so without any image with two the weights are 1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -37,8 +37,8 @@ from torch.nn import functional as F
 from showtell.config import Config
 from showtell.decoding import TeacherForcedOutput, scheduled, teacher_forced
 from showtell.decoding.likelihood import log_likelihood
-from showtell.models.contract import Decoder
-from showtell.objectives.contract import Objective, counts_of
+from showtell.models import Capability, Decoder
+from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch, Features, Terms
 
@@ -46,11 +46,15 @@ from showtell.types import Batch, Features, Terms
 class ScheduledSamplingConfig(Config):
     """How often the model is fed a word of its own instead of the caption's."""
 
-    highest: float = Field(0.0, ge=0, le=1)  # probability that is not exceeded; 0: always the caption's words
-    first: float = Field(0.0, ge=0, le=1)  # probability in the first epoch
-    increase: float = Field(0.05, ge=0, le=1)  # of the probability, each time
-    every: int = Field(5, ge=1)  # epochs
-    choose: Literal["sample", "likeliest"] = "sample"  # drawn by its probability, or the likeliest
+    highest: float = Field(
+        0.0, ge=0, le=1, description="Maximum probability; 0 turns scheduled sampling off (teacher forcing)."
+    )
+    first: float = Field(0.0, ge=0, le=1, description="Probability in the first epoch.")
+    increase: float = Field(0.05, ge=0, le=1, description="Increase of the probability every `every` epochs.")
+    every: int = Field(5, ge=1, description="Number of epochs between increases.")
+    choose: Literal["sample", "likeliest"] = Field(
+        "sample", description="Feed a word sampled from the model's distribution, or its most likely word."
+    )
 
     @model_validator(mode="after")
     def _rises(self) -> Self:
@@ -63,19 +67,33 @@ class ScheduledSamplingConfig(Config):
         return min(self.highest, self.first + self.increase * (epoch // self.every))
 
 
-class CrossEntropyConfig(Config):
+class CrossEntropyConfig(ObjectiveConfig):
     """Weights of the terms."""
 
     name: Literal["cross_entropy"] = "cross_entropy"
-    label_smoothing: float = Field(0.0, ge=0, lt=1)  # epsilon, the share of a target that is spread over all words
-    doubly_stochastic: float = Field(0.0, ge=0)  # lambda, weight of the term that asks for an equal look at all places
-    word_presence: float = Field(0.0, ge=0)  # mu, weight of the term for which words occur
-    scheduled_sampling: ScheduledSamplingConfig = ScheduledSamplingConfig()
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="epsilon, probability that is spread uniformly over the vocabulary."
+    )
+    doubly_stochastic: float = Field(
+        0.0,
+        ge=0,
+        description="lambda, weight of the doubly stochastic penalty, which asks for equal attention to all cells.",
+    )
+    word_presence: float = Field(
+        0.0, ge=0, description="mu, weight of the auxiliary loss that predicts which words occur in the captions."
+    )
+    scheduled_sampling: ScheduledSamplingConfig = Field(
+        ScheduledSamplingConfig(), description="Probability of feeding the model's own words instead of the caption's."
+    )
 
 
 class CrossEntropy(Objective):
     """Likelihood of the reference captions."""
 
+    config: CrossEntropyConfig
+    conflicts: ClassVar[Mapping[Capability, str]] = {
+        Capability.SAMPLED_ATTENTION: "sampled regions get no gradient from it"
+    }
     agreement: Tensor  # (V,) kappa of each word
 
     def __init__(self, config: CrossEntropyConfig, *, feature_size: int, vocabulary_size: int) -> None:

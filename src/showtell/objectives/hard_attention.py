@@ -26,7 +26,8 @@ Where this differs from the paper, or the paper is silent:
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -34,8 +35,7 @@ from torch import Tensor
 
 from showtell.decoding import TeacherForcedOutput
 from showtell.decoding.likelihood import log_likelihood
-from showtell.errors import TrainingError
-from showtell.models.contract import Decoder
+from showtell.models import Capability, Decoder
 from showtell.objectives.contract import counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.processes import summed
@@ -47,16 +47,20 @@ class HardAttentionConfig(CrossEntropyConfig):
     """Weights of the terms, beside those of cross-entropy."""
 
     name: Literal["hard_attention"] = "hard_attention"  # type: ignore[assignment]
-    reinforce: float = Field(0.1, ge=0)  # lambda_r, weight of what samples of places teach
-    entropy: float = Field(0.002, ge=0)  # lambda_e, weight of the entropy of places
-    baseline_decay: float = Field(0.9, ge=0, lt=1)  # of the moving average b
-    per_word: bool = True  # log p(y | s, a) of the bracket: the mean over a caption's words, or their sum
+    reinforce: float = Field(0.1, ge=0, description="lambda_r, weight of the REINFORCE term of the sampled positions.")
+    entropy: float = Field(0.002, ge=0, description="lambda_e, weight of the entropy of the attention.")
+    baseline_decay: float = Field(0.9, ge=0, lt=1, description="Decay of the moving average baseline b.")
+    per_word: bool = Field(
+        True, description="Reward with the mean of log p(y_t | s, a) over a caption's words; if false, with the sum."
+    )
 
 
 class HardAttention(CrossEntropy):
     """Likelihood of the reference captions under sampled places, and REINFORCE for the places."""
 
     config: HardAttentionConfig
+    needs: ClassVar = frozenset({Capability.SAMPLED_ATTENTION})
+    conflicts: ClassVar[Mapping[Capability, str]] = {}
     baseline: Tensor  # () b
     is_first: Tensor  # () bool, True until b has seen a batch
 
@@ -71,15 +75,12 @@ class HardAttention(CrossEntropy):
         total, parts = super()._terms(batch, features, forced, decoder)
         if not self.training:  # there is nothing to sample for
             return total, parts
-        places, alpha = forced.outputs.sampled_regions, forced.outputs.attention
-        if places is None or alpha is None:
-            raise TrainingError(
-                "objective.name=hard_attention needs a model that samples the places it looks at: "
-                "model.name=sat with model.attention=hard."
-            )
+        self.check_decoder(decoder)
+        regions, alpha = forced.outputs.sampled_regions, forced.outputs.attention
+        assert regions is not None and alpha is not None, "a model that samples attention reports it while it learns"
         is_word = batch.targets != Vocabulary.pad  # (B, N, T)
         counts = counts_of(batch)
-        is_sampled = is_word & (places >= 0)
+        is_sampled = is_word & (regions >= 0)
         is_caption = is_sampled.any(-1)  # (B, N)
         logprob = log_likelihood(forced.logits.detach(), batch.targets)
         reward = (logprob * is_word).sum(-1)  # (B, N)
@@ -88,8 +89,8 @@ class HardAttention(CrossEntropy):
         baseline = self._baseline(reward, is_caption & batch.is_counted)
         advantage = reward - baseline
         log_alpha = alpha.float().clamp(min=torch.finfo(torch.float32).tiny).log()
-        place = log_alpha.gather(-1, places.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-        reinforce = -(advantage.unsqueeze(-1) * place * is_sampled).sum() / counts.words
+        logprob_of_region = log_alpha.gather(-1, regions.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        reinforce = -(advantage.unsqueeze(-1) * logprob_of_region * is_sampled).sum() / counts.words
         entropy = -((alpha * log_alpha).sum(-1) * is_sampled).sum() / counts.words
         parts |= {"reinforce": reinforce, "entropy": entropy}
         # Parts add up over the batches of a step: this one to the mean b that captions were held against.

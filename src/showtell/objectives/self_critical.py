@@ -34,29 +34,36 @@ Where this differs from the papers or the authors' code, or they are silent:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 from torch import Tensor
 
-from showtell.config import Config
+from showtell.config import Config, Size
 from showtell.decoding.policy import Rollouts, policy_logprobs, rollouts
 from showtell.models.contract import Decoder, eval_mode
-from showtell.objectives.contract import Objective, counts_of
+from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
-from showtell.scores.reward import Reward
+from showtell.scores import numbers
+from showtell.scores.reward import Reward, reward_functions
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features, Terms
 
+_WEIGHTS: dict[str, Any] = {  # a field for each number whose score declares a reward
+    name: (
+        float,
+        Field(
+            1.0 if name == "cider" else 0.0,
+            description=f"Weight of {numbers()[name].title} of the caption (0 to {numbers()[name].maximum:g}).",
+        ),
+    )
+    for name in sorted(reward_functions(), key=lambda name: name != "cider")
+}
+_Weights: Any = create_model("_Weights", __base__=Config, **_WEIGHTS)
 
-class RewardConfig(Config):
+
+class RewardConfig(_Weights):  # type: ignore[misc, unused-ignore]
     """Weights of the scores that are added up."""
-
-    cider: float = 1.0  # CIDEr-D, up to 10
-    bleu_1: float = 0.0  # of the caption alone, up to 1
-    bleu_2: float = 0.0  # likewise
-    bleu_3: float = 0.0  # likewise
-    bleu_4: float = 0.0  # likewise
 
     @property
     def weights(self) -> dict[str, float]:
@@ -70,14 +77,16 @@ class RewardConfig(Config):
         return self
 
 
-class SelfCriticalConfig(Config):
+class SelfCriticalConfig(ObjectiveConfig):
     """What is sampled, rewarded and compared with what."""
 
     name: Literal["self_critical"] = "self_critical"
-    samples: int = Field(5, ge=1)  # N, of each image in each step
-    baseline: Literal["greedy", "leave_one_out"] = "greedy"  # b, the reward of that caption, or of the other samples
-    reward: RewardConfig = RewardConfig()  # r
-    cross_entropy: float = Field(0.0, ge=0)  # weight of the reference captions' likelihood
+    samples: Size = Field(5, description="N, number of captions sampled for each image in each step.")
+    baseline: Literal["greedy", "leave_one_out"] = Field(
+        "greedy", description="b, the reward of the greedy caption, or the mean reward of the other samples."
+    )
+    reward: RewardConfig = Field(RewardConfig(), description="r, a weighted sum of scores.")
+    cross_entropy: float = Field(0.0, ge=0, description="Weight of the cross-entropy of the reference captions.")
 
     @model_validator(mode="after")
     def _has_others(self) -> Self:

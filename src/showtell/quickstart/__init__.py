@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
-from showtell.evaluation import Evaluation, evaluate, score_records
+from showtell.evaluation import Evaluation, evaluate
 from showtell.progress import counting
 from showtell.quickstart.baselines import most_frequent, nearest_neighbour
-from showtell.quickstart.report import Example, Row, write_report
-from showtell.scenes import Scene, read_scenes, write_scenes
+from showtell.reports.quickstart_page import Example, Row, write_report
+from showtell.scenes import write_scenes
 from showtell.scenes.truth import judge
-from showtell.scores import ScoreReport
+from showtell.scores import ImageFacts, ScoreReport, image_facts, score
 from showtell.training import load_recipe, train
+
+__all__ = ["next_steps", "run_quickstart"]
 
 METRICS = ("bleu", "cider", "truth")
 # The model is only trained once; these are a few test pictures for the screen and for the page.
@@ -50,20 +52,20 @@ def run_quickstart(
         raise KeyboardInterrupt
     checkpoint = run / "best"
     captioner = Captioner.from_pretrained(checkpoint)
-    dataset, scenes = open_dataset(data), read_scenes(data)
-    assert scenes is not None
+    dataset = open_dataset(data)
     training, test = dataset.split("train"), dataset.split("test")
     unseen = dataset.split("test_compositional")
+    facts = image_facts(dataset)
     with counting("captioning", len(test) + len(unseen), quiet) as progress:
-        on_test = evaluate(captioner, test, metrics=METRICS, scenes=scenes, progress=progress)
-        on_unseen = evaluate(captioner, unseen, metrics=METRICS, scenes=scenes, progress=progress)
-    baselines = _baselines(captioner, training, test, unseen, scenes)
+        on_test = evaluate(captioner, test, facts=facts, metrics=METRICS, progress=progress)
+        on_unseen = evaluate(captioner, unseen, facts=facts, metrics=METRICS, progress=progress)
+    baselines = _baselines(captioner, training, test, unseen, facts)
     scores = _numbers(on_test.report, on_unseen.report)
     seconds = time.perf_counter() - began
     write_report(
         page,
         rows=[Row("this model", _columns(scores)), *[Row(name, _columns(found)) for name, found in baselines.items()]],
-        examples=_examples(test[:ON_PAGE], on_test, scenes),
+        examples=_examples(test[:ON_PAGE], on_test, facts),
         signatures=on_test.report.signatures,
         log=run / "log.jsonl",
         facts={
@@ -96,7 +98,7 @@ def _baselines(
     training: Sequence[CaptionRecord],
     test: Sequence[CaptionRecord],
     unseen: Sequence[CaptionRecord],
-    scenes: dict[str, Scene],
+    facts: Mapping[str, ImageFacts],
 ) -> dict[str, dict[str, float | None]]:
     makers = {
         "most frequent caption": lambda records: most_frequent(training, records),
@@ -104,7 +106,10 @@ def _baselines(
     }
     return {
         name: _numbers(
-            *[score_records(make(records), records, metrics=METRICS, scenes=scenes) for records in (test, unseen)]
+            *[
+                score(make(records), {record.image_id: facts[record.image_id] for record in records}, METRICS)
+                for records in (test, unseen)
+            ]
         )
         for name, make in makers.items()
     }
@@ -119,12 +124,13 @@ def _columns(scores: dict[str, float | None]) -> dict[str, float | None]:
     return {shown: scores[name] for name, shown in names.items()}
 
 
-def _examples(records: Sequence[CaptionRecord], found: Evaluation, scenes: dict[str, Scene]) -> list[Example]:
-    captions = {record.image_id: found.captions[record.image_id] for record in records}
-    return [
-        Example(record, captions[record.image_id], judge(captions[record.image_id].text, scenes[record.image_id]))
-        for record in records
-    ]
+def _examples(records: Sequence[CaptionRecord], found: Evaluation, facts: Mapping[str, ImageFacts]) -> list[Example]:
+    examples = []
+    for record in records:
+        caption, scene = found.captions[record.image_id], facts[record.image_id].scene
+        assert scene is not None, "every picture of the dataset was drawn"
+        examples.append(Example(record, caption, judge(caption.text, scene)))
+    return examples
 
 
 def next_steps(out: Path) -> str:

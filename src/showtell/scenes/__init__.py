@@ -1,15 +1,16 @@
 """Small drawn pictures with captions whose truth can be checked: the embedded dataset."""
 
+from showtell.scenes.captions import SceneCaption
 from showtell.scenes.dataset import CAPTIONS, read_scenes, split_sizes, write_scenes
-from showtell.scenes.language import LANGUAGE_VERSION, Caption
+from showtell.scenes.lexicon import LANGUAGE_VERSION
 from showtell.scenes.world import Item, Scene
 
 __all__ = [
     "CAPTIONS",
     "LANGUAGE_VERSION",
-    "Caption",
     "Item",
     "Scene",
+    "SceneCaption",
     "read_scenes",
     "split_sizes",
     "write_scenes",

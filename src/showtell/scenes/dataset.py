@@ -1,59 +1,71 @@
 """The scenes dataset on disk, in COCO format, and the scenes read back from it.
 
-    images/000001.png ...                                  numbers run on over the splits
+    images/000001.png ...                                  numbered across the splits
     annotations/captions_{train,val,test,test_compositional}.json   COCO captions, with "grounding"
     annotations/instances_{...}.json                       COCO instances: categories are shapes
-    annotations/scenes.json                                what every picture shows, and how all was drawn
+    annotations/scenes.json                                the scene of every image, and the settings
 
-Picture k of a split depends on (seed, split, k) and on nothing else. The pictures are written first and all
-annotations appear at once, last, so a folder that was interrupted does not look complete; `unfinished.json`
-marks it until then.
+Image k of a split depends on (seed, split, k) and on nothing else. The images are written first and all annotations
+appear at once, last, so an interrupted folder does not look complete; `unfinished.json` marks it until then. One
+process writes at a time: it holds the folder's lock.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
+import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from showtell.datasets.check import usable_cores
 from showtell.errors import DataError, UsageError
 from showtell.files import read_json, recover_folder, write_folder, write_json
-from showtell.scenes.language import LANGUAGE_VERSION, Caption, captions
-from showtell.scenes.pictures import draw
+from showtell.processes import LOCK_NAME, lock_folder, usable_cores, worker_pool
+from showtell.scenes.captions import SceneCaption, write_captions
+from showtell.scenes.lexicon import LANGUAGE_VERSION
+from showtell.scenes.outlines import area, box
+from showtell.scenes.rendering import render
 from showtell.scenes.sampling import sample_scene
-from showtell.scenes.world import SHAPES, UNITS, Item, Scene, area, box
+from showtell.scenes.world import BACKGROUNDS, COLOURS, PATTERNS, SHAPES, SIZES, UNITS, Item, Scene
 
 SPLITS = ("train", "val", "test", "test_compositional")
 SHARES = {"val": 0.04, "test": 0.06, "test_compositional": 0.06}  # the rest is train
 CAPTIONS = 5  # of each image
-CHUNK = 100  # images that a process draws at a time
-ALONE = 400  # fewer images than this are drawn sooner than another process has started
-SMALLEST = 48  # pixels; below, patterns cannot be seen
+CHUNK = 100  # images per task of a worker process
+MIN_FOR_WORKERS = 400  # fewer images are drawn sooner than a worker process has started
+MIN_SIZE = 48  # pixels; below, patterns cannot be seen
 UNFINISHED = "unfinished.json"
-
-_Chunk = tuple[Path, int, int, str, int, int, int]  # folder, seed, size, split, first k, first id, count
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """One image of the dataset: its number, what it shows and what is said of it."""
+class SceneRecord:
+    """One image of the dataset: its id, scene and captions."""
 
     image_id: int
     split: str
     scene: Scene
-    captions: tuple[Caption, ...]
+    captions: tuple[SceneCaption, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Consecutive images of a split, drawn by one process."""
+
+    folder: Path
+    seed: int
+    size: int  # pixels
+    split: str
+    first: int  # k of the first image
+    first_id: int
+    count: int
 
 
 def split_sizes(images: int) -> dict[str, int]:
-    """How many images each split gets: of 5,000, 4,200, 200, 300 and 300; none is empty.
+    """Number of images of each split: of 5,000, 4,200, 200, 300 and 300; none is empty.
 
     Raises:
         UsageError: there are fewer images than splits.
@@ -64,97 +76,126 @@ def split_sizes(images: int) -> dict[str, int]:
     return {"train": images - sum(sizes.values()), **sizes}
 
 
-def make(seed: int, split: str, k: int) -> tuple[Scene, tuple[Caption, ...]]:
-    """Picture k of a split and its captions, from these three alone."""
+def sample_image(seed: int, split: str, k: int) -> tuple[Scene, tuple[SceneCaption, ...]]:
+    """Scene and captions of image k of a split, a function of these three alone."""
     name = f"{seed}/{split}/{k}"
     scene = sample_scene(Random(f"{name}/scene"), compositional=split == "test_compositional")
-    return scene, captions(Random(f"{name}/captions"), scene, CAPTIONS)
+    return scene, write_captions(Random(f"{name}/captions"), scene, CAPTIONS)
 
 
 def file_name(image_id: int) -> str:
-    """The name of an image's file."""
+    """File name of an image."""
     return f"{image_id:06d}.png"
 
 
-def box_id(image_id: int, place: int) -> int:
-    """The id in COCO instances of the item at a place of a scene."""
-    return image_id * 10 + place + 1
+def box_id(image_id: int, index: int) -> int:
+    """Id in COCO instances of an item, by its index in the scene."""
+    return image_id * 10 + index + 1
 
 
-def _draw_chunk(chunk: _Chunk) -> list[Drawn]:
-    folder, seed, size, split, first, first_id, count = chunk
-    drawn = []
-    for offset in range(count):
-        scene, texts = make(seed, split, first + offset)
-        image_id = first_id + offset
-        draw(scene, size).save(folder / "images" / file_name(image_id), compress_level=6)
-        drawn.append(Drawn(image_id, split, scene, texts))
-    return drawn
-
-
-def _chunks(folder: Path, images: int, seed: int, size: int) -> list[_Chunk]:
-    chunks = []
-    next_id = 1
-    for split, count in split_sizes(images).items():
-        for first in range(0, count, CHUNK):
-            length = min(CHUNK, count - first)
-            chunks.append((folder, seed, size, split, first, next_id, length))
-            next_id += length
-    return chunks
+# --- drawing ---
 
 
 def draw_all(
     folder: Path, images: int, seed: int, size: int, processes: int, progress: Callable[[int], None] | None
-) -> list[Drawn]:
-    """Draw every picture into folder/images; the outcome does not depend on the number of processes."""
-    chunks = _chunks(folder, images, seed, size)
-    drawn: list[Drawn] = []
-
-    def collect(parts: Iterator[list[Drawn]]) -> None:
-        for part in parts:
-            drawn.extend(part)
-            if progress is not None:
-                progress(len(part))
-
+) -> list[SceneRecord]:
+    """Draw every image into folder/images; the result does not depend on the number of processes."""
+    tasks = _tasks(folder, images, seed, size)
     if processes == 1:
-        collect(map(_draw_chunk, chunks))
-    else:
-        # "spawn": a forked child of a process that has threads (torch has) may hang.
-        context = multiprocessing.get_context("spawn")
-        try:
-            with ProcessPoolExecutor(processes, mp_context=context) as pool:
-                collect(pool.map(_draw_chunk, chunks))
-        except BrokenProcessPool as error:
-            raise UsageError(
-                "A process that draws scenes has died; a script that calls write_scenes must do so under "
-                '`if __name__ == "__main__":`, and a machine must have the memory.'
-            ) from error
-    return drawn
+        return _collect(map(_draw, tasks), progress)
+    try:
+        with worker_pool(processes) as pool:
+            return _collect(pool.map(_draw, tasks), progress)
+    except BrokenProcessPool as error:
+        raise UsageError(
+            "A process that draws scenes has died; a script that calls write_scenes must do so under "
+            '`if __name__ == "__main__":`, and a machine must have the memory.'
+        ) from error
 
 
-def _caption_annotations(image: Drawn) -> Iterator[dict[str, Any]]:
-    for number, caption in enumerate(image.captions, start=1):
+def _tasks(folder: Path, images: int, seed: int, size: int) -> list[_Task]:
+    tasks = []
+    next_id = 1
+    for split, total in split_sizes(images).items():
+        for first in range(0, total, CHUNK):
+            count = min(CHUNK, total - first)
+            tasks.append(_Task(folder, seed, size, split, first, next_id, count))
+            next_id += count
+    return tasks
+
+
+def _draw(task: _Task) -> list[SceneRecord]:
+    records = []
+    for offset in range(task.count):
+        scene, captions = sample_image(task.seed, task.split, task.first + offset)
+        image_id = task.first_id + offset
+        render(scene, task.size).save(task.folder / "images" / file_name(image_id), compress_level=6)
+        records.append(SceneRecord(image_id, task.split, scene, captions))
+    return records
+
+
+def _collect(parts: Iterator[list[SceneRecord]], progress: Callable[[int], None] | None) -> list[SceneRecord]:
+    records: list[SceneRecord] = []
+    for part in parts:
+        records.extend(part)
+        if progress is not None:
+            progress(len(part))
+    return records
+
+
+# --- annotations ---
+
+
+def write_annotations(folder: Path, records: list[SceneRecord], settings: dict[str, Any]) -> None:
+    """Write the captions and instances of each split, and the scenes of all images, into a folder."""
+    size = settings["size"]
+    categories = [
+        {"id": number, "name": shape, "supercategory": "shape"} for number, shape in enumerate(SHAPES, start=1)
+    ]
+    for split in SPLITS:
+        members = [record for record in records if record.split == split]
+        images = [
+            {"id": record.image_id, "file_name": file_name(record.image_id), "width": size, "height": size}
+            for record in members
+        ]
+        common = {"info": _info(settings), "licenses": [], "images": images}
+        captions = itertools.chain.from_iterable(map(_caption_annotations, members))
+        instances = itertools.chain.from_iterable(_instance_annotations(record, size) for record in members)
+        write_json(folder / f"captions_{split}.json", {**common, "annotations": list(captions)})
+        write_json(
+            folder / f"instances_{split}.json", {**common, "annotations": list(instances), "categories": categories}
+        )
+    scenes = {str(record.image_id): asdict(record.scene) for record in records}
+    write_json(folder / "scenes.json", {**settings, "scenes": scenes})
+
+
+def _info(settings: dict[str, Any]) -> dict[str, Any]:
+    return {"description": "showtell scenes", **settings}
+
+
+def _caption_annotations(record: SceneRecord) -> Iterator[dict[str, Any]]:
+    for number, caption in enumerate(record.captions, start=1):
         yield {
-            "id": image.image_id * 10 + number,
-            "image_id": image.image_id,
+            "id": record.image_id * 10 + number,
+            "image_id": record.image_id,
             "caption": caption.text,
             "grounding": [
                 {
-                    "first": span.first,
-                    "end": span.end,
-                    "boxes": [box_id(image.image_id, place) for place in span.boxes],
+                    "first": grounding.first,
+                    "end": grounding.end,
+                    "boxes": [box_id(record.image_id, index) for index in grounding.boxes],
                 }
-                for span in caption.groundings
+                for grounding in caption.groundings
             ],
         }
 
 
-def _instance_annotations(image: Drawn, size: int) -> Iterator[dict[str, Any]]:
+def _instance_annotations(record: SceneRecord, size: int) -> Iterator[dict[str, Any]]:
     scale = size / UNITS
-    for place, item in enumerate(image.scene.items):
+    for index, item in enumerate(record.scene.items):
         yield {
-            "id": box_id(image.image_id, place),
-            "image_id": image.image_id,
+            "id": box_id(record.image_id, index),
+            "image_id": record.image_id,
             "category_id": SHAPES.index(item.shape) + 1,
             "bbox": [round(edge * scale, 2) for edge in box(item)],
             "area": round(area(item) * scale**2, 2),
@@ -163,60 +204,7 @@ def _instance_annotations(image: Drawn, size: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def write_annotations(folder: Path, drawn: list[Drawn], arguments: dict[str, Any]) -> None:
-    """Write the captions and instances of each split, and what all pictures show, into a folder."""
-    size = arguments["size"]
-    info = {"description": "showtell scenes", **arguments}
-    categories = [
-        {"id": number, "name": shape, "supercategory": "shape"} for number, shape in enumerate(SHAPES, start=1)
-    ]
-    for split in SPLITS:
-        part = [image for image in drawn if image.split == split]
-        images = [
-            {"id": image.image_id, "file_name": file_name(image.image_id), "width": size, "height": size}
-            for image in part
-        ]
-        texts = itertools.chain.from_iterable(_caption_annotations(image) for image in part)
-        boxes = itertools.chain.from_iterable(_instance_annotations(image, size) for image in part)
-        write_json(
-            folder / f"captions_{split}.json",
-            {"info": info, "licenses": [], "images": images, "annotations": list(texts)},
-        )
-        write_json(
-            folder / f"instances_{split}.json",
-            {"info": info, "licenses": [], "images": images, "annotations": list(boxes), "categories": categories},
-        )
-    scenes = {str(image.image_id): asdict(image.scene) for image in drawn}
-    write_json(folder / "scenes.json", {**arguments, "scenes": scenes})
-
-
-def _is_complete(folder: Path, arguments: dict[str, Any]) -> bool:
-    """Whether a folder holds exactly the dataset asked for.
-
-    Raises:
-        DataError: it holds something else.
-    """
-    recover_folder(folder / "annotations")
-    facts = folder / "annotations" / "scenes.json"
-    if facts.exists():
-        found = read_json(facts)
-        differences = [f"{name} {found.get(name)}" for name, value in arguments.items() if found.get(name) != value]
-        if differences:
-            raise DataError(
-                f"{folder} already holds scenes drawn with other settings ({', '.join(differences)}); "
-                "choose another folder, or delete this one first."
-            )
-        names = {path.name for path in (folder / "images").glob("*.png")}
-        return all(file_name(int(image_id)) in names for image_id in found["scenes"])
-    if (folder / UNFINISHED).exists() or not folder.exists():
-        return False
-    if not folder.is_dir():
-        raise DataError(f"{folder} is a file; scenes are written to a folder: name a new or an empty one.")
-    if any(folder.iterdir()):
-        raise DataError(
-            f"{folder} is not empty and holds no scenes dataset; nothing was written: name a new or an empty folder."
-        )
-    return False
+# --- the whole dataset ---
 
 
 def write_scenes(
@@ -226,57 +214,141 @@ def write_scenes(
     size: int = 96,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Draw the dataset into a folder; one that is there already and complete is left as it is.
+    """Draw the dataset into a folder; a complete one is left as it is, an incomplete one is drawn again.
 
-    From about 400 images on, one process per core draws; a script that calls this needs the usual
+    From 400 images on, one process per core draws; a script that calls this needs the usual
     `if __name__ == "__main__":`.
 
     Args:
-        folder: new, empty, or what an earlier call with the same settings wrote or began to write.
-        images: of all splits together, at least 4.
+        folder: new, empty, or written by an earlier call with the same settings, finished or not.
+        images: number of images in all splits, at least 4.
         seed: the same seed gives the same files, byte for byte.
-        size: width and height of the pictures in pixels, at least 48.
+        size: width and height of the images in pixels, at least 48.
         progress: called with the number of images drawn since the last call.
 
     Raises:
         UsageError: too few images, or too small ones; or a drawing process died.
-        DataError: the folder holds something else, or cannot be written to.
+        DataError: the folder holds something else, another process is writing to it, or it cannot be written to.
     """
     split_sizes(images)
-    if size < SMALLEST:
-        raise UsageError(f"Scenes of {size} pixels are too small to see patterns in; {SMALLEST} is the least.")
-    arguments = {"language": LANGUAGE_VERSION, "images": images, "seed": seed, "size": size}
-    if _is_complete(folder, arguments):
-        (folder / UNFINISHED).unlink(missing_ok=True)
+    if size < MIN_SIZE:
+        raise UsageError(f"Scenes of {size} pixels are too small to see patterns in; {MIN_SIZE} is the least.")
+    settings = {"language": LANGUAGE_VERSION, "images": images, "seed": seed, "size": size}
+    if _is_complete(folder, settings):
         return
+    if not (folder / LOCK_NAME).exists():  # nobody draws here, and a folder of something else stays without a lock
+        _refuse_other_content(folder, settings)
+    with lock_folder(folder, "drawing scenes into", "another folder"):
+        recover_folder(folder / "annotations")
+        _refuse_other_content(folder, settings)
+        try:
+            if not _is_complete(folder, settings, but_for_mark=True):
+                write_json(folder / UNFINISHED, settings)
+                (folder / "images").mkdir(exist_ok=True)
+                for path in (folder / "images").glob("[0-9]*.png"):  # of an interrupted run, perhaps a longer one
+                    path.unlink()
+                processes = 1 if images < MIN_FOR_WORKERS else usable_cores()
+                records = draw_all(folder, images, seed, size, processes, progress)
+                write_folder(folder / "annotations", lambda new: write_annotations(new, records, settings))
+            (folder / UNFINISHED).unlink(missing_ok=True)
+        except OSError as error:
+            raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
+
+
+def _refuse_other_content(folder: Path, settings: dict[str, Any]) -> None:
+    """
+    Raises:
+        DataError: the folder is a file, or holds anything but scenes with these settings, finished or not.
+    """
+    if (folder / "annotations" / "scenes.json").exists():
+        differences = _other_settings(folder, settings)
+        if differences:
+            raise DataError(
+                f"{folder} already holds scenes drawn with other settings ({', '.join(differences)}); "
+                "choose another folder, or delete this one first."
+            )
+    elif folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file; scenes are written to a folder: name a new or an empty one.")
+    elif folder.exists() and not (folder / UNFINISHED).exists() and {*os.listdir(folder)} - {LOCK_NAME}:  # noqa: PTH208 (names are enough)
+        raise DataError(
+            f"{folder} is not empty and holds no scenes dataset; nothing was written: name a new or an empty folder."
+        )
+
+
+def _other_settings(folder: Path, settings: dict[str, Any]) -> list[str]:
+    """The settings of a dataset that differ from these, each with its value."""
+    content = read_json(folder / "annotations" / "scenes.json")
+    written = content if isinstance(content, dict) else {}
+    return [f"{name} {written.get(name)}" for name, value in settings.items() if written.get(name) != value]
+
+
+def _is_complete(folder: Path, settings: dict[str, Any], but_for_mark: bool = False) -> bool:
+    """Whether every file of the dataset is there, is whole, and was written with these settings.
+
+    Args:
+        folder: of the dataset.
+        settings: that every file must have.
+        but_for_mark: also if it is still marked as unfinished.
+    """
+    annotations = folder / "annotations"
+    if not annotations.is_dir() or ((folder / UNFINISHED).exists() and not but_for_mark):
+        return False
+    ids = iter(range(1, settings["images"] + 1))
     try:
-        write_json(folder / UNFINISHED, arguments)
-        (folder / "images").mkdir(exist_ok=True)
-        for path in (folder / "images").glob("[0-9]*.png"):  # of an interrupted run, perhaps a longer one
-            path.unlink()
-        processes = 1 if images < ALONE else usable_cores()
-        drawn = draw_all(folder, images, seed, size, processes, progress)
-        write_folder(folder / "annotations", lambda new: write_annotations(new, drawn, arguments))
-        (folder / UNFINISHED).unlink()
-    except OSError as error:
-        raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
+        if _other_settings(folder, settings):
+            return False
+        for split, count in split_sizes(settings["images"]).items():
+            expected = list(itertools.islice(ids, count))
+            for kind, per_image in (("captions", {CAPTIONS}), ("instances", {1, 2, 3, 4})):
+                content = read_json(annotations / f"{kind}_{split}.json")
+                owners = [entry["image_id"] for entry in content["annotations"]]
+                counts = {len(list(group)) for _, group in itertools.groupby(owners)}
+                has_images = [image["id"] for image in content["images"]] == list(dict.fromkeys(owners)) == expected
+                if not has_images or not counts <= per_image or content["info"] != _info(settings):
+                    return False
+        scenes = read_scenes(folder)
+    except (DataError, KeyError, TypeError):
+        return False
+    names = map(file_name, range(1, settings["images"] + 1))
+    return len(scenes or {}) == settings["images"] and all(_is_whole_png(folder / "images" / name) for name in names)
+
+
+def _is_whole_png(path: Path) -> bool:
+    """Whether a file begins and ends as a PNG does."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return content.startswith(b"\x89PNG\r\n\x1a\n") and content.endswith(b"IEND\xaeB`\x82")
 
 
 def read_scenes(folder: Path) -> dict[str, Scene] | None:
-    """What every picture of a scenes dataset shows, by image id; None when the folder holds no such dataset.
+    """The scene of every image of a scenes dataset, by image id; None if the folder holds no such dataset.
 
     Raises:
-        DataError: the facts are damaged.
+        DataError: the file of scenes is damaged.
     """
     path = folder / "annotations" / "scenes.json"
     if not path.is_file():
         return None
     try:
-        return {
-            image_id: Scene(facts["background"], tuple(Item(**item) for item in facts["items"]))
-            for image_id, facts in read_json(path)["scenes"].items()
-        }
-    except (KeyError, TypeError, AttributeError) as error:
+        return {image_id: _parse_scene(entry) for image_id, entry in read_json(path)["scenes"].items()}
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise DataError(
-            f"{path} does not hold the facts of scenes ({json.dumps(str(error))}); draw the dataset again."
+            f"{path} does not hold the scenes of a dataset ({json.dumps(str(error))}); draw the dataset again."
         ) from error
+
+
+def _parse_scene(entry: dict[str, Any]) -> Scene:
+    """
+    Raises:
+        KeyError, TypeError, ValueError: it is not a scene as `asdict` writes it.
+    """
+    items = tuple(Item(**item) for item in entry["items"])
+    for item in items:
+        known = (item.shape in SHAPES, item.colour in COLOURS, item.size in SIZES, item.pattern in PATTERNS)
+        if not all(known) or {type(item.x), type(item.y), type(item.extent)} != {int}:
+            raise ValueError(f"unknown item {item}")
+    if entry["background"] not in BACKGROUNDS:
+        raise ValueError(f"unknown background {entry['background']}")
+    return Scene(entry["background"], items)

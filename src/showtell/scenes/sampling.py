@@ -1,4 +1,4 @@
-"""Random scenes: a plan says what the scene is about, then places are tried until nothing is a border case."""
+"""Random scenes: a layout is chosen, then positions are tried until no relation is ambiguous."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
+from showtell.scenes.outlines import box
+from showtell.scenes.relations import are_apart, distance, is_between, is_inside, is_touching, is_unambiguous_with
 from showtell.scenes.world import (
     BACKGROUNDS,
     COLOURS,
@@ -18,35 +20,28 @@ from showtell.scenes.world import (
     UNITS,
     Item,
     Scene,
-    box,
-    distance,
-    is_between,
-    is_clear_with,
-    is_inside,
-    is_touching,
-    lies_apart,
 )
 
 Items = tuple[Item, ...]
 Pair = tuple[str, str]  # colour, shape
 
-TRIES = 80  # places tried for an item before the whole scene is begun again
+MAX_TRIES = 80  # positions tried for an item before the whole scene is started again
 MARGIN = 2  # units between an item and the edge of the picture
-SOLID = 0.45  # share of items without a pattern
-SOLID_CONTAINER = 0.7  # the same of containers: what lies inside shall be seen
+SOLID_RATE = 0.45  # share of items without a pattern
+SOLID_CONTAINER_RATE = 0.7  # the same for containers: what lies inside must be visible
 SPACING = 8  # units between the outlines of items that do not touch: half a cell of a 6 x 6 grid
-KINSHIP = 0.3  # how often a further item has the shape or the colour of an earlier one: a distractor
+SIMILAR_RATE = 0.3  # the probability that a further item has the shape or colour of an earlier one: a distractor
 CONTAINERS = ("circle", "square", "heart", "diamond")  # when big, they have room for a small item
 ALLOWED = [(colour, shape) for colour in COLOURS for shape in SHAPES if (colour, shape) not in HELD_OUT]
 COMPOSITIONAL = sorted(HELD_OUT)
 
 
 class _NoRoomError(Exception):
-    """There is no room for an item; the scene is begun again."""
+    """There is no room for an item; the scene is started again."""
 
 
-class _Look(NamedTuple):
-    """An item without its place."""
+class _Style(NamedTuple):
+    """An item without its position."""
 
     shape: str
     colour: str
@@ -55,114 +50,115 @@ class _Look(NamedTuple):
     extent: int
 
     def at(self, x: float, y: float) -> Item:
+        """The item of this style at a position."""
         return Item(self.shape, self.colour, self.size, self.pattern, round(x), round(y), self.extent)
 
 
-def _look(
+def _sample_style(
     random: Random,
-    earlier: Sequence[_Look | Item] = (),
+    earlier: Sequence[_Style | Item] = (),
     sizes: Sequence[str] = SIZES,
     pair: Pair | None = None,
-    solid: float = SOLID,
-) -> _Look:
-    """How a further item looks: no earlier one has both its colour and its shape."""
+    solid_rate: float = SOLID_RATE,
+) -> _Style:
+    """The style of a further item: no earlier one has both its colour and its shape."""
     if pair is None:
         taken = {(other.colour, other.shape) for other in earlier}
         free = [pair for pair in ALLOWED if pair not in taken]
-        if earlier and random.random() < KINSHIP:
-            kin = random.choice(earlier)
+        if earlier and random.random() < SIMILAR_RATE:
+            similar = random.choice(earlier)
             if random.random() < 0.5:
-                free = [(colour, shape) for colour, shape in free if shape == kin.shape]
+                free = [(colour, shape) for colour, shape in free if shape == similar.shape]
             else:
-                free = [(colour, shape) for colour, shape in free if colour == kin.colour]
+                free = [(colour, shape) for colour, shape in free if colour == similar.colour]
         pair = random.choice(free)
     colour, shape = pair
     size = random.choice(sizes)
-    pattern = "solid" if random.random() < solid else random.choice(PATTERNS[1:])
-    return _Look(shape, colour, size, pattern, random.randint(*EXTENTS[size]))
+    pattern = "solid" if random.random() < solid_rate else random.choice(PATTERNS[1:])
+    return _Style(shape, colour, size, pattern, random.randint(*EXTENTS[size]))
 
 
 def _fits(item: Item, earlier: Items) -> bool:
-    """Whether the item lies in the picture and adds no border case."""
+    """Whether the item lies in the picture and adds no ambiguous relation."""
     left, top, width, height = box(item)
     in_picture = min(left, top) >= MARGIN and max(left + width, top + height) <= UNITS - MARGIN
-    return in_picture and is_clear_with(item, earlier)
+    return in_picture and is_unambiguous_with(item, earlier)
 
 
 def _fits_alone(item: Item, earlier: Items) -> bool:
     """Whether the item fits, and neither touches an earlier one nor lies in or around it."""
-    for other in earlier:  # a quick no to most of the places that are taken
+    for other in earlier:  # rejects most occupied positions quickly
         if math.hypot(item.x - other.x, item.y - other.y) < (item.extent + other.extent + SPACING) / 2:
             return False
     return _fits(item, earlier) and all(
-        lies_apart(item, other) and distance(item, other) >= SPACING for other in earlier
+        are_apart(item, other) and distance(item, other) >= SPACING for other in earlier
     )
 
 
-def _add(random: Random, items: Items, look: _Look) -> Items:
-    """Add an item somewhere, apart from all others.
+def _add(random: Random, items: Items, style: _Style) -> Items:
+    """Add an item at a random position, apart from all others.
 
     Raises:
-        _NoRoomError: no such place was found.
+        _NoRoomError: no such position was tried.
     """
-    low = look.extent // 2 + MARGIN
-    for _ in range(TRIES):
-        item = look.at(random.randint(low, UNITS - low), random.randint(low, UNITS - low))
+    low = style.extent // 2 + MARGIN
+    for _ in range(MAX_TRIES):
+        item = style.at(random.randint(low, UNITS - low), random.randint(low, UNITS - low))
         if _fits_alone(item, items):
             return (*items, item)
     raise _NoRoomError
 
 
 def _add_others(random: Random, items: Items, counts: Sequence[int]) -> Items:
-    """Add a few smaller items: one of the counts."""
+    """Add a few smaller items; their number is drawn from the counts."""
     for _ in range(random.choice(counts)):
-        items = _add(random, items, _look(random, items, ("small", "small", "medium")))
+        items = _add(random, items, _sample_style(random, items, ("small", "small", "medium")))
     return items
 
 
 def _alone(random: Random, pair: Pair | None) -> Items:
     """One item."""
-    return _add(random, (), _look(random, pair=pair))
+    return _add(random, (), _sample_style(random, pair=pair))
 
 
 def _scattered(random: Random, pair: Pair | None) -> Items:
     """Two to four items, apart from each other."""
     count = random.choice((2, 2, 2, 3, 3, 4))
     items: Items = ()
-    for place in range(count):
+    for index in range(count):
         sizes = SIZES if count < 4 else SIZES[:2]
-        items = _add(random, items, _look(random, items, sizes, pair if place == 0 else None))
+        items = _add(random, items, _sample_style(random, items, sizes, pair if index == 0 else None))
     return items
 
 
 def _inside(random: Random, pair: Pair | None) -> Items:
     """A small item inside a big one of another colour, and perhaps others beside them."""
-    inner = _look(random, sizes=("small",), pair=pair)
+    inner = _sample_style(random, sizes=("small",), pair=pair)
     around = random.choice([(c, s) for c, s in ALLOWED if s in CONTAINERS and c != inner.colour])
-    (outer,) = _add(random, (), _look(random, sizes=("big",), pair=around, solid=SOLID_CONTAINER))
-    for _ in range(TRIES):
+    (outer,) = _add(random, (), _sample_style(random, sizes=("big",), pair=around, solid_rate=SOLID_CONTAINER_RATE))
+    for _ in range(MAX_TRIES):
         item = inner.at(outer.x + random.randint(-6, 6), outer.y + random.randint(-6, 6))
-        if is_inside(item, outer) and is_clear_with(item, (outer,)):
+        if is_inside(item, outer) and is_unambiguous_with(item, (outer,)):
             return _add_others(random, (outer, item), (0, 0, 0, 1, 1, 2))
     raise _NoRoomError
 
 
 def _in_contact(random: Random, pair: Pair | None) -> Items:
     """Two items of different colours, the second covering a little of the first, and perhaps others."""
-    (first,) = _add(random, (), _look(random, pair=pair))
-    for _ in range(TRIES):
-        look = _look(random, (first,))
-        turn = random.uniform(0, 2 * math.pi)
-        if look.colour == first.colour:
+    (first,) = _add(random, (), _sample_style(random, pair=pair))
+    for _ in range(MAX_TRIES):
+        style = _sample_style(random, (first,))
+        angle = random.uniform(0, 2 * math.pi)
+        if style.colour == first.colour:
             continue
 
-        def towards(away: float, look: _Look = look, turn: float = turn) -> Item:
-            return look.at(first.x + away * math.cos(turn), first.y + away * math.sin(turn))
+        def item_at(radius: float, style: _Style = style, angle: float = angle) -> Item:
+            return style.at(first.x + radius * math.cos(angle), first.y + radius * math.sin(angle))
 
-        away = 0.75 * (first.extent + look.extent)
-        while away > 0 and (apart := distance(towards(away), first)) > 0:  # come nearer until the outlines cross
-            away -= max(apart, 1.0)
-        second = towards(away - random.randint(1, 4))  # and a little further, to be seen
+        radius = 0.75 * (first.extent + style.extent)
+        while radius > 0 and (apart := distance(item_at(radius), first)) > 0:  # move nearer until the outlines cross
+            radius -= max(apart, 1.0)
+        second = item_at(radius - random.randint(1, 4))  # and a little further, so that it can be seen
         if is_touching(second, first) and _fits(second, (first,)):
             return _add_others(random, (first, second), (0, 0, 0, 1, 1, 2))
     raise _NoRoomError
@@ -171,20 +167,20 @@ def _in_contact(random: Random, pair: Pair | None) -> Items:
 def _in_line(random: Random, pair: Pair | None) -> Items:
     """One item between two others, which are sometimes alike, and perhaps another."""
     sizes = ("small", "small", "medium")
-    middle = _look(random, sizes=sizes, pair=pair)
-    one = _look(random, (middle,), sizes)
-    other = one if random.random() < 0.35 else _look(random, (middle, one), sizes)
-    looks = (middle, one, other)
-    for _ in range(TRIES):
-        turn = random.choice((0.0, 0.25, 0.5, 0.75)) * math.pi + random.uniform(-0.12, 0.12)
-        along = (0, -random.randint(29, 40), random.randint(29, 40))
-        x = _somewhere(random, looks, [away * math.cos(turn) for away in along])
-        y = _somewhere(random, looks, [away * math.sin(turn) for away in along])
+    middle = _sample_style(random, sizes=sizes, pair=pair)
+    first = _sample_style(random, (middle,), sizes)
+    second = first if random.random() < 0.35 else _sample_style(random, (middle, first), sizes)
+    styles = (middle, first, second)
+    for _ in range(MAX_TRIES):
+        angle = random.choice((0.0, 0.25, 0.5, 0.75)) * math.pi + random.uniform(-0.12, 0.12)
+        offsets = (0, -random.randint(29, 40), random.randint(29, 40))
+        x = _sample_coordinate(random, styles, [offset * math.cos(angle) for offset in offsets])
+        y = _sample_coordinate(random, styles, [offset * math.sin(angle) for offset in offsets])
         if x is None or y is None:
             continue
         items: Items = ()
-        for look, away in zip(looks, along, strict=True):
-            item = look.at(x + away * math.cos(turn), y + away * math.sin(turn))
+        for style, offset in zip(styles, offsets, strict=True):
+            item = style.at(x + offset * math.cos(angle), y + offset * math.sin(angle))
             if not _fits_alone(item, items):
                 break
             items = (*items, item)
@@ -193,24 +189,24 @@ def _in_line(random: Random, pair: Pair | None) -> Items:
     raise _NoRoomError
 
 
-def _somewhere(random: Random, looks: Sequence[_Look], offsets: Sequence[float]) -> int | None:
-    """A coordinate from which items at these offsets lie in the picture, None if there is none."""
-    low = max(look.extent / 2 + MARGIN - offset for look, offset in zip(looks, offsets, strict=True))
-    high = min(UNITS - look.extent / 2 - MARGIN - offset for look, offset in zip(looks, offsets, strict=True))
+def _sample_coordinate(random: Random, styles: Sequence[_Style], offsets: Sequence[float]) -> int | None:
+    """A random coordinate from which items at these offsets lie in the picture; None if there is none."""
+    low = max(style.extent / 2 + MARGIN - offset for style, offset in zip(styles, offsets, strict=True))
+    high = min(UNITS - style.extent / 2 - MARGIN - offset for style, offset in zip(styles, offsets, strict=True))
     return random.randint(math.ceil(low), math.floor(high)) if math.ceil(low) <= math.floor(high) else None
 
 
 def _group(random: Random, pair: Pair | None) -> Items:
-    """Two or three items that look the same, and mostly another one."""
+    """Two or three items of the same style, and mostly another one."""
     count = random.choice((2, 2, 2, 3))
-    look = _look(random, sizes=SIZES[:2] if count == 2 else ("small", "small", "medium"), pair=pair)
+    style = _sample_style(random, sizes=SIZES[:2] if count == 2 else ("small", "small", "medium"), pair=pair)
     items: Items = ()
     for _ in range(count):
-        items = _add(random, items, look)
+        items = _add(random, items, style)
     return _add_others(random, items, (0, 1, 1, 1))
 
 
-PLANS: dict[str, tuple[float, Callable[[Random, Pair | None], Items]]] = {
+LAYOUTS: dict[str, tuple[float, Callable[[Random, Pair | None], Items]]] = {
     "alone": (0.08, _alone),
     "scattered": (0.33, _scattered),
     "inside": (0.16, _inside),
@@ -218,22 +214,22 @@ PLANS: dict[str, tuple[float, Callable[[Random, Pair | None], Items]]] = {
     "in line": (0.12, _in_line),
     "group": (0.17, _group),
 }
-"""What scenes are about: how often, and who lays the items."""
+"""The layouts of scenes: the weight of each, and the function that lays out the items."""
 
 
 def sample_scene(random: Random, compositional: bool = False) -> Scene:
-    """A random scene without border cases.
+    """A random scene without ambiguous relations.
 
     Args:
         random: where every choice comes from.
         compositional: one item, at least, has a colour-shape pair of `HELD_OUT`; otherwise none has.
     """
-    weights, plans = zip(*PLANS.values(), strict=True)
-    (plan,) = random.choices(plans, weights)
+    weights, layouts = zip(*LAYOUTS.values(), strict=True)
+    (layout,) = random.choices(layouts, weights)
     background = random.choice(BACKGROUNDS)
     while True:
         pair = random.choice(COMPOSITIONAL) if compositional else None
         try:
-            return Scene(background, plan(random, pair))
+            return Scene(background, layout(random, pair))
         except _NoRoomError:
             continue

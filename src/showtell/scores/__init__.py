@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import get_args
 
 from showtell.errors import UsageError, nearest
-from showtell.scores.base import Corpus, Score
+from showtell.registry import Registry
+from showtell.scores.base import Corpus, Score, ScoreNumber
 from showtell.scores.bleu import Bleu
 from showtell.scores.bootstrap import Difference, Interval, compare, intervals
 from showtell.scores.captions import Predictions, References, match, read_predictions, read_references
 from showtell.scores.chair import Chair
 from showtell.scores.cider import Cider
 from showtell.scores.diagnostics import diagnose, diversity
+from showtell.scores.facts import ImageFacts, Need, image_facts
 from showtell.scores.meteor import Meteor
 from showtell.scores.ngrams import DocumentFrequency
 from showtell.scores.report import ScoreReport, measure
@@ -26,37 +27,97 @@ __all__ = [
     "Corpus",
     "Difference",
     "DocumentFrequency",
+    "ImageFacts",
     "Interval",
     "Score",
+    "ScoreNumber",
     "ScoreReport",
+    "available_metrics",
     "compare",
     "diagnose",
     "diversity",
+    "explained_numbers",
+    "image_facts",
     "intervals",
+    "metric_of",
+    "numbers",
     "read_predictions",
     "read_references",
     "score",
+    "selection_metrics",
+    "validation_numbers",
 ]
 
-# A metric may need document frequencies for CIDEr; those that do not, ignore them.
-SCORES: dict[str, Callable[[DocumentFrequency | None], Score]] = {
-    "bleu": lambda _: Bleu(),
-    "meteor": lambda _: Meteor(),
-    "rouge_l": lambda _: RougeL(),
-    "cider": Cider,
-    "spice": lambda document_frequency: Spice(Cider(document_frequency)),
-    "truth": lambda _: Truth(),
-    "chair": lambda _: Chair(),
-}
+# Each class declares what it needs, its numbers, and where these are used.
+SCORES: Registry[type[Score]] = Registry(
+    "showtell.scores",
+    {
+        "bleu": Bleu,
+        "meteor": Meteor,
+        "rouge_l": RougeL,
+        "cider": Cider,
+        "spice": Spice,
+        "truth": Truth,
+        "chair": Chair,
+    },
+    expects="a Score class that can be made without arguments",
+    accepts=lambda name, score: isinstance(score, type) and issubclass(score, Score),
+)
+
+
+def numbers() -> dict[str, ScoreNumber]:
+    """The numbers of all scores, by their names, in the order of `SCORES`."""
+    return {number.name: number for score in SCORES.values() for number in score.numbers}
+
+
+def metric_of(number: str) -> str:
+    """The name in `SCORES` of the score that has a number.
+
+    >>> metric_of("bleu_4")
+    'bleu'
+    """
+    return next(name for name, score in SCORES.items() if any(own.name == number for own in score.numbers))
+
+
+def selection_metrics() -> tuple[str, ...]:
+    """The numbers that `training.selection_metric` may name."""
+    return tuple(name for name, number in numbers().items() if number.can_select)
+
+
+def validation_numbers(selection_metric: str) -> tuple[str, ...]:
+    """The numbers that every validation of a training run counts, and the one that selects its weights."""
+    always = [name for name, number in numbers().items() if number.in_validation]
+    return tuple(dict.fromkeys([*always, selection_metric]))
+
+
+def explained_numbers() -> tuple[str, ...]:
+    """The numbers that explanations show, in their order; the first one that an image has orders the images."""
+    ranks = {name: number.explanation_rank for name, number in numbers().items() if number.explanation_rank is not None}
+    return tuple(sorted(ranks, key=ranks.__getitem__))
+
+
+def available_metrics(
+    metrics: Iterable[str], facts: Iterable[ImageFacts], document_frequency: DocumentFrequency | None = None
+) -> tuple[str, ...]:
+    """Those of some metrics whose needs all images meet, in the order of `SCORES`.
+
+    Args:
+        metrics: names from `SCORES`.
+        facts: what is known of the images.
+        document_frequency: where given, metrics that need it are left out if it comes from too few images.
+    """
+    names, known = set(metrics), tuple(facts)
+    missing = {need for need in get_args(Need) if any(one.lacks(need) for one in known)}
+    if document_frequency is not None and not document_frequency.is_reliable:
+        missing.add("document_frequency")
+    return tuple(name for name, kind in SCORES.items() if name in names and missing.isdisjoint(kind.needs))
 
 
 def score(
     predictions: Predictions,
     references: References,
     metrics: Iterable[str] | None = None,
-    scenes: Mapping[str, Any] | None = None,
     *,
-    objects: Mapping[str, Collection[str]] | None = None,
     document_frequency: DocumentFrequency | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ScoreReport:
@@ -68,10 +129,9 @@ def score(
 
     Args:
         predictions: `{id: text}`, COCO results `[{"image_id": ..., "caption": ...}]`, or a list of texts.
-        references: `{id: [texts]}`, a COCO captions dictionary, or a list of lists of texts.
-        metrics: names from `SCORES`; None for all that can run.
-        scenes: image id to scene, where the images were drawn; `truth` needs them.
-        objects: image id to the categories of what it shows, where known; `chair` needs them.
+        references: `{id: [texts]}`, a COCO captions dictionary, a list of lists of texts, or `{id: ImageFacts}` for
+            metrics that need more: scenes (`truth`), annotated objects (`chair`), or the images themselves.
+        metrics: names from `SCORES`; None for all whose needs are met.
         document_frequency: weights for CIDEr from other captions than the references.
         progress: called with 1 when a metric is done.
 
@@ -79,18 +139,9 @@ def score(
         UsageError: an unknown metric; the message lists the known ones.
         DataError: predictions and references do not fit together; the message lists the ids.
     """
-    names = _choose(metrics, {"truth": scenes, "chair": objects})
-    corpus = match(predictions, references, scenes, objects)
-    report = measure(corpus, {name: SCORES[name](document_frequency) for name in names}, progress)
-    warning = Cider(document_frequency).warning(corpus) if "cider" in names else None
-    return replace(report, warnings=(warning,)) if warning else report
-
-
-def _choose(metrics: Iterable[str] | None, needs: Mapping[str, object]) -> list[str]:
-    """The metrics asked for, in the order of `SCORES`; if none, those that have what they need."""
-    if metrics is None:
-        return [name for name in SCORES if needs.get(name, SCORES) is not None]
-    asked = set(metrics)
-    for name in sorted(asked - set(SCORES)):
+    asked = None if metrics is None else set(metrics)
+    for name in sorted((asked or set()) - set(SCORES)):
         raise UsageError(f'There is no metric "{name}": {nearest(name, SCORES)}.')
-    return [name for name in SCORES if name in asked]
+    corpus = match(predictions, references, document_frequency)
+    chosen = available_metrics(SCORES, corpus.facts) if asked is None else [name for name in SCORES if name in asked]
+    return measure(corpus, {name: SCORES[name]() for name in chosen}, progress)

@@ -1,4 +1,4 @@
-"""What a score is: sufficient statistics per image, then a sum. And what it is given: a tokenized corpus.
+"""What a score is: sufficient statistics per image, then a sum. And its input: a tokenized corpus.
 
 The same statistics give the corpus number (all images summed), the per-image list (each image alone), the
 bootstrap interval (sums over resampled images) and the training reward (a batch in place of a corpus).
@@ -6,29 +6,40 @@ bootstrap interval (sums over resampled images) and the training reward (a batch
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from showtell.scores.ngrams import Matches, NgramIndex
+from showtell.scores.facts import ImageFacts, Need
+from showtell.scores.ngrams import DocumentFrequency, Matches, NgramIndex
 from showtell.text.tokenizer import TOKENIZER_VERSION, tokenize
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from showtell.scores.reward import RewardSamples
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Images with one prediction and one or more references each, as text and as words."""
+    """Images with one prediction each and what is known of them, as text and as words."""
 
     ids: tuple[str, ...]  # of the images
     predictions: tuple[str, ...]  # as written, one per image
-    references: tuple[tuple[str, ...], ...]  # as written, at least one per image
-    scenes: Mapping[str, Any] | None = None  # image id: showtell.scenes.Scene, where the images were drawn
-    objects: Mapping[str, Collection[str]] | None = None  # image id: categories of what it shows, where known
+    facts: tuple[ImageFacts, ...]  # of each image, with at least one reference
+    document_frequency: DocumentFrequency | None = None  # None: counted in the references
+
+    @property
+    def references(self) -> tuple[tuple[str, ...], ...]:
+        """The references of each image, as written."""
+        return tuple(facts.references for facts in self.facts)
 
     @cached_property
     def predicted_words(self) -> list[list[str]]:
@@ -58,19 +69,57 @@ class Corpus:
         span = str(most) if fewest == most else f"{fewest}-{most}"
         return f"nrefs:{span}|case:lower|tok:{TOKENIZER_VERSION}"
 
+    def lacking(self, need: Need) -> list[str]:
+        """The ids of the images that lack what a score needs."""
+        return [image for image, facts in zip(self.ids, self.facts, strict=True) if facts.lacks(need)]
 
-class Numbers(Protocol):
-    """Numbers that come from sums of statistics: all that is needed for a corpus, an image or a bootstrap."""
 
-    names: ClassVar[tuple[str, ...]]
+@dataclass(frozen=True)
+class ScoreNumber:
+    """One number of a score: what it is called, and where it is used."""
+
+    name: str  # in reports and files: "bleu_4"
+    title: str  # for people: "BLEU-4"
+    maximum: float = 1.0
+    lower_is_better: bool = False
+    can_select: bool = False  # `training.selection` may name it
+    in_validation: bool = False  # counted in every validation of a training run
+    explanation_rank: int | None = None  # its position among the numbers of an explanation; None: not shown
+    reward: Callable[[RewardSamples], Tensor] | None = None  # of sampled word ids: (B, N); None: it cannot be a reward
+
+    def __post_init__(self) -> None:
+        if self.can_select and self.lower_is_better:
+            raise ValueError(f"{self.name} cannot select weights, of which the highest score wins; negate it")
+
+
+class Aggregation(Protocol):
+    """How statistics that are summed over images become named numbers."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the numbers."""
 
     def from_sums(self, sums: Floats, images: int) -> Floats:
         """Statistics summed over images, (..., statistics), to the numbers in `names`: (..., names)."""
 
 
-class Score(Numbers, Protocol):
-    """One metric of captions, which may have several numbers (BLEU-1 to 4)."""
+class Score(Aggregation):
+    """One metric of captions, which may have several numbers (BLEU-1 to 4).
 
+    A class that derives from it and stands in `SCORES` is a score of the command line, of validation, sweeps and
+    explanations as far as it declares.
+    """
+
+    numbers: ClassVar[tuple[ScoreNumber, ...]]
+    summary: ClassVar[str]  # what it is, in a clause, for the table of the documentation
+    needs: ClassVar[tuple[Need, ...]] = ("references",)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of its numbers."""
+        return tuple(number.name for number in self.numbers)
+
+    @abstractmethod
     def statistics(self, corpus: Corpus) -> Floats:
         """Sufficient statistics: (images, statistics).
 
@@ -78,16 +127,21 @@ class Score(Numbers, Protocol):
             ShowtellError: this metric cannot run here; the message says what is missing and how to get it.
         """
 
+    @abstractmethod
     def signature(self, corpus: Corpus) -> str:
         """How the numbers were made: everything two numbers must share to be compared."""
 
+    def warning(self, corpus: Corpus) -> str | None:
+        """A sentence where the numbers say less than they seem to."""
+        return None
 
-def corpus_numbers(score: Numbers, statistics: Floats) -> Floats:
+
+def corpus_numbers(aggregation: Aggregation, statistics: Floats) -> Floats:
     """The numbers of a whole corpus: (names,)."""
     # each column in one piece: numpy then sums it pairwise, as the reference's mean does
-    return score.from_sums(np.ascontiguousarray(statistics.T).sum(axis=1), len(statistics))
+    return aggregation.from_sums(np.ascontiguousarray(statistics.T).sum(axis=1), len(statistics))
 
 
-def image_numbers(score: Numbers, statistics: Floats) -> Floats:
+def image_numbers(aggregation: Aggregation, statistics: Floats) -> Floats:
     """The numbers of each image alone: (images, names)."""
-    return score.from_sums(statistics, 1)
+    return aggregation.from_sums(statistics, 1)

@@ -8,26 +8,37 @@ identical sentence of four words scores 0.9999999992.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import numpy.typing as npt
 
 from showtell import __version__
-from showtell.scores.base import Corpus, Floats
+from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 from showtell.scores.ngrams import ORDERS, Integers
 
 _TINY = 1e-15  # added to numerators
 _SMALL = 1e-9  # added to denominators
 
 
-class Bleu:
+def _number(n: int) -> ScoreNumber:
+    """BLEU-n and where it is used."""
+    return ScoreNumber(
+        f"bleu_{n}",
+        f"BLEU-{n}",
+        can_select=n == ORDERS,
+        in_validation=n == ORDERS,
+        explanation_rank=6 if n == ORDERS else None,
+        reward=lambda samples: samples.bleu[:, n - 1],
+    )
+
+
+class Bleu(Score):
     """BLEU-1 to 4.
 
     Statistics: words, closest reference length, then matched n-grams and n-grams for n = 1, 2, 3, 4.
     """
 
-    names: ClassVar[tuple[str, ...]] = ("bleu_1", "bleu_2", "bleu_3", "bleu_4")
+    numbers = tuple(_number(n) for n in range(1, ORDERS + 1))
+    summary = "corpus BLEU, closest reference length"
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 10)."""

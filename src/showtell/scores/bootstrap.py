@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from showtell.errors import DataError, summarise
-from showtell.scores.base import Floats, Numbers
-from showtell.scores.report import Measured, ScoreReport
+from showtell.scores.base import Floats
+from showtell.scores.report import ScoreReport, ScoreStatistics
 
 SAMPLES = 1000
 CONFIDENCE = 0.95
@@ -43,13 +43,14 @@ class Difference:
 def intervals(
     report: ScoreReport, samples: int = SAMPLES, seed: int = 0, confidence: float = CONFIDENCE
 ) -> dict[str, Interval]:
-    """The interval of each number of a report."""
-    found = {}
-    for measured in report.measured.values():
-        draws = _draws(measured, samples, seed)
-        for name, column in zip(measured.score.names, draws.T, strict=True):
-            found[name] = Interval(*_bounds(column, confidence))
-    return found
+    """The interval of each number of a report that is defined."""
+    bounds = {}
+    for statistics in report.statistics.values():
+        draws = _draws(statistics, samples, seed)
+        for name, column in zip(statistics.score.names, draws.T, strict=True):
+            if not np.isnan(column).all():
+                bounds[name] = Interval(*_bounds(column, confidence))
+    return bounds
 
 
 def compare(
@@ -59,7 +60,7 @@ def compare(
     seed: int = 0,
     confidence: float = CONFIDENCE,
 ) -> dict[str, Difference]:
-    """The differences between two systems on the same images, for the numbers that both have.
+    """The differences between two systems on the same images, for the numbers that are defined for both.
 
     Raises:
         DataError: the reports are of different images, or their numbers were made in different ways.
@@ -67,28 +68,27 @@ def compare(
     if first.ids != second.ids:
         odd = sorted(set(first.ids) ^ set(second.ids))
         raise DataError(f"Two systems are compared on the same images; only one has {summarise(odd)}.")
-    found = {}
-    for metric in first.measured.keys() & second.measured.keys():
-        one, other = first.measured[metric], second.measured[metric]
+    differences = {}
+    for metric in first.statistics.keys() & second.statistics.keys():
+        one, other = first.statistics[metric], second.statistics[metric]
         if one.signature != other.signature:
             raise DataError(f"The two {metric} scores are made differently: {one.signature} and {other.signature}.")
-        observed = _draw(one.score, one.statistics.sum(axis=0), len(one.statistics)) - _draw(
-            other.score, other.statistics.sum(axis=0), len(other.statistics)
-        )
+        observed = one.from_sums(one.rows.sum(axis=0)) - other.from_sums(other.rows.sum(axis=0))
         draws = _draws(one, samples, seed) - _draws(other, samples, seed)
         for name, value, column in zip(one.score.names, observed.tolist(), draws.T, strict=True):
             defined = column[~np.isnan(column)]
+            if np.isnan(value) or not len(defined):
+                continue
             # under "no difference" the draws would lie around 0 as they lie around their mean (as in sacrebleu)
-            as_large = int((np.abs(defined - defined.mean()) >= abs(value)).sum()) if len(defined) else 0
-            found[name] = Difference(value, *_bounds(column, confidence), p=(as_large + 1) / (len(defined) + 1))
-    return {name: found[name] for name in first.scores if name in found}
+            as_large = int((np.abs(defined - defined.mean()) >= abs(value)).sum())
+            differences[name] = Difference(value, *_bounds(column, confidence), p=(as_large + 1) / (len(defined) + 1))
+    return {name: differences[name] for name in first.scores if name in differences}
 
 
-def _draws(measured: Measured, samples: int, seed: int) -> Floats:
+def _draws(statistics: ScoreStatistics, samples: int, seed: int) -> Floats:
     """The score of each draw: (samples, names). The same seed draws the same images."""
-    images = len(measured.statistics)
-    sums = [counts @ measured.statistics for counts in _counts(images, samples, seed)]
-    return _draw(measured.score, np.concatenate(sums), images)
+    sums = [counts @ statistics.rows for counts in _counts(len(statistics.rows), samples, seed)]
+    return statistics.from_sums(np.concatenate(sums))
 
 
 def _counts(images: int, samples: int, seed: int) -> Iterator[Floats]:
@@ -101,14 +101,7 @@ def _counts(images: int, samples: int, seed: int) -> Iterator[Floats]:
         yield np.bincount(drawn.ravel(), minlength=draws * images).reshape(draws, images).astype(np.float64)
 
 
-def _draw(score: Numbers, sums: Floats, images: int) -> Floats:
-    return score.from_sums(sums, images)
-
-
 def _bounds(column: Floats, confidence: float) -> tuple[float, float]:
-    """The middle share of some values; nan where none is defined."""
-    defined = column[~np.isnan(column)]
-    if not len(defined):
-        return float("nan"), float("nan")
-    low, high = np.quantile(defined, [(1 - confidence) / 2, (1 + confidence) / 2])
+    """The middle share of the values that are defined, of which there is at least one."""
+    low, high = np.quantile(column[~np.isnan(column)], [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)

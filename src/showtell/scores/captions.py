@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from showtell.errors import DataError, summarise
 from showtell.scores.base import Corpus
+from showtell.scores.facts import ImageFacts
+from showtell.scores.ngrams import DocumentFrequency
 
 Predictions = Mapping[Any, str] | Sequence[Mapping[str, Any]] | Sequence[str]
 References = Mapping[Any, Any] | Sequence[Sequence[str]]
 
 
 def match(
-    predictions: Predictions,
-    references: References,
-    scenes: Mapping[str, Any] | None = None,
-    objects: Mapping[str, Collection[str]] | None = None,
+    predictions: Predictions, references: References, document_frequency: DocumentFrequency | None = None
 ) -> Corpus:
     """Put each prediction beside the references of its image, in the order of the ids.
 
     Args:
         predictions: `{id: text}`, COCO results `[{"image_id": ..., "caption": ...}]`, or a list of texts.
-        references: `{id: [texts]}`, a COCO captions dictionary, or a list of lists of texts.
-        scenes: image id to scene, for scores that know what was drawn.
-        objects: image id to the categories of what it shows, for scores of hallucination.
+        references: `{id: [texts]}`, `{id: ImageFacts}`, a COCO captions dictionary, or a list of lists of texts.
+        document_frequency: weights for CIDEr from other captions than the references.
 
     Raises:
         DataError: the two do not name the same images, an image is predicted twice or has no reference, or an
             entry has the wrong form; the message lists the ids.
     """
-    predicted, referenced = read_predictions(predictions), read_references(references)
+    predicted, facts = read_predictions(predictions), _read_facts(references)
     if not predicted:
         raise DataError("There are no predictions to score.")
-    missing, surplus = referenced.keys() - predicted.keys(), predicted.keys() - referenced.keys()
+    missing, surplus = facts.keys() - predicted.keys(), predicted.keys() - facts.keys()
     if missing or surplus:
         parts = []
         if missing:
@@ -42,21 +40,26 @@ def match(
         if surplus:
             parts.append(f"{len(surplus)} prediction(s) are for unknown images: {summarise(sorted(surplus))}")
         raise DataError(f"Predictions and references must name the same images; {'; '.join(parts)}.")
-    bare = sorted(image for image, texts in referenced.items() if not texts)
+    bare = sorted(image for image in facts if not facts[image].references)
     if bare:
         raise DataError(f"{len(bare)} image(s) have no reference: {summarise(bare)}; each needs at least one.")
     ids = tuple(sorted(predicted))
-    for given, what in ((scenes, "scene"), (objects, "list of objects")):
-        unknown = [] if given is None else [image for image in ids if image not in given]
-        if unknown:
-            raise DataError(f"{len(unknown)} image(s) have no {what}: {summarise(unknown)}.")
     return Corpus(
         ids=ids,
         predictions=tuple(predicted[image] for image in ids),
-        references=tuple(referenced[image] for image in ids),
-        scenes=scenes,
-        objects=objects,
+        facts=tuple(facts[image] for image in ids),
+        document_frequency=document_frequency,
     )
+
+
+def _read_facts(references: References) -> dict[str, ImageFacts]:
+    """Image id to what is known of it: its references, or more where facts are given."""
+    if isinstance(references, Mapping) and any(isinstance(facts, ImageFacts) for facts in references.values()):
+        other = [image for image, facts in references.items() if not isinstance(facts, ImageFacts)]
+        if other:
+            raise DataError(f"References are ImageFacts for some images and not for {summarise(other)}; give one form.")
+        return {str(image): facts for image, facts in references.items()}
+    return {image: ImageFacts(texts) for image, texts in read_references(references).items()}
 
 
 def read_predictions(given: Predictions) -> dict[str, str]:

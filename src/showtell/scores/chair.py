@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from showtell import __version__
-from showtell.errors import UsageError
-from showtell.scores.base import Corpus, Floats
+from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 from showtell.text.tokenizer import tokenize
 
 # Other words for COCO's 80 categories; plurals are made.
@@ -70,24 +68,23 @@ COCO_WORDS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Chair:
+class Chair(Score):
     """CHAIR_i and CHAIR_s. Statistics: objects named, those that are not there, and whether there is one."""
 
-    names: ClassVar[tuple[str, ...]] = ("chair_i", "chair_s")
+    numbers = (
+        ScoreNumber("chair_i", "CHAIR_i", lower_is_better=True),
+        ScoreNumber("chair_s", "CHAIR_s", lower_is_better=True),
+    )
+    summary = "hallucinated objects, where the images have boxes"
+    needs = ("references", "objects")
 
     def statistics(self, corpus: Corpus) -> Floats:
-        """(images, 3).
-
-        Raises:
-            UsageError: the corpus does not say which objects its images show.
-        """
-        if corpus.objects is None:
-            raise UsageError("CHAIR needs to know what the images show: give objects, or score against boxes.")
-        shown = {image: set(corpus.objects[image]) for image in corpus.ids}
-        names = phrases_of({category for objects in shown.values() for category in objects})
+        """(images, 3)."""
+        annotated = _annotated(corpus)
+        names = phrases_of(set().union(*annotated))
         rows = []
-        for image, words, references in zip(corpus.ids, corpus.predicted_words, corpus.reference_words, strict=True):
-            there = there_in(shown[image], references, names)
+        for objects, words, references in zip(annotated, corpus.predicted_words, corpus.reference_words, strict=True):
+            there = there_in(objects, references, names)
             named = mentioned(words, names)
             absent = sum(category not in there for category in named)
             rows.append([len(named), absent, absent > 0])
@@ -101,8 +98,13 @@ class Chair:
 
     def signature(self, corpus: Corpus) -> str:
         """Number of categories, words for them, version."""
-        categories = {category for objects in (corpus.objects or {}).values() for category in objects}
+        categories = frozenset().union(*_annotated(corpus))
         return f"{corpus.signature}|categories:{len(categories)}|words:showtell|version:{__version__}"
+
+
+def _annotated(corpus: Corpus) -> list[frozenset[str]]:
+    """The annotated categories of each image."""
+    return [facts.objects or frozenset() for facts in corpus.facts]
 
 
 Phrases = dict[tuple[str, ...], str]

@@ -13,30 +13,37 @@ coco-caption's "CIDEr" is CIDEr-D, and its length is counted in bigrams. With on
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import numpy as np
 
 from showtell import __version__
-from showtell.scores.base import Corpus, Floats
-from showtell.scores.ngrams import ORDERS, DocumentFrequency, Integers, Matches, NgramIndex
+from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
+from showtell.scores.ngrams import FEW_IMAGES, ORDERS, Integers, Matches, NgramIndex
 
 SIGMA = 6.0
-FEW_IMAGES = 100  # below about this many, document frequencies say little about which words are common
 
 
-class Cider:
+class Cider(Score):
     """CIDEr-D (`cider`) and plain CIDEr (`cider_plain`). Statistics: the two numbers of each image."""
 
-    names: ClassVar[tuple[str, ...]] = ("cider", "cider_plain")
-
-    def __init__(self, document_frequency: DocumentFrequency | None = None) -> None:
-        """Document frequencies come from the references that are scored, unless some are given."""
-        self.document_frequency = document_frequency
+    numbers = (
+        ScoreNumber(
+            "cider",
+            "CIDEr-D",
+            maximum=10.0,
+            can_select=True,
+            in_validation=True,
+            explanation_rank=3,
+            reward=lambda samples: samples.cider,
+        ),
+        ScoreNumber("cider_plain", "CIDEr", maximum=10.0),
+    )
+    summary = "`cider` is what everyone publishes as CIDEr, in truth CIDEr-D; `cider_plain` is the original formula"
+    needs = ("references", "document_frequency")
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 2)."""
-        given = self.document_frequency
+        given = corpus.document_frequency
         index = corpus.ngrams
         log_images = np.log(float(given.images if given else index.images))
         by_order = []
@@ -49,7 +56,7 @@ class Cider:
 
     def warning(self, corpus: Corpus) -> str | None:
         """A sentence where the document frequencies come from few images."""
-        images = self.document_frequency.images if self.document_frequency else len(corpus.ids)
+        images = corpus.document_frequency.images if corpus.document_frequency else len(corpus.ids)
         if images >= FEW_IMAGES:
             return None
         return (
@@ -63,7 +70,7 @@ class Cider:
 
     def signature(self, corpus: Corpus) -> str:
         """Tokenizer, references, source of the document frequencies and its size in images, version."""
-        given = self.document_frequency
+        given = corpus.document_frequency
         source = f"{given.source}:{given.images}" if given else f"references:{len(corpus.ids)}"
         return f"{corpus.signature}|df:{source}|n:{ORDERS}|sigma:{SIGMA:g}|version:{__version__}"
 

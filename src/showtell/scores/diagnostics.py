@@ -15,6 +15,7 @@ from showtell.errors import DataError
 from showtell.scores.base import Corpus, image_numbers
 from showtell.scores.bleu import Bleu
 from showtell.scores.cider import Cider
+from showtell.scores.facts import ImageFacts
 from showtell.scores.ngrams import ORDERS, DocumentFrequency, ngrams
 from showtell.text.endings import BAD_ENDINGS
 from showtell.text.tokenizer import tokenize
@@ -96,8 +97,9 @@ def diversity(
     against_others = Corpus(
         ids=tuple(f"{image} {number}" for image, number in chosen),
         predictions=tuple(sets[image][number] for image, number in chosen),
-        references=tuple(
-            tuple(text for other, text in enumerate(sets[image]) if other != number) for image, number in chosen
+        facts=tuple(
+            ImageFacts(tuple(text for other, text in enumerate(sets[image]) if other != number))
+            for image, number in chosen
         ),
     )
     bleu = Bleu()
@@ -138,9 +140,10 @@ def _self_cider(
     corpus = Corpus(
         ids=tuple(map(str, range(len(pairs)))),
         predictions=tuple(sets[image][one] for image, one, _ in pairs),
-        references=tuple((sets[image][other],) for image, _, other in pairs),
+        facts=tuple(ImageFacts((sets[image][other],)) for image, _, other in pairs),
+        document_frequency=frequency,
     )
-    plain = Cider(frequency).statistics(corpus)[:, 1] / 10
+    plain = Cider().statistics(corpus)[:, 1] / 10
     values = []
     for kernel in plain.reshape(-1, size, size):
         singular = np.sqrt(np.maximum(np.linalg.eigvalsh((kernel + kernel.T) / 2), 0))

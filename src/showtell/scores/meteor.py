@@ -27,12 +27,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 from operator import itemgetter
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from showtell import __version__
-from showtell.scores.base import Corpus, Floats
+from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 from showtell.scores.meteor_index import MeteorIndex, open_index, stem
 from showtell.scores.meteor_text import normalise
 
@@ -80,13 +80,14 @@ _ENDINGS = (
 )
 
 
-class Meteor:
+class Meteor(Score):
     """METEOR 1.5. Statistics: those named in `STATISTICS`, of the best reference of each image.
 
     The first 23 are the reference's own; the last is what its corpus score adds up in place of the chunks.
     """
 
-    names: ClassVar[tuple[str, ...]] = ("meteor",)
+    numbers = (ScoreNumber("meteor", "METEOR", can_select=True, explanation_rank=4),)
+    summary = "METEOR 1.5, English, `-norm`"
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 24).

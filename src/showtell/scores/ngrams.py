@@ -24,6 +24,7 @@ from showtell.errors import DataError
 from showtell.files import read_json, write_json
 
 ORDERS = 4
+FEW_IMAGES = 100  # below about this many, document frequencies say little about which words are common
 Integers = npt.NDArray[np.int64]
 
 _WORDS_PER_SORT = 1 << 18  # images are sorted in groups of about this many words: memory and keys stay small
@@ -172,6 +173,11 @@ class DocumentFrequency:
     counts: Mapping[tuple[str, ...], float]  # an n-gram as words: number of images
     images: int
     source: str  # which captions these are, for the signature
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether it comes from enough images to tell common words from rare ones."""
+        return self.images >= FEW_IMAGES
 
     @classmethod
     def of(cls, references: Iterable[Iterable[Sequence[str]]], source: str) -> DocumentFrequency:

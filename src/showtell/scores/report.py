@@ -9,17 +9,30 @@ from typing import Any
 
 import numpy as np
 
-from showtell.errors import ShowtellError
-from showtell.scores.base import Corpus, Floats, Numbers, Score, corpus_numbers, image_numbers
+from showtell.errors import DataError, ShowtellError, summarise
+from showtell.scores.base import Aggregation, Corpus, Floats, Score, corpus_numbers, image_numbers
+from showtell.scores.facts import Need
+
+_NEEDS: dict[Need, str] = {  # what a score needs of every image, and how to give it
+    "references": "references",
+    "images": "the image files; score against a dataset",
+    "scenes": "the scenes that were drawn; score against a scenes dataset",
+    "objects": "annotated objects; score against a dataset with boxes",
+    "document_frequency": "document frequencies",
+}
 
 
 @dataclass(frozen=True)
-class Measured:
+class ScoreStatistics:
     """One score on one corpus: its sufficient statistics, from which every number comes."""
 
-    score: Numbers
-    statistics: Floats  # (images, statistics)
+    score: Aggregation
+    rows: Floats  # (images, statistics)
     signature: str
+
+    def from_sums(self, sums: Floats) -> Floats:
+        """Sums over as many images, (..., statistics), to the numbers of the score."""
+        return self.score.from_sums(sums, len(self.rows))
 
 
 @dataclass(frozen=True)
@@ -32,8 +45,19 @@ class ScoreReport:
     images: int
     per_image: dict[str, dict[str, float | None]]  # image id: number's name: value; None where undefined
     warnings: tuple[str, ...] = ()  # sentences: numbers that say less than they seem to
-    measured: dict[str, Measured] = field(repr=False, default_factory=dict)  # metric: its statistics
+    statistics: dict[str, ScoreStatistics] = field(repr=False, default_factory=dict)  # metric: its statistics
     ids: tuple[str, ...] = field(repr=False, default=())  # the order of the statistics' rows
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items() if value is not None)
+        skipped = f"; skipped {', '.join(self.skipped)}" if self.skipped else ""
+        return f"<ScoreReport of {self.images} images: {scores or 'no scores'}{skipped}>"
+
+    def __str__(self) -> str:
+        """The table that `showtell score` prints, without intervals."""
+        from showtell.scores.table import describe  # which knows this record
+
+        return describe(self)
 
     def to_json(self) -> dict[str, Any]:
         """What `showtell score --json` prints."""
@@ -56,11 +80,13 @@ def measure(corpus: Corpus, chosen: dict[str, Score], progress: Callable[[int], 
     scores: dict[str, float | None] = {}
     signatures: dict[str, str] = {}
     skipped: dict[str, str] = {}
-    measured: dict[str, Measured] = {}
-    columns: dict[str, np.ndarray] = {}
+    warnings: list[str] = []
+    statistics: dict[str, ScoreStatistics] = {}
+    columns: dict[str, Floats] = {}
     for metric, score in chosen.items():
         try:
-            statistics = score.statistics(corpus)
+            _require(metric, score, corpus)
+            rows = score.statistics(corpus)
         except ShowtellError as error:
             scores.update(dict.fromkeys(score.names))
             skipped.update(dict.fromkeys(score.names, str(error)))
@@ -68,17 +94,36 @@ def measure(corpus: Corpus, chosen: dict[str, Score], progress: Callable[[int], 
         finally:
             if progress:
                 progress(1)
-        measured[metric] = Measured(score, statistics, score.signature(corpus))
-        scores.update(zip(score.names, map(_defined, corpus_numbers(score, statistics).tolist()), strict=True))
-        signatures.update(dict.fromkeys(score.names, measured[metric].signature))
-        columns.update(zip(score.names, image_numbers(score, statistics).T, strict=True))
-    rows = np.stack(list(columns.values()), axis=1).tolist() if columns else [[] for _ in corpus.ids]
+        statistics[metric] = ScoreStatistics(score, rows, score.signature(corpus))
+        scores.update(zip(score.names, map(_defined, corpus_numbers(score, rows).tolist()), strict=True))
+        signatures.update(dict.fromkeys(score.names, statistics[metric].signature))
+        columns.update(zip(score.names, image_numbers(score, rows).T, strict=True))
+        warning = score.warning(corpus)
+        warnings += [warning] if warning else []
+    table = np.stack(list(columns.values()), axis=1).tolist() if columns else [[] for _ in corpus.ids]
     per_image = {
-        image: dict(zip(columns, map(_defined, row), strict=True)) for image, row in zip(corpus.ids, rows, strict=True)
+        image: dict(zip(columns, map(_defined, row), strict=True)) for image, row in zip(corpus.ids, table, strict=True)
     }
-    return ScoreReport(scores, signatures, skipped, len(corpus.ids), per_image, measured=measured, ids=corpus.ids)
+    return ScoreReport(
+        scores, signatures, skipped, len(corpus.ids), per_image, tuple(warnings), statistics, ids=corpus.ids
+    )
+
+
+def _require(metric: str, score: Score, corpus: Corpus) -> None:
+    """Make sure that the corpus has what a score needs.
+
+    Raises:
+        DataError: some images lack it; the message lists them.
+    """
+    for need in score.needs:
+        lacking = corpus.lacking(need)
+        if lacking:
+            raise DataError(
+                f'"{metric}" needs {_NEEDS[need]} ({len(lacking)} of {len(corpus.ids)} image(s) lack them: '
+                f"{summarise(lacking)})."
+            )
 
 
 def _defined(value: float) -> float | None:
     """A number, or None for one that is not defined."""
-    return None if math.isnan(value) else value
+    return value if math.isfinite(value) else None

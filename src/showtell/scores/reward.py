@@ -11,7 +11,7 @@ Shapes: B images, N samples of each, T words, R references of an image (of the o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -23,10 +23,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from showtell.errors import DataError, UsageError, nearest, summarise
+from showtell.scores import numbers
 from showtell.scores.cider import SIGMA
 from showtell.scores.ngrams import ORDERS, DocumentFrequency, Integers, Matches, NgramIndex
 
-PARTS = ("cider", "bleu_1", "bleu_2", "bleu_3", "bleu_4")
 _TINY, _SMALL = 1e-15, 1e-9  # as in `bleu`
 _MIX = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 over the golden ratio, as a signed number: spreads keys over buckets
 _BITS = 62  # places in one number
@@ -90,7 +90,7 @@ class Reward:
         Args:
             references: image id to the word ids of its captions, the end included if it shall count.
             vocabulary_size: ids are below this.
-            weights: part of `PARTS` to its weight; None is CIDEr-D alone.
+            weights: number of a score that declares a reward, to its weight; None is CIDEr-D alone.
             document_frequency: of n-grams of ids written as text; None counts them in the references.
 
         Raises:
@@ -98,9 +98,10 @@ class Reward:
             UsageError: a part that does not exist.
         """
         weights = weights or {"cider": 1.0}
+        rewards = reward_functions()
         for name in weights:
-            if name not in PARTS:
-                raise UsageError(f'There is no reward "{name}": {nearest(name, PARTS)}.')
+            if name not in rewards:
+                raise UsageError(f'There is no reward "{name}": {nearest(name, rewards)}.')
         bare = [image for image, captions in references.items() if not captions]
         if bare or not references:
             raise DataError(f"A reward needs references; {len(bare)} image(s) have none: {summarise(bare)}.")
@@ -125,14 +126,20 @@ class Reward:
         if device not in self._on:
             self._on[device] = _Tables(*(torch.as_tensor(array).to(device) for array in self._tables))
         images = torch.tensor([self._images[image] for image in image_ids], device=device)
-        samples = _Samples(self._on[device], self._vocabulary_size, images, words, is_word)
+        samples = RewardSamples(self._on[device], self._vocabulary_size, images, words, is_word)
+        rewards = reward_functions()
         total = torch.zeros(words.shape[:2], dtype=torch.float64, device=device)
         for name, weight in self.weights.items():
-            total += weight * (samples.cider if name == "cider" else samples.bleu[:, int(name[-1]) - 1])
+            total += weight * rewards[name](samples)
         return total
 
 
-class _Samples:
+def reward_functions() -> dict[str, Callable[[RewardSamples], Tensor]]:
+    """The numbers of scores that can be a reward, and what computes each of sampled captions: (B, N)."""
+    return {name: number.reward for name, number in numbers().items() if number.reward is not None}
+
+
+class RewardSamples:
     """A batch of samples: their n-grams, and how often the references have them."""
 
     def __init__(self, tables: _Tables, vocabulary_size: int, images: Tensor, words: Tensor, is_word: Tensor) -> None:

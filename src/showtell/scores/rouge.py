@@ -9,21 +9,21 @@ there, so empty against empty scores 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from showtell import __version__
-from showtell.scores.base import Corpus, Floats
+from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 
 _BETA = 1.2
 _NO_WORDS = [""]
 
 
-class RougeL:
+class RougeL(Score):
     """ROUGE-L. Statistics: the number of each image."""
 
-    names: ClassVar[tuple[str, ...]] = ("rouge_l",)
+    numbers = (ScoreNumber("rouge_l", "ROUGE-L", explanation_rank=5),)
+    summary = "ROUGE-L, beta 1.2"
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 1)."""

@@ -13,28 +13,25 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
 from showtell import __version__
 from showtell.errors import DataError, MissingDependencyError
 from showtell.files import cache_folder
-from showtell.scores.base import Corpus, Floats
+from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 from showtell.scores.cider import Cider
 
 _MODELS = "lib/stanford-corenlp-3.6.0-models.jar"
 _DOWNLOAD = 'python -c "from pycocoevalcap.spice.get_stanford_models import get_stanford_models as get; get()"'
 
 
-class Spice:
+class Spice(Score):
     """SPICE and SPIDEr. Statistics: SPICE and CIDEr of each image."""
 
-    names: ClassVar[tuple[str, ...]] = ("spice", "spider")
-
-    def __init__(self, cider: Cider | None = None) -> None:
-        """SPIDEr takes CIDEr as it is given, by default with the references' document frequencies."""
-        self._cider = cider or Cider()
+    numbers = (ScoreNumber("spice", "SPICE"), ScoreNumber("spider", "SPIDEr", maximum=5.5))
+    summary = "SPICE by its official program; SPIDEr, its mean with CIDEr"
+    needs = ("references", "document_frequency")
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 2).
@@ -52,7 +49,7 @@ class Spice:
         ]
         values = {item["image_id"]: item["scores"]["All"]["f"] for item in _run(java, folder, entries)}
         spice = np.array([float(values[image]) for image in corpus.ids])
-        return np.stack([spice, self._cider.statistics(corpus)[:, 0]], axis=1)
+        return np.stack([spice, Cider().statistics(corpus)[:, 0]], axis=1)
 
     def from_sums(self, sums: Floats, images: int) -> Floats:
         """Mean SPICE, and the mean of SPICE and CIDEr."""
@@ -61,7 +58,7 @@ class Spice:
 
     def signature(self, corpus: Corpus) -> str:
         """Tokenizer, references, version of SPICE, CIDEr's own signature, version."""
-        return f"{corpus.signature}|spice:1.0|cider:({self._cider.signature(corpus)})|version:{__version__}"
+        return f"{corpus.signature}|spice:1.0|cider:({Cider().signature(corpus)})|version:{__version__}"
 
 
 def find_spice() -> tuple[str, Path]:

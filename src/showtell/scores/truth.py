@@ -5,35 +5,35 @@ The judging is `showtell.scenes.truth`'s; here it becomes a score like the other
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
 
 import numpy as np
 
 from showtell import __version__
-from showtell.errors import UsageError
-from showtell.scenes.language import LANGUAGE_VERSION
+from showtell.scenes.lexicon import LANGUAGE_VERSION
 from showtell.scenes.truth import STATISTICS, statistics
-from showtell.scores.base import Corpus, Floats
+from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 
 
-class Truth:
+class Truth(Score):
     """Truth, mean number of statements, share of wholly true captions, share of true relations.
 
     Statistics: those of `showtell.scenes.truth.STATISTICS`.
     """
 
-    names: ClassVar[tuple[str, ...]] = ("truth", "truth_statements", "truth_whole", "truth_relations")
+    numbers = (
+        ScoreNumber("truth", "truth", explanation_rank=1),
+        ScoreNumber("truth_statements", "statements", maximum=math.inf),
+        ScoreNumber("truth_whole", "whole", explanation_rank=2),
+        ScoreNumber("truth_relations", "relations"),
+    )
+    summary = "on drawn scenes, see `scenes.md`"
+    needs = ("scenes",)
 
     def statistics(self, corpus: Corpus) -> Floats:
-        """(images, 6).
-
-        Raises:
-            UsageError: the corpus has no scenes.
-        """
-        if corpus.scenes is None:
-            raise UsageError("Truth needs to know what was drawn: give the scenes, or score against a scenes dataset.")
-        scenes = corpus.scenes
-        rows = [statistics(text, scenes[image]) for image, text in zip(corpus.ids, corpus.predictions, strict=True)]
+        """(images, 6)."""
+        scenes = [facts.scene for facts in corpus.facts if facts.scene is not None]
+        rows = [statistics(text, scene) for text, scene in zip(corpus.predictions, scenes, strict=True)]
         return np.array(rows, dtype=np.float64).reshape(-1, len(STATISTICS))
 
     def from_sums(self, sums: Floats, images: int) -> Floats:

@@ -15,12 +15,12 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import DistributedDataParallelKwargs
-from filelock import FileLock, Timeout
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from showtell.errors import DataError, MissingDependencyError, RecipeError, UsageError, nearest
+from showtell.errors import MissingDependencyError, RecipeError, UsageError, nearest
 from showtell.objectives import OBJECTIVES
+from showtell.processes import lock_folder
 from showtell.training.recipe import Recipe
 
 
@@ -32,25 +32,8 @@ def only_writer(folder: Path) -> Iterator[None]:
         return
     if folder.is_file():
         raise UsageError(f"{folder} is a file; a run needs a folder: choose another --out.")
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
-    file = folder / ".writing.lock"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(file)
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise DataError(f"Another program is training in {folder}; wait for it, or choose another --out.") from error
-    except OSError as error:
-        raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
-    try:
+    with lock_folder(folder, "training in", "another --out"):
         yield
-    finally:
-        with contextlib.suppress(OSError):
-            if made and all(entry == file for entry in folder.iterdir()):
-                file.unlink()
-                for place in made:
-                    place.rmdir()
-        lock.release()
 
 
 def is_first_process() -> bool:
@@ -80,9 +63,7 @@ def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     AcceleratorState._reset_state()  # an earlier run of this program may have had another precision
     # Where some weights have no gradient in some steps: those of an encoder that learns later, of stages without
     # samples of their own, of terms that an epoch leaves out. To look for them takes time.
-    has_idle_weights = (
-        recipe.encoder.start_epoch > 0 or OBJECTIVES[recipe.objective.name][1].optimises_reward  # type: ignore[attr-defined]
-    )
+    has_idle_weights = recipe.encoder.start_epoch > 0 or OBJECTIVES[recipe.objective.name][1].optimises_reward
     accelerator = Accelerator(
         kwargs_handlers=[
             # Gradients live where they are exchanged: one copy of them less, in time and in memory.

@@ -35,6 +35,7 @@ from showtell.models import Decoder
 from showtell.objectives import Objective, build_objective
 from showtell.objectives.contract import counts_of, of_one_step
 from showtell.objectives.processes import summed
+from showtell.scores import image_facts
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL
 from showtell.training.average import Average
@@ -68,6 +69,12 @@ class TrainingResult:
     best_epoch: int | None
     interrupted: bool = False
     selection_metric: str = "cider"  # the score of `best`
+
+    def __repr__(self) -> str:
+        best = "" if self.best is None else f", best {self.selection_metric} {self.best:.3f} at epoch {self.best_epoch}"
+        return (
+            f"<TrainingResult {self.folder}: {self.epochs} epochs{best}{', interrupted' if self.interrupted else ''}>"
+        )
 
 
 class TrainingModel(nn.Module):
@@ -174,7 +181,8 @@ class Trainer:
         rehearse(self.model)
         if recipe.training.ema_decay is not None:
             self.average = Average({"encoder": encoder, "decoder": decoder}, recipe.training.ema_decay)
-        check_selection_metric(recipe.training.selection_metric)
+        facts = image_facts(dataset, validation)
+        check_selection_metric(recipe.training.selection_metric, facts)
         store = open_store(recipe.data.features, encoder, [*training, *validation], self.accelerator, self.quiet)
         self.data = training_set(recipe, training, self.captioner, store, "reading training photos", self.quiet)
         model.objective.prepare(dict(self.data.contents()), recipe.decoding.max_length)
@@ -182,9 +190,7 @@ class Trainer:
         self.validator: Validator | None = None
         if validation:
             data = training_set(recipe, validation, self.captioner, store, "reading validation photos", self.quiet)
-            self.validator = Validator(
-                self.captioner, model.objective, data, validation, recipe.training, self.accelerator
-            )
+            self.validator = Validator(self.captioner, model.objective, data, facts, recipe.training, self.accelerator)
         self.unknown = vocabulary.unknown_rate(
             tokenize(caption) for record in validation for caption in record.captions
         )

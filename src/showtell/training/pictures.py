@@ -10,7 +10,7 @@ from showtell.datasets.records import CaptionRecord
 from showtell.errors import ImageError
 from showtell.explanations import explain_photos
 from showtell.explanations.explanation import title_of
-from showtell.features.regions import Precomputed
+from showtell.features.precomputed import Precomputed
 from showtell.images.boxes import corners
 
 DOTS = 60  # per inch: a row of nine words is 810 pixels wide

@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from showtell.config import Config
 from showtell.decoding import DecodingConfig
+from showtell.errors import nearest
 from showtell.features import EncoderConfig
 from showtell.files import write_text
+from showtell.models import DecoderConfig
+from showtell.objectives import ObjectiveConfig
+from showtell.scores import selection_metrics
 from showtell.training.schedule import Schedule
 
 
@@ -122,6 +126,13 @@ def _yaml_no(value: object) -> object:
     return "no" if value is False else value
 
 
+def _selection_metric(name: str) -> str:
+    """The name of a number that can select the best weights."""
+    if name not in selection_metrics():
+        raise ValueError(f'"{name}" cannot select: {nearest(name, selection_metrics())}')
+    return name
+
+
 class TrainingConfig(Config):
     """How the weights are trained."""
 
@@ -159,8 +170,8 @@ class TrainingConfig(Config):
     mixed_precision: Annotated[Literal["no", "fp16", "bf16"], BeforeValidator(_yaml_no)] = Field(
         "no", description="Mixed precision of matrix products."
     )
-    selection_metric: Literal["cider", "bleu_4", "meteor"] = Field(
-        "cider", description="Validation score that selects `best/`."
+    selection_metric: Annotated[str, AfterValidator(_selection_metric)] = Field(
+        "cider", description=f"Validation score that selects `best/`: {', '.join(selection_metrics())}."
     )
     patience: int | None = Field(
         None, ge=1, description="Stop early after so many validations without a better score (default: never)."
@@ -184,8 +195,8 @@ class Recipe(Config):
     data: DataConfig
     vocabulary: VocabularyConfig
     encoder: SerializeAsAny[EncoderConfig]
-    model: SerializeAsAny[Config]
-    objective: SerializeAsAny[Config]
+    model: SerializeAsAny[DecoderConfig]
+    objective: SerializeAsAny[ObjectiveConfig]
     training: TrainingConfig
     decoding: DecodingConfig
 

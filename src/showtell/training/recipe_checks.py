@@ -13,7 +13,7 @@ from showtell.config import Config
 from showtell.decoding import DecodingConfig
 from showtell.errors import RecipeError, nearest
 from showtell.features import ENCODERS, EncoderConfig, encoder_config
-from showtell.features.grid import TimmConfig
+from showtell.features.timm_grid import TimmConfig
 from showtell.models import MODELS
 from showtell.objectives import OBJECTIVES
 from showtell.renamed import KEYS, VALUES
@@ -159,7 +159,7 @@ def _sentence(section: str, problem: Any, values: dict[str, Any]) -> str:
     if problem["type"] == "missing":
         return f"{path}: this key is needed and missing"
     if problem["type"] == "value_error":  # our own sentence, which pydantic introduces as a "Value error"
-        return f"{path}: {problem['ctx']['error']}, got {problem['input']!r}"
+        return f"{path}: {problem['ctx']['error']}, got {shorten(problem['input'])}"
     message = problem["msg"][0].lower() + problem["msg"][1:]
     return f"{path}: {message}, got {shorten(problem['input'])}"
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from showtell.config import Config
 from showtell.decoding import DecodingConfig
 from showtell.features import EncoderConfig
-from showtell.objectives import OBJECTIVES
+from showtell.models import DecoderConfig
+from showtell.objectives import OBJECTIVES, ObjectiveConfig
+from showtell.objectives.compatibility import contradictions
 from showtell.training.recipe import DataConfig, TrainingConfig
 
 
@@ -13,8 +15,8 @@ def conflicts(
     *,
     data: DataConfig | None,
     encoder: EncoderConfig | None,
-    model: Config | None,
-    objective: Config | None,
+    model: DecoderConfig | None,
+    objective: ObjectiveConfig | None,
     training: TrainingConfig | None,
     decoding: DecodingConfig | None,
     **others: Config | None,
@@ -22,38 +24,13 @@ def conflicts(
     """Settings that are valid in themselves and contradict each other; a section with problems of its own is None."""
     problems = []
     if model is not None and objective is not None:
-        kind, attention = objective.name, getattr(model, "attention", None)  # type: ignore[attr-defined]
-        if kind == "hard_attention" and attention != "hard":
-            shown = f"model.attention={attention}" if attention else f"model.name={model.name}"  # type: ignore[attr-defined]
-            problems.append(
-                f"objective.name=hard_attention and {shown} contradict each other: it needs a model that samples the "
-                "places it looks at; set model.name=sat and model.attention=hard, or objective.name=cross_entropy"
-            )
-        if kind == "cross_entropy" and attention == "hard":
-            problems.append(
-                "model.attention=hard and objective.name=cross_entropy contradict each other: sampled places get no "
-                "gradient from it; set objective.name=hard_attention, or model.attention=soft"
-            )
-    if model is not None:
-        name, fine_stages = model.name, getattr(model, "fine_stages", 0)  # type: ignore[attr-defined]
-        kind = None if objective is None else objective.name  # type: ignore[attr-defined]
-        if kind == "coarse_to_fine" and not fine_stages:
-            problems.append(
-                f"objective.name=coarse_to_fine and model.name={name} contradict each other: it needs a model with "
-                "several stages; set model.name=stack, or objective.name=self_critical"
-            )
-        if decoding is not None and decoding.stage is not None and decoding.stage > fine_stages:
-            has = f"stages 0 to {fine_stages}" if fine_stages else "one stage, 0"
-            problems.append(
-                f"decoding.stage={decoding.stage} and model.name={name} contradict each other: the model has {has}; "
-                "leave out decoding.stage for the last"
-            )
-        if kind in ("adversarial", "adversarial_pretraining") and not getattr(model, "goals", False):
-            shown = "model.goals=false" if hasattr(model, "goals") else f"model.name={name}"
-            problems.append(
-                f"objective.name={kind} and {shown} contradict each other: it needs a model with a manager and a "
-                "discriminator; set model.name=hacap with model.goals=true, or objective.name=cross_entropy"
-            )
+        problems += contradictions(objective, model)
+    if model is not None and decoding is not None and decoding.stage is not None and decoding.stage >= model.stages:
+        has = f"stages 0 to {model.stages - 1}" if model.stages > 1 else "one stage, 0"
+        problems.append(
+            f"decoding.stage={decoding.stage} and model.name={model.name} contradict each other: the model has {has}; "
+            "leave out decoding.stage for the last"
+        )
     if encoder is not None:
         if data is not None and data.features is not None and encoder.trained:
             problems.append(
@@ -75,9 +52,9 @@ def conflicts(
             f"training.patience={training.patience} waits for a better validation, and data.validation_split=null has "
             "none: name a split, or leave out training.patience"
         )
-    rewarded = objective is not None and OBJECTIVES[objective.name][1].optimises_reward  # type: ignore[attr-defined]
-    if rewarded and training is not None and training.reward_watchdog:
-        shown = f"objective.name={objective.name}"  # type: ignore[union-attr]
+    is_rewarded = objective is not None and OBJECTIVES[objective.name][1].optimises_reward
+    if objective is not None and is_rewarded and training is not None and training.reward_watchdog:
+        shown = f"objective.name={objective.name}"
         if training.start_from is None:
             problems.append(
                 f"{shown} needs training.start_from: a reward teaches only a model that says something already; train "

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from showtell.checkpoint import find_checkpoint, load_checkpoint
-from showtell.config import Config
+from showtell.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from showtell.errors import RecipeError, summarise
 from showtell.features import Encoder, build_encoder
 from showtell.models import Decoder, build_decoder
@@ -75,23 +74,23 @@ def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | 
         return Start(vocabulary, encoder, _decoder(recipe, encoder, vocabulary))
     before = load_checkpoint(find_checkpoint(checkpoint))
     _compare(recipe, before, checkpoint)
-    vocabulary, unknown = _vocabulary(recipe, captions, before["vocabulary"])
+    vocabulary, unknown = _vocabulary(recipe, captions, before.vocabulary)
     encoder = build_encoder(recipe.encoder, load_weights=False)
-    encoder.load_state_dict(before["encoder"].state_dict())
+    encoder.load_state_dict(before.encoder.state_dict())
     decoder = _decoder(recipe, encoder, vocabulary)
-    _take_weights(decoder, before["decoder"])
-    added = len(vocabulary) - len(before["vocabulary"])
-    return Start(vocabulary, encoder, decoder, unknown, added, before["about"])
+    _take_weights(decoder, before.decoder)
+    added = len(vocabulary) - len(before.vocabulary)
+    return Start(vocabulary, encoder, decoder, unknown, added, before.about)
 
 
 def _decoder(recipe: Recipe, encoder: Encoder, vocabulary: Vocabulary) -> Decoder:
     return build_decoder(recipe.model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary))
 
 
-def _compare(recipe: Recipe, before: dict[str, Any], checkpoint: Path | str) -> None:
-    model: Config = before["decoder"].config
+def _compare(recipe: Recipe, before: Checkpoint, checkpoint: Path | str) -> None:
+    model = before.decoder.config
     pairs = {
-        "encoder": (recipe.encoder.what_is_seen(), before["encoder"].config.what_is_seen()),
+        "encoder": (recipe.encoder.feature_settings(), before.encoder.config.feature_settings()),
         "model": (
             recipe.model.model_dump(mode="json", exclude=_LEARNS),
             model.model_dump(mode="json", exclude=_LEARNS),

@@ -24,6 +24,7 @@ import torch
 from showtell.errors import RecipeError, TrainingError, UsageError, WeightsError, nearest, summarise
 from showtell.files import read_json, read_log, write_json
 from showtell.renamed import upgrade_settings
+from showtell.scores import numbers, selection_metrics, validation_numbers
 from showtell.training.console import TrainingConsole
 from showtell.training.loop import train
 from showtell.training.recipe import Recipe
@@ -44,8 +45,6 @@ from showtell.training.sweep_space import (
 )
 from showtell.training.sweep_study import LEARNING_SAMPLERS, Claim, SweepStudy
 
-# validation score: whether more of it is better
-METRICS = {"cider": True, "bleu_4": True, "meteor": True, "loss": False}
 SAMPLERS = ("grid", "random", *LEARNING_SAMPLERS)
 # What is wrong with a trial's own values. Any other error, such as a missing dataset, would stop every trial alike.
 TRIAL_ERRORS = (RecipeError, TrainingError, WeightsError, torch.OutOfMemoryError)
@@ -98,7 +97,7 @@ def sweep(
         sampler: one of `SAMPLERS`; None is "random" with `trials` and "grid" without.
         trials: number of trials, for all samplers but "grid".
         seed: of the sampler.
-        metric: the validation score by which trials are ordered and chosen, one of `METRICS`.
+        metric: the validation score by which trials are ordered and chosen: "loss", or one that can select `best/`.
         retry: train again what failed.
         quiet: show nothing.
 
@@ -106,8 +105,9 @@ def sweep(
         UsageError: an axis that cannot be read, a range in a grid, or an unknown metric or sampler.
         RecipeError: a trial's recipe has a problem, or a trial in the folder was of another recipe. No trial starts.
     """
-    if metric not in METRICS:
-        raise UsageError(f'A sweep cannot order trials by "{metric}"; {nearest(metric, METRICS)}.')
+    metrics = ("loss", *selection_metrics())
+    if metric not in metrics:
+        raise UsageError(f'A sweep cannot order trials by "{metric}"; {nearest(metric, metrics)}.')
     sampler = sampler or ("grid" if trials is None else "random")
     if sampler not in SAMPLERS:
         raise UsageError(f'There is no sampler "{sampler}"; {nearest(sampler, SAMPLERS)}.')
@@ -126,7 +126,7 @@ def sweep(
     planned = [parameters for parameters in planned if _name(space, parameters) in names]  # equal recipes are one
     ended = _read_ended(folder, recipe, space)
     folder.mkdir(parents=True, exist_ok=True)
-    study = SweepStudy(folder, space, metric=metric, maximise=METRICS[metric], sampler=sampler, seed=seed)
+    study = SweepStudy(folder, space, metric=metric, maximise=metric != "loss", sampler=sampler, seed=seed)
     if retry:
         failed = [name for name, row in ended.items() if row.status == "failed" and (learns or name in names)]
         for name in failed:
@@ -207,8 +207,12 @@ def _check_recipes(recipe: Path, space: Space, trials: Sequence[Parameters], met
         raise RecipeError(
             "training.mixed_precision has to be the same in all trials of a sweep; make a sweep for each."
         )
-    if metric == "meteor" and any(loaded.training.selection_metric != metric for loaded in loaded_recipes):
-        raise UsageError("METEOR is counted in validation only where it selects; add training.selection_metric=meteor.")
+    computed = [validation_numbers(loaded.training.selection_metric) for loaded in loaded_recipes]
+    if metric != "loss" and any(metric not in names for names in computed):
+        raise UsageError(
+            f"{numbers()[metric].title} is counted in validation only where it selects; add "
+            f"training.selection_metric={metric}."
+        )
     return [name for name, _ in recipes.values()]
 
 
@@ -279,7 +283,7 @@ def _validation_scores(run: Path, epoch: int | None) -> dict[str, float]:
 
 def _ordered(folder: Path, metric: str, rows: Sequence[Row], interrupted: bool) -> SweepResult:
     """Finished trials by their score, then failed ones, then those that wait; equal ones in the order of the trials."""
-    sign = -1 if METRICS[metric] else 1
+    sign = 1 if metric == "loss" else -1
 
     def position(row: Row) -> tuple[int, float]:
         if row.scores is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from accelerate import Accelerator
@@ -16,13 +16,12 @@ from showtell.datasets.records import CaptionRecord
 from showtell.errors import RecipeError
 from showtell.models.contract import eval_mode
 from showtell.objectives import Objective
-from showtell.scores import score
+from showtell.scores import ImageFacts, metric_of, score, validation_numbers
 from showtell.training import health
 from showtell.training.batches import TrainingSet, collate
 from showtell.training.recipe import TrainingConfig
 
 MAX_BATCH_SIZE = 64  # images; the same for any number of processes, so that captions are too
-_METRIC = {"cider": "cider", "bleu_4": "bleu", "meteor": "meteor"}  # what training.selection_metric is a number of
 
 
 @dataclass(frozen=True)
@@ -34,13 +33,19 @@ class Validation:
     warnings: tuple[str, ...]  # a sentence each
 
 
-def check_selection_metric(selection_metric: str) -> None:
+def check_selection_metric(selection_metric: str, facts: Mapping[str, ImageFacts]) -> None:
     """Make sure, before the first epoch, that a score can be computed.
+
+    Args:
+        selection_metric: a number that can select.
+        facts: of the images of the validation split.
 
     Raises:
         RecipeError: training.selection_metric cannot.
     """
-    reason = score({"0": "a dog"}, {"0": ["a dog"]}, metrics=[_METRIC[selection_metric]]).skipped.get(selection_metric)
+    first = next(iter(facts.values()), ImageFacts())
+    report = score(["a dog"], {"0": replace(first, references=("a dog",))}, metrics=[metric_of(selection_metric)])
+    reason = report.skipped.get(selection_metric)
     if reason is not None:
         raise RecipeError(f"training.selection_metric={selection_metric} cannot be computed here: {reason}")
 
@@ -57,7 +62,7 @@ class Validator:
         captioner: its encoder and decoder.
         objective: what they learn from, for the loss.
         data: the split.
-        records: the same images, with their references.
+        facts: what is known of the same images.
         training: the score that decides what is best, and the size of batches.
         accelerator: of the processes that share the work.
     """
@@ -67,11 +72,11 @@ class Validator:
         captioner: Captioner,
         objective: Objective,
         data: TrainingSet,
-        records: Sequence[CaptionRecord],
+        facts: Mapping[str, ImageFacts],
         training: TrainingConfig,
         accelerator: Accelerator,
     ) -> None:
-        self._records = records
+        self._facts = facts
         self._captioner = captioner
         self._objective = objective
         self._data = data
@@ -103,11 +108,11 @@ class Validator:
         for _, loss, of_batch in sorted(gather_object(own), key=lambda result: result[0]):
             losses.append(loss)
             captions |= of_batch
+        names = validation_numbers(self._selection_metric)
         report = score(
             {image: caption.text for image, caption in captions.items()},
-            {record.image_id: list(record.captions) for record in self._records},
-            metrics=sorted({"bleu", "cider", _METRIC[self._selection_metric]}),
+            self._facts,
+            metrics=set(map(metric_of, names)),
         )
-        names = dict.fromkeys(("bleu_4", "cider", self._selection_metric))
         scores = {"loss": sum(losses) / len(self._data)} | {name: report.scores[name] or 0.0 for name in names}
         return Validation(scores, captions, tuple(health.warnings(captions, self._objective.optimises_reward)))

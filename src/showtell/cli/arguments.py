@@ -1,0 +1,95 @@
+"""Arguments and options that several verbs have, declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+CHECKPOINT_HELP = "Checkpoint folder, or owner/name of a repository on the Hugging Face Hub."
+
+Checkpoint = Annotated[str, typer.Argument(help=CHECKPOINT_HELP, show_default=False)]
+Photos = Annotated[
+    list[str],
+    typer.Argument(
+        help="Image files, folders, glob patterns in quotes, or - to read paths from standard input.",
+        metavar="IMAGE|FOLDER|GLOB|-...",
+        show_default=False,
+    ),
+]
+Dataset = Annotated[
+    Path, typer.Argument(help="Dataset: a folder, or a file in a known format.", metavar="DATASET", show_default=False)
+]
+Recipe = Annotated[
+    Path,
+    typer.Argument(
+        help="YAML file, or the name of a recipe of showtell such as folder/sat_soft.",
+        metavar="RECIPE",
+        show_default=False,
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Overrides of the recipe, such as training.epochs=3.", metavar="[KEY=VALUE]...", show_default=False
+    ),
+]
+Ensemble = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ensemble",
+        help="Average the probabilities with those of another checkpoint; can be repeated.",
+        metavar="CHECKPOINT",
+        show_default="no ensemble",
+    ),
+]
+Split = Annotated[str, typer.Option(help="Split of the dataset.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(help="Use at most this many images, the same ones in each run.", min=1, show_default="all"),
+]
+BatchSize = Annotated[int, typer.Option(help="Number of photos in a batch.", min=1, max=100_000)]
+FeatureStore = Annotated[
+    Path | None,
+    typer.Option(metavar="STORE", help="Read features from a store instead of photos.", show_default="none"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def out_file(help: str, metavar: str = "FILE", default: str | bool = "not written") -> Any:
+    """An option that names a file to write; a name that cannot be written is refused before any work.
+
+    Args:
+        help: one clause.
+        metavar: shown for the value.
+        default: shown as the default, or whether that is shown.
+    """
+    return _out(help, metavar, default, "require_writable_file")
+
+
+def out_folder(help: str, default: str | bool = True) -> Any:
+    """An option that names a folder to write; a name that cannot be written is refused before any work."""
+    return _out(help, "FOLDER", default, "require_writable_folder")
+
+
+def out_path(help: str, metavar: str = "FILE|FOLDER", default: str | bool = "not written") -> Any:
+    """An option that names what to write where other options decide whether that is a file or a folder."""
+    return _out(help, metavar, default, "require_output_name")
+
+
+def _out(help: str, metavar: str, default: str | bool, check: str) -> Any:
+    def checked(parameter: typer.CallbackParam, path: Path | None) -> Path | None:
+        from showtell import files
+
+        if path is not None:
+            getattr(files, check)(path, parameter.opts[0])
+        return path
+
+    return typer.Option(help=help, metavar=metavar, show_default=default, parser=_named_path, callback=checked)
+
+
+def _named_path(name: str) -> Path:
+    if not name:
+        raise typer.BadParameter("the name is empty; is a variable of the shell not set?")
+    return Path(name)

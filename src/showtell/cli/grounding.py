@@ -1,0 +1,101 @@
+"""`showtell grounding`: whether a model looks at the objects that it names, and needs to see them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Limit, Split, out_file
+from showtell.cli.decoding_options import DecodingOfOne, settings_of
+
+
+class Whose(StrEnum):
+    """Which captions are asked about."""
+
+    references = "references"
+    own = "own"
+
+
+class Hidden(StrEnum):
+    """How places are hidden."""
+
+    none = "none"
+    mean = "mean"
+    remove = "remove"
+    pixels = "pixels"
+
+
+def grounding(
+    checkpoint: Checkpoint,
+    dataset: Dataset,
+    split: Split = "test",
+    captions: Annotated[
+        Whose, typer.Option(help="Whose object words: those of the references, or of the captions it says itself.")
+    ] = Whose.references,
+    occlusion: Annotated[
+        Hidden,
+        typer.Option(
+            help="How each place is hidden in turn: its vector replaced by the mean of the others, or removed, or its "
+            "pixels painted over and the photo encoded again."
+        ),
+    ] = Hidden.mean,
+    limit: Limit = None,
+    out: Annotated[Path | None, out_file("Write the scores, and those of each image, to a JSON file.")] = None,
+    as_json: AsJson = False,
+    *,
+    decoding: DecodingOfOne,
+) -> None:
+    """Ask of every word for an object whether attention is on the object, and whether the word needs it there."""
+    import json
+
+    from showtell.captioner import Captioner
+    from showtell.datasets import open_dataset
+    from showtell.files import refuse_overwriting, write_json
+    from showtell.grounding.pointing import measure_attention
+    from showtell.progress import counting
+
+    if out is not None:
+        refuse_overwriting(out, "--out", [Path(checkpoint), dataset])
+    records = open_dataset(dataset).limited(limit).split(split)
+    captioner = Captioner.from_pretrained(checkpoint)
+    with counting("asking", len(records)) as progress:
+        found = measure_attention(
+            captioner,
+            records,
+            of=captions.value,
+            occlusion=None if occlusion is Hidden.none else occlusion.value,
+            settings=settings_of(captioner, {**decoding, "num_return_sequences": 1}),
+            progress=progress,
+        )
+    content = {"split": split, **found.to_json()}
+    if out is not None:
+        write_json(out, {**content, "per_image": found.report.per_image})
+    typer.echo(json.dumps(content) if as_json else in_words(content))
+
+
+def in_words(content: dict[str, Any]) -> str:
+    """The numbers as lines: what was measured, with its interval, beside what knows nothing of the words."""
+
+    def cell(name: str) -> str:
+        number = content["numbers"][name]
+        return "-" if number is None else f"{number['value']:.3f} [{number['low']:.3f}, {number['high']:.3f}]"
+
+    lines = [
+        f"{content['mentions']} mentions of objects in {content['images']} images of {content['split']} "
+        f"({content['captions']}); {content['absent']} words for objects that are not there",
+        "",
+        f"{'':10}{'pointing':24}{'mass in the box':24}{'overlap of 1/2':24}",
+    ]
+    for title, names in {
+        "attention": ("pointing", "mass", "overlap"),
+        "occlusion": ("occlusion_pointing", "occlusion_mass", None),
+        "chance": ("chance_pointing", "chance_mass", "chance_overlap"),
+        "centre": ("centre_pointing", "centre_mass", None),
+    }.items():
+        lines.append(f"{title:10}" + "".join(f"{cell(name) if name else '':24}" for name in names).rstrip())
+    lines += ["", f"rank correlation of attention with occlusion: {cell('correlation')}"]
+    lines += [f"of words for objects alone: {cell('correlation_named')}"]
+    return "\n".join(lines)

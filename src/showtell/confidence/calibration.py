@@ -1,0 +1,231 @@
+"""The chance that a caption is good, from how sure the model was of it: a logistic map fitted on a validation split.
+
+A model's probabilities rank captions but do not say how often it is right. The map is Platt's (1999) over four
+features of a caption: with m the mean log-probability of its words, l the lowest, n their number and f whether it
+ended by itself,
+
+    p(good) = sigmoid(w . standardised(m, l, log(1 + n), f) + b)
+
+fitted by Newton's method to penalised log-likelihood. What "good" means is the caller's to say and is kept with the
+map. Its figures, measured on captions that were not fitted on (each fold by a map of the other folds), are the Brier
+score and the expected calibration error over bins of equal size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from showtell.errors import DataError
+
+Floats = NDArray[np.float64]
+RIDGE = 1.0  # variance 1 of each weight a priori: keeps the map finite where the two kinds can be told apart exactly
+FOLDS, BINS = 5, 10
+FEWEST = 20  # captions that a map can be fitted to
+
+
+class ScoredCaption(Protocol):
+    """A caption with the log-probabilities that the model gave it."""
+
+    @property
+    def text(self) -> str:
+        """As written."""
+
+    @property
+    def logprob(self) -> float:
+        """Of the whole caption, its end included."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ended by itself."""
+
+    @property
+    def words(self) -> Sequence[Any]:
+        """Each with a `logprob`."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Captions of about the same confidence."""
+
+    confidence: float  # mean
+    good: float  # share of them that is good
+    captions: int
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How far stated chances can be believed."""
+
+    expected_calibration_error: float  # mean over captions of the distance between confidence and share of good, 0 to 1
+    brier: float  # mean squared distance between chance and what came true; lower is better
+    brier_of_base_rate: float  # that of stating the share of good captions every time
+    bins: tuple[Bin, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"<Reliability: calibration error {self.expected_calibration_error:.3f}, Brier score {self.brier:.3f}, "
+            f"of the base rate {self.brier_of_base_rate:.3f}>"
+        )
+
+    @classmethod
+    def of(cls, confidences: Sequence[float], is_good: Sequence[bool], bins: int = BINS) -> Self:
+        """Measure some confidences, each 0 to 1, over bins that hold equally many captions.
+
+        Args:
+            confidences: of each caption.
+            is_good: what came true.
+            bins: at most this many.
+        """
+        chances, good = np.asarray(confidences, np.float64), np.asarray(is_good, np.float64)
+        parts = [part for part in np.array_split(np.argsort(chances, kind="stable"), bins) if len(part)]
+        binned = tuple(Bin(float(chances[part].mean()), float(good[part].mean()), len(part)) for part in parts)
+        return cls(
+            expected_calibration_error=sum(abs(one.confidence - one.good) * one.captions for one in binned) / len(good),
+            brier=float(np.mean((chances - good) ** 2)),
+            brier_of_base_rate=float(np.mean((good.mean() - good) ** 2)),
+            bins=binned,
+        )
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        """Read what `dataclasses.asdict` made of it."""
+        return cls(**{**content, "bins": tuple(Bin(**one) for one in content["bins"])})
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A fitted map, with what it means and how good it is."""
+
+    meaning: str  # what a good caption is, in words
+    weights: tuple[float, ...]  # w
+    bias: float  # b
+    means: tuple[float, ...]  # of the features in the captions that it was fitted to
+    deviations: tuple[float, ...]
+    captions: int  # how many those were
+    reliability: Reliability  # on captions that were not fitted on
+    before: Reliability  # of the geometric mean probability of a caption's words, on the same captions
+
+    def __repr__(self) -> str:
+        before, after = self.before.expected_calibration_error, self.reliability.expected_calibration_error
+        return (
+            f"<Calibration on {self.captions} captions, good: {self.meaning}; error {after:.3f}, before {before:.3f}>"
+        )
+
+    @classmethod
+    def fit(cls, captions: Sequence[ScoredCaption], is_good: Sequence[bool], meaning: str) -> Self:
+        """Fit a map.
+
+        Args:
+            captions: one for each image of a validation split.
+            is_good: whether each is good.
+            meaning: what that is, in words.
+
+        Raises:
+            DataError: there are too few captions, or they are all good or all bad.
+        """
+        features, good = _features(captions), np.asarray(is_good, np.float64)
+        if len(features) != len(good):
+            raise DataError(f"There are {len(features)} captions and {len(good)} judgements; each caption needs one.")
+        kinds = int(good.sum())
+        if len(good) < FEWEST or kinds in (0, len(good)):
+            raise DataError(
+                f"Confidence cannot be calibrated on {len(good)} captions of which {kinds} are good ({meaning}); it "
+                f"takes at least {FEWEST}, good ones and bad ones."
+            )
+        weights, bias, means, deviations = _fit(features, good)
+        fold = np.arange(len(good)) % FOLDS
+        chances = np.empty(len(good))
+        for number in range(FOLDS):
+            chances[fold == number] = _chances(
+                features[fold == number], *_fit(features[fold != number], good[fold != number])
+            )
+        return cls(
+            meaning=meaning,
+            weights=tuple(weights.tolist()),
+            bias=bias,
+            means=tuple(means.tolist()),
+            deviations=tuple(deviations.tolist()),
+            captions=len(good),
+            reliability=Reliability.of(chances.tolist(), is_good),
+            before=Reliability.of(np.exp(features[:, 0]).tolist(), is_good),
+        )
+
+    def confidences(self, captions: Sequence[ScoredCaption]) -> list[float]:
+        """The chance that each caption is good, between 0 and 1."""
+        if not captions:
+            return []
+        parts = (np.asarray(part) for part in (self.weights, self.means, self.deviations))
+        weights, means, deviations = parts
+        return _chances(_features(captions), weights, self.bias, means, deviations).tolist()
+
+    def to_json(self) -> dict[str, Any]:
+        """As `calibration.json` of a checkpoint has it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Any, source: object) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            DataError: it is something else.
+        """
+        try:
+            measured = {name: Reliability.from_json(content[name]) for name in ("reliability", "before")}
+            numbers = {name: tuple(map(float, content[name])) for name in ("weights", "means", "deviations")}
+            return cls(**{**content, **numbers, **measured})
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{source} is no calibration ({type(error).__name__}: {error}); calibrate the checkpoint again."
+            ) from error
+
+
+def _features(captions: Sequence[ScoredCaption]) -> Floats:
+    """(captions, 4): mean and lowest log-probability, log(1 + words), whether it ended by itself."""
+    rows = []
+    for caption in captions:
+        steps = len(caption.words) + caption.finished
+        end = caption.logprob - sum(word.logprob for word in caption.words)
+        lowest = min([*(word.logprob for word in caption.words), end if caption.finished else 0.0])
+        rows.append((caption.logprob / max(steps, 1), lowest, np.log1p(len(caption.words)), float(caption.finished)))
+    return np.asarray(rows, np.float64).reshape(-1, 4)
+
+
+def _fit(features: Floats, good: Floats) -> tuple[Floats, float, Floats, Floats]:
+    """Weights, bias, means and deviations. Newton's method; the problem is convex and its optimum is unique."""
+    means, deviations = features.mean(0), features.std(0)
+    deviations[deviations < 1e-9] = 1.0  # a feature that is the same for all has no weight
+    inputs = np.column_stack([(features - means) / deviations, np.ones(len(features))])
+    penalty = np.diag([RIDGE] * features.shape[1] + [1e-6])  # the bias is next to free
+    weights = np.zeros(inputs.shape[1])
+
+    def loss(w: Floats) -> float:
+        scores = inputs @ w
+        return float(np.logaddexp(0, scores).sum() - good @ scores + 0.5 * w @ penalty @ w)
+
+    for _ in range(100):
+        chances = _sigmoid(inputs @ weights)
+        gradient = inputs.T @ (chances - good) + penalty @ weights
+        hessian = (inputs * (chances * (1 - chances))[:, None]).T @ inputs + penalty
+        step = np.linalg.solve(hessian, gradient)
+        size = 1.0
+        while (
+            loss(weights - size * step) > loss(weights) and size > 1e-6
+        ):  # far from the optimum a whole step is too far
+            size /= 2
+        weights = weights - size * step
+        if np.abs(step).max() < 1e-10:
+            break
+    return weights[:-1], float(weights[-1]), means, deviations
+
+
+def _chances(features: Floats, weights: Floats, bias: float, means: Floats, deviations: Floats) -> Floats:
+    return _sigmoid((features - means) / deviations @ weights + bias)
+
+
+def _sigmoid(x: Floats) -> Floats:
+    return 0.5 * (1 + np.tanh(0.5 * x))

@@ -1,0 +1,150 @@
+"""The searches by name: which settings each of them uses, and the function that runs it.
+
+To add one, write `decoding/<name>.py`, and name it here with a function that takes its settings from `DecodingConfig`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from showtell.decoding.beam import beam
+from showtell.decoding.rollout import Captions, different
+from showtell.decoding.rules import Rules
+from showtell.decoding.sampling import greedy, sample
+from showtell.decoding.stages import AtStage
+from showtell.decoding_config import DecodingConfig
+from showtell.models.contract import Decoder
+from showtell.registry import Registry
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Features
+
+
+class SearchFunction(Protocol):
+    """Runs a search by its settings."""
+
+    def __call__(
+        self,
+        decoder: Decoder,
+        features: Features,
+        config: DecodingConfig,
+        *,
+        rules: Rules,
+        image_ids: Sequence[str] | None,
+        keep_outputs: bool,
+    ) -> Captions:
+        """The captions of B images."""
+        ...
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search, and the settings that it uses beside those that all searches share."""
+
+    settings: tuple[str, ...]
+    run: SearchFunction
+
+
+def _greedy(
+    decoder: Decoder,
+    features: Features,
+    config: DecodingConfig,
+    *,
+    rules: Rules,
+    image_ids: Sequence[str] | None,
+    keep_outputs: bool,
+) -> Captions:
+    return greedy(decoder, features, config.max_length, rules=rules, keep_outputs=keep_outputs)
+
+
+def _beam(
+    decoder: Decoder,
+    features: Features,
+    config: DecodingConfig,
+    *,
+    rules: Rules,
+    image_ids: Sequence[str] | None,
+    keep_outputs: bool,
+) -> Captions:
+    return beam(
+        decoder,
+        features,
+        config.max_length,
+        config.num_beams,
+        num_return=config.num_return_sequences,
+        groups=config.groups,
+        diversity=config.diversity_penalty,
+        length_penalty=config.ranking,
+        rules=rules,
+        keep_outputs=keep_outputs,
+    )
+
+
+def _sample(
+    decoder: Decoder,
+    features: Features,
+    config: DecodingConfig,
+    *,
+    rules: Rules,
+    image_ids: Sequence[str] | None,
+    keep_outputs: bool,
+) -> Captions:
+    samples = sample(
+        decoder,
+        features,
+        config.max_length,
+        samples=config.num_return_sequences,
+        temperature=config.temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        seed=config.seed,
+        image_ids=image_ids,
+        rules=rules,
+        keep_outputs=keep_outputs,
+    )
+    return different(samples)
+
+
+_LENGTHS = ("length_normalisation", "length_penalty")
+SEARCHES: Registry[Search] = Registry(
+    "showtell.searches",
+    {
+        "greedy": Search((), _greedy),
+        "beam": Search(("num_beams", *_LENGTHS, "force_words"), _beam),
+        "diverse-beam": Search(("num_beams", *_LENGTHS, "num_beam_groups", "diversity_penalty"), _beam),
+        "sample": Search(("temperature", "top_k", "top_p", "seed"), _sample),
+    },
+    expects="a showtell.decoding.Search whose settings are fields of DecodingConfig",
+    accepts=lambda _, entry: isinstance(entry, Search) and DecodingConfig.model_fields.keys() >= set(entry.settings),
+)
+
+
+def search(
+    decoder: Decoder,
+    features: Features,
+    config: DecodingConfig,
+    vocabulary: Vocabulary,
+    *,
+    image_ids: Sequence[str] | None = None,
+    keep_outputs: bool = False,
+) -> Captions:
+    """The `num_return_sequences` best captions of each image, all different, by the search that the settings name.
+
+    Args:
+        decoder: any decoder.
+        features: of B images.
+        config: the search and its settings.
+        vocabulary: of the decoder.
+        image_ids: B names that samples depend on; None counts the images.
+        keep_outputs: whether to fill `Captions.outputs`.
+
+    Raises:
+        UsageError: a required word is not in the vocabulary, or the decoder has no such stage.
+    """
+    if config.stage is not None:
+        decoder = AtStage(decoder, config.stage)
+    run = SEARCHES[config.kind].run
+    return run(
+        decoder, features, config, rules=config.rules(vocabulary), image_ids=image_ids, keep_outputs=keep_outputs
+    )

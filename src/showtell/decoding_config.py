@@ -1,0 +1,275 @@
+"""The settings of decoding, declared once for recipes, checkpoints, calls and the command line.
+
+The module loads without torch, so that the command line can make its options and its help from it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from showtell.config import Config
+from showtell.errors import UsageError, nearest
+from showtell.text.endings import BAD_ENDINGS
+from showtell.text.tokenizer import tokenize
+from showtell.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from showtell.decoding.ranking import LengthPenalty
+    from showtell.decoding.rules import Rules
+    from showtell.decoding.searches import Search
+
+
+class DecodingConfig(Config):
+    """How captions are searched for. The names are those of Hugging Face `generate`, where it has one."""
+
+    search: str | None = Field(
+        None,
+        description="Search algorithm: greedy, beam, diverse-beam, sample, or one that an installed package adds. If "
+        "not set: `num_beam_groups` selects diverse beam search, `num_beams` above 1 or required words select beam "
+        "search, otherwise greedy.",
+    )
+    num_return_sequences: int = Field(1, ge=1, le=1000, description="Number of different captions per image.")
+    min_length: int = Field(0, ge=0, description="Minimum number of words, not counting the end token.")
+    max_length: int = Field(20, ge=1, le=1000, description="Maximum number of words, not counting the end token.")
+    no_repeat_ngram_size: int = Field(
+        0, ge=0, le=1000, description="Forbid repeated n-grams of this size; 0 allows all."
+    )
+    bad_words: tuple[str, ...] = Field((), description="Words and phrases that captions must not contain.")
+    no_bad_endings: bool = Field(
+        False, description='Forbid captions that end on "a", "of", "with" or another word of `text/endings.py`.'
+    )
+    no_unknown: bool = Field(False, description="Forbid the token of unknown words.")
+    stage: int | None = Field(
+        None, ge=0, description="Decoding stage of a multi-stage model, counted from 0 (default: the last)."
+    )
+
+    num_beams: int = Field(1, ge=1, le=1000, description="Beam width; 1 is greedy search.")
+    length_normalisation: Literal["none", "average", "wu"] | None = Field(
+        None,
+        description="What beams divide the log-probability by: nothing, the length (average), or the formula of Wu et "
+        "al., 2016 (wu). If not set: average if `length_penalty` is given, otherwise none.",
+    )
+    length_penalty: float | None = Field(
+        None,
+        ge=-10,
+        le=10,
+        description="Exponent of the length normalisation; higher values favour longer captions (default: 1 for "
+        "average, 0.65 for wu).",
+    )
+    force_words: tuple[str, ...] = Field((), description="Words and phrases that captions must contain.")
+
+    num_beam_groups: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="Number of groups in diverse beam search, a divisor of `num_beams` (default: one group per beam).",
+    )
+    diversity_penalty: float = Field(
+        0.5,
+        ge=0,
+        description="Log-probability that a word costs for each earlier group that has chosen it in the same step.",
+    )
+
+    temperature: float = Field(
+        1.0, gt=0, description="Sampling temperature, which divides the logits; below 1 safer, above 1 more varied."
+    )
+    top_k: int | None = Field(None, ge=1, description="Sample from the k most likely tokens (default: all).")
+    top_p: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Sample from the fewest most likely tokens whose probabilities sum to at least this; 1 keeps all.",
+    )
+    seed: int = Field(0, description="Random seed of sampling.")
+
+    @field_validator("bad_words", "force_words", mode="before")
+    @classmethod
+    def _string_to_tuple(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("search")
+    @classmethod
+    def _is_known(cls, value: str | None) -> str | None:
+        if value is not None and value not in _searches():
+            raise ValueError(f'there is no search "{value}"; {nearest(value, _searches())}')
+        return value
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        for problem in (self._lengths(), self._unused_settings(), self._counts(), self._contradicting_words()):
+            if problem:
+                raise ValueError(problem)
+        return self
+
+    def _lengths(self) -> str | None:
+        if self.min_length > self.max_length:
+            return f"min_length={self.min_length} is above max_length={self.max_length}; lower one or raise the other"
+        if self.length_normalisation == "none" and self.length_penalty is not None:
+            return (
+                f"length_penalty={self.length_penalty} has no effect with length_normalisation=none; use average or wu"
+            )
+        return None
+
+    def _unused_settings(self) -> str | None:
+        """Settings that the search does not use."""
+        searches = _searches()
+        if self.num_beams > 1 and self.search and "num_beams" not in searches[self.search].settings:
+            return f"search={self.search} has one beam, not num_beams={self.num_beams}; use search=beam"
+        for name in _search_settings():
+            value = getattr(self, name)
+            if name == "seed":  # part of every call; searches without chance ignore it
+                continue
+            if name not in searches[self.kind].settings and value != type(self).model_fields[name].default:
+                others = " or ".join(f"search={key}" for key, search in searches.items() if name in search.settings)
+                shown = ",".join(value) if isinstance(value, tuple) else value
+                return f"{name}={shown} has no effect with search={self.kind}; use {others}"
+        return None
+
+    def _counts(self) -> str | None:
+        wanted = self.num_return_sequences
+        if self.kind != "sample" and wanted > self.num_beams:
+            return (
+                f"num_return_sequences={wanted} asks for more captions than num_beams={self.num_beams} finds; "
+                "raise num_beams, or use search=sample"
+            )
+        if self.num_beam_groups is not None and self.num_beams % self.num_beam_groups:
+            return (
+                f"num_beam_groups={self.num_beam_groups} does not divide num_beams={self.num_beams}; choose a divisor"
+            )
+        return None
+
+    def _contradicting_words(self) -> str | None:
+        """Required words that other rules forbid."""
+        forced, bad = self._phrases("force_words"), self._phrases("bad_words")
+        for rule, phrases in (("must", forced), ("must not", bad)):
+            if () in phrases.values():
+                return f"a text that {rule} occur has no words in it; leave it out"
+        for text, phrase in forced.items():
+            for other, part in bad.items():
+                if _contains(phrase, part):
+                    return f'"{text}" must occur and has "{other}" in it, which must not; leave one of them out'
+            size = self.no_repeat_ngram_size
+            grams = [phrase[start : start + size] for start in range(len(phrase) - size + 1)] if size else []
+            if len(set(grams)) < len(grams):
+                return (
+                    f'"{text}" must occur and repeats what no_repeat_ngram_size={size} forbids; raise it or change '
+                    "the text"
+                )
+        needed = sum(map(len, forced.values()))
+        if needed > self.max_length:
+            return f"what must occur needs {needed} words of room and max_length is {self.max_length}; raise it"
+        return None
+
+    def _phrases(self, name: str) -> dict[str, tuple[str, ...]]:
+        return {text: tuple(tokenize(text)) for text in getattr(self, name)}
+
+    @property
+    def kind(self) -> str:
+        """The name of the search, which other settings imply where it is not set."""
+        if self.search:
+            return self.search
+        if self.num_beam_groups is not None and self.num_beam_groups > 1:
+            return "diverse-beam"
+        return "beam" if self.num_beams > 1 or self.force_words else "greedy"
+
+    @property
+    def groups(self) -> int:
+        """Number of groups of the beam."""
+        if self.kind != "diverse-beam":
+            return 1
+        return self.num_beam_groups or self.num_beams
+
+    @property
+    def ranking(self) -> LengthPenalty:
+        """How captions of different lengths are compared."""
+        from showtell.decoding.ranking import LengthPenalty
+
+        form = self.length_normalisation or ("none" if self.length_penalty is None else "average")
+        # Wu et al. found 0.6 to 0.7 best.
+        exponent = (
+            {"none": 0.0, "average": 1.0, "wu": 0.65}[form] if self.length_penalty is None else self.length_penalty
+        )
+        return LengthPenalty(form, exponent)
+
+    def rules(self, vocabulary: Vocabulary) -> Rules:
+        """The rules for captions, in the ids of a vocabulary.
+
+        Raises:
+            UsageError: a required word is not in the vocabulary.
+        """
+        from showtell.decoding.rules import Rules
+
+        forced, bad = self._phrases("force_words"), self._phrases("bad_words")
+        for text, phrase in forced.items():
+            for word in phrase:
+                if word not in vocabulary:
+                    close = difflib.get_close_matches(word, vocabulary.words, n=1)
+                    hint = f'; the nearest is "{close[0]}"' if close else ""
+                    raise UsageError(
+                        f'"{text}" must occur, but "{word}" is none of the {len(vocabulary)} words that the model '
+                        f"knows{hint}."
+                    )
+        # A phrase with a word that the vocabulary lacks cannot occur anyway.
+        known = [phrase for phrase in bad.values() if all(word in vocabulary for word in phrase)]
+        endings = sorted(word for word in BAD_ENDINGS if word in vocabulary) if self.no_bad_endings else ()
+        return Rules(
+            min_length=self.min_length,
+            no_repeat_ngram_size=self.no_repeat_ngram_size,
+            forbidden=(
+                *(_ids(phrase, vocabulary) for phrase in known),
+                *(((Vocabulary.unknown,),) if self.no_unknown else ()),
+            ),
+            bad_endings=_ids(endings, vocabulary),
+            required=tuple(_ids(phrase, vocabulary) for phrase in forced.values()),
+        )
+
+    def changed(self, **changes: Any) -> Self:
+        """A copy with some settings changed. A change of the search resets settings that the new one does not use.
+
+        Raises:
+            UsageError: an unknown name, or a value out of range.
+        """
+        fields = type(self).model_fields
+        for name in changes:
+            if name not in fields:
+                raise UsageError(f'There is no decode setting "{name}"; {nearest(name, fields)}.')
+        kept = self.model_dump()
+        if changes.get("search") in _searches() and changes["search"] != self.kind:
+            unused = {*_search_settings(), "num_return_sequences"} - set(_searches()[changes["search"]].settings)
+            kept = {name: value for name, value in kept.items() if name not in unused}
+        return self.checked({**kept, **changes})
+
+    @classmethod
+    def checked(cls, content: dict[str, Any]) -> Self:
+        """The settings of a mapping; a bad value is a UsageError with one sentence."""
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = f"{problem['loc'][0]}: " if problem["loc"] else ""
+            raise UsageError(f"{where}{problem['msg'].removeprefix('Value error, ')}.") from error
+
+
+def _ids(words: Sequence[str], vocabulary: Vocabulary) -> tuple[int, ...]:
+    return tuple(vocabulary.encode(words)[1:-1])
+
+
+def _contains(phrase: Sequence[str], part: Sequence[str]) -> bool:
+    """Whether a phrase has another as consecutive words."""
+    return any(phrase[start : start + len(part)] == part for start in range(len(phrase) - len(part) + 1))
+
+
+def _searches() -> Mapping[str, Search]:
+    from showtell.decoding.searches import SEARCHES  # they need torch, which this module loads without
+
+    return SEARCHES
+
+
+def _search_settings() -> list[str]:
+    """The settings that not all searches use, in the order of the fields."""
+    used = {name for search in _searches().values() for name in search.settings}
+    return [name for name in DecodingConfig.model_fields if name in used]

@@ -1,0 +1,256 @@
+"""Why a score may be low: what a checkpoint, a dataset and a few captions show, a sentence for each cause."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from showtell.captioner import Captioner
+from showtell.captions import Caption
+from showtell.checkpoint import SETTINGS, find_checkpoint
+from showtell.datasets.check import check_dataset
+from showtell.datasets.records import CaptionDataset, CaptionRecord
+from showtell.errors import DataError, ImageError
+from showtell.files import read_json
+from showtell.scores import diagnose
+from showtell.scores.ngrams import FEW_IMAGES
+from showtell.text.tokenizer import TOKENIZER_VERSION, tokenize
+from showtell.text.vocabulary import SPECIAL
+from showtell.training import health
+
+SAMPLE = 32  # images that are captioned
+USUAL_REFERENCES = 5  # captions of an image in the sets that published scores are from
+MOST_BAD = 0.1  # share of captions: cut off, with a bad ending, or with words said twice
+MOST_UNKNOWN = 0.01  # share of the words that the captioner says
+LEAST_LENGTH = 0.7  # mean length of captions, of that of the references
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Something that may keep scores low."""
+
+    name: str  # for programs, such as "tokenizer"
+    sentence: str  # what it is and what to do
+
+
+@dataclass
+class Diagnosis:
+    """What was found, and the numbers that were looked at."""
+
+    causes: list[Cause] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, name: str, sentence: str) -> None:
+        """Name a cause."""
+        self.causes.append(Cause(name, sentence))
+
+
+def diagnose_checkpoint(path_or_id: str | Path, captioner: Captioner) -> Diagnosis:
+    """What can be seen of a checkpoint alone: tokenizer, preprocessing, weights, decode settings.
+
+    Args:
+        path_or_id: where it is.
+        captioner: opened from there.
+    """
+    folder = find_checkpoint(path_or_id)
+    settings = read_json(folder / SETTINGS)
+    found = Diagnosis()
+    found.facts = {
+        "showtell": settings.get("showtell"),
+        "model": settings["model"].get("name"),
+        "encoder": settings["encoder"].get("name"),
+        "words": len(captioner.vocabulary),
+        "tokenizer": settings["vocabulary"].get("tokenizer"),
+        "decoding": captioner.decoding.model_dump(mode="json", exclude_defaults=True),
+        "about": captioner.about,
+    }
+    tokenizer = settings["vocabulary"].get("tokenizer")
+    if tokenizer != TOKENIZER_VERSION:
+        found.add(
+            "tokenizer",
+            f"The vocabulary was made with the tokenizer {tokenizer}, and this showtell has {TOKENIZER_VERSION}: words "
+            f"are parted differently now; use showtell {settings.get('showtell')}, or train again.",
+        )
+    _examine_preprocessing(settings, captioner, found)
+    encoder = captioner.encoder.config
+    if getattr(encoder, "weights", None) == "random" and not encoder.trained:
+        found.add(
+            "encoder_weights",
+            f"The encoder {settings['encoder'].get('name')} has random weights and never learned (encoder.weights="
+            "random, encoder.trained=false): it sees next to nothing; use pretrained weights.",
+        )
+    if captioner.decoding.kind == "greedy":
+        found.add(
+            "greedy",
+            "The checkpoint decodes greedily, and published scores are from a beam of 3 to 5: add --num-beams 5.",
+        )
+    if folder.name == "last" and (folder.parent / "best" / SETTINGS).is_file():
+        found.add(
+            "last",
+            f"This is the last checkpoint of a run; {folder.parent / 'best'} is the one with the highest validation "
+            "score.",
+        )
+    return found
+
+
+def _examine_preprocessing(settings: dict[str, Any], captioner: Captioner, found: Diagnosis) -> None:
+    """Whether photos are prepared as they were in training, and in the units that encoders take."""
+    now = captioner.encoder.preprocessing.model_dump(mode="json")
+    then = settings.get("preprocessing", now)
+    changed = [f"{name} {then.get(name)} then and {now[name]} now" for name in now if then.get(name) != now[name]]
+    if changed:
+        found.add(
+            "preprocessing",
+            f"Photos are not prepared as they were in training: {'; '.join(changed)}; install the version of timm that "
+            "the checkpoint was trained with, or train again.",
+        )
+    if max(now["mean"]) > 1 or max(now["deviation"]) > 1:
+        found.add(
+            "pixel_scale",
+            f"The preprocessing has mean {now['mean']} and deviation {now['deviation']}, which should be for pixels "
+            "between 0 and 1: divide them by 255.",
+        )
+
+
+def diagnose_scores(
+    captioner: Captioner,
+    dataset: CaptionDataset,
+    split: str,
+    *,
+    sample: int = SAMPLE,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Diagnosis:
+    """Hold a captioner against the split of a dataset that it is scored on, and caption some of it.
+
+    Args:
+        captioner: the model.
+        dataset: as `read_dataset` found it, problems included.
+        split: that is scored.
+        sample: images that are captioned, spread over the split.
+        progress: called with the number of images done since the last call.
+
+    Raises:
+        DataError: there is no such split.
+    """
+    records = dataset.split(split)
+    found = Diagnosis()
+    max_length = captioner.decoding.max_length
+    report = check_dataset(dataset, open_images=False, vocabulary=captioner.vocabulary, max_length=max_length)
+    assert report.fit is not None, "it was asked for"
+    found.facts = {
+        "split": split,
+        "images": len(records),
+        "unknown_words": report.fit.unknown[split],
+        "longer_than_max_length": report.fit.longer[split],
+    }
+    for sentence in report.problems:
+        found.add("dataset_problem", sentence)
+    for sentence in report.warnings:
+        found.add("dataset", sentence)
+    if split == "train":
+        found.add(
+            "train_split",
+            "train is what models learn from, and scores on it say nothing about new photos: score val or test.",
+        )
+    if len(records) < FEW_IMAGES:
+        found.add(
+            "few_images",
+            f"{split} has {len(records)} images: CIDEr learns from them which words are rare, and needs about "
+            f"{FEW_IMAGES}; take the document frequencies from other captions, and mind the intervals of the scores.",
+        )
+    trained, of = captioner.about.get("data"), captioner.about.get("train_images")
+    here = dataset.splits.get("train", 0)
+    if trained is not None and of not in (None, here) and Path(trained).resolve() != dataset.root.resolve():
+        found.add(
+            "other_photos",
+            f"The checkpoint learned from {of} photos of {trained}, and this is {dataset.root} with {here} of them in "
+            "train: it knows only the things and words of its own; train on some of these, or from it "
+            "(training.start_from).",
+        )
+    references = statistics.fmean(len(record.captions) for record in records)
+    if references < USUAL_REFERENCES - 0.5:
+        found.add(
+            "few_references",
+            f"{split} has {references:.1f} captions per image and published scores are from {USUAL_REFERENCES}: with "
+            "fewer references fewer words match, so the scores are lower and not comparable.",
+        )
+    _examine_captions(captioner, records, dataset, sample, found, progress)
+    return found
+
+
+def _examine_captions(
+    captioner: Captioner,
+    records: Sequence[CaptionRecord],
+    dataset: CaptionDataset,
+    sample: int,
+    found: Diagnosis,
+    progress: Callable[[int], None],
+) -> None:
+    """Caption some images and look at what was said."""
+    chosen = records[:: max(1, len(records) // sample)][:sample]
+    captions: dict[str, Caption] = {}
+    failed: list[ImageError] = []
+    answers = captioner.caption_photos([record.path for record in chosen], first_alone=False)
+    for record, (_, answer) in zip(chosen, answers, strict=True):
+        if isinstance(answer, ImageError):
+            failed.append(answer)
+        else:
+            captions[record.image_id] = answer[0]
+        progress(1)
+    if failed:
+        found.add("unreadable", f"{len(failed)} of {len(chosen)} images cannot be captioned. {failed[0]}")
+    if not captions:
+        return
+    texts = [caption.text for caption in captions.values()]
+    known = [text for record in dataset.records if record.split == "train" for text in record.captions]
+    rates = diagnose(texts, training=known or None, vocabulary=set(captioner.vocabulary.words[len(SPECIAL) :]))
+    length = statistics.fmean(len(tokenize(text)) for record in chosen for text in record.captions)
+    cut_off = statistics.fmean(not caption.finished for caption in captions.values())
+    found.facts |= {"captioned": len(captions), "reference_length": length, "cut_off": cut_off, "rates": rates}
+    for sentence in health.warnings(captions):
+        found.add("degenerate", f"{sentence}.")
+    if cut_off > MOST_BAD:
+        found.add(
+            "cut_off",
+            f"{cut_off:.0%} of the captions are cut off after {captioner.decoding.max_length} words without having "
+            "ended: raise decoding.max_length, or train longer.",
+        )
+    if rates["bad_endings"] > MOST_BAD:
+        found.add(
+            "bad_endings",
+            f'{rates["bad_endings"]:.0%} of the captions end in a word like "a" or "with": if the model was trained '
+            "with a reward, the end of the caption has to be part of it; else train longer.",
+        )
+    if rates["repeats"] > MOST_BAD:
+        found.add(
+            "repeats",
+            f"{rates['repeats']:.0%} of the captions say words twice in a row: train longer, or forbid repeated words "
+            "when decoding.",
+        )
+    if rates["unknown"] > MOST_UNKNOWN:
+        found.add(
+            "says_unknown",
+            f"{rates['unknown']:.1%} of the words that are said stand for unknown ones: lower vocabulary.min_count, or "
+            "forbid the unknown word when decoding.",
+        )
+    if rates["mean_length"] < LEAST_LENGTH * length:
+        found.add(
+            "short",
+            f"The captions have {rates['mean_length']:.1f} words and the references {length:.1f}: BLEU and CIDEr "
+            "punish short captions; raise the length penalty of the beam, or train longer.",
+        )
+
+
+def split_to_score(dataset: CaptionDataset) -> str:
+    """The split that scores are usually from: test, else val, else the first.
+
+    Raises:
+        DataError: the dataset has no image.
+    """
+    splits = list(dataset.splits)
+    if not splits:
+        raise DataError(f"{dataset.root} holds no image with captions, so there is nothing to diagnose.")
+    return next((name for name in ("test", "val") if name in splits), splits[0])

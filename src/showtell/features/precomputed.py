@@ -1,0 +1,60 @@
+"""The encoder `precomputed`: stands for a program that we do not have, whose features are on disk."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from showtell.errors import CheckpointError
+from showtell.features.contract import Encoder, EncoderConfig
+from showtell.images.preprocessing import Preprocessing
+from showtell.types import Features, PreparedBatch
+
+
+class PrecomputedConfig(EncoderConfig):
+    """Features that another program computed: only their size and where they come from is known."""
+
+    name: Literal["precomputed"] = "precomputed"
+    trained: Literal[False] = Field(False, description="Precomputed features are always frozen.")
+    feature_size: int = Field(ge=1, le=2**20, description="Numbers of each feature vector.")
+    source: str = Field(min_length=1, description="Where the features come from, for people: a file, project or URL.")
+
+
+class Precomputed(Encoder):
+    """Stands for an encoder that is not at hand: features on disk were computed by a program that we do not have."""
+
+    config: PrecomputedConfig
+
+    def __init__(self, config: PrecomputedConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.feature_size = config.feature_size
+        self.preprocessing = Preprocessing(  # of no consequence: no photo gets further than `forward`
+            image_size=224, resize="squash", interpolation="bilinear", mean=(0, 0, 0), deviation=(1, 1, 1)
+        )
+
+    def forward(self, batch: PreparedBatch) -> Features:
+        """Refuses.
+
+        Raises:
+            CheckpointError: always; the message says what to do.
+        """
+        raise CheckpointError(
+            f"This model was trained on features from {self.config.source}, which were computed elsewhere, so it "
+            "cannot look at a photo: caption images whose features are in a store (evaluate --features STORE), or "
+            "train with an encoder of ours (encoder.name=faster_rcnn), which travels with the checkpoint."
+        )
+
+    def rectangles(self, features: Features, windows: Tensor) -> Tensor:
+        """The boxes that came with the features.
+
+        Raises:
+            CheckpointError: there were none.
+        """
+        if features.regions is None:
+            raise CheckpointError(
+                f"The features from {self.config.source} came without boxes, so it is not known which pixels they saw."
+            )
+        return features.regions.boxes

@@ -1,0 +1,114 @@
+"""The encoder `roi_grid`: a grid encoder whose map is pooled at the boxes that the dataset brings."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
+from torch import nn
+from torchvision.ops import roi_align
+
+from showtell.errors import RecipeError, UsageError
+from showtell.features.contract import EncoderConfig
+from showtell.features.grid import GridEncoder
+from showtell.features.regions import ImageRegions, RegionEncoder, collect_regions
+from showtell.images.boxes import boxes_on_image
+from showtell.types import Features, PreparedBatch
+
+_SAMPLES = 8  # bilinear samples along each side of a box over a grid encoder's map
+
+
+class RoiGridConfig(EncoderConfig):
+    """A grid encoder whose map is pooled at the boxes that the dataset brings. It learns as its backbone says."""
+
+    name: Literal["roi_grid"] = "roi_grid"
+    backbone: SerializeAsAny[EncoderConfig] = Field(
+        description="The grid encoder and its settings: `small_cnn` or a backbone of timm."
+    )
+    whole_photo: bool = Field(False, description="Add the whole photo as a region behind the boxes.")
+
+    @field_validator("backbone", mode="before")
+    @classmethod
+    def _by_name(cls, content: Any) -> Any:
+        from showtell.features import encoder_config  # the registry, which imports this file
+
+        return encoder_config(content) if isinstance(content, dict) else content
+
+    @model_validator(mode="before")
+    @classmethod
+    def _learns_as_its_backbone(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        try:
+            backbone = cls._by_name(content.get("backbone"))
+        except ValidationError:
+            return content  # its own validator tells what is wrong with it
+        if not isinstance(backbone, EncoderConfig):
+            return content
+        shared = {"trained": bool(backbone.trained), "learning_rate": backbone.learning_rate}
+        for key, value in shared.items():
+            if content.get(key, value) != value:
+                raise ValueError(f"{key} is set within backbone, which is all that learns here")
+        return {**content, **shared}
+
+
+class RoiGrid(RegionEncoder):
+    """The mean of a grid encoder's map within each box: bottom-up attention with perfect boxes.
+
+    The map is interpolated at 8 x 8 points of each box, which are averaged (RoIAlign, He et al. 2017).
+    """
+
+    takes_boxes = True
+    config: RoiGridConfig
+
+    def __init__(self, config: RoiGridConfig, load_weights: bool) -> None:
+        super().__init__()
+        from showtell.features import build_encoder  # the registry, which imports this file
+
+        self.config = config
+        backbone = build_encoder(config.backbone, load_weights)
+        if not isinstance(backbone, GridEncoder):
+            raise RecipeError(
+                "encoder.backbone of roi_grid is an encoder of grids, such as small_cnn or a backbone of timm; "
+                f"{type(backbone).__name__} gives no grid."
+            )
+        self.backbone = backbone
+        self.preprocessing = backbone.preprocessing
+        self.feature_size = backbone.feature_size
+
+    def forward(self, batch: PreparedBatch) -> Features:
+        """A vector for each box, in the order of the boxes.
+
+        Boxes that the image does not show are left out; where none is left, the whole photo is the region.
+
+        Raises:
+            UsageError: there are no boxes.
+        """
+        if batch.boxes is None:
+            raise UsageError(
+                "This model looks at boxes that its dataset brings (encoder.name=roi_grid), and a photo on its own has "
+                "none: caption images of a dataset with boxes, or train with encoder.name=faster_rcnn, which finds "
+                "its own."
+            )
+        sizes = batch.sizes
+        shown = [
+            boxes_on_image(own, window, size, self.config.whole_photo)
+            for own, window, size in zip(batch.boxes, batch.windows, sizes, strict=True)
+        ]
+        grid = self.backbone(batch).vectors.float()
+        rows, columns = self.backbone.grid_of(grid.shape[1])
+        height, width = sizes[0]
+        cells = grid.new_tensor([columns / width, rows / height] * 2)  # cells of the map for each pixel of the image
+        vectors = roi_align(
+            grid.transpose(1, 2).unflatten(2, (rows, columns)),
+            [own * cells for own in shown],
+            output_size=1,
+            sampling_ratio=_SAMPLES,
+            aligned=True,
+        )
+        parts = vectors.flatten(1).split([len(own) for own in shown])
+        return collect_regions([ImageRegions(*part) for part in zip(parts, shown, strict=True)], batch)
+
+    def parameter_groups(self) -> list[tuple[float | None, list[nn.Parameter]]]:
+        """Those of the backbone."""
+        return self.backbone.parameter_groups()

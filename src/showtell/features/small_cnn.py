@@ -1,0 +1,119 @@
+"""The encoder `small_cnn`, ours: a convolutional network for small pictures, trained from scratch in minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from showtell import renamed
+from showtell.config import Pixels, Size
+from showtell.features.contract import EncoderConfig
+from showtell.features.grid import GridEncoder
+from showtell.features.weights import load_weights as fit_weights
+from showtell.features.weights import read_weights
+from showtell.images.preprocessing import Preprocessing
+
+
+class SmallCnnConfig(EncoderConfig):
+    """A small convolutional encoder for small pictures."""
+
+    name: Literal["small_cnn"] = "small_cnn"
+    image_size: Pixels = Field(96, ge=16, description="Pixels of each side of the input.")
+    widths: tuple[Size, ...] = Field(
+        (32, 64, 128, 256),
+        min_length=1,
+        max_length=16,
+        description="Channels of each stage; each stage halves the feature map.",
+    )
+    norm: Literal["batch", "none"] = Field(
+        "batch", description="Normalisation after each convolution: batch norm, or none, which adds a bias instead."
+    )
+    stage: int = Field(
+        -1, description="Stage that returns the feature map, counted from 0; -1 is the last, with one more convolution."
+    )
+    position_embedding: bool = Field(True, description="Add a learned vector to each grid cell.")
+    weights: str = Field(
+        "random",
+        min_length=1,
+        description="`random`, or a file of weights; those of a run's encoder are in RUN/best/model.safetensors.",
+    )
+
+    @model_validator(mode="after")
+    def _has_the_stage(self) -> Self:
+        stages = len(self.widths)
+        if not -stages <= self.stage < stages:
+            raise ValueError(
+                f"stage={self.stage}: widths make {stages} maps, numbered 0 to {stages - 1} or, from the last, -1 to "
+                f"-{stages}"
+            )
+        return self
+
+
+class SmallCnn(GridEncoder):
+    """Halve the map and widen it, a few times: a 3x3 convolution with stride 2, batch norm, ReLU, and another 3x3.
+
+    Norms within an image (group, layer) lose the colour of flat shapes: after 400 steps on scenes they had learned a
+    third of what batch norm had (docs/lab_notes.md). Without any norm an image's features do not depend on its batch,
+    and learning is a little slower. A learned vector is added to each cell of the grid, because captions speak of
+    positions ("left of") and attention alone does not see them.
+    """
+
+    config: SmallCnnConfig
+
+    def __init__(self, config: SmallCnnConfig, load_weights: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        last = len(config.widths) - 1
+        stage = range(len(config.widths))[config.stage]
+        widths = config.widths[: stage + 1]
+        self.feature_size = widths[-1]
+        self.preprocessing = Preprocessing(
+            image_size=config.image_size,
+            resize="squash",
+            interpolation="bilinear",
+            mean=(0.5, 0.5, 0.5),
+            deviation=(0.25, 0.25, 0.25),
+        )
+        layers: list[nn.Module] = []
+        before = 3
+        for width, stride in [*((width, 2) for width in widths), *([(widths[-1], 1)] if stage == last else [])]:
+            convolution = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=config.norm == "none")
+            nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
+            norm = [nn.BatchNorm2d(width)] if config.norm == "batch" else []
+            layers += [convolution, *norm, nn.ReLU(inplace=True)]
+            before = width
+        self.layers = nn.Sequential(*layers)
+        self.stride = 2 ** len(widths)
+        side = config.image_size
+        for _ in widths:
+            side = (side + 1) // 2
+        shape = (before, side, side)
+        self.position_embedding = nn.Parameter(0.02 * torch.randn(shape)) if config.position_embedding else None
+        if load_weights and config.weights != "random":
+            self._load(Path(config.weights).expanduser())
+        self.to(memory_format=torch.channels_last)
+
+    def _load(self, file: Path) -> None:
+        """Take the weights of an encoder of these widths; its later stages and position embedding may be left out.
+
+        Raises:
+            WeightsError: the file cannot be read, or its weights are not of this encoder.
+        """
+        tensors = renamed.upgrade_tensors(read_weights(file))
+        of_a_checkpoint = {
+            name.removeprefix("encoder."): tensor for name, tensor in tensors.items() if name.startswith("encoder.")
+        }
+        later = [f"layers.{layer}." for layer in range(len(self.layers), 3 * len(self.config.widths) + 3)]
+        fit_weights(
+            self, of_a_checkpoint or tensors, source=str(file), name="small_cnn with these settings",
+            unused=[*later, *([] if self.config.position_embedding else ["position_embedding"])],
+        )  # fmt: skip
+
+    def maps(self, images: Tensor) -> Tensor:
+        """(B, 3, S, S) to (B, D, S / 2**stages, S / 2**stages), rounded up; stages are those up to the chosen one."""
+        maps = self.layers(images)
+        return maps if self.position_embedding is None else maps + self.position_embedding

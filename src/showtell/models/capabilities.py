@@ -1,0 +1,55 @@
+"""What a decoder can do, declared by its settings.
+
+Objectives, recipes and tests ask for a capability and not for the name of a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from showtell.config import Config
+
+
+class Capability(StrEnum):
+    """What some decoders can do and others cannot. The value ends a sentence that begins with "a model"."""
+
+    ATTENTION = "that attends to regions"
+    SAMPLED_ATTENTION = "that samples the regions it attends to"
+    STAGES = "with several stages"
+    GOALS = "with a manager and a discriminator"
+
+
+class DecoderConfig(Config):
+    """The settings of a decoder, and what a decoder with these settings can do."""
+
+    # Each capability that a decoder of this class may have, with the settings that it takes; {} if it always has it.
+    provides: ClassVar[Mapping[Capability, Mapping[str, Any]]] = {}
+
+    name: str  # of the model; a subclass gives the default
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What a decoder with these settings can do."""
+        return frozenset(capability for capability in self.provides if not self.missing_settings(capability))
+
+    @property
+    def stages(self) -> int:
+        """The number of distributions of the next word that a step has, from coarse to fine."""
+        return 1
+
+    def missing_settings(self, capability: Capability) -> dict[str, Any]:
+        """The settings, of those that a capability takes, that have another value here: key to the present value."""
+        wanted = self.provides.get(capability, {})
+        return {key: getattr(self, key) for key, value in wanted.items() if getattr(self, key) != value}
+
+
+def as_overrides(settings: Mapping[str, Any], joined: str = " and ") -> str:
+    """Settings of a model as a recipe's overrides.
+
+    >>> as_overrides({"name": "hacap", "goals": True})
+    'model.name=hacap and model.goals=true'
+    """
+    values = {key: str(value).lower() if isinstance(value, bool) else value for key, value in settings.items()}
+    return joined.join(f"model.{key}={value}" for key, value in values.items())

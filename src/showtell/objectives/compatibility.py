@@ -1,0 +1,55 @@
+"""Which objective can train which model: what an objective needs, held against the capabilities of a model."""
+
+from __future__ import annotations
+
+from showtell.models import DecoderConfig, settings_with
+from showtell.models.capabilities import Capability, as_overrides
+from showtell.objectives import OBJECTIVES
+from showtell.objectives.contract import Objective, ObjectiveConfig
+
+
+def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str]:
+    """A sentence for each reason why an objective cannot train a model; empty where it can."""
+    kind = OBJECTIVES[objective.name][1]
+    problems = [
+        f"objective.name={objective.name} and {_lacking(model, capability)} contradict each other: it needs a model "
+        f"{capability}; set {settings_with(capability)}, or objective.name={_alternative(kind, model)}"
+        for capability in sorted(kind.needs - model.capabilities)
+    ]
+    if problems:
+        return problems
+    return [
+        f"{_having(model, capability)} and objective.name={objective.name} contradict each other: {reason}; set "
+        f"objective.name={_objective_for(capability)}, or {_without(model, capability)}"
+        for capability, reason in kind.conflicts.items()
+        if capability in model.capabilities
+    ]
+
+
+def _lacking(model: DecoderConfig, capability: Capability) -> str:
+    """The settings that keep a model from having a capability."""
+    return as_overrides(model.missing_settings(capability) or {"name": model.name})
+
+
+def _having(model: DecoderConfig, capability: Capability) -> str:
+    """The settings that give a model its capability."""
+    return as_overrides(model.provides[capability] or {"name": model.name})
+
+
+def _without(model: DecoderConfig, capability: Capability) -> str:
+    """What to set so that a model does not have a capability."""
+    fields = type(model).model_fields
+    defaults = {key: fields[key].default for key, value in model.provides[capability].items()}
+    return as_overrides(defaults) if defaults and defaults != model.provides[capability] else "another model.name"
+
+
+def _alternative(kind: type[Objective], model: DecoderConfig) -> str:
+    """The objective that this one extends, the nearest one that needs nothing which the model lacks."""
+    names = {objective: name for name, (_, objective) in OBJECTIVES.items()}
+    suited = (base for base in kind.__mro__[1:] if base in names and base.needs <= model.capabilities)
+    return names.get(next(suited, Objective), "cross_entropy")
+
+
+def _objective_for(capability: Capability) -> str:
+    """The objectives that need a capability."""
+    return " or ".join(name for name, (_, objective) in OBJECTIVES.items() if capability in objective.needs)

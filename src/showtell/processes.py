@@ -1,0 +1,87 @@
+"""Working beside other processes: how many cores there are, who may write to a folder, and worker processes."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from showtell.errors import DataError
+
+LOCK_NAME = ".writing.lock"  # the file in a folder that its writer holds locked
+
+
+def usable_cores() -> int:
+    """Number of cores this process may use, where the system tells; else of all cores."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path, activity: str, alternative: str) -> Iterator[None]:
+    """Create a folder and keep other processes from writing to it while the block runs.
+
+    A folder that was created here and is still empty at the end is removed again.
+
+    Args:
+        folder: to be written to.
+        activity: what the process that holds the lock is doing, for the message: "training in".
+        alternative: what to choose instead, for the message: "another --out".
+
+    Raises:
+        DataError: another process holds the lock, or the folder cannot be written to.
+    """
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    lock = FileLock(folder / LOCK_NAME)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise DataError(f"Another program is {activity} {folder}; wait for it, or choose {alternative}.") from error
+    except OSError as error:
+        raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if created and all(entry.name == LOCK_NAME for entry in folder.iterdir()):
+                (folder / LOCK_NAME).unlink()
+                for path in created:
+                    path.rmdir()
+        lock.release()
+
+
+@contextlib.contextmanager
+def worker_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool of worker processes that ends with the block, and with this process, even if that is killed.
+
+    If the block raises, the workers are stopped in the middle of their tasks. Processes are spawned: a forked child of
+    a process that has threads (torch has) may hang.
+    """
+    context = multiprocessing.get_context("spawn")
+    watched, kept = context.Pipe(duplex=False)
+    with watched, kept, ProcessPoolExecutor(processes, context, _exit_when_closed, (watched,)) as pool:
+        try:
+            yield pool
+        except BaseException:
+            kept.close()
+            raise
+
+
+def _exit_when_closed(pipe: Connection) -> None:
+    """End this worker process as soon as the other end of a pipe, which its parent alone holds, is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which closes the pipe
+
+    def watch() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            pipe.poll(None)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

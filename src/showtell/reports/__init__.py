@@ -1,0 +1,1 @@
+"""Reports: every HTML page and figure, each one file that loads nothing from outside."""

@@ -1,0 +1,101 @@
+"""The word lists of the scenes language: shapes, attributes, counts, relations and the words around them.
+
+`captions.py` writes captions of these words and `parser.py` reads them; neither uses the other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+LANGUAGE_VERSION = "1"
+"""Changes whenever a picture, a caption or the truth of a caption may change for the same seed."""
+
+SHAPE_WORDS: dict[str, tuple[tuple[str, str], ...]] = {
+    "circle": (("circle", "circles"), ("disc", "discs")),
+    "square": (("square", "squares"),),
+    "triangle": (("triangle", "triangles"),),
+    "star": (("star", "stars"),),
+    "heart": (("heart", "hearts"),),
+    "cross": (("cross", "crosses"), ("plus", "pluses")),
+    "diamond": (("diamond", "diamonds"), ("rhombus", "rhombuses")),
+    "moon": (("moon", "moons"), ("crescent", "crescents")),
+}
+"""Singular and plural of each name; the first name is the most common one, here and in the lists below."""
+
+COLOUR_WORDS: dict[str, tuple[str, ...]] = {
+    "red": ("red",),
+    "orange": ("orange",),
+    "yellow": ("yellow",),
+    "green": ("green",),
+    "cyan": ("cyan", "turquoise"),
+    "blue": ("blue",),
+    "purple": ("purple", "violet"),
+    "pink": ("pink",),
+}
+SIZE_WORDS: dict[str, tuple[str, ...]] = {
+    "small": ("small", "little", "tiny"),
+    "medium": ("medium",),
+    "big": ("big", "large", "huge"),
+}
+PATTERN_WORDS: dict[str, tuple[str, ...]] = {
+    "solid": ("solid", "plain"),
+    "striped": ("striped", "stripy"),
+    "dotted": ("dotted", "spotted"),
+}
+PATTERN_NOUNS: dict[str, tuple[str, ...]] = {"striped": ("stripes",), "dotted": ("dots", "spots")}
+"""Patterns behind the noun: "a star with stripes"."""
+
+COUNT_WORDS: dict[int, str] = {2: "two", 3: "three", 4: "four"}
+ANY_SHAPE = ("shapes", "objects", "figures")
+"""Nouns for all items together: "three shapes including a star"."""
+
+BACKGROUND_WORDS: dict[str, tuple[str, ...]] = {
+    "white": ("a white background", "white paper"),
+    "grey": ("a grey background", "grey paper"),
+    "beige": ("a beige background", "beige paper"),
+    "mint": ("a mint background", "mint paper"),
+    "squared": ("a squared background", "squared paper", "a grid"),
+}
+BEFORE_BACKGROUND = ("on", "against")
+
+RELATION_WORDS: dict[str, tuple[str, ...]] = {
+    "left": ("to the left of", "left of", "on the left of", "on the left side of"),
+    "right": ("to the right of", "right of", "on the right of", "on the right side of"),
+    "above": ("above", "over", "higher than"),
+    "below": ("below", "under", "beneath", "lower than"),
+    "inside": ("inside", "within", "in the middle of"),
+    "touching": ("touching", "in contact with"),
+    "between": ("between", "in between"),
+}
+CONVERSE_WORDS: dict[str, tuple[str, ...]] = {"inside": ("containing", "around", "surrounding")}
+"""The relation with its subject last: "a square containing a star"."""
+
+PRONOUN_WORDS: dict[str, tuple[tuple[str, str], ...]] = {
+    "left": (("to its left", "to their left"), ("on its left", "on their left")),
+    "right": (("to its right", "to their right"), ("on its right", "on their right")),
+    "above": (("above it", "above them"), ("over it", "over them")),
+    "below": (("below it", "below them"), ("under it", "under them"), ("beneath it", "beneath them")),
+    "inside": (("inside it", "inside them"), ("inside", "inside"), ("within it", "within them")),
+    "touching": (("touching it", "touching them"),),
+}
+"""The relation to what was named before, one thing or several: "a square with a star to its left"."""
+
+VERBS: tuple[tuple[str, str], ...] = (("is", "are"), ("lies", "lie"), ("sits", "sit"))
+THERE = ("there is", "there are")
+OPENINGS = ("a picture of", "an image of", "a drawing of", "we see", "you can see", "this picture shows")
+
+
+def vocabulary() -> frozenset[str]:
+    """Every word that a caption can have."""
+    return frozenset(word for expression in _expressions() for word in expression.split())
+
+
+def _expressions() -> Iterator[str]:
+    for pairs in (*SHAPE_WORDS.values(), *PRONOUN_WORDS.values(), VERBS, (THERE,)):
+        yield from itertools.chain.from_iterable(pairs)
+    lists = (COLOUR_WORDS, SIZE_WORDS, PATTERN_WORDS, PATTERN_NOUNS, BACKGROUND_WORDS, RELATION_WORDS, CONVERSE_WORDS)
+    for words in lists:
+        yield from itertools.chain.from_iterable(words.values())
+    yield from itertools.chain(COUNT_WORDS.values(), ANY_SHAPE, BEFORE_BACKGROUND, OPENINGS)
+    yield "a pair of and an with together including which"

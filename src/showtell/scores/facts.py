@@ -1,0 +1,60 @@
+"""What is known of an image beside its pixels: one record for `score`, `evaluate` and explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
+from showtell.scenes import Scene, read_scenes
+
+Need = Literal["references", "images", "scenes", "objects", "document_frequency"]  # what a score may ask for
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """One image: its references and, where they are known, its annotated objects, its scene and its file."""
+
+    references: tuple[str, ...] = ()
+    objects: frozenset[str] | None = None  # annotated categories; None where the image was not annotated
+    scene: Scene | None = None  # of a drawn image
+    path: Path | None = None
+
+    def lacks(self, need: Need) -> bool:
+        """Whether the image does not have what a score needs of it."""
+        return {
+            "references": not self.references,
+            "images": self.path is None,
+            "scenes": self.scene is None,
+            "objects": self.objects is None,
+            "document_frequency": False,  # counted in the references where none is given
+        }[need]
+
+
+def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None = None) -> dict[str, ImageFacts]:
+    """What a dataset knows of its images, by image id.
+
+    Args:
+        dataset: in any form that `datasets/` reads; where it was drawn, its scenes are read as well.
+        records: the images, such as those of a split; None: all of them.
+
+    Raises:
+        DataError: the scenes of the dataset are damaged.
+    """
+    scenes = read_scenes(dataset.root) if dataset.root.is_dir() else None
+    return {
+        record.image_id: ImageFacts(
+            references=record.captions,
+            # the shapes of scenes are judged by truth, which knows their synonyms
+            objects=None if scenes is not None or record.boxes is None else _categories(record.boxes),
+            scene=None if scenes is None else scenes.get(record.image_id),
+            path=record.path,
+        )
+        for record in (dataset.records if records is None else records)
+    }
+
+
+def _categories(boxes: Sequence[Box]) -> frozenset[str]:
+    return frozenset(box.category for box in boxes)

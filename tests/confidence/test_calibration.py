@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from showtell.confidence.calibration import FEWEST, Calibration, Reliability, _features
+from showtell.errors import DataError
+
+
+@dataclass(frozen=True)
+class Word:
+    logprob: float
+
+
+@dataclass(frozen=True)
+class Caption:
+    logprob: float
+    finished: bool
+    words: tuple[Word, ...]
+    text: str = ""
+
+
+def captions(number: int, seed: int = 0) -> tuple[list[Caption], list[bool], list[float]]:
+    """Captions that are good with a known chance: a logistic function of their mean log-probability."""
+    generator = np.random.default_rng(seed)
+    made, good, chances = [], [], []
+    for _ in range(number):
+        each = -generator.uniform(0.05, 2.0)
+        length = int(generator.integers(3, 15))
+        made.append(Caption(each * (length + 1), True, (Word(each),) * length))
+        chances.append(1 / (1 + math.exp(-(3 * each + 3))))
+        good.append(bool(generator.random() < chances[-1]))
+    return made, good, chances
+
+
+def test_the_features_of_a_caption_by_hand():
+    one = Caption(-0.5 - 1.5 - 0.1, True, (Word(-0.5), Word(-1.5)))
+    other = Caption(-2.0, False, (Word(-2.0),))
+    nothing = Caption(-0.7, True, ())
+    expected = [(-2.1 / 3, -1.5, math.log(3), 1), (-2.0, -2.0, math.log(2), 0), (-0.7, -0.7, 0, 1)]
+    assert _features([one, other, nothing]) == pytest.approx(np.array(expected))
+
+
+def test_chances_are_found_again():
+    made, good, chances = captions(4000)
+    fitted = Calibration.fit(made, good, "drawn")
+    assert np.abs(np.array(fitted.confidences(made)) - chances).mean() < 0.02
+    assert fitted.reliability.expected_calibration_error < 0.03
+    assert fitted.reliability.brier < fitted.reliability.brier_of_base_rate
+    fresh, is_good, _ = captions(4000, seed=1)
+    assert Reliability.of(fitted.confidences(fresh), is_good).expected_calibration_error < 0.03
+
+
+def test_overconfident_probabilities_are_worse_than_calibrated_ones():
+    made, good, _ = captions(2000)
+    plain = [math.exp(one.logprob / (len(one.words) + 1)) for one in made]
+    fitted = Calibration.fit(made, good, "drawn")
+    before, after = Reliability.of(plain, good), fitted.reliability
+    assert after.expected_calibration_error < before.expected_calibration_error
+    assert after.brier < before.brier
+
+
+def test_the_optimum_has_no_gradient_but_the_prior():
+    made, good, _ = captions(300)
+    fitted = Calibration.fit(made, good, "drawn")
+    facts = (_features(made) - fitted.means) / np.array(fitted.deviations)
+    missing = np.array(good, float) - fitted.confidences(made)
+    assert facts.T @ missing == pytest.approx(np.array(fitted.weights), abs=1e-6)  # prior of variance 1
+    assert missing.sum() == pytest.approx(0, abs=1e-4)  # the bias is free: as many good as expected
+
+
+def test_reliability_by_hand():
+    found = Reliability.of([0.9, 0.1, 0.8, 0.2], [True, False, False, False], bins=2)
+    assert [(one.confidence, one.good, one.captions) for one in found.bins] == [
+        (pytest.approx(0.15), 0.0, 2),
+        (pytest.approx(0.85), 0.5, 2),
+    ]
+    assert found.expected_calibration_error == pytest.approx((0.15 * 2 + 0.35 * 2) / 4)
+    assert found.brier == pytest.approx((0.01 + 0.01 + 0.64 + 0.04) / 4)
+    assert found.brier_of_base_rate == pytest.approx((0.75**2 + 3 * 0.25**2) / 4)
+
+
+def test_kinds_that_can_be_told_apart_exactly_stay_finite():
+    made = [Caption(-0.1 * n, True, (Word(-0.1 * n / 2),)) for n in range(40)]
+    fitted = Calibration.fit(made, [n < 20 for n in range(40)], "half")
+    chances = fitted.confidences(made)
+    assert chances == sorted(chances, reverse=True)
+    assert 0.9 < chances[0] < 1
+    assert 0 < chances[-1] < 0.1
+
+
+def test_it_is_written_and_read_again():
+    made, good, _ = captions(100)
+    fitted = Calibration.fit(made, good, "CIDEr-D above 1")
+    again = Calibration.from_json(json.loads(json.dumps(fitted.to_json())), "calibration.json")
+    assert again == fitted
+    assert again.confidences(made) == fitted.confidences(made)
+    assert fitted.confidences([]) == []
+    for change in ({"weights": None}, {"reliability": 3}, {"more": 1}):
+        with pytest.raises(DataError, match=r"calibration\.json is no calibration .*; calibrate the checkpoint again"):
+            Calibration.from_json({**fitted.to_json(), **change}, "calibration.json")
+
+
+def test_too_little_to_go_by_is_refused():
+    made, good, _ = captions(FEWEST)
+    with pytest.raises(DataError, match=r"on 19 captions of which .* it takes at least 20, good ones and bad ones"):
+        Calibration.fit(made[:19], good[:19], "drawn")
+    with pytest.raises(DataError, match=r"on 20 captions of which 20 are good \(drawn\)"):
+        Calibration.fit(made, [True] * FEWEST, "drawn")
+    with pytest.raises(DataError, match="There are 20 captions and 19 judgements"):
+        Calibration.fit(made, good[:19], "drawn")

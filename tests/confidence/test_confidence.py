@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+
+from showtell import Captioner
+from showtell.captions import Caption, Word
+from showtell.confidence import calibrate, load_calibration, plot_reliability, save_calibration
+from showtell.confidence.calibration import Calibration, Reliability
+from showtell.datasets import open_dataset
+from showtell.decoding import DecodingConfig
+from showtell.errors import CheckpointError, DataError, UsageError
+from showtell.evaluation import caption_records
+from showtell.scores import ImageFacts, score
+
+
+def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp_path):
+    captioner = Captioner.from_pretrained(tiny_checkpoint, "cpu")
+    records = open_dataset(tiny_scenes).records[:40]
+    settings = captioner.settings(search="sample", max_length=6)
+    captions = caption_records(captioner, records, settings)
+    facts = {record.image_id: ImageFacts(record.captions) for record in records}
+    report = score({image: caption.text for image, caption in captions.items()}, facts, ["cider"])
+    # a threshold that splits the captions of an untrained model
+    scores = sorted(numbers["cider"] for numbers in report.per_image.values())
+    middle = scores[len(scores) // 2]
+    fitted = calibrate(captions, facts, good_cider=middle)
+    assert fitted.meaning == f"CIDEr-D of {middle:g} or more"
+    assert fitted.captions == 40
+    assert sum(one.captions for one in fitted.reliability.bins) == 40
+    chances = fitted.confidences(list(captions.values()))
+    good = sum(score >= middle for score in scores)
+    assert sum(chances) == pytest.approx(good, abs=0.01)  # as many as there are
+    captioner.save_pretrained(tmp_path)
+    save_calibration(tmp_path, fitted, settings)
+    assert load_calibration(tmp_path, settings) == fitted
+    assert isinstance(fitted, Calibration)
+    assert load_calibration(tmp_path, settings.changed(seed=3, num_return_sequences=5)) == fitted
+    with pytest.raises(
+        CheckpointError, match=r"another search \(search=sample, not beam; max_length=6, not 7\); use that search"
+    ):
+        load_calibration(tmp_path, settings.changed(search="beam", max_length=7))
+    captioner.decoder.embedding.weight.data += 1
+    captioner.save_pretrained(tmp_path)
+    with pytest.raises(
+        CheckpointError, match="was made for other weights than those beside it; make it again: showtell"
+    ):
+        load_calibration(tmp_path, settings)
+
+
+def test_a_captioner_with_a_calibration_says_the_chance(tiny_checkpoint, tiny_scenes):
+    captioner = Captioner.from_pretrained(tiny_checkpoint, "cpu")
+    records = open_dataset(tiny_scenes).records[:30]
+    plain = captioner.caption([record.path for record in records], num_return_sequences=2)
+    bests = [best for best, _ in plain]
+    captioner.calibration = Calibration.fit(bests, [number % 3 == 0 for number in range(30)], "drawn")
+    before = Reliability.of([best.confidence for best in bests], [number % 3 == 0 for number in range(30)])
+    assert captioner.calibration.before.brier == pytest.approx(before.brier)
+    assert captioner.calibration.before.expected_calibration_error == pytest.approx(before.expected_calibration_error)
+    judged = captioner.caption([record.path for record in records], num_return_sequences=2)
+    for was, now in zip(plain, judged, strict=True):
+        assert [caption.chance for caption in now] == pytest.approx(captioner.calibration.confidences(was))
+        assert [caption.confidence for caption in now] == [caption.chance for caption in now]
+        assert was[0].chance is None
+        assert now[0] == Caption.from_json(now[0].to_json())
+
+
+def test_the_figure_is_written_whole_or_not_at_all(tmp_path):
+    captions = [Caption("a", -0.1 * n, True, (Word("a", -0.1 * n),)) for n in range(40)]
+    fitted = Calibration.fit(captions, [n % 7 < 3 for n in range(40)], "drawn")
+    for suffix, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
+        plot_reliability(fitted, tmp_path / f"figure.{suffix}")
+        assert (tmp_path / f"figure.{suffix}").read_bytes().startswith(start)
+    drawn = (tmp_path / "figure.svg").read_text()
+    assert f"calibrated: error {fitted.reliability.expected_calibration_error:.3f}" in drawn  # svg comments have texts
+    with pytest.raises(UsageError, match=r'cannot be written as "figure\.jpg"; .*Known: pdf, png, svg'):
+        plot_reliability(fitted, tmp_path / "figure.jpg")
+    with pytest.raises(DataError, match="Cannot write"):
+        plot_reliability(fitted, tmp_path / "figure.png" / "figure.png")
+
+
+def test_a_model_that_is_never_right_cannot_be_calibrated(tiny_checkpoint, tiny_scenes):
+    captioner = Captioner.from_pretrained(tiny_checkpoint, "cpu")
+    records = open_dataset(tiny_scenes).records[:30]
+    facts = {record.image_id: ImageFacts(record.captions) for record in records}
+    with pytest.raises(DataError, match=r"on 30 captions of which 0 are good \(CIDEr-D of 10 or more\)"):
+        calibrate(caption_records(captioner, records), facts, good_cider=10.0)
+
+
+def test_a_checkpoint_without_one_says_so(tmp_path):
+    with pytest.raises(
+        CheckpointError, match=r"has no calibration\.json; make one on a validation split: showtell cal"
+    ):
+        load_calibration(tmp_path, DecodingConfig())

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from showtell.captioner import Captioner
+from showtell.captions import Caption
+from showtell.datasets import CaptionDataset, read_dataset
+from showtell.doctor import Diagnosis, diagnose_checkpoint, diagnose_scores, split_to_score
+from showtell.errors import DataError
+
+
+@pytest.fixture
+def captioner(tiny_checkpoint: Path) -> Captioner:
+    return Captioner.from_pretrained(tiny_checkpoint, device="cpu")
+
+
+@pytest.fixture
+def scenes(tiny_scenes: Path) -> CaptionDataset:
+    return read_dataset(tiny_scenes)
+
+
+def sentences(found: Diagnosis) -> dict[str, str]:
+    return {cause.name: cause.sentence for cause in found.causes}
+
+
+# --- the checkpoint alone ---
+
+
+def changed(tiny_checkpoint: Path, folder: Path, **changes: Any) -> Diagnosis:
+    """The diagnosis of the checkpoint with other values in its settings: part={key: value}."""
+    shutil.copytree(tiny_checkpoint, folder)
+    settings = json.loads((folder / "config.json").read_text())
+    for part, values in changes.items():
+        settings[part].update(values)
+    (folder / "config.json").write_text(json.dumps(settings))
+    return diagnose_checkpoint(folder, Captioner.from_pretrained(folder, device="cpu"))
+
+
+def test_nothing_is_wrong_with_a_fresh_checkpoint(tiny_checkpoint: Path, captioner: Captioner) -> None:
+    found = diagnose_checkpoint(tiny_checkpoint, captioner)
+    assert found.causes == []
+    assert found.facts["encoder"] == "small_cnn" and found.facts["about"] == {"data": "tiny scenes"}
+
+
+def test_another_tokenizer_is_named(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    found = changed(tiny_checkpoint, tmp_path / "c", vocabulary={"tokenizer": "ptb-0"})
+    assert sentences(found)["tokenizer"].startswith(
+        "The vocabulary was made with the tokenizer ptb-0, and this showtell has ptb-1: words are parted differently"
+    )
+
+
+def test_another_preprocessing_is_named_value_by_value(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    found = changed(tiny_checkpoint, tmp_path / "c", preprocessing={"interpolation": "bicubic", "image_size": 64})
+    assert list(sentences(found)) == ["preprocessing"]
+    assert "image_size 64 then and 48 now; interpolation bicubic then and bilinear now;" in found.causes[0].sentence
+
+
+def test_pixels_of_another_scale_are_named(tiny_checkpoint: Path, captioner: Captioner) -> None:
+    preprocessing = captioner.encoder.preprocessing
+    captioner.encoder.preprocessing = preprocessing.model_copy(update={"mean": (123.7, 116.3, 103.5)})
+    found = sentences(diagnose_checkpoint(tiny_checkpoint, captioner))
+    assert "should be for pixels between 0 and 1: divide them by 255" in found["pixel_scale"]
+
+
+def test_greedy_and_last_are_named(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_checkpoint, tmp_path / "run" / "best")
+    found = changed(tiny_checkpoint, tmp_path / "run" / "last", decoding={"num_beams": 1})
+    assert list(sentences(found)) == ["greedy", "last"]
+    assert f"{tmp_path / 'run' / 'best'} is the one with the highest" in sentences(found)["last"]
+
+
+# --- with a dataset ---
+
+
+class Says:
+    """A captioner with the words of another that says what it is told, a caption for each image in turn."""
+
+    def __init__(self, captioner: Captioner, *texts: str, finished: bool = True) -> None:
+        self.vocabulary, self.decoding, self.about = captioner.vocabulary, captioner.decoding, captioner.about
+        self._texts, self._finished = texts, finished
+
+    def caption_photos(self, paths: list[Path], first_alone: bool = True) -> Any:
+        for number, path in enumerate(paths):
+            yield path, [Caption(self._texts[number % len(self._texts)], 0.0, self._finished, ())]
+
+
+def scored(captioner: Any, dataset: CaptionDataset, split: str = "test", **options: Any) -> Diagnosis:
+    return diagnose_scores(captioner, dataset, split, **options)
+
+
+def test_a_real_captioner_is_sampled_and_its_numbers_told(captioner: Captioner, scenes: CaptionDataset) -> None:
+    done: list[int] = []
+    found = scored(captioner, scenes, "train", sample=8, progress=done.append)
+    assert sum(done) == found.facts["captioned"] == 8
+    assert {"train_split", "few_images", "dataset"} <= set(sentences(found))
+    assert sentences(found)["dataset"].startswith("The checkpoint says at most 8 words, and ")
+    assert found.facts["unknown_words"] == 0 and 0 <= found.facts["rates"]["bad_endings"] <= 1
+
+
+def test_good_captions_raise_nothing_of_their_own(captioner: Captioner, scenes: CaptionDataset) -> None:
+    references = [record.captions[0] for record in scenes.split("train")]
+    found = sentences(scored(Says(captioner, *references), scenes, "train"))
+    assert set(found) == {"train_split", "few_images", "dataset"}  # dataset: longer than 8 words
+
+
+def test_photos_that_the_checkpoint_did_not_learn_from(captioner: Captioner, scenes: CaptionDataset) -> None:
+    own = scenes.splits["train"]
+    for about, other in (
+        ({"data": "elsewhere", "train_images": own + 1}, True),
+        ({"data": "elsewhere", "train_images": own}, False),  # the same photos in another place, as far as one can see
+        ({"data": str(scenes.root), "train_images": own + 1}, False),  # of the same dataset, a part of it
+    ):
+        captioner.about = about
+        found = sentences(scored(captioner, scenes, sample=1))
+        assert ("other_photos" in found) is other
+        if other:
+            assert found["other_photos"].startswith(
+                f"The checkpoint learned from {own + 1} photos of elsewhere, and this is {scenes.root} with {own} of"
+            )
+
+
+@pytest.mark.parametrize(
+    ("texts", "finished", "name", "sentence"),
+    [
+        (
+            ["a red circle"],
+            True,
+            "degenerate",
+            'images have the same caption ("a red circle"): the model does not look',
+        ),
+        (["a red circle above a", "a circle"], True, "bad_endings", '50% of the captions end in a word like "a" or'),
+        (["a red red circle", "a circle"], True, "repeats", "50% of the captions say words twice in a row"),
+        (["a circle", "a <unknown>"], True, "says_unknown", "25.0% of the words that are said stand for unknown ones"),
+        (["a circle", "a square"], True, "short", "The captions have 2.0 words and the references "),
+        (["a circle", "a square"], False, "cut_off", "100% of the captions are cut off after 8 words"),
+    ],
+)
+def test_degenerate_captions_are_named(
+    captioner: Captioner, scenes: CaptionDataset, texts: list[str], finished: bool, name: str, sentence: str
+) -> None:
+    found = sentences(scored(Says(captioner, *texts, finished=finished), scenes, "train"))
+    assert sentence in found[name]
+
+
+def test_few_references_are_named(captioner: Captioner, scenes: CaptionDataset) -> None:
+    fewer = replace(scenes, records=tuple(replace(r, captions=r.captions[:2], groundings=None) for r in scenes.records))
+    found = sentences(scored(Says(captioner, "a circle"), fewer, "val"))
+    assert found["few_references"].startswith("val has 2.0 captions per image and published scores are from 5")
+
+
+def test_what_data_check_finds_is_named_too(captioner: Captioner, scenes: CaptionDataset) -> None:
+    foreign = tuple(replace(r, captions=("ein Hund", "eine Katze")) for r in scenes.records)
+    faulty = replace(scenes, records=foreign, problems=("An image is in two splits.",))
+    found = scored(Says(captioner, "a circle"), faulty)
+    assert found.causes[0].name == "dataset_problem" and found.causes[0].sentence == "An image is in two splits."
+    assert "The checkpoint does not know 100.0% (train)" in sentences(found)["dataset"]
+    assert found.facts["unknown_words"] == 1.0
+
+
+def test_an_image_that_cannot_be_read_does_not_end_it(
+    captioner: Captioner, scenes: CaptionDataset, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.png").write_text("no image")
+    first, *others = scenes.split("test")
+    dataset = replace(scenes, records=(replace(first, path=tmp_path / "bad.png"), *others))
+    found = scored(captioner, dataset)
+    assert sentences(found)["unreadable"].startswith(f"1 of {len(others) + 1} images cannot be captioned.")
+    assert found.facts["captioned"] == len(others)
+
+
+def test_the_split_that_is_scored(scenes: CaptionDataset) -> None:
+    def only(*splits: str) -> CaptionDataset:
+        return replace(scenes, records=tuple(record for record in scenes.records if record.split in splits))
+
+    assert split_to_score(scenes) == "test"
+    assert split_to_score(only("train", "val")) == "val"
+    assert split_to_score(only("train")) == "train"
+    with pytest.raises(DataError, match="holds no image with captions, so there is nothing to diagnose"):
+        split_to_score(only())

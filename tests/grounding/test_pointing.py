@@ -1,0 +1,297 @@
+"""Does attention lie on the object: by hand, by counting pixels, and by another way round for a whole model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from showtell.captioner import Captioner
+from showtell.cli import main
+from showtell.datasets import open_dataset
+from showtell.datasets.records import Box, CaptionRecord, Grounding
+from showtell.decoding import DecodingConfig
+from showtell.errors import DataError, UsageError
+from showtell.explanations.geometry import attention_map
+from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
+from showtell.grounding.pointing import (
+    AttentionNumbers,
+    GroundedMention,
+    Maps,
+    as_weights,
+    by_category,
+    central,
+    coverage,
+    grounded,
+    is_centre_inside,
+    measure_attention,
+    names_of,
+    peak,
+    statistics_of,
+)
+from showtell.models.nic import NicConfig, NicDecoder
+from showtell.models.sat import SatConfig, SatDecoder
+from showtell.scores.base import corpus_numbers
+from showtell.scores.bootstrap import compare
+from showtell.text.vocabulary import Vocabulary, tokenize_all
+
+WINDOW = torch.tensor([0.0, 0.0, 30.0, 20.0])
+# a grid of 2 x 3 cells of 10 pixels
+CELLS = torch.tensor([[x, y, x + 10.0, y + 10.0] for y in (0.0, 10.0) for x in (0.0, 10.0, 20.0)])
+
+spans = st.tuples(st.integers(0, 11), st.integers(1, 12)).map(lambda span: (span[0], min(12, sum(span))))
+corners = st.tuples(spans, spans).map(lambda sides: (sides[0][0], sides[1][0], sides[0][1], sides[1][1]))
+some = st.lists(corners, min_size=1, max_size=4).map(lambda boxes: torch.tensor(boxes, dtype=torch.float32))
+
+
+@hypothesis.given(some, some)
+@hypothesis.settings(max_examples=100, deadline=None)
+def test_coverage_counts_every_pixel_once(rectangles: Tensor, boxes: Tensor) -> None:
+    covered = np.zeros((12, 12))
+    for left, top, right, bottom in boxes.int().tolist():
+        covered[top:bottom, left:right] = 1
+    expected = [covered[t:b, x:r].mean() for x, t, r, b in rectangles.int().tolist()]
+    assert coverage(rectangles, boxes).tolist() == pytest.approx(expected)
+
+
+@hypothesis.given(some, corners)
+@hypothesis.settings(max_examples=50, deadline=None)
+def test_mass_is_that_of_the_map_over_pixels(rectangles: Tensor, box: tuple[int, int, int, int]) -> None:
+    weights = torch.arange(1.0, len(rectangles) + 1).double()
+    left, top, right, bottom = box
+    drawn = attention_map(weights, rectangles, (12, 12))
+    mass = float(weights @ coverage(rectangles, torch.tensor([box])))
+    assert mass == pytest.approx(drawn[top:bottom, left:right].sum())
+
+
+def test_a_cell_is_in_a_box_if_its_centre_is() -> None:
+    boxes = torch.tensor([[4.0, 0.0, 15.0, 6.0], [25.0, 15.0, 30.0, 20.0]])
+    # centres at x 5, 15, 25 and y 5, 15; a box has its left and upper edges and not the others
+    assert is_centre_inside(CELLS, boxes).tolist() == [True, False, False, False, False, True]
+
+
+def test_the_centre_is_one_cell_or_several() -> None:
+    assert central(CELLS, WINDOW).tolist() == [0, 0.5, 0, 0, 0.5, 0]
+    assert central(CELLS, torch.tensor([0.0, 0.0, 12.0, 12.0])).tolist() == [1, 0, 0, 0, 0, 0]
+
+
+def test_weights_that_are_all_alike_point_like_chance() -> None:
+    assert peak(torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])).tolist() == [[0, 0.5, 0.5], [1 / 3] * 3]
+    assert as_weights(torch.tensor([[1.0, -5.0, 3.0], [0.0, -1.0, -2.0]])).tolist() == [[0.25, 0, 0.75], [1 / 3] * 3]
+
+
+def one_by_hand(**changes: object) -> dict[str, float]:
+    attention = torch.tensor([[[0.5, 0.1, 0.1, 0.1, 0.1, 0.1], [0.1, 0.4, 0.2, 0.1, 0.1, 0.1]]])  # (1, 2, 6)
+    falls = torch.tensor([[[0.9, -0.1, 0.0, 0.2, 0.3, 0.4], [-2.0, 3.0, 1.0, 0.0, 0.0, 0.0]]])
+    maps = Maps(CELLS, WINDOW, is_region=False, attention=attention, falls=falls, lengths=[2])
+    box = torch.tensor([[8.0, 0.0, 20.0, 10.0]])  # a fifth of cell 0, all of cell 1
+    row = statistics_of(dataclasses.replace(maps, **changes), [[GroundedMention(1, 2, box)]])  # type: ignore[arg-type]
+    return dict(zip(AttentionNumbers.names, corpus_numbers(AttentionNumbers(), row[None]).tolist(), strict=True))
+
+
+def test_one_mention_by_hand() -> None:
+    found = one_by_hand()
+    assert found["pointing"] == 1  # cell 1
+    assert found["mass"] == pytest.approx(0.2 * 0.1 + 0.4)
+    assert found["chance_pointing"] == pytest.approx(1 / 6)
+    assert found["chance_mass"] == pytest.approx((0.2 + 1) / 6)
+    assert found["chance_mass"] == pytest.approx(12 * 10 / (30 * 20))  # what the box covers of the photo
+    assert found["centre_pointing"] == 0.5  # cells 1 and 4
+    assert found["centre_mass"] == 0.5
+    assert found["occlusion_pointing"] == 1
+    assert found["occlusion_mass"] == pytest.approx(3 / 4)
+    assert math.isnan(found["overlap"])
+    assert found["pointing_over_centre"] == 0.5
+    # of attention and the falls' sizes; with its sign, the fall of -2 ranks last
+    looked, sizes = [2.5, 6, 5, 2.5, 2.5, 2.5], [5, 6, 4, 2, 2, 2]
+    assert found["correlation_named"] == pytest.approx(np.corrcoef(looked, sizes)[0, 1])
+    other = [np.corrcoef([6, 3, 3, 3, 3, 3], ranks)[0, 1] for ranks in ([6, 2, 1, 3, 4, 5], [6, 1, 2, 3, 4, 5])]
+    second = np.corrcoef(looked, [1, 6, 5, 3, 3, 3])[0, 1]
+    assert found["correlation"] == pytest.approx((other[0] + found["correlation_named"]) / 2)
+    assert found["correlation_signed"] == pytest.approx((other[1] + second) / 2)
+
+
+def test_what_is_not_there_is_not_a_number() -> None:
+    found = one_by_hand(attention=None)
+    assert math.isnan(found["pointing"])
+    assert math.isnan(found["correlation"])
+    assert found["occlusion_pointing"] == 1
+    found = one_by_hand(falls=None)
+    assert math.isnan(found["occlusion_mass"])
+    assert found["pointing"] == 1
+    # a photo that was cropped shows nothing of the object, so nothing is asked
+    found = one_by_hand(window=torch.tensor([20.0, 0.0, 30.0, 10.0]))
+    assert math.isnan(found["chance_pointing"])
+
+
+def test_a_region_is_the_object_if_it_overlaps_enough() -> None:
+    # intersections over unions with 8..20 x 0..10 (120): 100/120 for cell 1; the whole photo has its centre elsewhere
+    whole = torch.cat([CELLS[:5], WINDOW[None]])
+    found = one_by_hand(rectangles=whole, is_region=True)
+    assert found["overlap"] == 1
+    assert found["chance_overlap"] == pytest.approx(1 / 6)
+    assert one_by_hand(rectangles=whole.flip(0), is_region=True)["overlap"] == 0
+
+
+def test_several_words_are_one_mention() -> None:
+    attention = torch.tensor([[[0.6, 0.4], [0.3, 0.7]]])
+    falls = torch.tensor([[[1.0, 0.0], [-2.0, 0.5]]])  # together -1 and 0.5
+    maps = Maps(CELLS[:2], torch.tensor([0.0, 0.0, 20.0, 10.0]), False, attention, falls, [2])
+    row = statistics_of(maps, [[GroundedMention(0, 2, CELLS[1:2])]])
+    found = dict(zip(AttentionNumbers.names, corpus_numbers(AttentionNumbers(), row[None]).tolist(), strict=True))
+    assert (found["pointing"], found["mass"]) == (1, pytest.approx(0.55))
+    assert (found["occlusion_pointing"], found["occlusion_mass"]) == (1, 1)
+
+
+# --- words ---
+
+
+def record(*captions: str, groundings: tuple[tuple[Grounding, ...], ...] | None = None) -> CaptionRecord:
+    boxes = (Box(7, 0, 0, 10, 10, "circle"), Box(8, 5, 5, 10, 20, "star"), Box(9, 1, 2, 3, 4, "star"))
+    return CaptionRecord("1", Path("1.png"), "test", captions, boxes, groundings)
+
+
+def test_groundings_name_the_noun_and_its_boxes() -> None:
+    spans = (Grounding(0, 4, (7,)), Grounding(5, 7, (8, 9)), Grounding(7, 8, (8,)))
+    given = record("A big, pink disc beside two stars, too.", groundings=(spans,))
+    first, second = grounded(given, 0, names_of([given]))  # "too" names nothing
+    assert (first.first, first.end) == (3, 4)
+    assert first.boxes.tolist() == [[0, 0, 10, 10]]
+    assert (second.first, second.end) == (6, 7)  # the comma is no word
+    assert second.boxes.tolist() == [[5, 5, 15, 25], [1, 2, 4, 6]]
+    crossing = record("2 1/2 stars", groundings=((Grounding(0, 3, (8,)),),))
+    assert grounded(crossing, 0, names_of([crossing])) == []  # "2 1/2" is one word, so places cannot be told
+
+
+def test_words_name_categories() -> None:
+    given = record()
+    found, absent = by_category(given, ["a", "disc", "and", "two", "stars", "and", "a", "plus"], names_of([given]))
+    assert [(one.first, len(one.boxes)) for one in found] == [(1, 1), (4, 2)]
+    assert absent == 0  # nothing here is a cross, so "plus" is no name
+    dog = dataclasses.replace(given, boxes=(Box(1, 0, 0, 5, 5, "dog"), Box(2, 0, 0, 5, 5, "hot dog")))
+    cat = dataclasses.replace(given, boxes=(Box(3, 0, 0, 5, 5, "cat"),))
+    names = names_of([dog, cat])
+    found, absent = by_category(dog, ["a", "puppy", ",", "a", "kitten", "and", "a", "hot", "dog"], names)
+    assert [(one.first, one.end) for one in found] == [(1, 2), (7, 9)]
+    assert absent == 1
+
+
+# --- a model ---
+
+
+@pytest.mark.parametrize("occlusion", ["mean", None])
+def test_a_model_measured_the_other_way_round(tiny_checkpoint: Path, tiny_scenes: Path, occlusion: str | None) -> None:
+    captioner = Captioner.from_pretrained(tiny_checkpoint)
+    records = open_dataset(tiny_scenes).split("test")
+    own = captioner.settings(num_beams=1, max_length=30)
+    report = measure_attention(captioner, records, of="own", occlusion=occlusion, settings=own, batch_size=3)
+    names, hits, chances = names_of(records), [], []
+    for one in records:
+        caption = captioner.caption(one.path, attention=True, num_beams=1, max_length=30)[0]
+        attention = caption.attention
+        assert attention is not None
+        assert attention.boxes is not None
+        for mention in by_category(one, [word.word for word in caption.words], names)[0]:
+            weights = attention.weights[mention.first]
+            best = attention.boxes[weights.argmax()]
+            x, y = ((best[:2] + best[2:]) / 2).tolist()
+            hits.append(any(b[0] <= x < b[2] and b[1] <= y < b[3] for b in mention.boxes.tolist()))
+            chances.append(is_centre_inside(attention.boxes, mention.boxes).double().mean().item())
+    assert report.mentions == len(hits)
+    if hits:
+        assert report.report.scores["pointing"] == pytest.approx(np.mean(hits))
+        assert report.report.scores["chance_pointing"] == pytest.approx(np.mean(chances))
+    assert (report.report.scores["occlusion_pointing"] is None) == (occlusion is None)
+
+
+def test_batches_change_nothing_and_reports_compare(tiny_checkpoint: Path, tiny_scenes: Path) -> None:
+    captioner = Captioner.from_pretrained(tiny_checkpoint)
+    records = open_dataset(tiny_scenes).split("test")
+    first, second = (measure_attention(captioner, records, batch_size=size) for size in (1, 16))
+    assert first.mentions > 10
+    assert first.absent == 0
+    pairs = zip(first.report.statistics["attention"].rows, second.report.statistics["attention"].rows, strict=True)
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, atol=0.02)  # ranks of falls near 0 go by the last bits
+    found = compare(first.report, second.report, samples=20)
+    assert found["mass"].value == pytest.approx(0, abs=1e-6)
+    content = first.to_json()
+    number = content["numbers"]["pointing"]
+    assert number["low"] <= number["value"] <= number["high"]
+    assert content["numbers"]["overlap"] is None
+
+
+def test_what_cannot_be_asked_is_refused(tiny_checkpoint: Path, tiny_scenes: Path) -> None:
+    captioner = Captioner.from_pretrained(tiny_checkpoint)
+    records = open_dataset(tiny_scenes).split("val")
+    bare = [dataclasses.replace(one, boxes=None) for one in records]
+    with pytest.raises(DataError, match="the dataset has no boxes"):
+        measure_attention(captioner, bare)
+    silent = [dataclasses.replace(one, captions=("nothing here",), groundings=None) for one in records]
+    with pytest.raises(DataError, match="No caption of these 2 images names any of the objects that have boxes"):
+        measure_attention(captioner, silent)
+    with pytest.raises(UsageError, match='Captions of "other" are not known; say references or own'):
+        measure_attention(captioner, records, of="other")
+    decoder = NicDecoder(NicConfig(), feature_size=16, vocabulary_size=len(captioner.vocabulary))
+    blind = Captioner(
+        encoder=captioner.encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=DecodingConfig()
+    )
+    with pytest.raises(UsageError, match="This captioner has no attention to measure"):
+        measure_attention(blind, records, occlusion=None)
+    assert measure_attention(blind, records).report.scores["pointing"] is None
+
+
+def test_the_verb(capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path, tiny_scenes: Path, tmp_path: Path) -> None:
+    def run(*arguments: object) -> int:
+        with pytest.raises(SystemExit) as ended:
+            main(["grounding", *map(str, arguments)])
+        return int(ended.value.code or 0)
+
+    out = tmp_path / "attention.json"
+    assert run(tiny_checkpoint, tiny_scenes, "--limit", 2, "--out", out, "--json") == 0
+    content = json.loads(capsys.readouterr().out)
+    assert (content["split"], content["images"], content["captions"], content["occlusion"]) == (
+        "test", 2, "references", "mean",
+    )  # fmt: skip
+    written = json.loads(out.read_text())
+    assert written["numbers"] == content["numbers"]
+    assert len(written["per_image"]) == 2
+    assert run(tiny_checkpoint, tiny_scenes, "--limit", 2, "--occlusion", "none") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "mentions of objects in 2 images of test (references)" in lines[0]
+    assert lines[3].startswith("attention ")
+    assert f"{content['numbers']['pointing']['value']:.3f}" in lines[3]
+    assert run(tiny_checkpoint, tiny_scenes, "--out", tiny_scenes / "annotations" / "scenes.json") == 2
+    assert "--out" in capsys.readouterr().err
+
+
+@pytest.mark.shared
+def test_coco_by_names_and_synonyms(shared_data: Path) -> None:
+    records = open_dataset(shared_data / "coco-mini").records[:12]
+    vocabulary = Vocabulary.build(tokenize_all(caption for one in records for caption in one.captions))
+    torch.manual_seed(0)
+    captioner = Captioner(
+        encoder=SmallCnn(SmallCnnConfig(image_size=64, widths=(8, 8, 8))),
+        decoder=SatDecoder(
+            SatConfig(embedding_size=8, hidden_size=8, attention_size=8),
+            feature_size=8,
+            vocabulary_size=len(vocabulary),
+        ),
+        vocabulary=vocabulary,
+        decoding=DecodingConfig(),
+    )
+    report = measure_attention(captioner, records)
+    assert report.mentions >= 12  # objects that people name
+    assert report.absent >= 0
+    scores = report.report.scores
+    assert all(0 <= scores[name] <= 1 for name in ("pointing", "mass", "occlusion_pointing", "chance_mass"))
+    # weights that are nearly alike have the mass of chance, whatever the photo's shape and its squashing
+    assert scores["mass"] == pytest.approx(scores["chance_mass"], abs=0.03)

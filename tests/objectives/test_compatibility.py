@@ -1,0 +1,92 @@
+"""Objectives ask for capabilities: they know no model, and whoever has what they need can be trained by them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import showtell.objectives
+from showtell.models import MODELS, Capability
+from showtell.models.capabilities import DecoderConfig
+from showtell.models.hacap import HacapConfig
+from showtell.models.sat import SatConfig
+from showtell.models.stack import StackConfig
+from showtell.objectives import OBJECTIVES
+from showtell.objectives.compatibility import contradictions
+
+
+def test_no_objective_imports_a_model():
+    models = {decoder.__module__ for _, decoder in MODELS.values()}
+    for file in Path(showtell.objectives.__file__).parent.glob("*.py"):
+        imported = {node.module for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)}
+        assert not imported & models, file
+
+
+@pytest.mark.parametrize(
+    ("config", "capabilities"),
+    [
+        (SatConfig(), {Capability.ATTENTION}),
+        (SatConfig(attention="hard"), {Capability.ATTENTION, Capability.SAMPLED_ATTENTION}),
+        (StackConfig(), {Capability.ATTENTION, Capability.STAGES}),
+        (HacapConfig(), {Capability.ATTENTION, Capability.GOALS}),
+        (HacapConfig(goals=False), {Capability.ATTENTION}),
+    ],
+    ids=str,
+)
+def test_capabilities_follow_from_settings(config, capabilities):
+    assert config.capabilities == capabilities
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_what_a_model_says_it_can_be_set_to_it_can(name):
+    config = MODELS[name][0]
+    for capability, settings in config.provides.items():
+        assert capability in config(**settings).capabilities
+
+
+class NewConfig(DecoderConfig):
+    """A model that nobody here knows of, which samples attention where it is asked to."""
+
+    provides = {Capability.SAMPLED_ATTENTION: {"gaze": "drawn"}}  # noqa: RUF012
+    name: str = "new"
+    gaze: str = "even"
+
+
+@pytest.mark.parametrize(
+    ("objective", "settings", "sentences"),
+    [
+        ("cross_entropy", {}, []),
+        ("self_critical", {"gaze": "drawn"}, []),
+        ("hard_attention", {"gaze": "drawn"}, []),
+        (
+            "hard_attention",
+            {},
+            [
+                "objective.name=hard_attention and model.gaze=even contradict each other: it needs a model that "
+                "samples the regions it attends to; set model.name=sat and model.attention=hard, or model.name=new and "
+                "model.gaze=drawn, or objective.name=cross_entropy"
+            ],
+        ),
+        (
+            "cross_entropy",
+            {"gaze": "drawn"},
+            [
+                "model.gaze=drawn and objective.name=cross_entropy contradict each other: sampled regions get no "
+                "gradient from it; set objective.name=hard_attention, or model.gaze=even"
+            ],
+        ),
+        (
+            "coarse_to_fine",
+            {},
+            [
+                "objective.name=coarse_to_fine and model.name=new contradict each other: it needs a model with several "
+                "stages; set model.name=stack, or objective.name=self_critical"
+            ],
+        ),
+    ],
+)
+def test_a_new_model_is_held_to_what_it_declares(monkeypatch, objective, settings, sentences):
+    monkeypatch.setitem(MODELS.builtin, "new", (NewConfig, MODELS["sat"][1]))
+    assert contradictions(OBJECTIVES[objective][0](), NewConfig(**settings)) == sentences

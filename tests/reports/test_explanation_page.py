@@ -1,0 +1,485 @@
+"""The page of explanations: what it says, and in a real Chromium what it draws and how it answers."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
+from showtell.explanations.geometry import attention_map, scaled
+from showtell.reports.explanation_page import fragment, page, whereabouts, write_page
+from tests.chromium import Chromium
+
+WIDTH, HEIGHT = 320, 240  # of the photo in the page, a quarter of the photo in full
+SIZE = (4 * WIDTH, 4 * HEIGHT)
+DARKEST = 0.78  # of the script
+HOSTILE = "</script><script>alert(1)</script><b>&"
+
+
+def grid(rows: int, columns: int, window: tuple[float, float, float, float] = (0, 0, *SIZE)) -> Tensor:
+    left, top, right, bottom = window
+    x = torch.linspace(left, right, columns + 1).tolist()
+    y = torch.linspace(top, bottom, rows + 1).tolist()
+    return torch.tensor([[x[c], y[r], x[c + 1], y[r + 1]] for r in range(rows) for c in range(columns)])
+
+
+def hot(places: int, *where: int) -> Tensor:
+    """All attention of word t at place where[t]."""
+    return torch.eye(places)[list(where)]
+
+
+def say(text: str, attention: Tensor | None, **of_words: Any) -> ExplainedCaption:
+    """A finished caption; of_words gives a field of ExplainedWord for every word, the end included."""
+    words = [*text.split(), ""]
+    others = (("dog", 0.2), ("", 0.05))
+    made = tuple(
+        ExplainedWord(word, 0.5, others, **{name: values[index] for name, values in of_words.items()})
+        for index, word in enumerate(words)
+    )
+    return ExplainedCaption(text, made, -3.0, True, 0.5, attention=attention)
+
+
+def explain(image: str, *by: ExplainedBy, **others: Any) -> Explanation:
+    return Explanation(image, SIZE, Image.new("RGB", (WIDTH, HEIGHT), (200, 100, 50)), by, **others)
+
+
+def soft(text: str = "a dog", name: str = "soft", **scores: float) -> ExplainedBy:
+    """Over a grid of 3 x 4, the first word at the upper left, each other one place further."""
+    places = range(len(text.split()) + 1)
+    return ExplainedBy(name, (say(text, hot(12, *places)),), grid(3, 4), (3, 4), scores=scores)
+
+
+def regions() -> ExplainedBy:
+    boxes = torch.tensor([[0.0, 0, 640, 480], [640, 480, 1280, 960], [320, 240, 960, 720]])
+    weights = torch.tensor([[0.6, 0.3, 0.1], [0.0, 1, 0], [0, 0, 1]])
+    return ExplainedBy("updown", (say("two dogs", weights),), boxes, None, ("dog", "", "cat"))
+
+
+# --- what it says ---
+
+
+def test_where_a_word_looked_in_words():
+    # of a 3 x 3 grid over the photo cell 5 is the right one in the middle row; of 2 x 2 cells each covers
+    # a whole corner ninth, half of two others and a quarter of the middle: 4/9 of it lies in its corner
+    assert whereabouts(hot(9, 5, 0), grid(3, 3), SIZE) == ["the right (100%)", "the upper left (100%)"]
+    assert whereabouts(hot(4, 3), grid(2, 2), SIZE) == ["the lower right (44%)"]
+    assert whereabouts(torch.full((1, 9), 1 / 9), grid(3, 3), SIZE) == ["no place in particular"]
+
+
+def test_a_screen_reader_is_told_the_word_its_probability_and_where_it_looks():
+    content = page([explain("x.jpg", soft("a dog"))])
+    said = re.findall(r'<button type="button" class="[^"]*" aria-pressed="false" aria-label="([^"]*)"', content)
+    # the cells of a grid of 4 columns reach over a third of the photo: the second has 1/3 of itself in the left third
+    assert said == [
+        "a, probability 50 percent; looks at the upper left (100%); next likeliest dog, 20 percent",
+        "dog, probability 50 percent; looks at the top (67%); next likeliest dog, 20 percent",
+        "end of the caption, probability 50 percent; looks at the top (67%); next likeliest dog, 20 percent",
+    ]
+    assert 'aria-label="Caption: a dog. The arrow keys move from word to word."' in content
+
+
+def test_photos_with_the_lowest_first_score_come_first_and_those_without_one_last():
+    content = page(
+        [
+            explain("good.jpg", soft(truth=0.9)),
+            explain("unscored.jpg", soft()),
+            explain("bad.jpg", soft(truth=0.1)),
+        ]
+    )
+    assert re.findall(r'<h2 id="photo-\d+-name" title=".*?">(.*?)</h2>', content) == [
+        "bad.jpg",
+        "good.jpg",
+        "unscored.jpg",
+    ]
+
+
+def test_photos_are_called_by_their_files_where_no_two_have_one_name():
+    for images, names in [
+        (("a/x.jpg", "b/y.jpg"), ["x.jpg", "y.jpg"]),
+        (("a/x.jpg", "b/x.jpg"), ["a/x.jpg", "b/x.jpg"]),
+    ]:
+        content = page([explain(image, soft()) for image in images])
+        assert re.findall(r"<h2 .*?>(.*?)</h2>", content) == names
+
+
+def test_captions_that_repeat_are_gathered_by_model():
+    content = page([explain(f"{n}.jpg", soft("a dog"), soft("a cat" if n else "a cow", "other")) for n in range(3)])
+    (clusters,) = re.findall(r'(?s)<ol class="clusters">(.*?)</ol>', content)
+    found = re.findall(r"<li>(.*?) <span class=\"small\">\((.*?), (\d) photos: ", clusters)
+    assert found == [("a dog", "soft", "3"), ("a cat", "other", "2")]
+    assert re.findall(r'href="#(photo-\d)"', clusters) == ["photo-1", "photo-2", "photo-3", "photo-2", "photo-3"]
+    assert "clusters" not in page([explain("0.jpg", soft("a dog"))]).partition("<body>")[2].partition("<script>")[0]
+
+
+def test_objects_that_are_not_there_are_marked_and_said():
+    by = ExplainedBy("m", (say("a puppy", hot(12, 0, 1, 2), absent=(None, "dog", None)),), grid(3, 4), (3, 4))
+    content = page([explain("x.jpg", by)])
+    assert '<span class="bad">not in the photo: dog</span>' in content
+    assert 'class="absent" aria-pressed="false" aria-label="puppy, probability 50 percent; ' in content
+    assert "names a dog, which the photo does not show" in content
+
+
+def data_of(content: str) -> Any:
+    (found,) = re.findall(r'(?s)<script type="application/json">(.*?)</script>', content)
+    return json.loads(found)
+
+
+def test_occlusion_is_told_with_its_rank_correlation():
+    attention = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]])
+    falls = (torch.tensor([0.1, 0.2, math.log(2), 0.3]), torch.tensor([-0.1, -0.2, -0.3, -0.4]), torch.rand(4))
+    content = page(
+        [explain("x.jpg", ExplainedBy("m", (say("a dog", attention, occlusion=falls),), grid(2, 2), (2, 2)))]
+    )
+    first, second, last = (word["sentences"] for word in data_of(content)["by"][0]["captions"][0])
+    # ranks 1 2 3 4 and 1 2 4 3: 1 - 6 (0 + 0 + 1 + 1) / (4 (16 - 1)) = 0.8; half the probability is exp(-log 2)
+    assert first[1:] == [
+        "Without row 2, column 1 its probability is 25.0% instead of 50.0%.",
+        "Rank correlation of attention and occlusion for this word: 0.80.",
+    ]
+    assert second[1:] == [
+        "It is no less likely without any one place.",
+        "Rank correlation of attention and occlusion for this word: 1.00.",  # of the sizes: attention has no sign
+    ]
+    assert len(last) == 2  # where attention is the same everywhere nothing can be ranked
+    assert "rank the places alike by 0.90 (Spearman" in content  # the mean of 0.8 and 1
+
+
+def test_a_model_without_attention_is_said_to_have_none():
+    content = page([explain("x.jpg", ExplainedBy("nic", (say("a dog", None),), grid(1, 1), (1, 1)))])
+    body = content.partition("<main>")[2].partition("</main>")[0]
+    assert "Here is no attention: the photo is seen as a whole." in body
+    assert "<canvas" not in body
+    assert "looks at" not in body
+
+
+def test_the_page_is_written_whole_and_needs_nothing_else(tmp_path):
+    file = tmp_path / "new" / "report.html"
+    write_page(file, [explain("x.jpg", soft(), regions())])
+    content = file.read_text(encoding="utf-8")
+    assert not re.search(r'(src|href)="(?!data:|#)', content)
+    assert content.count("data:image/") == 1  # the photo is there once, whatever the number of captions
+    assert "default-src 'none'; img-src data:; style-src 'sha256-" in content
+
+
+# --- in a browser ---
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with Chromium(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def show(browser: Chromium, tmp_path: Path) -> Any:
+    """Opens explanations in the browser; at the end nothing may have been asked for or complained of."""
+    browser.requests.clear()
+    browser.complaints.clear()
+    browser.call("Emulation.setDeviceMetricsOverride", width=1000, height=900, deviceScaleFactor=1, mobile=False)
+    browser.call("Emulation.setEmulatedMedia", features=[])
+    file = tmp_path / "report.html"
+
+    def opened(*explanations: Explanation) -> Chromium:
+        write_page(file, explanations)
+        browser.open(file)
+        browser.ask(
+            "new Promise(done => { const look = () => document.documentElement.dataset.ready ? done() "
+            ": setTimeout(look, 5); look() })"
+        )
+        return browser
+
+    yield opened
+    assert {address for address in browser.requests if not address.startswith("data:")} <= {file.resolve().as_uri()}
+    assert browser.complaints == []
+
+
+def pixels(browser: Chromium, selector: str = "canvas.attention") -> np.ndarray:
+    """(height, width, 4) of a canvas, colours and opacity from 0 to 255."""
+    content = browser.ask(f"document.querySelector({json.dumps(selector)}).toDataURL('image/png')")
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(content.partition(",")[2]))).convert("RGBA"))
+
+
+def brightness(picture: np.ndarray) -> np.ndarray:
+    """What the veil leaves of the photo, 0 where it is darkest and 1 where there is none."""
+    return 1 - picture[..., 3] / 255 / DARKEST
+
+
+def word(number: int) -> str:
+    return f".words button:nth-child({number + 1})"
+
+
+def chosen(browser: Chromium) -> list[int]:
+    return browser.ask(
+        "[...document.querySelectorAll('.words button')].flatMap((one, i) => one.ariaPressed == 'true' ? [i] : [])"
+    )
+
+
+def test_a_click_lights_exactly_the_cell_that_the_word_looked_at(show):
+    browser = show(explain("x.jpg", soft()))
+    assert not pixels(browser)[..., 3].any()  # at first the bare photo
+    browser.click("button.smooth")  # cells as they are
+    browser.click(word(1))
+    picture = brightness(pixels(browser))
+    lit = np.zeros(picture.shape)
+    lit[: picture.shape[0] // 3, picture.shape[1] // 4 : picture.shape[1] // 2] = 1  # row 1, column 2 of 3 x 4
+    np.testing.assert_allclose(picture, lit, atol=0.01)
+    browser.click(word(1))  # again: the bare photo
+    assert not pixels(browser)[..., 3].any()
+
+
+@pytest.mark.parametrize("window", [(0, 0, *SIZE), (160, 0, 1120, 960)], ids=["squash", "crop"])
+def test_the_smooth_map_is_that_of_geometry(show, window):
+    weights = torch.rand(3, 20, generator=torch.Generator().manual_seed(0)).softmax(-1) ** 4
+    by = ExplainedBy("m", (say("a dog", weights / weights.sum(-1, keepdim=True)),), grid(4, 5, window), (4, 5))
+    browser = show(explain("x.jpg", by))
+    browser.click(word(0))
+    picture = brightness(pixels(browser))
+    size = picture.shape[1], picture.shape[0]
+    expected = attention_map(weights[0], scaled(by.boxes, SIZE, size), size, grid=(4, 5), style="smooth")
+    expected /= expected.max()
+    # 160 samples a side in bytes, stretched over 640 pixels: beside the sharp edge of what was cropped away some differ
+    assert np.abs(picture - expected).mean() < 0.01
+    assert (np.abs(picture - expected) < 0.03).mean() > 0.98
+
+
+def test_the_keyboard_moves_from_word_to_word_and_the_map_with_it(show):
+    browser = show(explain("x.jpg", soft("a dog runs"), soft("a cat", "other")))
+    browser.ask("document.querySelector('.words button').focus()")
+    seen = []
+    for key, expected in [
+        ("ArrowRight", 1),
+        ("ArrowRight", 2),
+        ("End", 3),
+        ("ArrowRight", 3),
+        ("ArrowLeft", 2),
+        ("Home", 0),
+    ]:
+        browser.press(key)
+        assert chosen(browser) == [expected]
+        assert (
+            browser.ask("[...document.querySelectorAll('.words button')].indexOf(document.activeElement)") == expected
+        )
+        seen.append(pixels(browser).tobytes())
+    assert len(set(seen)) == 4  # four words, four maps
+    assert browser.ask("document.querySelector('.now').textContent").startswith(
+        "Said, and what else it thought of:a50%dog20%end5%"
+    )
+    browser.press("Escape")
+    assert chosen(browser) == []
+    browser.press("Tab")  # the words of a caption are one stop
+    assert browser.ask("[...document.querySelectorAll('.words button')].indexOf(document.activeElement)") == 4
+    browser.press("Enter")
+    assert chosen(browser) == [4]
+
+
+def test_regions_are_lit_by_their_weight_and_named(show):
+    browser = show(explain("x.jpg", regions()))
+    browser.click(word(0))
+    picture = pixels(browser)
+    height, width = picture.shape[:2]
+
+    def at(x: float, y: float) -> float:
+        return float(brightness(picture)[int(y * height), int(x * width)])
+
+    assert at(0.1, 0.4) == pytest.approx(1, abs=0.01)  # the first region alone, of the highest weight
+    assert at(0.9, 0.9) == pytest.approx(0.5, abs=0.01)  # the second alone: 0.3 of 0.6
+    assert at(0.7, 0.4) == pytest.approx(1 / 6, abs=0.01)  # the third alone
+    assert at(0.4, 0.4) == pytest.approx(1, abs=0.01)  # the first and the third: the higher of them
+    assert at(0.9, 0.1) == pytest.approx(0, abs=0.01)
+    assert "Most of all at: dog 60%, region 2 30%, cat 10%." in browser.ask(
+        "document.querySelector('.now').textContent"
+    )
+
+
+def test_the_sampled_place_has_a_ring(show):
+    caption = say("a dog", hot(12, 0, 1, 2), place=(5, None, 2))
+    browser = show(explain("x.jpg", ExplainedBy("hard", (caption,), grid(3, 4), (3, 4))))
+    browser.click(word(0))
+    red, green, blue = (pixels(browser)[..., channel].astype(int) for channel in range(3))
+    y, x = np.nonzero((red > 200) & (green > 150) & (blue < 80))
+    # the middle of row 2, column 2 of 3 x 4 cells over a canvas of 640 x 480
+    assert (x.mean(), y.mean()) == pytest.approx((240, 240), abs=1)
+    assert "Sampled place: row 2, column 2." in browser.ask("document.querySelector('.now').textContent")
+    browser.click(word(1))
+    assert "Sampled" not in browser.ask("document.querySelector('.now').textContent")
+
+
+def test_occlusion_is_orange_where_a_place_is_needed_and_blue_where_it_is_in_the_way(show):
+    falls = torch.tensor([2.0, -2, 0, 0])
+    caption = say("a dog", hot(4, 0, 1, 2), occlusion=[falls] * 3)
+    for by in (
+        ExplainedBy("soft", (caption,), grid(2, 2), (2, 2)),
+        ExplainedBy("nic", (replace(caption, attention=None),), grid(2, 2), (2, 2)),
+    ):
+        browser = show(explain("x.jpg", by))
+        browser.click("button.smooth")
+        browser.click(word(0))
+        picture = pixels(browser, "canvas.occlusion").astype(int)
+        needed, in_the_way, neither = picture[100, 100], picture[100, 500], picture[400, 300]
+        assert needed[0] > needed[2] + 80
+        assert in_the_way[2] > in_the_way[0] + 80
+        assert max(neither[:3]) == 0
+        assert np.unique(pixels(browser, ".strip canvas").reshape(-1, 4), axis=0).shape[0] > (
+            1 if by.model == "soft" else 2
+        )
+
+
+def test_stages_and_models_have_their_own_maps(show):
+    stages = tuple(
+        replace(say("a dog", hot(12, *where)), title=f"stage {number} of 2")
+        for number, where in enumerate([(0, 1, 2), (11, 10, 9)], start=1)
+    )
+    browser = show(explain("x.jpg", ExplainedBy("stack", stages, grid(3, 4), (3, 4)), soft()))
+    assert browser.ask("[...document.querySelectorAll('.said')].map(one => one.ariaLabel)") == [
+        "stage 1 of 2",
+        "stage 2 of 2",
+        None,
+    ]
+    browser.ask("[...document.querySelectorAll('.said')].forEach(one => one.querySelector('.words button').click())")
+    brightest = [
+        np.unravel_index(brightness(pixels(browser, f"[data-number='{number}']")).argmax(), (480, 640))
+        for number in range(3)
+        if browser.ask(f"document.querySelectorAll('canvas.attention')[{number}].dataset.number = '{number}'")
+    ]
+    assert [(y < 160, x < 160) for y, x in brightest] == [(True, True), (False, False), (True, True)]
+    tops = browser.ask("[...document.querySelectorAll('.said')].map(one => one.getBoundingClientRect().top)")
+    assert tops[0] == tops[1] < tops[2]  # stages beside each other, models below each other
+
+
+def test_all_words_are_a_strip_of_pictures_that_choose_them(show):
+    browser = show(explain("x.jpg", soft("a dog runs")))
+    browser.ask("new Promise(done => setTimeout(done, 100))")
+    pictures = [pixels(browser, f".strip li:nth-child({number}) canvas").tobytes() for number in (1, 2, 3, 4)]
+    assert len(set(pictures)) == 4
+    browser.click(".strip li:nth-child(3)")
+    assert chosen(browser) == [2]
+
+
+def test_numbers_along_a_caption_are_lines_above_their_words(show):
+    strips = (
+        Strip("gate", torch.tensor([[0.2], [1.0], [0.6], [0.2]])),
+        Strip("subgoal", torch.tensor([[0.0, 4], [1, 3], [0, 2], [-1, 1]])),
+    )
+    caption = replace(say("a dog runs", hot(12, 0, 1, 2, 3)), strips=strips)
+    browser = show(explain("x.jpg", ExplainedBy("hacap", (caption,), grid(3, 4), (3, 4)), soft()))
+    assert browser.ask("[...document.querySelectorAll('.along svg')].map(one => one.ariaLabel)") == [
+        "gate along the caption: a 0.20, dog 1.00, runs 0.60, end 0.20",
+        "subgoal along the caption: 2 lines; half of them or more turn at dog",
+    ]
+    assert browser.ask("[...document.querySelectorAll('figcaption')].map(one => one.textContent)") == [
+        "gate, 0.20 to 1.00",
+        "subgoal, -1.00 to 4.00",
+    ]
+    points = "[...[...document.querySelectorAll('.along polyline')][{}].points].map(at => [at.x, at.y])"
+    gate, second = (browser.ask(points.format(line)) for line in (0, 2))
+    np.testing.assert_allclose(gate, [(0.5, 1), (1.5, 0), (2.5, 0.5), (3.5, 1)], atol=1e-3)
+    np.testing.assert_allclose(second, [(0.5, 0), (1.5, 0.2), (2.5, 0.4), (3.5, 0.6)], atol=1e-3)
+    middles = (
+        "[...document.querySelectorAll('.along {}')].map(one => one.getBoundingClientRect())"
+        ".map(at => at.x + at.width / 2)"
+    )
+    columns, words = browser.ask(middles.format("rect")), browser.ask(middles.format("li"))
+    assert columns == pytest.approx(words * 2, abs=1)
+    marked = "[...document.querySelectorAll('.along {}')].flatMap((one, i) => one.matches('.chosen') ? [i] : [])"
+    assert browser.ask(marked.format("rect")) == []
+    browser.click(word(1))
+    assert (browser.ask(marked.format("rect")), browser.ask(marked.format("li"))) == ([1, 5], [1])
+    said = browser.ask("document.querySelector('.now').textContent")
+    assert said.endswith("Gate: 1.00.Subgoal: 1.00, 3.00.")
+    browser.ask(
+        "document.querySelectorAll('.along svg')[1].querySelectorAll('rect')[2].dispatchEvent(new Event('click'))"
+    )
+    assert chosen(browser) == [2]
+    browser.click(".along li:nth-child(4)")
+    assert chosen(browser) == [3]
+
+
+def test_the_table_sorts_the_photos_by_any_score(show):
+    browser = show(
+        *(explain(f"{name}.jpg", soft(truth=truth, cider=cider)) for name, truth, cider in
+          [("a", 0.9, 1.0), ("b", 0.1, 2.0), ("c", 0.5, 0.5)])
+    )  # fmt: skip
+    names = "[...document.querySelectorAll('article h2')].map(one => one.textContent[0]).join('')"
+    assert browser.ask(names) == "bca"
+    browser.click("th:nth-child(4) button")
+    assert browser.ask(names) == "cab"
+    browser.click("th:nth-child(4) button")
+    assert browser.ask(names) == "bac"
+    assert browser.ask("[...document.querySelectorAll('th[aria-sort]')].map(one => one.ariaSort)") == [
+        "none",
+        "descending",
+    ]
+
+
+def test_html_in_captions_and_names_is_text(show):
+    by = ExplainedBy(HOSTILE, (say(f"a {HOSTILE.replace(' ', '')} dog", hot(12, 0, 1, 2, 3)),), grid(3, 4), (3, 4))
+    browser = show(explain(HOSTILE, by, references=(HOSTILE,)), explain("other.jpg", by))
+    browser.click(word(1))
+    assert browser.ask("document.querySelector('.words button:nth-child(2)').textContent") == HOSTILE
+    assert browser.ask("document.querySelector('.now li span').textContent") == HOSTILE
+    assert browser.ask("document.querySelector('h2').title") == HOSTILE
+    assert browser.ask("document.querySelector('h2').textContent") == "script><b>&"  # as it names a file in a folder
+    assert browser.ask("document.querySelector('article > details li').textContent") == HOSTILE
+    assert browser.ask("document.querySelectorAll('b b, article > b, h2 b, button b').length") == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_colour_schemes_and_a_narrow_screen(show, scheme):
+    browser = show(
+        explain("a/very/long/name/" + 40 * "x" + ".jpg", soft(cider=1.0), regions()), explain("y.jpg", soft())
+    )
+    browser.call("Emulation.setDeviceMetricsOverride", width=360, height=700, deviceScaleFactor=1, mobile=True)
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    ground = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
+    assert (browser.ask(ground) > 128) == (scheme == "light")
+    browser.click(word(0))
+    assert browser.ask("document.documentElement.scrollWidth") <= 360
+    assert pixels(browser)[..., 3].any()
+    browser.click("button.theme")  # light
+    assert browser.ask(ground) > 128
+    browser.click("button.theme")  # dark
+    assert browser.ask(ground) < 128
+
+
+def test_printing_draws_what_was_not_seen_yet(show):
+    browser = show(*(explain(f"{n}.jpg", soft(), regions()) for n in range(6)))
+    drawn = "[...document.querySelectorAll('.strip canvas')].filter(one => one.width != 300).length"
+    canvases = browser.ask("document.querySelectorAll('.strip canvas').length")
+    assert browser.ask(drawn) < canvases
+    browser.call("Page.printToPDF")
+    assert browser.ask(drawn) == canvases
+
+
+def test_fragments_of_one_document_do_not_meet(browser, tmp_path):
+    browser.complaints.clear()
+    file = tmp_path / "notebook.html"
+    both = fragment(explain("x.jpg", soft("a dog"))) + fragment(explain(f'"{HOSTILE}', soft("a cat")))
+    file.write_text(f"<!doctype html><title>notebook</title>{both}", encoding="utf-8")
+    browser.open(file)
+    inside = "[...document.querySelectorAll('iframe')].map(one => one.contentDocument)"
+    browser.ask(
+        "new Promise(done => { const look = () => "
+        f"{inside}.every(one => one.documentElement.dataset.ready) ? done() : setTimeout(look, 5); look() }})"
+    )
+    browser.ask(f"{inside}[1].querySelector('.words button').click()")
+    pressed = f"{inside}.map(one => one.querySelectorAll('[aria-pressed=true]').length)"
+    assert browser.ask(pressed) == [0, 1]
+    assert browser.ask(f"{inside}.map(one => one.querySelector('h2').title)") == ["x.jpg", f'"{HOSTILE}']
+    browser.ask("new Promise(done => setTimeout(done, 100))")
+    heights = browser.ask("[...document.querySelectorAll('iframe')].map(one => one.offsetHeight)")
+    needed = browser.ask(f"{inside}.map(one => one.documentElement.scrollHeight)")
+    assert all(have >= need for have, need in zip(heights, needed, strict=True))
+    assert browser.complaints == []

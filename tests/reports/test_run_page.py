@@ -1,0 +1,281 @@
+"""The page of a run: what is read of the folder, what is drawn, and the whole of it in a real Chromium."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from showtell.captioner import Captioner
+from showtell.cli import main
+from showtell.datasets import open_dataset
+from showtell.errors import DataError
+from showtell.evaluation import evaluate
+from showtell.reports.curves import MOST_POINTS, chart
+from showtell.reports.run_page import Run, draw_curves, read_run, score_run, write_run_page
+from showtell.scores import intervals
+from showtell.training import make_recipe
+from tests.chromium import Chromium
+
+EPOCHS = 4
+
+
+def recipe(data: str = "scenes", **training: Any) -> dict[str, Any]:
+    """Resolved, as a run writes it."""
+    return make_recipe(
+        {
+            "data": {"path": data},
+            "vocabulary": {},
+            "encoder": {"name": "small_cnn", "image_size": 32, "widths": [8]},
+            "model": {"name": "sat", "hidden_size": 8, "embedding_size": 8, "attention_size": 8},
+            "objective": {"name": "cross_entropy"},
+            "training": {"epochs": EPOCHS, "batch_size": 8, "learning_rate": 0.01, **training},
+            "decoding": {"num_beams": 2, "max_length": 8},
+        }
+    ).model_dump(mode="json")
+
+
+def step(number: int, epoch: int, loss: float, **terms: float) -> dict[str, Any]:
+    return {"step": number, "epoch": epoch, "learning_rate": 0.01, "loss": loss, **terms, "gradient_norm": 1.0}
+
+
+def validation(number: int, epoch: int, cider: float, *warnings: str) -> dict[str, Any]:
+    numbers = {"loss": 2.0, "bleu_4": 0.1, "cider": cider}
+    return {"step": number, "epoch": epoch, "validation": numbers, "warnings": list(warnings)}
+
+
+LOG = [
+    step(10, 1, 4.0, words=4.0), validation(15, 1, 0.2, "all alike"),
+    step(20, 2, 3.0, words=3.0), validation(30, 2, 0.5, "all alike", "too short"),
+    step(40, 3, 2.5, words=2.5), validation(45, 3, 0.5),
+    {"step": 45, "epoch": 3, "reward_watchdog": "warning", "sentence": "the reward falls"},
+]  # fmt: skip
+
+
+def write_run(folder: Path, lines: list[dict[str, Any]], **options: Any) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe(**options)))
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+# --- what is read ---
+
+
+def test_an_interrupted_run(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "run", LOG))
+    assert run.progress == (
+        "not finished: 45 steps, in epoch 3 of 4; it is still running, or was interrupted and goes on with --resume"
+    )
+    assert run.best == (0.5, 2)  # the first of the two with 0.5
+    assert run.checkpoint is None
+    assert run.warnings == [
+        "epochs 1 to 2: all alike", "epoch 2: too short", "epoch 3: reward watchdog warning: the reward falls",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "stopped", "said"),
+    [
+        ([*LOG, validation(60, 4, 0.4)], False, "finished: 4 epochs, 60 steps"),
+        (LOG, True, "stopped early: 3 of 4 epochs, 45 steps"),
+        ([], False, "not finished: no step is logged yet; it is still running, or was interrupted and goes on with "),
+    ],
+)  # fmt: skip
+def test_how_far_a_run_has_come(tmp_path: Path, lines: list[dict[str, Any]], stopped: bool, said: str) -> None:
+    folder = write_run(tmp_path / "run", lines)
+    (folder / "last" / "training").mkdir(parents=True)
+    (folder / "last" / "training" / "state.json").write_text(json.dumps({"memory": {"stopped": stopped}}))
+    assert read_run(folder).progress.startswith(said)
+
+
+def test_the_best_is_the_one_that_training_kept(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", LOG)
+    (folder / "last" / "training").mkdir(parents=True)
+    state = {"memory": {"best": 0.2, "best_epoch": 1}}  # the watchdog found harm in those with 0.5
+    (folder / "last" / "training" / "state.json").write_text(json.dumps(state))
+    assert read_run(folder).best == (0.2, 1)
+
+
+def test_a_line_that_is_just_being_written_is_left_for_later(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", LOG)
+    with (folder / "log.jsonl").open("a") as stream:
+        stream.write('{"step": 50, "epo')
+    assert read_run(folder).log == tuple(LOG)
+
+
+def test_what_is_no_run_is_a_sentence(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", LOG)
+    (folder / "best").mkdir()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for place, sentence in (
+        (
+            empty,
+            f"{empty} is no run folder: there is no recipe.yaml and no log.jsonl in it; showtell train writes one.",
+        ),
+        (folder / "best", f"no recipe.yaml and no log.jsonl in it; name the run itself: {folder}."),
+        (tmp_path / "none", "none is no run folder"),
+    ):
+        with pytest.raises(DataError, match=re.escape(sentence)):
+            read_run(place)
+    (folder / "log.jsonl").write_text('{"step": 1}\n{"step"\n{"step": 2}\n')
+    with pytest.raises(DataError, match=r"Line 2 of .*log\.jsonl is not valid JSON"):
+        read_run(folder)
+    for text in ("a: [", "just text"):
+        (folder / "recipe.yaml").write_text(text)
+        with pytest.raises(DataError, match=r"recipe\.yaml is damaged: "):
+            read_run(folder)
+
+
+# --- what is drawn ---
+
+
+def numbers(text: str) -> list[tuple[float, float]]:
+    """The corners of the only line of a chart."""
+    (points,) = re.findall(r'points="([^"]*)"', text)
+    return [(float(x), float(y)) for x, y in (corner.split(",") for corner in points.split())]
+
+
+def test_a_chart_is_to_scale() -> None:
+    # ticks 0, 1, 2, 3, 4 over 140 pixels from 148 up to 8; 0 to 20 steps over 282 pixels from 48 to 330
+    drawn = chart("loss", {"": [(0, 4.0), (5, 1.0), (20, 0.0)]})
+    assert numbers(drawn) == [(48, 8), (48 + 282 / 4, 148 - 140 / 4), (330, 148)]
+    assert 'aria-label="loss: 4 at step 0, 0 at step 20"' in drawn
+    assert "<title>1 at step 5</title>" in drawn
+
+
+def test_a_chart_of_one_value_of_none_and_of_what_is_no_number() -> None:
+    assert numbers(chart("x", {"": [(3, 5.0)]})) == [(330, 78)]  # in the middle, between 0 and 10
+    assert "x: no values yet" in chart("x", {"": []})
+    assert numbers(chart("x", {"": [(0, 0.0), (1, float("nan")), (2, 4.0)]})) == [(48, 148), (330, 8)]
+
+
+def test_a_long_line_is_thinned_to_means() -> None:
+    count = 10 * MOST_POINTS
+    corners = numbers(chart("x", {"": [(at, at % 2) for at in range(count)]}))  # every ten of them have the mean 0.5
+    assert len(corners) == MOST_POINTS
+    assert len({y for _, y in corners}) == 1
+
+
+def test_a_name_in_a_chart_is_shown_as_text() -> None:
+    drawn = chart('<b>"', {"<i>": [(0, 1.0)], "b": [(0, 2.0)]})
+    assert "<i>" not in drawn and "&lt;b&gt;&#34;: &lt;i&gt; 1 at step 0" in drawn
+
+
+def test_every_term_has_a_chart_and_a_term_that_is_the_loss_has_none() -> None:
+    def titles(lines: list[dict[str, Any]]) -> list[str]:
+        run = Run(Path("run"), recipe(), "", tuple(lines))
+        return [re.findall(r"<figcaption>(.*?)(?: ·|</fig)", one)[0] for one in draw_curves(run)]
+
+    rest = ["gradient norm, before it is clipped", "learning rate"]
+    assert titles(LOG) == ["loss", "validation bleu_4", "validation cider", *rest]
+    lines = [step(1, 1, 4.0, words=3.0, reward=0.5), step(2, 1, 4.0, words=3.0, reward=0.5, length_mean=9.0)]
+    assert titles(lines) == ["loss", "words", "reward", "length mean", *rest]
+    # of a reward the two losses are no likelihoods of one kind, and no chart holds both
+    rewarded = ["loss of training, not a likelihood", "loss of validation, cross-entropy per word", "reward", *rest]
+    assert titles([step(1, 1, -0.5, reward=0.5)]) == rewarded
+
+
+# --- scores, and the whole ---
+
+
+@pytest.fixture(scope="module")
+def run_folder(tiny_checkpoint: Path, tiny_scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose best weights are the tiny checkpoint."""
+    lines = [*LOG, validation(60, 4, 0.4, "</script><b>not bold")]
+    folder = write_run(tmp_path_factory.mktemp("runs") / "<i>mine", lines, data=str(tiny_scenes))
+    shutil.copytree(tiny_checkpoint, folder / "best")
+    return folder
+
+
+def test_the_card_is_what_evaluation_says(tiny_checkpoint: Path, tiny_scenes: Path) -> None:
+    captioner, dataset = Captioner.from_pretrained(tiny_checkpoint, device="cpu"), open_dataset(tiny_scenes)
+    card = score_run(captioner, dataset, "val")
+    expected = evaluate(captioner, dataset.split("val")).report
+    assert {
+        name: value for name, value in card.report.scores.items() if not name.startswith("truth")
+    } == expected.scores
+    assert "truth" in card.report.scores
+    assert card.bounds["bleu_1"] == intervals(expected)["bleu_1"]
+    assert card.search == "beam of 2" and card.rates["mean_length"] > 0
+
+
+def report(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *map(str, arguments)])
+    return int(ended.value.code or 0)
+
+
+def test_the_page_in_a_browser(run_folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    assert report(run_folder, "--out", out, "--split", "train", "--photos", 3) == 0
+    with Chromium(tmp_path / "profile") as browser:
+        browser.open(out)
+        assert browser.ask("document.querySelector('h1').textContent") == "Run <i>mine"
+        assert "not bold" in browser.ask("document.querySelector('.warnings').textContent")
+        assert browser.ask("[...document.querySelectorAll('h2')].map(one => one.textContent).slice(0, 4)") == [
+            "Warnings", "How it learned", "Scores", "Captions",
+        ]  # fmt: skip
+        assert browser.ask("document.querySelectorAll('.charts svg polyline').length") == 6
+        assert browser.ask("document.querySelectorAll('article.photo').length") == 3
+        row = browser.ask(
+            "[...document.querySelectorAll('.cards tr')].find(r => r.textContent.startsWith('bleu_1')).innerText"
+        )
+        assert re.fullmatch(r"bleu_1\s+0\.\d{4}\s+\[0\.\d{4}, 0\.\d{4}\]", row)
+        browser.click(".words button")
+        assert browser.ask("document.querySelector('.words button').getAttribute('aria-pressed')") == "true"
+        assert "num_beams: 2" in browser.ask("document.querySelector('pre').textContent")
+        assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
+        assert [address for address in browser.requests if not address.startswith("data:")] == [out.as_uri()]
+        assert not browser.complaints
+
+
+def test_without_scores_and_photos_nothing_but_the_folder_is_read(run_folder: Path, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", LOG, data="gone")
+    (folder / "best").mkdir()
+    shutil.copy(run_folder / "best" / "config.json", folder / "best")
+    assert report(folder, "--out", tmp_path / "a.html", "--no-score", "--photos", 0) == 0
+    page = (tmp_path / "a.html").read_text()
+    assert "<h2>How it learned</h2>" in page and "<h2>Scores</h2>" not in page and "<article" not in page
+
+
+def test_a_run_without_a_checkpoint_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_run(tmp_path / "run", [])
+    assert report(folder, "--out", tmp_path / "a.html") == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'a.html'}\n"
+    assert "There is no checkpoint yet" in (tmp_path / "a.html").read_text()
+
+
+def test_wrong_use_is_a_sentence(
+    run_folder: Path, tiny_scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = write_run(tmp_path / "gone", LOG, data="not-here")
+    (gone / "best").mkdir()
+    shutil.copy(run_folder / "best" / "config.json", gone / "best")
+    for arguments, sentence in (
+        ([gone, "--out", tmp_path / "a.html"], "The run was trained on not-here, which is not there; name its dataset"),
+        ([run_folder, "--out", tmp_path / "a.html", "--split", "tets"], 'has no split "tets": did you mean "test"?'),
+        ([run_folder, "--out", run_folder / "log.jsonl"], "would replace what is read from"),
+        ([tiny_scenes, "--out", tmp_path / "a.html"], "is no run folder"),
+    ):
+        assert report(*arguments) == 2
+        out, err = capsys.readouterr()
+        assert not out and sentence in err and err.count("\n") == 1
+    assert not (tmp_path / "a.html").exists()
+
+
+def test_a_run_that_is_called_by_a_number_has_the_name_of_its_series(tmp_path: Path) -> None:
+    write_run_page(tmp_path / "a.html", read_run(write_run(tmp_path / "soft" / "0", LOG)), None, [])
+    assert "<h1>Run soft/0</h1>" in (tmp_path / "a.html").read_text()
+
+
+def test_a_page_of_nothing_is_whole(tmp_path: Path) -> None:
+    write_run_page(tmp_path / "a.html", read_run(write_run(tmp_path / "run", [])), None, [])
+    page = (tmp_path / "a.html").read_text()
+    assert page.rstrip().endswith("</html>") and "loss: no values yet" in page

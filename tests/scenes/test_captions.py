@@ -1,0 +1,102 @@
+"""Captions: true, of the language, different from each other, and their words name the right boxes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from showtell.scenes import Scene, SceneCaption
+from showtell.scenes.dataset import sample_image
+from showtell.scenes.lexicon import BACKGROUND_WORDS, COUNT_WORDS, SHAPE_WORDS, vocabulary
+from showtell.scenes.parser import parse_caption
+from showtell.scenes.truth import judge
+from showtell.scenes.world import HELD_OUT
+
+NOUNS = {form: shape for shape, names in SHAPE_WORDS.items() for forms in names for form in forms}
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[tuple[Scene, tuple[SceneCaption, ...]]]:
+    return [sample_image(7, split, k) for split in ("train", "test_compositional") for k in range(200)]
+
+
+def test_every_caption_is_of_the_language_and_true(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
+    for scene, captions in drawn:
+        for caption in captions:
+            assert judge(caption.text, scene).whole, caption.text
+
+
+def test_five_captions_differ(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
+    for _, captions in drawn:
+        assert len({caption.text for caption in captions}) == 5
+
+
+def test_captions_have_five_to_twenty_words(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
+    lengths = [len(caption.text.split()) for _, captions in drawn for caption in captions]
+    assert min(lengths) >= 5
+    assert max(lengths) <= 20
+    assert 8 <= sum(lengths) / len(lengths) <= 16
+
+
+def test_the_vocabulary_is_small_and_used(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
+    used = Counter(word for _, captions in drawn for caption in captions for word in caption.text.split())
+    assert 90 <= len(vocabulary()) <= 140
+    assert used.keys() <= vocabulary()
+    assert len(used) > 0.95 * len(vocabulary())  # the rare synonyms may be missing here
+
+
+def test_captions_say_much_and_most_of_them_a_relation_or_a_count(
+    drawn: list[tuple[Scene, tuple[SceneCaption, ...]]],
+) -> None:
+    judgements = [judge(caption.text, scene) for scene, captions in drawn for caption in captions]
+    kinds = [{statement.kind for statement in judgement.statements} for judgement in judgements]
+    assert sum(bool(kind & {"relation", "count"}) for kind in kinds) / len(kinds) > 0.75
+    assert sum(len(judgement.statements) for judgement in judgements) / len(judgements) > 4.5
+
+
+def test_words_name_the_right_boxes(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
+    for scene, captions in drawn:
+        for caption in captions:
+            words = caption.text.split()
+            for span in caption.groundings:
+                named = [NOUNS[word] for word in words[span.first : span.end] if word in NOUNS]
+                shapes = {scene.items[index].shape for index in span.boxes}
+                if named:
+                    assert {*named} == shapes
+                else:  # "three shapes"
+                    assert span.boxes == tuple(range(len(scene.items)))
+                count = next((n for n, word in COUNT_WORDS.items() if word == words[span.first]), None)
+                if count is None:
+                    count = 2 if words[span.first : span.first + 2] == ["a", "pair"] else 1
+                assert len(span.boxes) == count
+
+
+def test_every_noun_is_grounded_once(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
+    for _, captions in drawn:
+        for caption in captions:
+            indices = [index for index, word in enumerate(caption.text.split()) if word in NOUNS]
+            covered = [index for span in caption.groundings for index in range(span.first, span.end)]
+            assert len(covered) == len(set(covered))
+            assert {*indices} <= {*covered}
+
+
+def test_no_pair_that_is_held_out_is_said_outside_its_split() -> None:
+    for k in range(200):
+        _, captions = sample_image(7, "train", k)
+        for caption in captions:
+            parsed = parse_caption(caption.text)
+            assert parsed is not None
+            for phrase in parsed.phrases:
+                assert (dict(phrase.attributes).get("colour"), phrase.shape) not in HELD_OUT
+
+
+def test_every_background_can_be_said(drawn: list[tuple[Scene, tuple[SceneCaption, ...]]]) -> None:
+    named = {
+        statement.text
+        for scene, captions in drawn
+        for caption in captions
+        for statement in judge(caption.text, scene).statements
+        if statement.kind == "background"
+    }
+    assert named == {*BACKGROUND_WORDS}

@@ -1,0 +1,176 @@
+"""Spatial relations: the margins by hand, the symmetries as properties, the geometry against plain sampling."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from showtell.scenes import Item
+from showtell.scenes.outlines import area, box, outline
+from showtell.scenes.relations import (
+    PAIRWISE,
+    is_above,
+    is_below,
+    is_between,
+    is_inside,
+    is_left,
+    is_right,
+    is_touching,
+    is_unambiguous,
+)
+from showtell.scenes.world import BACKGROUNDS, COLOURS, EXTENTS, HELD_OUT, PATTERNS, SHAPES, SIZES, UNITS
+from tests.scenes.literals import item, scene
+
+
+def items() -> st.SearchStrategy[Item]:
+    """Any item of the world whose centre lies in the picture."""
+    sized = st.sampled_from(SIZES).flatmap(lambda size: st.tuples(st.just(size), st.integers(*EXTENTS[size])))
+    position = st.integers(0, UNITS)
+    return st.builds(
+        lambda shape, sized, x, y: Item(shape, "red", sized[0], "solid", x, y, sized[1]),
+        st.sampled_from(SHAPES),
+        sized,
+        position,
+        position,
+    )
+
+
+def test_the_world_is_as_large_as_promised() -> None:
+    assert (len(SHAPES), len(COLOURS), len(SIZES), len(PATTERNS), len(BACKGROUNDS)) == (8, 8, 3, 3, 5)
+
+
+def test_sizes_leave_room_between_them() -> None:
+    (_, small), (medium, middle), (big, _) = (EXTENTS[size] for size in SIZES)
+    assert small * 1.3 < medium
+    assert middle * 1.4 < big
+
+
+def test_each_colour_and_each_shape_loses_one_pair() -> None:
+    assert sorted(colour for colour, _ in HELD_OUT) == sorted(COLOURS)
+    assert sorted(shape for _, shape in HELD_OUT) == sorted(SHAPES)
+
+
+@pytest.mark.parametrize(("difference", "expected"), [(12, True), (11, None), (7, None), (6, False), (-30, False)])
+def test_directions_have_a_margin(difference: int, expected: bool | None) -> None:
+    here = item("small solid red circle 48 48")
+    assert is_left(here, item(f"small solid red star {48 + difference} 10")) is expected
+    assert is_right(here, item(f"small solid red star {48 - difference} 10")) is expected
+    assert is_above(here, item(f"small solid red star 10 {48 + difference}")) is expected
+    assert is_below(here, item(f"small solid red star 10 {48 - difference}")) is expected
+
+
+# Two circles of extent 20 with centres d apart: their outlines are d - 20 apart.
+@pytest.mark.parametrize(("distance", "expected"), [(15, True), (21, True), (22, None), (23, None), (24, False)])
+def test_touching_has_a_margin(distance: int, expected: bool | None) -> None:
+    circle = item("small solid red circle 30 48")
+    assert is_touching(circle, item(f"small solid blue circle {30 + distance} 48")) is expected
+
+
+# A circle of extent 20 in one of extent 46: d from the middle, 23 - 10 - d away from the outline, a polygon.
+@pytest.mark.parametrize(("offset", "expected"), [(0, True), (8, True), (11, None), (12, False), (40, False)])
+def test_inside_has_a_margin(offset: int, expected: bool | None) -> None:
+    circle = item("big solid red circle 48 48")
+    assert is_inside(item(f"small solid blue circle {48 + offset} 48"), circle) is expected
+
+
+# Between (10, 48) and (90, 48): t = (x - 10) / 80, d = |y - 48|.
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        ("50 48", True),
+        ("30 56", True),  # t = 0.25, d = 8
+        ("50 58", None),  # d = 10
+        ("50 62", None),  # d = 14
+        ("50 63", False),
+        ("26 48", None),  # t = 0.2
+        ("20 48", False),  # t = 0.125
+    ],
+)
+def test_between_has_a_margin(position: str, expected: bool | None) -> None:
+    ends = item("small solid red circle 10 48"), item("small solid red circle 90 48")
+    assert is_between(item(f"small solid blue star {position}"), *ends) is expected
+
+
+def test_nothing_lies_between_two_things_at_one_place() -> None:
+    here = item("small solid red circle 48 48")
+    assert is_between(item("small solid blue star 48 48"), here, here) is False
+
+
+def test_a_scene_with_a_border_case_is_not_clear() -> None:
+    assert is_unambiguous(scene("white", "small solid red circle 20 48", "small solid blue star 70 48"))
+    assert not is_unambiguous(scene("white", "small solid red circle 20 48", "small solid blue star 29 80"))
+
+
+@given(items(), items())
+def test_converse_relations_agree(a: Item, b: Item) -> None:
+    assert is_left(a, b) is is_right(b, a)
+    assert is_above(a, b) is is_below(b, a)
+    assert is_touching(a, b) is is_touching(b, a)
+
+
+@given(items(), items())
+def test_relations_that_exclude_each_other(a: Item, b: Item) -> None:
+    assert not (is_left(a, b) and is_right(a, b))
+    assert not (is_above(a, b) and is_below(a, b))
+    assert not (is_inside(a, b) and is_inside(b, a))
+    assert not (is_inside(a, b) and is_touching(a, b))
+
+
+@given(items(), items(), items())
+def test_between_does_not_care_for_the_order_of_its_ends(middle: Item, a: Item, b: Item) -> None:
+    assert is_between(middle, a, b) is is_between(middle, b, a)
+
+
+@given(items(), items(), st.integers(-20, 20), st.integers(-20, 20))
+def test_relations_do_not_depend_on_where_the_pair_lies(a: Item, b: Item, x: int, y: int) -> None:
+    def moved(one: Item) -> Item:
+        return Item(one.shape, one.colour, one.size, one.pattern, one.x + x, one.y + y, one.extent)
+
+    for holds in PAIRWISE.values():
+        assert holds(a, b) is holds(moved(a), moved(b))
+
+
+def sampled(one: Item) -> np.ndarray:
+    """Points a quarter of a unit apart along an outline."""
+    corners = outline(one)
+    sides = zip(corners, np.roll(corners, -1, axis=0), strict=True)
+    return np.concatenate([np.linspace(start, end, 2 + int(4 * np.hypot(*(end - start)))) for start, end in sides])
+
+
+def test_sides_in_one_line_do_not_touch() -> None:
+    """The bases of two triangles in one line, their corners 1.6 apart: a border case, not contact."""
+    here = item("small solid red triangle 30 48")
+    assert box(here)[2] == pytest.approx(2 * 1.12 * 10)
+    assert is_touching(here, item("small solid blue triangle 54 48")) is None  # 24 - 22.4
+    assert is_touching(here, item("small solid blue triangle 57 48")) is False
+
+
+@given(items(), items())
+def test_touching_agrees_with_points_sampled_along_the_outlines(a: Item, b: Item) -> None:
+    one, other = sampled(a), sampled(b)
+    nearest = float(np.hypot(*(one[:, None] - other[None]).transpose(2, 0, 1)).min())
+    if nearest < 0.8:
+        assert is_touching(a, b)
+    if nearest > 1.3:
+        assert not is_touching(a, b)
+    if nearest > 4.3:
+        assert is_touching(a, b) is False
+
+
+@given(items())
+def test_the_box_holds_the_outline_and_no_more(one: Item) -> None:
+    left, top, width, height = box(one)
+    points = outline(one)
+    assert points.min(axis=0) == pytest.approx((left, top))
+    assert points.max(axis=0) == pytest.approx((left + width, top + height))
+
+
+def test_areas_by_hand() -> None:
+    # 32-sided polygon in a circle of radius 23; a square of side 0.92 x 46; a diamond of 46 x 55.2
+    assert area(item("big solid red circle 48 48")) == pytest.approx(16 * 23**2 * math.sin(2 * math.pi / 32))
+    assert area(item("big solid red square 48 48")) == pytest.approx((0.92 * 46) ** 2)
+    assert area(item("big solid blue diamond 48 48")) == pytest.approx(46 * 55.2 / 2)

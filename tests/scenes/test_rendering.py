@@ -1,0 +1,114 @@
+"""Pictures: colours where they should be, patterns that can be seen, sizes that differ in pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from showtell.scenes import Item, Scene
+from showtell.scenes.outlines import area, box
+from showtell.scenes.rendering import PAPER, RGB, WHITE_MARKS, render
+from showtell.scenes.world import BACKGROUNDS, COLOURS, EXTENTS, PATTERNS, SHAPES, SIZES
+from tests.scenes.literals import item, scene
+
+
+def pixels(picture: Scene, size: int = 96) -> np.ndarray:
+    return np.asarray(render(picture, size)).astype(int)
+
+
+def near(image: np.ndarray, colour: tuple[int, ...], tolerance: int = 40) -> np.ndarray:
+    """Which pixels have about this colour."""
+    return np.abs(image - np.array(colour)).max(axis=-1) <= tolerance
+
+
+def test_a_picture_is_rgb_of_the_size_asked_for() -> None:
+    picture = scene("white", "small solid red circle 20 20")
+    assert render(picture).size == (96, 96)
+    assert render(picture, 64).size == (64, 64)
+    assert render(picture).mode == "RGB"
+
+
+@pytest.mark.parametrize("background", BACKGROUNDS)
+@pytest.mark.parametrize("colour", COLOURS)
+def test_colours_stand_out_from_every_background(background: str, colour: str) -> None:
+    image = pixels(scene(background, f"medium solid {colour} circle 48 48"))
+    assert tuple(image[48, 48]) == RGB[colour]
+    assert tuple(image[2, 2]) == PAPER[background]
+    assert np.abs(np.array(RGB[colour]) - PAPER[background]).max() > 60
+
+
+def test_colours_are_far_apart() -> None:
+    for one in COLOURS:
+        for other in COLOURS:
+            if one != other:
+                assert np.abs(np.subtract(RGB[one], RGB[other])).max() >= 80, (one, other)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("size", SIZES)
+def test_an_item_covers_its_area_and_stays_in_its_box(shape: str, size: str) -> None:
+    thing = item(f"{size} solid blue {shape} 48 48")
+    image = pixels(Scene("white", (thing,)))
+    drawn = (image != 255).any(axis=-1)
+    left, top, width, height = box(thing)
+    rows, columns = np.nonzero(drawn)
+    assert columns.min() >= left - 1.5
+    assert columns.max() + 1 <= left + width + 1.5
+    assert rows.min() >= top - 1.5
+    assert rows.max() + 1 <= top + height + 1.5
+    # A pixel of the rim counts whole, so the drawn area exceeds the true one by about half the circumference.
+    assert area(thing) * 0.98 < drawn.sum() < area(thing) + 5 * thing.extent
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("colour", ["blue", "yellow"])
+def test_patterns_can_be_seen(shape: str, size: str, colour: str) -> None:
+    """Marks are a fair share of the item, and colour too; the patterns differ from each other in many pixels."""
+    images = {
+        pattern: pixels(Scene("grey", (item(f"{size} {pattern} {colour} {shape} 48 48"),))) for pattern in PATTERNS
+    }
+    inside = near(images["solid"], RGB[colour], 10)
+    for pattern in ("striped", "dotted"):
+        changed = (np.abs(images[pattern] - images["solid"]).max(axis=-1) > 60) & inside
+        assert 0.15 < changed.sum() / inside.sum() < 0.75, pattern
+        assert near(images[pattern], RGB[colour], 60).sum() > 0.2 * inside.sum(), pattern
+    differ = (np.abs(images["striped"] - images["dotted"]).max(axis=-1) > 60) & inside
+    assert differ.sum() > 0.15 * inside.sum()
+
+
+def test_marks_contrast_with_their_colour() -> None:
+    for colour in COLOURS:
+        image = pixels(scene("grey", f"big striped {colour} square 48 48"))[35:61, 35:61]
+        light = image.sum(axis=-1)
+        assert light.max() - light.min() > 200
+        assert (light.max() > 700) == (colour in WHITE_MARKS)
+
+
+def test_later_items_cover_earlier_ones() -> None:
+    below, above = "big solid red square 48 48", "small solid green circle 48 48"
+    assert tuple(pixels(scene("white", below, above))[48, 48]) == RGB["green"]
+    assert tuple(pixels(scene("white", above, below))[48, 48]) == RGB["red"]
+
+
+def test_edges_are_antialiased() -> None:
+    image = pixels(scene("white", "big solid blue circle 48 48"))
+    levels = len(np.unique(image.reshape(-1, 3), axis=0))
+    assert levels > 10  # white, blue and dark blue, and what lies between
+
+
+def test_sprites_are_placed_to_the_pixel() -> None:
+    """Moving an item moves its pixels and changes none."""
+    image = pixels(scene("white", "medium dotted purple heart 40 40"))
+    moved = pixels(scene("white", "medium dotted purple heart 47 45"))
+    assert (np.roll(image, (5, 7), axis=(0, 1)) == moved).all()
+
+
+def test_extents_differ_on_the_picture() -> None:
+    widths = []
+    for size in SIZES:
+        image = pixels(Scene("white", (Item("square", "red", size, "solid", 48, 48, EXTENTS[size][0]),)))
+        widths.append(int((image[48] != 255).any(axis=-1).sum()))
+    assert widths[0] >= 16
+    assert widths[1] >= 1.4 * widths[0]
+    assert widths[2] >= 40 >= 1.4 * widths[1] * 0.9

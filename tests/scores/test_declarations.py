@@ -1,0 +1,140 @@
+"""A score is declared once: what it needs, where its numbers are used, and what the documentation says of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import showtell
+from showtell.datasets import open_dataset
+from showtell.errors import RecipeError, UsageError
+from showtell.objectives.self_critical import RewardConfig
+from showtell.scores import (
+    SCORES,
+    Corpus,
+    DocumentFrequency,
+    ImageFacts,
+    Score,
+    ScoreNumber,
+    available_metrics,
+    explained_numbers,
+    image_facts,
+    metric_of,
+    numbers,
+    selection_metrics,
+    validation_numbers,
+)
+from showtell.scores.base import Floats
+from showtell.scores.reward import reward_functions
+from showtell.training import make_recipe, train
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "scores.md"
+
+
+class Brevity(Score):
+    """A toy: the share of captions with at most five words. Statistics: whether each has."""
+
+    numbers = (ScoreNumber("brevity", "Brevity", can_select=True, explanation_rank=0),)
+    summary = "share of captions with at most five words"
+    needs = ("images",)
+
+    def statistics(self, corpus: Corpus) -> Floats:
+        return np.array([[float(len(words) <= 5)] for words in corpus.predicted_words])
+
+    def from_sums(self, sums: Floats, images: int) -> Floats:
+        return sums / images
+
+    def signature(self, corpus: Corpus) -> str:
+        return "toy:1"
+
+
+@pytest.fixture
+def brevity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCORES.builtin, "brevity", Brevity)
+
+
+def test_what_the_numbers_are_used_for() -> None:
+    assert selection_metrics() == ("bleu_4", "meteor", "cider")
+    assert validation_numbers("cider") == ("bleu_4", "cider")
+    assert validation_numbers("meteor") == ("bleu_4", "cider", "meteor")
+    assert explained_numbers() == ("truth", "truth_whole", "cider", "meteor", "rouge_l", "bleu_4")
+    assert set(reward_functions()) == {"cider", "bleu_1", "bleu_2", "bleu_3", "bleu_4"}
+    assert RewardConfig().model_dump() == {"cider": 1.0, "bleu_1": 0.0, "bleu_2": 0.0, "bleu_3": 0.0, "bleu_4": 0.0}
+    assert {name for name, number in numbers().items() if number.lower_is_better} == {"chair_i", "chair_s"}
+    assert {number: metric_of(number) for number in ("bleu_1", "spider", "truth_whole")} == {
+        "bleu_1": "bleu",
+        "spider": "spice",
+        "truth_whole": "truth",
+    }
+
+
+def test_metrics_run_where_their_needs_are_met() -> None:
+    facts = ImageFacts(("a dog",))
+    assert available_metrics(SCORES, [facts]) == ("bleu", "meteor", "rouge_l", "cider", "spice")
+    annotated = ImageFacts(("a dog",), objects=frozenset())
+    assert available_metrics(["chair", "bleu"], [annotated, annotated]) == ("bleu", "chair")
+    assert available_metrics(["chair", "bleu"], [annotated, facts]) == ("bleu",)
+    few, enough = (DocumentFrequency({}, images, "toy") for images in (99, 100))
+    assert available_metrics(["cider", "bleu"], [facts], few) == ("bleu",)
+    assert available_metrics(["cider", "bleu"], [facts], enough) == ("bleu", "cider")
+
+
+def test_a_new_score_is_a_metric_of_everything_it_declares(brevity: None, tiny_scenes: Path) -> None:
+    dataset = open_dataset(tiny_scenes)
+    records = dataset.split("val")
+    texts = {record.image_id: "a b c d e" if index else "a b c d e f" for index, record in enumerate(records)}
+    report = showtell.score(texts, image_facts(dataset, records), metrics=["brevity"])
+    assert report.scores == {"brevity": (len(records) - 1) / len(records)}
+    assert report.per_image[records[0].image_id] == {"brevity": 0.0}
+    assert "brevity" not in showtell.score(["a"], [["a"]]).scores  # without the images that it needs
+    assert "brevity" in showtell.score(texts, image_facts(dataset, records)).scores
+    assert explained_numbers()[0] == "brevity"
+    assert selection_metrics()[-1] == "brevity"
+
+
+def test_a_run_is_selected_by_a_new_score(brevity: None, tiny_recipe: dict, tmp_path: Path) -> None:
+    tiny_recipe["training"] |= {"selection_metric": "brevity", "epochs": 1}
+    result = train(make_recipe(tiny_recipe), tmp_path / "run", quiet=True)
+    lines = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
+    line = next(line for line in lines if "validation" in line)
+    assert set(line["validation"]) == {"bleu_4", "cider", "brevity", "loss"}
+    assert (result.selection_metric, result.best) == ("brevity", line["validation"]["brevity"])
+
+
+@pytest.mark.parametrize("name", ["bleu_1", "truth", "loss", "brevity"])
+def test_a_number_that_cannot_select_is_refused(tiny_recipe: dict, name: str) -> None:
+    tiny_recipe["training"]["selection_metric"] = name
+    with pytest.raises(
+        RecipeError, match=rf'training\.selection_metric.*"{name}" cannot select: .*Known: bleu_4, cider'
+    ):
+        make_recipe(tiny_recipe)
+
+
+def test_scores_of_which_less_is_better_cannot_select() -> None:
+    with pytest.raises(ValueError, match="errors cannot select weights, of which the highest score wins; negate it"):
+        ScoreNumber("errors", "Errors", lower_is_better=True, can_select=True)
+
+
+def test_an_unknown_metric_is_answered_with_those_registered(brevity: None) -> None:
+    with pytest.raises(UsageError, match='no metric "brevty": did you mean "brevity"'):
+        showtell.score(["a"], [["a"]], metrics=["brevty"])
+
+
+def test_the_documentation_has_every_score_as_it_is_declared() -> None:
+    listed = re.findall(
+        r"^\| `(\w+)` \| (.*) \| (.*) \| (.*) \|$", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    declared = [
+        (
+            name,
+            ", ".join(f"`{number.name}`" + " (lower is better)" * number.lower_is_better for number in score.numbers),
+            score.summary,
+            ", ".join(need.replace("_", " ") for need in score.needs),
+        )
+        for name, score in SCORES.items()
+    ]
+    assert listed == declared, "\n".join(f"| `{name}` | {' | '.join(rest)} |" for name, *rest in declared)

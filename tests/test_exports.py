@@ -1,0 +1,58 @@
+"""Each package's `__all__` is exact: what it lists exists, and what anyone imports from the package is listed."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src"
+PACKAGES = sorted(
+    ".".join(file.parent.relative_to(SOURCE).parts) for file in (SOURCE / "showtell").rglob("__init__.py")
+)
+
+
+def trees() -> Iterator[tuple[Path, ast.Module]]:
+    """All Python there is: files, scripts and the blocks of the documents."""
+    for file in sorted([*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]):
+        yield file, ast.parse(file.read_text(encoding="utf-8"))
+    for file in [ROOT / "scripts" / "tree", ROOT / "scripts" / "recipe_keys", ROOT / "scripts" / "fuzz"]:
+        yield file, ast.parse(file.read_text(encoding="utf-8"))
+    for file in sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]):
+        for block in re.findall(r"^```python\n(.*?)^```", file.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            yield file, ast.parse(block)
+
+
+def imported_from(package: str) -> dict[str, Path]:
+    """The names that files outside a package import from it, each with one such file; its modules do not count."""
+    folder = SOURCE / package.replace(".", "/")
+    names: dict[str, Path] = {}
+    for file, tree in TREES:
+        if folder in file.parents and package != "showtell":
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == package and not node.level:
+                names |= {alias.name: file for alias in node.names}
+    modules = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    return {name: file for name, file in names.items() if name not in modules}
+
+
+TREES = list(trees())
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_is_exact(package: str):
+    module = importlib.import_module(package)
+    listed = list(getattr(module, "__all__", []))
+    assert len(listed) == len(set(listed)), "a name is listed twice"
+    assert [name for name in listed if not hasattr(module, name)] == []
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    assert {name for name in defined if not name.startswith("_")} <= set(listed), "defined here and not listed"
+    unlisted = {name: str(file) for name, file in imported_from(package).items() if name not in listed}
+    assert unlisted == {}, "imported from the package and not listed"

@@ -1,0 +1,120 @@
+"""Working beside other processes: locks of folders, and workers that end with their parent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from showtell.errors import DataError
+from showtell.processes import LOCK_NAME, lock_folder, usable_cores
+
+HOLDER = """
+import sys
+from pathlib import Path
+from showtell.processes import lock_folder
+with lock_folder(Path(sys.argv[1]), "testing in", "another folder"):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+PARENT = """
+import os, sys, time
+from showtell.processes import worker_pool
+
+def work(seconds):
+    print(os.getpid(), flush=True)
+    time.sleep(seconds)
+
+if __name__ == "__main__":
+    with worker_pool(1) as pool:
+        task = pool.submit(work, 120)
+        if sys.argv[1] == "raises":
+            sys.stdin.readline()
+            raise ValueError("in the block")
+        task.result()
+"""
+
+
+@contextlib.contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process that is killed when the block ends."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def ends_within(process: int, seconds: float) -> bool:
+    limit = time.monotonic() + seconds
+    while is_running(process) and time.monotonic() < limit:
+        time.sleep(0.05)
+    return not is_running(process)
+
+
+def test_cores_are_those_that_this_process_may_use() -> None:
+    assert 1 <= usable_cores() <= (os.cpu_count() or 1)
+
+
+def test_a_second_process_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    with started("-c", HOLDER, str(folder)) as first:
+        assert first.stdout is not None and first.stdout.readline() == "locked\n"
+        with pytest.raises(DataError) as raised, lock_folder(folder, "testing in", "another folder"):
+            pytest.fail("two hold the lock")
+        assert str(raised.value) == f"Another program is testing in {folder}; wait for it, or choose another folder."
+        first.kill()  # SIGKILL: nothing of ours runs any more
+        first.wait(10)
+        with lock_folder(folder, "testing in", "another folder"):
+            pass
+
+
+def test_a_folder_that_stays_empty_is_removed_again(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "deeper"
+    with lock_folder(folder, "testing in", "another folder"):
+        assert [path.name for path in folder.iterdir()] == [LOCK_NAME]
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "kept").mkdir()
+    with lock_folder(tmp_path / "kept", "testing in", "another folder"):
+        pass
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == [LOCK_NAME]
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=rf"Cannot write {tmp_path}/file"), lock_folder(tmp_path / "file", "", ""):
+        pytest.fail("there is no folder")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "raises"])
+def test_workers_end_with_their_parent(how: str, tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    with started(str(script), how) as parent:
+        assert parent.stdout is not None and parent.stdin is not None
+        worker = int(parent.stdout.readline())
+        assert is_running(worker)
+        if how == "raises":
+            parent.stdin.write("now\n")
+            parent.stdin.flush()
+        else:
+            parent.send_signal(getattr(signal, how))
+        assert ends_within(worker, 10)
+        assert parent.wait(10) != 0
