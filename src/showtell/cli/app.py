@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -60,6 +61,7 @@ class _Verb(TyperCommand):
 
         @functools.wraps(verb)
         def call(**arguments: Any) -> None:
+            _refuse_named_pipes(arguments.values())
             try:
                 verb(**arguments)
             except KeyboardInterrupt as error:
@@ -70,6 +72,15 @@ class _Verb(TyperCommand):
         made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         made.command(self.name)(call)
         return typer.main.get_command(made)
+
+
+def _refuse_named_pipes(arguments: Iterable[object]) -> None:
+    """Reading a named pipe would wait for a writer that may never come. Lists, such as photos, check each item."""
+    from showtell.files import is_named_pipe
+
+    for argument in arguments:
+        if isinstance(argument, (str, Path)) and is_named_pipe(Path(argument)):
+            raise UsageError(f"{argument} is a named pipe; give a regular file or a folder.")
 
 
 class _Group(TyperGroup):

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from showtell.errors import DataError
+from showtell.files import require_regular_file
 
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -22,6 +23,7 @@ def read_text(file: Path, form: str) -> str:
     Raises:
         DataError: it is not UTF-8 or has null bytes; the message names the line.
     """
+    require_regular_file(file)
     content = file.read_bytes()
     if content.startswith(_UTF_16_MARKS):
         raise DataError(f"{file} is in UTF-16; save it as {form} in UTF-8.")
@@ -38,6 +40,7 @@ def read_text(file: Path, form: str) -> str:
 
 def read_start(file: Path) -> str:
     """The first 64 kB of a file as text, whatever they are: enough to see what it is."""
+    require_regular_file(file)
     with file.open("rb") as stream:
         start = stream.read(_START)
     encoding = "utf-16" if start.startswith(_UTF_16_MARKS) else "utf-8-sig"
