@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from showtell import __version__, renamed
 from showtell.cli.decoding_options import with_decoding_options
-from showtell.errors import UsageError
+from showtell.errors import UsageError, notify
 
 # A verb, behind the name of its group if it has one: the module and the function.
 VERBS = {
@@ -66,7 +65,7 @@ class _Verb(TyperCommand):
                 verb(**arguments)
             except KeyboardInterrupt as error:
                 sentence = getattr(self._module, "IF_INTERRUPTED", _IF_INTERRUPTED)
-                sys.stderr.write(f"showtell: interrupted; {sentence}.\n")
+                notify(f"interrupted; {sentence}.")
                 raise typer.Exit(130) from error
 
         made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -143,7 +143,7 @@ def _image_id(value: object, what: str) -> str:
         return str(value)
     if not isinstance(value, str):
         raise DataError(f"{what} is {_describe_type(value)}, not a text or a whole number of at most 64 bits.")
-    return _text(value, what)
+    return value  # also a file name that is not in UTF-8
 
 
 def _text(value: object, what: str) -> str:
