@@ -12,6 +12,7 @@ import typer
 
 from showtell.cli.arguments import BatchSize, Checkpoint, Split, out_path
 from showtell.cli.decoding_options import DecodingOfOne, settings_of
+from showtell.errors import notify
 
 if TYPE_CHECKING:
     from showtell.errors import ImageError
@@ -86,7 +87,7 @@ def explain(
 
     from showtell.captioner import Captioner
     from showtell.checkpoint import find_checkpoint
-    from showtell.errors import DataError, UsageError, notify, summarise
+    from showtell.errors import DataError, UsageError, summarise
     from showtell.explanations.photo_set import add_references, choose_photos
     from showtell.files import refuse_overwriting, require_writable_file
     from showtell.grounding.judging import explain_and_judge
