@@ -230,7 +230,13 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     Raises:
         DataError: a line is not JSON.
     """
-    *whole, _ = path.read_text(encoding="utf-8").split("\n")
+    try:
+        *whole, _ = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise DataError(f"Line {line} of {path} is damaged: it is not text in UTF-8; delete the line.") from error
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror or error}.") from error
     return [parse_json(line, f"Line {number} of {path}") for number, line in enumerate(whole, start=1)]
 
 

@@ -23,11 +23,13 @@ from showtell.errors import DataError
 from showtell.evaluation import evaluate
 from showtell.explanations.explanation import Explanation
 from showtell.features.store import FeatureStore
-from showtell.files import read_json, read_log, write_text
-from showtell.renamed import upgrade_run, upgrade_settings
+from showtell.files import write_text
+from showtell.renamed import upgrade_settings
 from showtell.reports import curves
 from showtell.reports.explanation_page import render
 from showtell.scores import Interval, ScoreReport, diagnose, image_facts, intervals
+from showtell.training.recipe_loading import load_saved_recipe
+from showtell.training.saved_run import read_run_log, read_run_state
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
 STATE = Path("last", "training", "state.json")
@@ -125,12 +127,14 @@ def read_run(folder: Path) -> Run:
     try:
         text = (folder / RECIPE).read_text(encoding="utf-8")
         recipe = yaml.safe_load(text)
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
         raise DataError(f"{folder / RECIPE} is damaged: {' '.join(str(error).split())}.") from error
-    if not isinstance(recipe, dict) or not recipe.keys() >= {"data", "encoder", "model", "objective", "training"}:
+    sections = ("data", "encoder", "model", "objective", "training")
+    if not isinstance(recipe, dict) or not all(isinstance(recipe.get(section), dict) for section in sections):
         raise DataError(f"{folder / RECIPE} is damaged: it has not the sections of a recipe.")
-    state = upgrade_run(read_json(folder / STATE)) if (folder / STATE).is_file() else {}
-    log = tuple(upgrade_run(line) for line in read_log(folder / LOG))
+    load_saved_recipe(folder / RECIPE)  # whatever else is wrong with it
+    state = read_run_state(folder / STATE) if (folder / STATE).is_file() else {}
+    log = tuple(read_run_log(folder / LOG))
     return Run(folder, upgrade_settings(recipe), text, log, state.get("progress", {}))
 
 
