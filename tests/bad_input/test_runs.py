@@ -124,9 +124,9 @@ def test_a_run_of_an_older_version_resumes(world: Path, capsys: Captured) -> Non
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"[]", "it should be an object with keys"),
-        (b"3", "it should be an object with keys"),
-        (b"null", "it should be an object with keys"),
+        (b"[]", "is not a JSON object; the log is damaged"),
+        (b"3", "is not a JSON object; the log is damaged"),
+        (b"null", "is not a JSON object; the log is damaged"),
         (b"{}", "step: field required"),
         (b'{"step": "x", "epoch": 1}', "step: input should be a valid integer"),
         (b'{"step": 1, "epoch": null}', "epoch: input should be a valid integer"),
@@ -134,7 +134,6 @@ def test_a_run_of_an_older_version_resumes(world: Path, capsys: Captured) -> Non
         (b'{"step": 1, "epoch": 1, "validation": {"cider": "x"}}', "validation.cider: input should be a valid number"),
         (b'{"step": 1, "epoch": 1, "warnings": "x"}', "warnings: input should be a valid list"),
         (b'{"step": 1, "epoch": 1, "loss": []}', "loss"),
-        (b"\xff", "it is not text in UTF-8"),
         (b"[" * 5000, "nested too deeply"),
         (b'{"step": 1, "epoch": 1, "loss": ' + b"9" * 5000 + b"}", "too many digits"),
         (b'{"step": 1,', "is not valid JSON"),
@@ -146,6 +145,14 @@ def test_a_report_names_the_damaged_line_of_a_log(world: Path, capsys: Captured,
     sentence = refused(capsys, "report run --out r.html --no-score")
     assert sentence.startswith("Line 2 of run/log.jsonl ") and reason in sentence
     assert not Path("r.html").exists()
+
+
+def test_a_report_of_a_log_that_is_no_text_is_refused(world: Path, capsys: Captured) -> None:
+    with Path("run/log.jsonl").open("ab") as stream:
+        stream.write(b"\xff\n")
+    assert refused(capsys, "report run --out r.html --no-score") == (
+        "Cannot read run/log.jsonl: it is not text in UTF-8."
+    )
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "null", '{"progress": 3}', '{"progress": {"best": "x"}}'])
