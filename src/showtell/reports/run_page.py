@@ -24,12 +24,10 @@ from showtell.evaluation import evaluate
 from showtell.explanations.explanation import Explanation
 from showtell.features.store import FeatureStore
 from showtell.files import write_text
-from showtell.renamed import upgrade_settings
 from showtell.reports import curves
 from showtell.reports.explanation_page import render
+from showtell.reports.saved_run import check_run_recipe, read_run_log, read_run_state
 from showtell.scores import Interval, ScoreReport, diagnose, image_facts, intervals
-from showtell.training.recipe_loading import load_saved_recipe
-from showtell.training.saved_run import read_run_log, read_run_state
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
 STATE = Path("last", "training", "state.json")
@@ -129,13 +127,10 @@ def read_run(folder: Path) -> Run:
         recipe = yaml.safe_load(text)
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
         raise DataError(f"{folder / RECIPE} is damaged: {' '.join(str(error).split())}.") from error
-    sections = ("data", "encoder", "model", "objective", "training")
-    if not isinstance(recipe, dict) or not all(isinstance(recipe.get(section), dict) for section in sections):
-        raise DataError(f"{folder / RECIPE} is damaged: it has not the sections of a recipe.")
-    load_saved_recipe(folder / RECIPE)  # whatever else is wrong with it
+    recipe = check_run_recipe(recipe, folder / RECIPE)
     state = read_run_state(folder / STATE) if (folder / STATE).is_file() else {}
     log = tuple(read_run_log(folder / LOG))
-    return Run(folder, upgrade_settings(recipe), text, log, state.get("progress", {}))
+    return Run(folder, recipe, text, log, state.get("progress", {}))
 
 
 def _epochs(numbers: Sequence[int]) -> str:

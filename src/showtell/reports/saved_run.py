@@ -1,7 +1,8 @@
-"""The log and the training state that a run leaves, checked as they are read."""
+"""The recipe, the log and the training state that a run leaves, checked as they are read."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from showtell.errors import DataError
 from showtell.files import read_json, read_log
-from showtell.renamed import upgrade_run
+from showtell.renamed import upgrade_run, upgrade_settings
 
 
 class _Checked(BaseModel):
@@ -35,6 +36,34 @@ class _State(_Checked):
     progress: _Progress = _Progress()
 
 
+class _Data(_Checked):
+    path: str
+    validation_split: str | None = "val"
+    features: str | None = None
+
+
+class _Training(_Checked):
+    epochs: int
+    selection_metric: str = "cider"
+
+
+class _Recipe(_Checked):
+    data: _Data
+    encoder: dict[str, Any]
+    model: dict[str, Any]
+    objective: dict[str, Any]
+    training: _Training
+
+
+def check_run_recipe(content: Any, path: Path) -> dict[str, Any]:
+    """The content of a run's recipe.yaml, by the key names of today.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    return _check(_Recipe, content, str(path), "restore it", upgrade_settings)
+
+
 def read_run_log(path: Path) -> list[dict[str, Any]]:
     """The lines of a run's log.jsonl, by the key names of today.
 
@@ -56,11 +85,17 @@ def read_run_state(path: Path) -> dict[str, Any]:
     return _check(_State, read_json(path), str(path), "begin anew with another --out")
 
 
-def _check(model: type[_Checked], content: Any, name: str, advice: str) -> dict[str, Any]:
+def _check(
+    model: type[_Checked],
+    content: Any,
+    name: str,
+    advice: str,
+    upgrade: Callable[[Mapping[str, Any]], dict[str, Any]] = upgrade_run,
+) -> dict[str, Any]:
     """Make sure that content has the keys and types of a model."""
     if not isinstance(content, dict):
         raise DataError(f"{name} is damaged: it should be an object with keys; {advice}.")
-    upgraded = upgrade_run(content)
+    upgraded = upgrade(content)
     try:
         model.model_validate(upgraded)
     except ValidationError as error:
