@@ -32,7 +32,7 @@ class EnsembleOutput(Output):
 class EnsembleConfig(DecoderConfig):
     """The settings of the members."""
 
-    name: str = "Ensemble"
+    name: str = Field("Ensemble", description="Name of the model.")
     members: tuple[DecoderConfig, ...] = Field(description="Settings of each decoder.")
 
 
