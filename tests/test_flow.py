@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, str] = {
     # the command line
     "cli": "bulk captioner captions checkpoint compare_searches confidence config counter_rng datasets decoding "
     "decoding_config doctor errors evaluation explanations features files grounding images progress "
-    "quickstart renamed reports scenes scores training",
+    "quickstart renamed reports scenes scores text training",
     "__main__": "cli",
     "__init__": "captioner errors explanations scores training",
 }

@@ -29,7 +29,7 @@ class DecoderConfig(Config):
     # Each capability that a decoder of this class may have, with the settings that it takes; {} if it always has it.
     provides: ClassVar[Mapping[Capability, Mapping[str, Any]]] = {}
 
-    name: str = Field(description="Name of the model.")  # a subclass gives the default
+    name: str = Field(description="Name of the model; a subclass gives the default.")
 
     @property
     def capabilities(self) -> frozenset[Capability]:

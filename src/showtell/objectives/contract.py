@@ -41,7 +41,7 @@ class HealthRange:
 class ObjectiveConfig(Config):
     """The settings of an objective."""
 
-    name: str = Field(description="Name of the objective.")  # a subclass gives the default
+    name: str = Field(description="Name of the objective; a subclass gives the default.")
 
 
 class Objective(nn.Module, abc.ABC):
