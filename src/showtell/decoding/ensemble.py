@@ -32,11 +32,7 @@ class EnsembleOutput(Output):
 class EnsembleConfig(DecoderConfig):
     """The settings of the members."""
 
-<<<<<<< HEAD
-    name: str = Field("Ensemble", description="Name of the model.")
-=======
     name: str = Field("Ensemble", description="Name that is shown for an ensemble.")
->>>>>>> main
     members: tuple[DecoderConfig, ...] = Field(description="Settings of each decoder.")
 
 
