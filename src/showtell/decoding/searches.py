@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from showtell.decoding.beam import beam
-from showtell.decoding.rollout import Captions, different
+from showtell.decoding.rollout import Captions, deduplicate
 from showtell.decoding.rules import Rules
 from showtell.decoding.sampling import greedy, sample
 from showtell.decoding.stages import AtStage
@@ -103,7 +103,7 @@ def _sample(
         rules=rules,
         keep_outputs=keep_outputs,
     )
-    return different(samples)
+    return deduplicate(samples)
 
 
 _LENGTHS = ("length_normalisation", "length_penalty")
