@@ -16,7 +16,7 @@ from showtell.models.contract import Decoder, Output, State
 from showtell.types import Features
 
 
-class AtStage(Decoder):
+class StageView(Decoder):
     """One stage of a decoder as a decoder. It shares the weights and adds none."""
 
     def __init__(self, decoder: Decoder, stage: int) -> None:

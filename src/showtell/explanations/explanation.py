@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor
 
 from showtell.captioner import Captioner, pixel_hash
-from showtell.decoding import AtStage, DecodingConfig, search
+from showtell.decoding import DecodingConfig, StageView, search
 from showtell.errors import ImageError
 from showtell.explanations.occlusion import EncodedBatch, occlude
 from showtell.features import Encoder
@@ -316,7 +316,7 @@ def _explain_stage(
     lost = None
     if falls is not None:
         first = found.words.new_full((len(found.words), 1, 1), Vocabulary.begin)
-        lost = falls(torch.cat((first, found.words[:, :1]), -1), decoder if stage < 0 else AtStage(decoder, stage))
+        lost = falls(torch.cat((first, found.words[:, :1]), -1), decoder if stage < 0 else StageView(decoder, stage))
         lost = lost[:, 0].cpu()  # (B, T, R)
     lengths = found.is_word[:, 0].sum(-1).tolist()
     read = captioner.read_captions(found)

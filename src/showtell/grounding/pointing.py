@@ -38,7 +38,7 @@ from torchvision.ops import box_iou
 
 from showtell.captioner import Captioner
 from showtell.datasets.records import CaptionRecord
-from showtell.decoding import AtStage, DecodingConfig, search, teacher_forced
+from showtell.decoding import DecodingConfig, StageView, search, teacher_forced
 from showtell.errors import DataError, ImageError, UsageError
 from showtell.explanations.geometry import shares
 from showtell.explanations.occlusion import EncodedBatch, agreement, occlude, rank_correlation
@@ -420,7 +420,7 @@ def lead(
     if of not in ("references", "own"):
         raise UsageError(f'Captions of "{of}" are not known; say references or own.')
     vocabulary = captioner.vocabulary
-    decoder: Decoder = captioner.decoder if settings.stage is None else AtStage(captioner.decoder, settings.stage)
+    decoder: Decoder = captioner.decoder if settings.stage is None else StageView(captioner.decoder, settings.stage)
     if of == "references":
         said = [[tokenize(text) for text in record.captions] for record in batch]
         ids = _padded([[vocabulary.encode(words) for words in texts] for texts in said]).to(captioner.device)
