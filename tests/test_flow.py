@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, str] = {
     "types": "",
     "renamed": "",
     "counter_rng": "",
-    "progress": "",
+    "progress": "errors",
     "files": "errors",
     "processes": "errors",
     "registry": "config errors",
