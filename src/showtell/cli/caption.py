@@ -11,6 +11,7 @@ import typer
 
 from showtell.cli.arguments import BatchSize, Checkpoint, Ensemble, Photos, out_file, out_path
 from showtell.cli.decoding_options import Decoding, open_captioner, settings_of
+from showtell.errors import notify
 
 if TYPE_CHECKING:
     from showtell.captioner import Captioner
@@ -213,9 +214,7 @@ def _print(work: Work, paths: Sequence[Path], style: Style) -> list[str]:
                 sys.stdout.write(text)
                 sys.stdout.flush()
     except KeyboardInterrupt as error:
-        sys.stderr.write(
-            f"showtell: interrupted after {done} of {len(paths)} photos; with --out FILE it could go on.\n"
-        )
+        notify(f"interrupted after {done} of {len(paths)} photos; with --out FILE it could resume.")
         raise typer.Exit(130) from error
     return failures
 
@@ -224,7 +223,6 @@ def _write(
     work: Work, paths: Sequence[Path], style: Style, file: Path, made_with: dict[str, Any], batch_size: int
 ) -> list[str]:
     """Caption what is not captioned yet, then write the file; the sentences about photos that could not be."""
-    import sys
     from itertools import islice
 
     from showtell.captions import caption_result
@@ -242,7 +240,7 @@ def _write(
     with Journal(file, made_with, batch_size) as journal:
         left = [path for path in paths if path not in journal]
         if len(left) < len(paths):
-            sys.stderr.write(f"showtell: going on in {journal.part}: {len(paths) - len(left)} photos are done.\n")
+            notify(f"resuming {journal.part}: {len(paths) - len(left)} photos are done.")
         try:
             with counting("captioning", len(left)) as progress:
                 found = work(left, first_alone=False)
@@ -250,11 +248,11 @@ def _write(
                     journal.append(batch)
                     progress(len(batch))
         except KeyboardInterrupt as error:
-            sys.stderr.write(
-                f"showtell: interrupted; {len(paths) - sum(path not in journal for path in paths)} of {len(paths)} "
-                f"photos are kept in {journal.part}; the same command goes on.\n"
+            notify(
+                f"interrupted; {len(paths) - sum(path not in journal for path in paths)} of {len(paths)} "
+                f"photos are kept in {journal.part}; the same command resumes."
             )
             raise typer.Exit(130) from error
         journal.finish(paths, lambda records: style(noting(records)))
-    sys.stderr.write(f"showtell: {file} has the captions of {len(paths) - len(failures)} photos.\n")
+    notify(f"{file} has the captions of {len(paths) - len(failures)} photos.")
     return failures

@@ -24,7 +24,7 @@ UNCHECKED = "unchecked"  # the split of captions that nobody has looked at yet, 
 def _as_text(records: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
     for record in records:
         yield "".join(
-            "\t".join([printable(record["image"]), printable(caption["text"]), *_chance(caption, calibrated)]) + "\n"
+            "\t".join([_cell(record["image"]), _cell(caption["text"]), *_chance(caption, calibrated)]) + "\n"
             for caption in record.get("captions", ())
         )
 
@@ -118,6 +118,11 @@ def _dumped(record: CaptionResult) -> str:
     except UnicodeEncodeError:
         return json.dumps(record)
     return text
+
+
+def _cell(text: str) -> str:
+    """Text without tabs, line ends or control characters; the bytes of a file name that are no UTF-8 are kept."""
+    return "".join(char if "\udc80" <= char <= "\udcff" else printable(char) for char in text)
 
 
 def _row(*cells: str) -> str:

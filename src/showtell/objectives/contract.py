@@ -10,8 +10,9 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from pydantic import Field
 from torch import nn
 
 from showtell.config import Config
@@ -40,7 +41,7 @@ class HealthRange:
 class ObjectiveConfig(Config):
     """The settings of an objective."""
 
-    name: str  # of the objective; a subclass gives the default
+    name: str = Field(description="Name of the objective; a subclass gives the default.")
 
 
 class Objective(nn.Module, abc.ABC):
@@ -72,6 +73,10 @@ class Objective(nn.Module, abc.ABC):
 
     def begin_epoch(self, epoch: int) -> None:
         """Whatever depends on the epoch, counted from 0, and so needs no state; nothing by default."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, batch: Batch, features: Features, decoder: Decoder) -> Terms: ...  # noqa: D102
 
     def check_decoder(self, decoder: Decoder) -> None:
         """Raise an error where a decoder lacks what the objective needs.
