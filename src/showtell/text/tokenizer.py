@@ -234,9 +234,7 @@ _PATH = r"/[^\s\"<>|()]+[^\s\"<>|.!?(){},-]"
 _TOP_LEVEL = _either_case("com edu net org")
 
 _HYPHEN_GUARD = _Guard(regex.compile(r"[A-Za-z0-9.,]++"), regex.compile(r"-(?=[A-Za-z0-9])"))
-_FILE_GUARD = _Guard(
-    regex.compile(rf"{_N}++(?:\.{_N}++)*+"), regex.compile(rf"\.(?=(?:{_FILE})(?:{_SPACE}|[.?!,]))")
-)
+_FILE_GUARD = _Guard(regex.compile(rf"{_N}++(?:\.{_N}++)*+"), regex.compile(rf"\.(?=(?:{_FILE})(?:{_SPACE}|[.?!,]))"))
 _MAIL_GUARD = _Guard(
     regex.compile(r"[^ \t\n\u00a0\"<>|(){}]++"), regex.compile(r"@(?=[^\s\"<>|(){}.])"), before=regex.compile("<?")
 )
