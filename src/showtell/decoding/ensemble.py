@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from pydantic import Field
@@ -32,7 +32,7 @@ class EnsembleOutput(Output):
 class EnsembleConfig(DecoderConfig):
     """The settings of the members."""
 
-    name: str = "Ensemble"
+    name: Literal["Ensemble"] = "Ensemble"
     members: tuple[DecoderConfig, ...] = Field(description="Settings of each decoder.")
 
 
