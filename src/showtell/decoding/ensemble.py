@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from pydantic import Field
@@ -32,7 +32,7 @@ class EnsembleOutput(Output):
 class EnsembleConfig(DecoderConfig):
     """The settings of the members."""
 
-    name: Literal["Ensemble"] = "Ensemble"
+    name: str = Field("Ensemble", description="Name that is shown for an ensemble.")
     members: tuple[DecoderConfig, ...] = Field(description="Settings of each decoder.")
 
 
