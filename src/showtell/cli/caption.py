@@ -40,13 +40,13 @@ def caption(
     photos: Photos,
     ensemble: Ensemble = None,
     calibrated: Annotated[
-        bool, typer.Option("--calibrated", help="Write the chance that a caption is good; see showtell calibrate.")
+        bool, typer.Option("--calibrated", help="Add the probability that a caption is good (see showtell calibrate).")
     ] = False,
-    attention: Annotated[bool, typer.Option("--attention", help="Write where each word looked, into JSON.")] = False,
+    attention: Annotated[bool, typer.Option("--attention", help="Add the attention of each word to the JSON.")] = False,
     format: Annotated[
-        Format | None, typer.Option(help="How to write them.", show_default="text; jsonl with --engine ray")
+        Format | None, typer.Option(help="Output format.", show_default="text; jsonl with --engine ray")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
     out: Annotated[
         Path | None,
         out_path(
@@ -61,31 +61,31 @@ def caption(
         ),
     ] = None,
     least_sure_first: Annotated[
-        bool, typer.Option("--least-sure-first", help="Sort the table of --correct by confidence.")
+        bool, typer.Option("--least-sure-first", help="Sort the table of --correct by confidence, lowest first.")
     ] = False,
     batch_size: BatchSize = 32,
     engine: Annotated[
         Engine,
         typer.Option(
-            help="ray: for very many photos, of tars, parquet files and object stores too; --out is a folder of parts.",
-            rich_help_panel="Very many photos",
+            help="plain, or ray for very many photos, also in tars, parquet files and object stores (writes parts).",
+            rich_help_panel="Many photos",
         ),
     ] = Engine.plain,
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Of --engine ray: processes with a model each.",
+            help="Number of processes of --engine ray, each with a model.",
             min=1,
-            show_default="one for each GPU, or for each core where there is none",
-            rich_help_panel="Very many photos",
+            show_default="one per GPU, without a GPU one per core",
+            rich_help_panel="Many photos",
         ),
     ] = None,
     column: Annotated[
         str | None,
         typer.Option(
-            help="Of parquet files: where the photos or their paths are.",
-            show_default=False,
-            rich_help_panel="Very many photos",
+            help="Column of parquet files with the photos or their paths.",
+            show_default="the first known name",
+            rich_help_panel="Many photos",
         ),
     ] = None,
     *,
@@ -190,13 +190,10 @@ def _calibrate(captioner: Captioner, folders: Sequence[Path], settings: Decoding
 def _print(work: Work, paths: Sequence[Path], style: Style) -> list[str]:
     """Print captions as they are found; the sentences about those that are not."""
     import sys
-    from io import TextIOWrapper
 
     from showtell.captions import caption_result
     from showtell.progress import counting
 
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")  # file names as they are, even those that are no UTF-8
     failures: list[str] = []
     done = 0
     try:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from showtell.errors import UsageError
+from showtell.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from showtell.captions import CaptionResult
@@ -24,7 +24,7 @@ UNCHECKED = "unchecked"  # the split of captions that nobody has looked at yet, 
 def _as_text(records: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
     for record in records:
         yield "".join(
-            "\t".join([record["image"], caption["text"], *_chance(caption, calibrated)]) + "\n"
+            "\t".join([printable(record["image"]), printable(caption["text"]), *_chance(caption, calibrated)]) + "\n"
             for caption in record.get("captions", ())
         )
 

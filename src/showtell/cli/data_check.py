@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from showtell.cli.arguments import AsJson
+from showtell.cli.arguments import DATASET_HELP, AsJson
 
 if TYPE_CHECKING:
     from showtell.datasets.caption_statistics import Spread
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 def check(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A folder, or a file in any format that is read.")],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help=DATASET_HELP, show_default=False)],
     no_images: Annotated[
-        bool, typer.Option("--no-images", help="Do not open the images; only see that their files are there.")
+        bool, typer.Option("--no-images", help="Check that the image files exist without opening them.")
     ] = False,
     against: Annotated[
         str | None,
         typer.Option(
-            metavar="CHECKPOINT", help="Hold the captions against a checkpoint's vocabulary.", show_default=False
+            metavar="CHECKPOINT", help="Compare the captions with the vocabulary of a checkpoint.", show_default="none"
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count a dataset's images and captions, open every image, and name what is wrong.
+    """Check a dataset: count images and captions, open every image, and list what is wrong.
 
-    Exits with 2 if the dataset has problems, which make it unusable; warnings it can live with.
+    Exits with 2 if there are problems, which make the dataset unusable; warnings do not.
     """
     from showtell.datasets import read_dataset
     from showtell.datasets.check import check_dataset

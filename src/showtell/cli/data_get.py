@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from showtell.cli.arguments import AsJson
+from showtell.cli.arguments import AsJson, out_folder
 
 if TYPE_CHECKING:
     from showtell.datasets.download import Source
@@ -27,18 +27,16 @@ IF_INTERRUPTED = "the same command resumes"
 
 def get(
     name: Annotated[
-        str | None, typer.Argument(metavar="flickr8k|flickr30k|coco", help="Which dataset.", show_default=False)
+        str | None, typer.Argument(metavar="flickr8k|flickr30k|coco", help="Name of the dataset.", show_default=False)
     ] = None,
-    to: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to; data/NAME if not given.", show_default=False)
-    ] = None,
-    only: Annotated[Only | None, typer.Option(help="One part and not the other.", show_default=False)] = None,
+    to: Annotated[Path | None, out_folder("Folder to write to.", default="data/NAME")] = None,
+    only: Annotated[Only | None, typer.Option(help="Fetch one part of the dataset.", show_default="both")] = None,
     list_sources: Annotated[
-        bool, typer.Option("--list", help="Fetch nothing; say what would be fetched from where.")
+        bool, typer.Option("--list", help="List what would be fetched and from where; fetch nothing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a public dataset, with checksums. The same command goes on where it was interrupted."""
+    """Fetch a public dataset and verify its checksums. The same command resumes after an interruption."""
     from dataclasses import asdict
 
     from showtell.datasets.download import SOURCES, fetch

@@ -11,9 +11,12 @@ from showtell.cli.arguments import AsJson, out_folder
 
 
 def split(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset that says nothing of splits.")],
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="Dataset without splits of its own.", show_default=False)
+    ],
     seed: Annotated[
-        int | None, typer.Option(help="Draw by this seed; else by the names alone, as without lists.", min=0)
+        int | None,
+        typer.Option(help="Random seed of the splits.", min=0, show_default="split by the image names alone"),
     ] = None,
     val: Annotated[float, typer.Option(help="Share of the images for validation.", min=0, max=1)] = 0.1,
     test: Annotated[float, typer.Option(help="Share of the images for testing.", min=0, max=1)] = 0.1,

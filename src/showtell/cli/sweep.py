@@ -28,18 +28,16 @@ def sweep(
     out: Annotated[Path | None, out_folder("Folder of the sweep.", default="runs/NAME-sweep")] = None,
     draws: Annotated[
         int | None,
-        typer.Option(
-            "--random", metavar="N", min=1, help="So many random combinations; all if not given.", show_default=False
-        ),
+        typer.Option("--random", metavar="N", min=1, help="Number of random trials.", show_default="all combinations"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random combinations.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the trials.")] = 0,
     metric: Annotated[
-        str, typer.Option(metavar="cider|bleu_4|meteor|loss", help="The validation score that orders the table.")
+        str, typer.Option(metavar="cider|bleu_4|meteor|loss", help="Validation score by which trials are ranked.")
     ] = "cider",
-    retry: Annotated[bool, typer.Option("--retry", help="Train again what failed.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Train failed trials again.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a recipe with each combination of values. Run again, it goes on where it stopped."""
+    """Train a recipe with each combination of values. The same command resumes after an interruption."""
     import json
 
     from showtell.training.sweep import sweep as run
