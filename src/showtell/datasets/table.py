@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -22,6 +23,9 @@ EXAMPLE = "captions.csv with the lines image,caption and dog.jpg,A dog runs. bes
 
 # The columns of a table that `showtell caption --correct` writes for a person to mend and to train on.
 CORRECTIONS = ("image", "caption", "confidence", "split")
+
+# What spreadsheets take for a formula; cells that begin so are written with an apostrophe before, and read without it.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 _DELIMITERS = ",;\t"
 _SUFFIXES = (".csv", ".tsv")
@@ -58,6 +62,20 @@ def read(path: Path) -> CaptionDataset:
         except DataError as error:
             issues.problems.append(str(error))
     return issues.dataset("table", records)
+
+
+def as_text_cell(text: str) -> str:
+    """A text as a cell that no spreadsheet computes. `from_text_cell` is the way back.
+
+    >>> as_text_cell("=1+1")
+    "'=1+1"
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def from_text_cell(cell: str) -> str:
+    """The text of a cell that `as_text_cell` made."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def _is_of_corrections(file: Path) -> bool:
@@ -145,8 +163,8 @@ def _read_table(file: Path, delimiter: str, roles: Roles, issues: DatasetIssues)
         row += [""] * (roles.count - len(row))
         listing.add(
             line,
-            row[roles.image],
-            [row[place] for place in roles.captions],
+            from_text_cell(row[roles.image]),
+            [from_text_cell(row[index]) for index in roles.captions],
             "" if roles.split is None else row[roles.split],
             "" if roles.id is None else row[roles.id],
         )
