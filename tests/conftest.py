@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,15 @@ def tiny_scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("scenes") / "data"
     write_scenes(folder, images=60, seed=1, size=48)
+    return folder
+
+
+@pytest.fixture
+def tiny_boxes(tiny_scenes: Path, tmp_path: Path) -> Path:
+    """The same pictures as a dataset with boxes and without scenes."""
+    folder = tmp_path / "boxes"
+    shutil.copytree(tiny_scenes, folder)
+    (folder / "annotations" / "scenes.json").unlink()
     return folder
 
 

@@ -1,39 +1,44 @@
-"""The error tree. Every message is one sentence: what was given, what is allowed, what to do.
+"""The errors that people can mend, as a tree, and how their messages are printed.
 
-    ShowtellError              a mistake a person can mend; the command line prints it and exits with 2
-    ├── UsageError             an option, an argument or a name that does not exist
-    ├── DataError              a dataset, an image or a file of predictions that cannot be used
-    │   └── ImageError         one image that cannot be read; a batch goes on without it
+    ShowtellError              any of those below; the command line prints its message and exits with status 2
+    ├── UsageError             an option, argument or name that does not exist
+    ├── DataError              a dataset, image or file of predictions that cannot be used
+    │   └── ImageError         one image that cannot be read; the others of its batch are used
     ├── RecipeError            a recipe with unknown keys or values out of range
     ├── CheckpointError        a checkpoint that is damaged or does not fit what it is used with
-    ├── WeightsError           weights of an encoder that cannot be found, read or fitted
-    ├── TrainingError          a run that cannot go on, such as one whose loss is no number any more
+    ├── WeightsError           encoder weights that cannot be found, read or loaded
+    ├── TrainingError          a run that cannot continue, such as one whose loss is not finite
     ├── ExtensionError         an installed package whose entry point cannot be used
-    └── MissingDependencyError an optional package that is not installed; the message has the install line
+    └── MissingDependencyError an optional package that is not installed; the message has the install command
 
-Anything else that is raised is a defect of showtell.
+Every message is one sentence: what was given, what is allowed, what to do. Any other exception is a defect of showtell.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
+import sys
 from collections.abc import Iterable
+
+_QUOTED = re.compile(r'"([^"]{201,})"')
+_WORD = re.compile(r"[^\s\"]{301,}")
 
 
 class ShowtellError(Exception):
-    """A mistake that a person can mend. The message is one clear sentence."""
+    """A mistake that a person can mend. The message is one sentence."""
 
 
 class UsageError(ShowtellError):
-    """An option, an argument or a name that does not exist."""
+    """An option, argument or name that does not exist."""
 
 
 class DataError(ShowtellError):
-    """A dataset, an image or a file of predictions that cannot be used."""
+    """A dataset, image or file of predictions that cannot be used."""
 
 
 class ImageError(DataError):
-    """One image that cannot be read. A batch goes on without it."""
+    """One image that cannot be read. The others of its batch are used."""
 
 
 class RecipeError(ShowtellError):
@@ -45,11 +50,11 @@ class CheckpointError(ShowtellError):
 
 
 class WeightsError(ShowtellError):
-    """Weights of an encoder that cannot be found, read or fitted."""
+    """Encoder weights that cannot be found, read or loaded."""
 
 
 class TrainingError(ShowtellError):
-    """A run that cannot go on, such as one whose loss is no number any more."""
+    """A run that cannot continue, such as one whose loss is not finite."""
 
 
 class ExtensionError(ShowtellError):
@@ -57,7 +62,7 @@ class ExtensionError(ShowtellError):
 
 
 class MissingDependencyError(ShowtellError):
-    """An optional package that is not installed. The message has the install line."""
+    """An optional package that is not installed. The message has the install command."""
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str:
@@ -72,15 +77,6 @@ def nearest(given: str, allowed: Iterable[str]) -> str:
     return f'did you mean "{close[0]}"? {known}' if close else known
 
 
-def printable(sentence: str) -> str:
-    r"""A sentence in one line that any terminal takes, whatever stands in the names that it quotes.
-
-    >>> print(printable("There is no file a\nb."))
-    There is no file a\nb.
-    """
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in sentence)
-
-
 def summarise(items: Iterable[object], limit: int = 5) -> str:
     """The first few items as text, with the number of those left out.
 
@@ -90,3 +86,41 @@ def summarise(items: Iterable[object], limit: int = 5) -> str:
     listed = [str(item) for item in items]
     shown = ", ".join(listed[:limit])
     return shown if len(listed) <= limit else f"{shown} and {len(listed) - limit} more"
+
+
+def printable(text: str) -> str:
+    r"""Text in one line for any terminal: control characters, line ends and lone surrogates are escaped.
+
+    >>> print(printable("There is no file a\nb."))
+    There is no file a\nb.
+    """
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def shorten(text: str, limit: int = 200) -> str:
+    """Text of at most `limit` characters; the middle of a longer one is left out.
+
+    >>> shorten("a" * 9 + "b" * 9, limit=9)
+    'aaa...bbb'
+    """
+    if len(text) <= limit:
+        return text
+    head = (limit - 3) // 2
+    return f"{text[:head]}...{text[len(text) - (limit - 3 - head) :]}"
+
+
+def one_line(message: str) -> str:
+    """A message as it is printed: escaped, and shortened where it quotes something long.
+
+    >>> len(one_line('There is no split "' + "x" * 1000 + '".'))
+    221
+    """
+    line = printable(message)
+    line = _QUOTED.sub(lambda match: f'"{shorten(match[1])}"', line)
+    line = _WORD.sub(lambda match: shorten(match[0], limit=300), line)
+    return shorten(line, limit=2000)
+
+
+def notify(message: str) -> None:
+    """Print a message to standard error, in one line."""
+    sys.stderr.write(f"showtell: {one_line(message)}\n")

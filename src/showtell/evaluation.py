@@ -31,12 +31,13 @@ class Evaluation:
 
 
 def written_id(image_id: str) -> int | str:
-    """An image id as COCO results have it: a number where it is one.
+    """An image id as COCO results have it: a number where it is one of at most 64 bits.
 
     >>> written_id("42"), written_id("042"), written_id("a.jpg")
     (42, '042', 'a.jpg')
     """
-    return int(image_id) if image_id.isascii() and image_id.isdigit() and str(int(image_id)) == image_id else image_id
+    is_number = image_id.isascii() and image_id.isdigit() and (image_id[0] != "0" or len(image_id) == 1)
+    return int(image_id) if is_number and len(image_id) < 19 else image_id
 
 
 def caption_records(

@@ -49,7 +49,7 @@ def test_check_of_a_folder_without_captions(capsys: pytest.CaptureFixture[str]) 
     Path("photos").mkdir()
     _, sentence = refused(capsys, "data", "check", "photos")
     assert sentence.startswith(
-        "photos is not a dataset: it is a folder with 0 images and nothing else. Understood are hub: "
+        "photos is not a dataset: it is a folder with 0 images and nothing else. Known formats are hub: "
     )
 
 
@@ -194,7 +194,7 @@ def test_train_over_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     write_table(Path("photos"), "image,caption\na.png,a dog\nb.png,a cat\nc.png,a cow\n", photos="a.png b.png c.png")
     Path("taken").write_text("mine")
     _, sentence = refused(capsys, "train", recipe(), "--out", "taken")
-    assert sentence == "taken is a file; a run needs a folder: choose another --out."
+    assert sentence == "taken is a file; --out needs the name of a folder."
     assert Path("taken").read_text() == "mine"
 
 

@@ -186,11 +186,11 @@ def test_a_package_that_is_missing(
 @pytest.mark.parametrize(
     ("arguments", "began", "kept"),
     [
-        (["data", "scenes", "new", "--images", "40000"], "new/images/000010.png", "the same command begins again"),
+        (["data", "scenes", "new", "--images", "40000"], "new/images/000010.png", "run the same command again"),
         pytest.param(
             ["features", "scenes", "--encoder", "small_cnn", "--out", "new", "--batch-size", "1"],
             "new/data.mdb",
-            "what was extracted is kept, and the same command goes on",
+            "extracted features are kept, and the same command resumes",
             marks=pytest.mark.slow,
         ),
     ],

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from showtell.cli import main
+from showtell.datasets import open_dataset
+from showtell.scores import DocumentFrequency, image_facts, score
+from showtell.text.tokenizer import tokenize
 
 
 def run(*arguments: object) -> int:
@@ -57,3 +61,79 @@ def test_a_missing_dataset_is_a_sentence(capsys, tiny_checkpoint, tmp_path):
     assert run("evaluate", tiny_checkpoint, tmp_path / "none") == 2
     assert "There is no file or folder" in capsys.readouterr().err
     assert not Path("results.json").exists()
+
+
+def read_strictly(text: str) -> dict[str, Any]:
+    """JSON without NaN and Infinity, which are none."""
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_a_dataset_with_boxes_is_scored_for_hallucinated_objects(capsys, tiny_checkpoint, tiny_boxes, tmp_path):
+    out = tmp_path / "results.json"
+    arguments = ("--split", "val", "--metrics", "chair,rouge_l", "--json")
+    assert run("evaluate", tiny_checkpoint, tiny_boxes, *arguments, "--out", out) == 0
+    content = read_strictly(capsys.readouterr().out)
+    assert not content["skipped"]
+    assert run("score", out, tiny_boxes, *arguments) == 0
+    again = read_strictly(capsys.readouterr().out)
+    assert again["scores"] == content["scores"]
+    assert again["signatures"] == content["signatures"]
+    facts = image_facts(open_dataset(tiny_boxes), open_dataset(tiny_boxes).split("val"))
+    expected = score({str(row["image_id"]): row["caption"] for row in json.loads(out.read_text())}, facts, ["chair"])
+    categories = {category for one in facts.values() for category in one.objects or ()}
+    assert f"categories:{len(categories)}|" in content["signatures"]["chair_i"]
+    assert content["scores"] | expected.scores == content["scores"]
+
+
+def test_chair_is_skipped_with_a_reason_where_there_are_no_boxes(capsys, tiny_checkpoint, tiny_scenes):
+    assert run("evaluate", tiny_checkpoint, tiny_scenes, "--split", "val", "--metrics", "chair,bleu", "--json") == 0
+    skipped = read_strictly(capsys.readouterr().out)["skipped"]
+    assert skipped["chair_i"].startswith('"chair" needs annotated objects; score against a dataset with boxes (')
+
+
+def test_document_frequencies_are_counted_in_the_train_split(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
+    out = tmp_path / "results.json"
+    arguments = ("--split", "val", "--metrics", "cider", "--json", "--document-frequency", tiny_scenes)
+    assert run("evaluate", tiny_checkpoint, tiny_scenes, *arguments, "--out", out) == 0
+    content = read_strictly(capsys.readouterr().out)
+    dataset = open_dataset(tiny_scenes)
+    assert f"df:data/train:{len(dataset.split('train'))}|" in content["signatures"]["cider"]
+    assert run("score", out, tiny_scenes, *arguments) == 0
+    assert read_strictly(capsys.readouterr().out)["scores"] == content["scores"]
+    texts = {str(row["image_id"]): row["caption"] for row in json.loads(out.read_text())}
+    frequency = DocumentFrequency.of(
+        [[tokenize(text) for text in record.captions] for record in dataset.split("train")], "data/train"
+    )
+    references = {record.image_id: record.captions for record in dataset.split("val")}
+    assert content["scores"] == score(texts, references, ["cider"], document_frequency=frequency).scores
+
+
+def test_a_limited_evaluation_is_scored_again_with_the_same_limit(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
+    out = tmp_path / "results.json"
+    arguments = ("--split", "train", "--metrics", "bleu", "--json", "--limit", 3)
+    assert run("evaluate", tiny_checkpoint, tiny_scenes, *arguments, "--out", out) == 0
+    content = read_strictly(capsys.readouterr().out)
+    assert content["images"] == 3
+    assert run("score", out, tiny_scenes, *arguments) == 0
+    assert read_strictly(capsys.readouterr().out)["scores"] == content["scores"]
+    assert run("score", out, tiny_scenes, *arguments[:-2]) == 2
+    assert "image(s) have no prediction" in capsys.readouterr().err
+
+
+def test_a_number_that_is_not_defined_has_no_interval(capsys, tiny_scenes, tmp_path):
+    """No caption names a relation."""
+    texts = {record.image_id: "a circle" for record in open_dataset(tiny_scenes).split("val")}
+    (tmp_path / "own.json").write_text(json.dumps(texts))
+    arguments = ("score", tmp_path / "own.json", tiny_scenes, "--split", "val", "--metrics", "truth")
+    assert run(*arguments) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("truth_relations"))
+    assert row.split() == ["truth_relations", "-"]
+    assert run(*arguments, "--compare", tmp_path / "own.json", "--json") == 0
+    content = read_strictly(capsys.readouterr().out)
+    assert content["scores"]["truth_relations"] is None
+    assert "truth_relations" not in content["compare"]["differences"]
+    assert content["compare"]["differences"]["truth"]["value"] == 0

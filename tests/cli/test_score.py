@@ -88,10 +88,34 @@ def test_a_split_of_scenes_is_scored_for_truth_too(capsys, tiny_scenes):
             'There is no metric "bleuu": did you mean "bleu"',
         ),
         (["partial.json", "references.json"], "1 image(s) have no prediction: 2"),
+        (
+            ["predictions.json", "references.json", "--limit", "1"],
+            "references.json is a file of captions; leave it out.",
+        ),
+        (["predictions.json", "references.json", "--per-image", "/"], "--per-image"),
+        (["predictions.json", "references.json", "--per-image", "."], ". is a folder; --per-image needs the name of a"),
+        (["predictions.json", "references.json", "--per-image", ""], "--per-image"),
+        (["deep.json", "references.json"], "deep.json cannot be read as JSON: its lists and objects are nested too"),
+        (
+            ["digits.json", "references.json"],
+            "digits.json cannot be read as JSON: it holds a number of too many digits",
+        ),
+        (["surrogate.json", "references.json"], "has half of a surrogate pair at character 2"),
+        (["bytes.json", "references.json"], "bytes.json is not a text file in UTF-8"),
+        (["nan.json", "references.json"], "The image_id of prediction number 0 is a number, not a text or a whole"),
+        (
+            ["predictions.json", "references.json", "--document-frequency", "nan.json"],
+            "nan.json is not a dataset: it is JSON without",
+        ),
     ],
 )
 def test_mistakes_are_sentences(capsys, arguments, sentence):
     Path("partial.json").write_text(json.dumps({"1": "a dog"}))
+    Path("deep.json").write_text("[" * 100_000)
+    Path("digits.json").write_text("[" + "1" * 5000 + "]")
+    Path("surrogate.json").write_text('{"1": "a \\ud800", "2": "b"}')
+    Path("bytes.json").write_bytes(b'{"1": "\xff"}')
+    Path("nan.json").write_text('[{"image_id": NaN, "caption": "a"}]')
     with pytest.raises(SystemExit) as ended:
         main(["score", *arguments])
     assert ended.value.code == 2

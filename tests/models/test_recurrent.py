@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from showtell.models.recurrent import GruCell, LstmCell, _Gates, plain_gates
+from showtell.models.kernels.gates import FusedGates
+from showtell.models.kernels.plain import lstm_gates as plain_gates
+from showtell.models.recurrent import GruCell, LstmCell
 
 
 def rows(*shape: int, seed: int) -> torch.Tensor:
@@ -28,21 +30,21 @@ def test_the_input_of_an_lstm_may_come_in_parts():
     torch.manual_seed(0)
     cell = LstmCell(6, 4)
     inputs = rows(2, 3, 6, seed=1)
-    parts = cell.project_input(inputs[..., :1]) + cell.project_input(inputs[..., 1:4], first=1)
-    torch.testing.assert_close(parts + cell.project_input(inputs[..., 4:], first=4), cell.project_input(inputs))
+    parts = cell.project_input(inputs[..., :1]) + cell.project_input(inputs[..., 1:4], offset=1)
+    torch.testing.assert_close(parts + cell.project_input(inputs[..., 4:], offset=4), cell.project_input(inputs))
 
 
 def test_the_gates_are_as_they_are_written():
     values = [rows(2, 3, size, seed=size).double().requires_grad_() for size in (16, 16, 4)]
     values[1] = rows(2, 3, 16, seed=5).double().requires_grad_()
-    assert torch.autograd.gradcheck(_Gates.apply, values)
-    torch.testing.assert_close(_Gates.apply(*values), plain_gates(*values))
+    assert torch.autograd.gradcheck(FusedGates.apply, values)
+    torch.testing.assert_close(FusedGates.apply(*values), plain_gates(*values))
 
 
 def test_an_lstm_keeps_no_more_than_its_gates_and_three_vectors():
     gates, more, memory, kept = rows(2, 3, 16, seed=1), rows(2, 3, 16, seed=2), rows(2, 3, 4, seed=3), []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
-        _Gates.apply(gates.requires_grad_(), more, memory)
+        FusedGates.apply(gates.requires_grad_(), more, memory)
     assert sum(x.numel() for x in kept) == 2 * 3 * (16 + 3 * 4)
 
 

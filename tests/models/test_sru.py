@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from showtell.models.linear import gathered_gradients
+from showtell.models.kernels import gathered_gradients
 from showtell.models.sru import Sru, SruLayer, scan
 
 
@@ -78,7 +78,7 @@ def test_parts_of_the_input_add_up():
     torch.manual_seed(0)
     layer = SruLayer(5, 4)
     inputs = torch.randn(2, 3, 5)
-    parts = layer.project_input(inputs[..., :2]) + layer.project_input(inputs[..., 2:], first=2)
+    parts = layer.project_input(inputs[..., :2]) + layer.project_input(inputs[..., 2:], offset=2)
     torch.testing.assert_close(parts, layer.project_input(inputs))
 
 

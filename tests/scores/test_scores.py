@@ -140,6 +140,26 @@ def test_forms_of_input(predictions: object) -> None:
         ({"1": "a"}, {"1": [3]}, "A reference of image 1 is a number, not a text."),
         ([{"id": 1}], {"1": ["a"]}, 'Prediction number 0 has no "image_id" or no "caption"'),
         ({"1": "a"}, {"annotations": [{"image_id": 1}]}, "one lacks 'caption'"),
+        (
+            [{"image_id": None, "caption": "a"}],
+            {"1": ["a"]},
+            "The image_id of prediction number 0 is null, not a text or",
+        ),
+        ([{"image_id": 0.5, "caption": "a"}], {"1": ["a"]}, "The image_id of prediction number 0 is a number, not a"),
+        ([{"image_id": float("nan"), "caption": "a"}], {"1": ["a"]}, "not a text or a whole number of at most 64 bits"),
+        ([{"image_id": True, "caption": "a"}], {"1": ["a"]}, "The image_id of prediction number 0 is a truth value"),
+        ([{"image_id": [1], "caption": "a"}], {"1": ["a"]}, "The image_id of prediction number 0 is a list"),
+        ([{"image_id": 1 << 65, "caption": "a"}], {"1": ["a"]}, "not a text or a whole number of at most 64 bits"),
+        ([{"image_id": "\ud800", "caption": "a"}], {"1": ["a"]}, "half of a surrogate pair at character 0"),
+        ([["a"]], [["a"]], "The prediction of image 0 is a list, not a text."),
+        ({"1": "a\udfff"}, {"1": ["a"]}, "The prediction of image 1 has half of a surrogate pair at character 1"),
+        ({"1": "a"}, {"1": ["\ud83d"]}, "A reference of image 1 has half of a surrogate pair at character 0"),
+        ({"1": "a"}, {"\ud800": ["a"]}, "The id of references has half of a surrogate pair at character 0"),
+        ({"1": "a"}, {"annotations": [{"image_id": 1, "caption": "\ud800"}]}, "A caption of image 1 has half of a"),
+        ({"1": "a"}, {"annotations": [{"image_id": 1, "caption": 2}]}, "A caption of image 1 is a number, not a text."),
+        ({"1": "a"}, {"images": [{"id": {}}], "annotations": []}, "The id of an image is a dictionary, not a text or"),
+        ("a dog", {"1": ["a"]}, "Predictions are {id: text}, a list of COCO results or a list of texts, not a text."),
+        (["a dog"], 3, "not a number."),
     ],
 )
 def test_what_does_not_fit_together_is_named(predictions: object, references: object, message: str) -> None:
@@ -178,15 +198,33 @@ def test_document_frequency_on_disk(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ('{"document_frequency": {}}', "holds no document frequencies"),
-        ('{"ref_len": 2, "document_frequency": {"a": 3}}', "says that an n-gram is in 3 of 2 images"),
+        ('{"ref_len": 2, "document_frequency": {"a": 3}}', 'says that "a" is in 3 of 2 images'),
+        ('{"ref_len": 2, "document_frequency": {"a dog": NaN}}', 'says that "a dog" is in nan of 2 images'),
+        ('{"ref_len": 2, "document_frequency": {"a": -1}}', 'says that "a" is in -1 of 2 images'),
+        ('{"ref_len": 0, "document_frequency": {}}', "has ref_len 0, the number of images; it should be 1 or more"),
+        ('{"ref_len": 1e300, "document_frequency": {}}', "has ref_len 1e+300, the number of images"),
+        ('{"ref_len": Infinity, "document_frequency": {}}', "holds no document frequencies"),
+        ('{"ref_len": NaN, "document_frequency": {}}', "holds no document frequencies"),
+        ('{"ref_len": 2, "document_frequency": {"a": ' + "9" * 400 + "}}", "holds no document frequencies"),
+        ('{"ref_len": 2, "document_frequency": [1]}', "holds no document frequencies"),
+        ("[" * 100_000, "its lists and objects are nested too deeply"),
         ("[1]", "holds no document frequencies"),
     ],
 )
 def test_a_file_of_document_frequencies_that_makes_no_sense(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "df.json").write_text(content)
-    with pytest.raises(DataError) as caught:
-        DocumentFrequency.load(tmp_path / "df.json")
-    assert message in str(caught.value)
+    (tmp_path / "df.json.gz").write_bytes(gzip.compress(content.encode()))
+    for file in ("df.json", "df.json.gz"):
+        with pytest.raises(DataError) as caught:
+            DocumentFrequency.load(tmp_path / file)
+        assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"no gzip", gzip.compress(b"{}")[:-6], gzip.compress(b"\xff")])
+def test_document_frequencies_that_are_no_gzipped_json(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "df.json.gz").write_bytes(content)
+    with pytest.raises(DataError, match=r"df\.json\.gz (cannot be read as gzipped JSON|is not valid JSON)"):
+        DocumentFrequency.load(tmp_path / "df.json.gz")
 
 
 def test_few_images_behind_ciders_frequencies_are_warned_of() -> None:

@@ -78,7 +78,8 @@ class _Group(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that the arguments name, with its options."""
         if args[0] in renamed.VERBS and args[0] not in self.commands:
-            raise UsageError(f"The verb {args[0]} is called {renamed.VERBS[args[0]]} now: see showtell --help.")
+            new = renamed.VERBS[args[0]]
+            raise UsageError(f"The verb {args[0]} is called {new} now: see showtell {new} --help.")
         name, verb, rest = super().resolve_command(ctx, args)
         return name, verb.with_options() if isinstance(verb, _Verb) else verb, rest
 

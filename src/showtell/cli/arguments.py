@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 CHECKPOINT_HELP = "Checkpoint folder, or owner/name of a repository on the Hugging Face Hub."
+DATASET_HELP = "Dataset: a folder, or a file in a known format."
 
 Checkpoint = Annotated[str, typer.Argument(help=CHECKPOINT_HELP, show_default=False)]
 Photos = Annotated[
@@ -18,9 +19,7 @@ Photos = Annotated[
         show_default=False,
     ),
 ]
-Dataset = Annotated[
-    Path, typer.Argument(help="Dataset: a folder, or a file in a known format.", metavar="DATASET", show_default=False)
-]
+Dataset = Annotated[Path, typer.Argument(help=DATASET_HELP, metavar="DATASET", show_default=False)]
 Recipe = Annotated[
     Path,
     typer.Argument(

@@ -14,15 +14,16 @@ from showtell.cli.decoding_options import DecodingOfOne, settings_of
 def calibrate(
     checkpoint: Checkpoint,
     dataset: Dataset,
-    split: Annotated[str, typer.Option(help="Images that the checkpoint was not trained on.")] = "val",
+    split: Annotated[
+        str, typer.Option(help="Split to fit on, with images that the checkpoint was not trained on.")
+    ] = "val",
     good_cider: Annotated[
         float | None,
         typer.Option(
-            help="A caption with at least this CIDEr-D, of at most 10, is good; 1 if not given. On scenes a good "
-            "caption is a wholly true one.",
+            help="Minimum CIDEr-D (0 to 10) of a good caption; on scenes a good caption is one without a false claim.",
             min=0,
             max=10,
-            show_default=False,
+            show_default="1",
         ),
     ] = None,
     figure: Annotated[

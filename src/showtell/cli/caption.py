@@ -43,15 +43,11 @@ def caption(
     photos: Photos,
     ensemble: Ensemble = None,
     calibrated: Annotated[
-        bool,
-        typer.Option("--calibrated", help="Write the probability that a caption is good; see showtell calibrate."),
+        bool, typer.Option("--calibrated", help="Add the probability that a caption is good (see showtell calibrate).")
     ] = False,
-    attention: Annotated[
-        bool, typer.Option("--attention", help="Write the attention weights of each word; needs JSON.")
-    ] = False,
+    attention: Annotated[bool, typer.Option("--attention", help="Add the attention of each word to the JSON.")] = False,
     format: Annotated[
-        Format | None,
-        typer.Option(help="Output format.", show_default="by the suffix of --out, else text; jsonl with --engine ray"),
+        Format | None, typer.Option(help="Output format.", show_default="from the suffix of --out, else text")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
     out: Annotated[
@@ -69,22 +65,22 @@ def caption(
         ),
     ] = None,
     least_sure_first: Annotated[
-        bool, typer.Option("--least-sure-first", help="Sort the table of --correct by confidence.")
+        bool, typer.Option("--least-sure-first", help="Sort the table of --correct by confidence, lowest first.")
     ] = False,
     batch_size: BatchSize = 32,
     engine: Annotated[
         Engine,
         typer.Option(
-            help="ray: many photos, also from tars, parquet files and object stores; --out is a folder of parts.",
+            help="plain, or ray for very many photos, also in tars, parquet files and object stores (writes parts).",
             rich_help_panel="Many photos",
         ),
     ] = Engine.plain,
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Number of processes of --engine ray, each with a copy of the model.",
+            help="Number of processes of --engine ray, each with a model.",
             min=1,
-            show_default="one per GPU, or one per core without GPUs",
+            show_default="one per GPU, without a GPU one per core",
             rich_help_panel="Many photos",
         ),
     ] = None,
@@ -92,7 +88,7 @@ def caption(
         str | None,
         typer.Option(
             help="Column of parquet files with the photos or their paths.",
-            show_default="found by its name",
+            show_default="the first known name",
             rich_help_panel="Many photos",
         ),
     ] = None,
@@ -246,14 +242,11 @@ def _write_parts(
 
 def _print(caption_photos: CaptionPhotos, paths: Sequence[Path], formatter: Formatter, *, is_table: bool) -> list[str]:
     """Print captions as they come; returns the sentences about photos without any."""
-    from io import TextIOWrapper
 
     from showtell.captions import caption_result
     from showtell.cli.caption_formats import without_controls
     from showtell.progress import counting
 
-    if isinstance(sys.stdout, TextIOWrapper):  # what the terminal cannot show, such as names that are no UTF-8
-        sys.stdout.reconfigure(errors="backslashreplace")
     failures: list[str] = []
     done = 0
     try:

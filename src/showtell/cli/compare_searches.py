@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def compare_searches(
     checkpoint: Checkpoint,
-    image: Annotated[Path, typer.Argument(help="A photo.", metavar="IMAGE", show_default=False)],
+    image: Annotated[Path, typer.Argument(help="Image file.", metavar="IMAGE", show_default=False)],
     ensemble: Ensemble = None,
     out: Annotated[Path | None, out_file("Write an HTML page with the photo.", "FILE.html")] = None,
     as_json: AsJson = False,

@@ -10,13 +10,13 @@ import typer
 
 from showtell.cli.arguments import AsJson
 
-IF_INTERRUPTED = "the same command resumes"
-
 
 def scenes(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or an empty folder.", show_default=False)],
-    images: Annotated[int, typer.Option(help="How many pictures, all splits together.")] = 5000,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same pictures.")] = 0,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder to write to, new or empty.", show_default=False)
+    ],
+    images: Annotated[int, typer.Option(help="Number of scenes to draw, all splits together.")] = 5000,
+    seed: Annotated[int, typer.Option(help="Random seed of the scenes.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Draw small pictures of shapes with captions that can be checked, in COCO format.

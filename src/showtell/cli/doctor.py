@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from showtell.cli.arguments import AsJson
+from showtell.cli.arguments import CHECKPOINT_HELP, AsJson
 
 if TYPE_CHECKING:
     from showtell.doctor import Machine
@@ -16,16 +16,14 @@ if TYPE_CHECKING:
 def doctor(
     checkpoint: Annotated[
         str | None,
-        typer.Argument(help="A checkpoint folder, or owner/name on the Hugging Face hub.", show_default=False),
+        typer.Argument(help=CHECKPOINT_HELP, show_default="none: only check the machine"),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="DATASET", help="What the checkpoint is scored on.", show_default=False),
+        typer.Option(metavar="DATASET", help="Dataset to score the checkpoint on.", show_default="none"),
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Which images; test or else val if not given.", show_default=False)
-    ] = None,
-    sample: Annotated[int, typer.Option(help="How many images to caption.", min=1)] = 32,
+    split: Annotated[str | None, typer.Option(help="Split of the dataset.", show_default="test, else val")] = None,
+    sample: Annotated[int, typer.Option(help="Number of images to caption.", min=1)] = 32,
     as_json: AsJson = False,
 ) -> None:
     """Say what is installed and, given a checkpoint and a dataset, why a score may be low.

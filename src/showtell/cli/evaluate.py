@@ -26,9 +26,9 @@ def evaluate(
     server: Annotated[
         str | None,
         typer.Option(
-            help="Also write captions_NAME_results.json, as the COCO server wants it; NAME is like val2014_mymodel.",
+            help="Also write captions_NAME_results.json for the COCO server; NAME is like val2014_mymodel.",
             metavar="NAME",
-            show_default=False,
+            show_default="not written",
         ),
     ] = None,
     features: FeatureStore = None,

@@ -38,7 +38,7 @@ def explain(
     photos: Annotated[
         list[str],
         typer.Argument(
-            help="Files, folders, patterns in quotes, - for paths from standard input, or datasets with references.",
+            help="Image files, folders, glob patterns in quotes, - to read paths from standard input, or datasets.",
             metavar="IMAGE|FOLDER|DATASET...",
             show_default=False,
         ),
@@ -46,15 +46,15 @@ def explain(
     against: Annotated[
         list[str] | None,
         typer.Option(
-            help="Another checkpoint beside the first, on the same photos; may be given several times.",
+            help="Explain the photos with another checkpoint too; can be repeated.",
             metavar="CHECKPOINT",
-            show_default=False,
+            show_default="none",
         ),
     ] = None,
     format: Annotated[
-        Format | None, typer.Option(help="How to write them; not given, as the name of --out ends, or else html.")
+        Format | None, typer.Option(help="Output format.", show_default="inferred from the suffix of --out, else html")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
     out: Annotated[
         Path | None,
         out_path(
@@ -62,14 +62,16 @@ def explain(
         ),
     ] = None,
     split: Split = "test",
-    limit: Annotated[int, typer.Option(help="At most so many photos of a dataset, the same each time.", min=1)] = 50,
+    limit: Annotated[
+        int, typer.Option(help="Explain at most this many photos of a dataset, the same ones in each run.", min=1)
+    ] = 50,
     references: Annotated[
         Path | None,
-        typer.Option(help="What people say of the photos: a dataset, or JSON of {id: \\[texts]}.", show_default=False),
+        typer.Option(help="References of the photos: a dataset, or JSON of {id: \\[texts]}.", show_default="none"),
     ] = None,
     occlusion: Annotated[
         Hiding | None,
-        typer.Option(help="Also hide each place and see what every word loses.", show_default=False),
+        typer.Option(help="Hide each region in turn and measure the drop of each word.", show_default="no occlusion"),
     ] = None,
     batch_size: BatchSize = 32,
     *,

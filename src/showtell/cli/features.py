@@ -26,51 +26,52 @@ def features(
         list[str] | None,
         typer.Argument(
             metavar="DATASET [KEY=VALUE]...",
-            help="The photos, and settings of the encoder such as image_size=448.",
+            help="Dataset with the photos, and settings of the encoder such as image_size=448.",
             show_default=False,
         ),
     ] = None,
     encoder: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which encoder, as recipes name it.", show_default=False)
+        str | None, typer.Option(metavar="NAME", help="Name of the encoder.", show_default="that of --recipe")
     ] = None,
     out: Annotated[Path | None, out_folder("Folder of the feature store.", default="data.features of --recipe")] = None,
     recipe: Annotated[
         Path | None,
         typer.Option(
             metavar="RECIPE",
-            help="Take the encoder and the photos of a recipe: a YAML file, or a name such as coco/sat_soft_xu2015.",
-            show_default=False,
+            help="Take encoder and photos from a recipe: a YAML file, or a name such as coco/sat_soft_xu2015.",
+            show_default="none",
         ),
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(metavar="pretrained|random|FILE", help="The encoder's weights.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="pretrained|random|FILE", help="Weights of the encoder.", show_default="that of the encoder"
+        ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=2**63 - 1, help="Of random weights; 0, or that of the recipe's run.", show_default=False
-        ),
+        typer.Option(min=0, max=2**63 - 1, help="Random seed of fresh weights.", show_default="0, or that of --recipe"),
     ] = None,
     split: Annotated[
-        list[str] | None, typer.Option(help="Which images; may be repeated. All if not given.", show_default=False)
+        list[str] | None, typer.Option(help="Split to extract; can be repeated.", show_default="all")
     ] = None,
-    dtype: Annotated[str, typer.Option(metavar="fp16|fp32", help="The precision on disk.")] = "fp16",
-    batch_size: Annotated[int, typer.Option(min=1, help="Photos that are encoded together.")] = 16,
+    dtype: Annotated[str, typer.Option(metavar="fp16|fp32", help="Precision of the stored numbers.")] = "fp16",
+    batch_size: Annotated[int, typer.Option(min=1, help="Number of photos in a batch.")] = 16,
     foreign: Annotated[
         Path | None,
         typer.Option(
             "--from",
             metavar="PATH",
-            help="Convert what other tools extracted: a bottom-up-attention TSV, a folder of .npy/.npz, an HDF5 file.",
-            show_default=False,
+            help="Convert features of other tools: a bottom-up-attention TSV, a folder of .npy/.npz, an HDF5 file.",
+            show_default="none",
         ),
     ] = None,
     source: Annotated[
-        str | None, typer.Option(help="With --from: what these features are called; the file's name if not given.")
+        str | None, typer.Option(help="With --from: name of the features.", show_default="the name of the file")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Extract features once, so that training reads them instead of photos. Run again, it goes on where it stopped."""
+    """Extract features of photos into a store that training reads. The same command resumes after an interruption."""
     import json
 
     from showtell.errors import DataError, UsageError, summarise

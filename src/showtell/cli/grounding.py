@@ -33,13 +33,13 @@ def grounding(
     dataset: Dataset,
     split: Split = "test",
     captions: Annotated[
-        Whose, typer.Option(help="Whose object words: those of the references, or of the captions it says itself.")
+        Whose, typer.Option(help="Take the object words from the references, or from the model's own captions.")
     ] = Whose.references,
     occlusion: Annotated[
         Hidden,
         typer.Option(
-            help="How each place is hidden in turn: its vector replaced by the mean of the others, or removed, or its "
-            "pixels painted over and the photo encoded again."
+            help="How to hide each region in turn: replace its feature by the mean of the others, remove it, or paint "
+            "over its pixels and encode the photo again."
         ),
     ] = Hidden.mean,
     limit: Limit = None,

@@ -14,23 +14,24 @@ if TYPE_CHECKING:
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder, finished or not.", metavar="RUN", show_default=False)],
+    run: Annotated[Path, typer.Argument(help="Run folder, finished or not.", metavar="RUN", show_default=False)],
     out: Annotated[Path, out_file("Write the page to this file.", "FILE.html", default=False)],
     data: Annotated[
         str | None,
         typer.Option(
             metavar="DATASET",
-            help="What to score and caption; what the run was trained on if not given.",
-            show_default=False,
+            help="Dataset to caption and score.",
+            show_default="that of the run",
         ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Which images; the run's validation split if not given.", show_default=False)
+        str | None, typer.Option(help="Split to caption and score.", show_default="the run's validation split")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="Score at most so many images, the same each time.", min=1, show_default=False)
+        int | None,
+        typer.Option(help="Score at most this many images, the same ones in each run.", min=1, show_default="all"),
     ] = None,
-    photos: Annotated[int, typer.Option(help="How many photos to show with their captions.", min=0)] = 12,
+    photos: Annotated[int, typer.Option(help="Number of photos to show with their captions.", min=0)] = 12,
     score: Annotated[bool, typer.Option("--score/--no-score", help="Caption the split and score it.")] = True,
 ) -> None:
     """Write one page about a run: curves, scores with intervals, captions with attention, warnings, configuration."""

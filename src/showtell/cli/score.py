@@ -43,18 +43,21 @@ def score(
     limit: Annotated[
         int | None,
         typer.Option(
-            help="Score at most this many images of a dataset, those that evaluate --limit captions (default: all).",
+            help="Score at most this many images of a dataset, those that evaluate --limit captions.",
             min=1,
-            show_default=False,
+            show_default="all",
         ),
     ] = None,
     per_image: Annotated[Path | None, out_file("Write {id: {number: value}} to a JSON file.")] = None,
     compare: Annotated[
         Path | None,
-        typer.Option(help="Predictions of another system: print the differences and their p-values."),
+        typer.Option(
+            help="Predictions of another system: print the differences and their p-values.", show_default="none"
+        ),
     ] = None,
     bootstrap: Annotated[
-        int, typer.Option(help="Bootstrap draws for intervals and comparisons; 0: no intervals.", min=0, max=1_000_000)
+        int,
+        typer.Option(help="Bootstrap draws for intervals and comparisons; 0 for no intervals.", min=0, max=1_000_000),
     ] = 1000,
     document_frequency: DocumentFrequencyFile = None,
     as_json: AsJson = False,

@@ -14,7 +14,7 @@ def train(
     recipe: Recipe,
     overrides: Overrides = None,
     out: Annotated[Path | None, out_folder("Run folder.", default="runs/NAME")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in that folder stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in that folder.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a captioner by a recipe."""

@@ -29,7 +29,7 @@ from showtell.decoding.ranking import best
 from showtell.decoding.rollout import Captions, collect
 from showtell.decoding.sampling import inverse, walk
 from showtell.models.contract import Decoder, Output
-from showtell.models.linear import gathered_gradients
+from showtell.models.kernels import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors, stack_over_time
 

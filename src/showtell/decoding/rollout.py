@@ -9,7 +9,7 @@ from torch import Tensor
 
 from showtell import counter_rng
 from showtell.models.contract import Decoder, Output, gather_rows, spread
-from showtell.models.linear import gathered_gradients
+from showtell.models.kernels import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, TensorRecord, map_tensors, stack_over_time, unstack
 

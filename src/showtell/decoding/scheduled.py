@@ -17,7 +17,7 @@ from showtell.decoding.ranking import best
 from showtell.decoding.rollout import TeacherForcedOutput
 from showtell.decoding.sampling import inverse
 from showtell.models.contract import Decoder, Output, spread
-from showtell.models.linear import gathered_gradients
+from showtell.models.kernels import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, stack_over_time
 

@@ -26,11 +26,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from showtell.models.attention import masked_mean
-from showtell.models.linear import Embedding, Linear
+from showtell.models.layers import Embedding, Linear
 from showtell.models.sru import Sru
 
 
@@ -118,7 +119,7 @@ class Discriminator(nn.Module):
 
     def logits(self, leaks: Tensor) -> Tensor:
         """w . f + b, before the sigmoid: (..., G) to (...)."""
-        return self.verdict(leaks).squeeze(-1)
+        return torch.squeeze(self.verdict(leaks), -1)
 
     def _products(self, read: Tensor, seen: DiscriminatorImage | None) -> Tensor:
         """What words (B, ..., E), and the image with them, give to the first layer: (B, ..., 4 H)."""
@@ -133,4 +134,4 @@ class Discriminator(nn.Module):
             shown = F.scaled_dot_product_attention(
                 self.query(rows), seen.keys, seen.values, seen.is_region.unsqueeze(1)
             )
-        return products + self.sru.first.project_input((rows * shown).view_as(read), first=read.shape[-1])
+        return products + self.sru.first.project_input((rows * shown).view_as(read), offset=read.shape[-1])

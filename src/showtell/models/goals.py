@@ -44,4 +44,5 @@ def spread_of_directions(vectors: Tensor) -> Tensor:
     Returns:
         (...).
     """
-    return 1 - F.normalize(vectors.float(), dim=-1).mean(-2).norm(dim=-1)
+    length: Tensor = F.normalize(vectors.float(), dim=-1).mean(-2).norm(dim=-1)
+    return 1 - length

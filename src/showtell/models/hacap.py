@@ -52,7 +52,8 @@ from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Output, State
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
 from showtell.models.goals import GoalDecoder, GoalOutput
-from showtell.models.linear import Embedding, Linear, weighted_sum
+from showtell.models.kernels import weighted_sum
+from showtell.models.layers import Embedding, Linear
 from showtell.models.sru import Sru
 from showtell.types import Features
 
@@ -233,7 +234,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         inputs = words if isinstance(words, HacapInputs) else self.embed(words)
         alpha, beta = self._attend(image, rows)
         context = beta.unsqueeze(-1) * weighted_sum(alpha, image.vectors)  # z_t
-        products = inputs.worker + self.worker.first.project_input(context, first=self.config.embedding_size)
+        products = inputs.worker + self.worker.first.project_input(context, offset=self.config.embedding_size)
         hidden, worker = self.worker.step(products, rows.worker)
         new = HacapRows(torch.zeros_like(rows.is_first), hidden, worker, (), (), None)
         if not self.config.goals:
@@ -265,7 +266,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         actions = self.actions(self.dropout(output.hidden))  # (..., M k)
         if output.guidance is not None:
             wanted = self.goal_embedding(output.guidance)  # (..., k)
-            columns = actions.unflatten(-1, (self.config.output_size, -1))
+            columns = torch.unflatten(actions, -1, (self.config.output_size, -1))
             actions = (columns @ wanted.unsqueeze(-1)).squeeze(-1)
         tau = self.config.training_temperature if self.training else self.config.temperature
         return self.output(actions) / tau

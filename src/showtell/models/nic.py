@@ -33,7 +33,7 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import masked_mean
 from showtell.models.capabilities import DecoderConfig
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.linear import Embedding, Linear
+from showtell.models.layers import Embedding, Linear
 from showtell.models.recurrent import GruCell, LstmCell, initialise
 from showtell.types import Features
 

@@ -3,57 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from showtell.models.linear import linear
-
-
-class _Gates(torch.autograd.Function):
-    """What an LSTM does with its gates, (M, 4 H), and its cell, (M, H), in few passes over them.
-
-    With s' = s (1 - s) for a sigmoid and t' = 1 - t^2 for a tanh, and gradients h of the hidden and c of the new cell:
-
-        c += h o tanh(c')',   do = h tanh(c') o',   df = c c_old f',   di = c g i',   dg = c i g',   dc_old = c f
-    """
-
-    @staticmethod
-    def forward(ctx: Any, gates: Tensor, more: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """gates + more are the gates before their squashing."""
-        squashed = gates + more
-        i, f, g, o = squashed.chunk(4, -1)
-        g = g.tanh()
-        squashed.sigmoid_()
-        new = (f * cell).addcmul_(i, g)
-        flat = new.tanh()
-        ctx.save_for_backward(squashed, g, cell, flat)
-        return o * flat, new
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, of_hidden: Tensor, of_new: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradients of gates, more and cell."""
-        squashed, g, cell, flat = ctx.saved_tensors
-        i, f, _, o = squashed.chunk(4, -1)
-        of_new = torch.addcmul(of_new, of_hidden * o, 1 - flat * flat)
-        gradient = (1 - squashed).mul_(squashed)
-        of_i, of_f, of_g, of_o = gradient.chunk(4, -1)
-        of_i.mul_(g).mul_(of_new)
-        of_f.mul_(cell).mul_(of_new)
-        torch.mul(i, of_new, out=of_g).mul_(1 - g * g)
-        of_o.mul_(flat).mul_(of_hidden)
-        return gradient, gradient, of_new.mul_(f)
-
-
-def plain_gates(gates: Tensor, more: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """The same as it is written: c' = f * c + i * g and h' = o * tanh(c')."""
-    i, f, g, o = (gates + more).chunk(4, -1)  # torch's order
-    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(cell), cell
+from showtell.models.kernels import linear, lstm_gates
 
 
 class LstmCell(nn.LSTMCell):
@@ -62,17 +17,17 @@ class LstmCell(nn.LSTMCell):
     i, f, o = sigmoid(W x + U h + b),  g = tanh(W x + U h + b),  c' = f * c + i * g,  h' = o * tanh(c')
     """
 
-    def project_input(self, part: Tensor, first: int = 0) -> Tensor:
+    def project_input(self, part: Tensor, offset: int = 0) -> Tensor:
         """What a part of the input gives to the gates.
 
         Args:
-            part: (..., P), the places first to first + P of the input.
-            first: where in the input the part begins. The part that begins at 0 brings the bias of the input.
+            part: (..., P), the positions offset to offset + P of the input.
+            offset: where in the input the part begins. The part that begins at 0 brings the bias of the input.
 
         Returns:
             (..., 4 H), in torch's order i, f, g, o.
         """
-        return linear(part, self.weight_ih, None if first else self.bias_ih, first=first)
+        return linear(part, self.weight_ih, None if offset else self.bias_ih, offset=offset)
 
     def forward(self, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         """One step.
@@ -85,9 +40,7 @@ class LstmCell(nn.LSTMCell):
         Returns:
             The new hidden and cell.
         """
-        more = linear(hidden, self.weight_hh, self.bias_hh)
-        is_one_kind = gates.dtype == more.dtype == cell.dtype and not torch.compiler.is_compiling()
-        return _Gates.apply(gates, more, cell) if is_one_kind else plain_gates(gates, more, cell)
+        return lstm_gates(gates, linear(hidden, self.weight_hh, self.bias_hh), cell)
 
     def initialise(self) -> None:
         """Xavier uniform; the recurrent matrix orthogonal, gate by gate; biases 0, of the forget gate 1."""

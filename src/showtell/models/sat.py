@@ -47,7 +47,8 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State, gather_rows
-from showtell.models.linear import Embedding, Linear, weighted_sum
+from showtell.models.kernels import weighted_sum
+from showtell.models.layers import Embedding, Linear
 from showtell.models.recurrent import LstmCell
 from showtell.types import Features
 
@@ -224,7 +225,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         if self.beta is not None:
             gate = torch.sigmoid(self.beta(rows.hidden))
             context = gate * context
-        gates = inputs.gates + self.lstm.project_input(context, first=self.config.embedding_size)
+        gates = inputs.gates + self.lstm.project_input(context, offset=self.config.embedding_size)
         hidden, cell = self.lstm(gates, rows.hidden, rows.cell)
         output = SatOutput(
             word=inputs.word,

@@ -26,7 +26,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from showtell.models.linear import linear
+from showtell.models.kernels import linear
 
 
 class SruLayer(nn.Module):
@@ -41,21 +41,21 @@ class SruLayer(nn.Module):
 
     def initialise(self) -> None:
         """Orthogonal, matrix by matrix; biases 0."""
-        for matrix in self.weight.data.split(self.hidden_size):
+        for matrix in torch.split(self.weight.data, self.hidden_size):
             nn.init.orthogonal_(matrix)
         nn.init.zeros_(self.bias)
 
-    def project_input(self, part: Tensor, first: int = 0) -> Tensor:
+    def project_input(self, part: Tensor, offset: int = 0) -> Tensor:
         """What a part of the input gives to W_f x, W_r x, W x and W_h x.
 
         Args:
-            part: (..., P), the places first to first + P of the input.
-            first: where in the input the part begins.
+            part: (..., P), the positions offset to offset + P of the input.
+            offset: where in the input the part begins.
 
         Returns:
             (..., 4 H), or (..., 3 H) without highway.
         """
-        return linear(part, self.weight, first=first)
+        return linear(part, self.weight, offset=offset)
 
     def step(self, products: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """One step.
@@ -87,8 +87,8 @@ class SruLayer(nn.Module):
 
     def _gates(self, products: Tensor) -> tuple[Tensor, ...]:
         size = self.hidden_size
-        forget, reset = torch.sigmoid(products[..., : 2 * size] + self.bias).split(size, -1)
-        return forget, reset, *products[..., 2 * size :].split(size, -1)
+        forget, reset = torch.split(torch.sigmoid(products[..., : 2 * size] + self.bias), size, -1)
+        return forget, reset, *torch.split(products[..., 2 * size :], size, -1)
 
     @staticmethod
     def _hidden(reset: Tensor, cell: Tensor, straight: Tensor | None = None) -> Tensor:

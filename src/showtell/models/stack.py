@@ -44,7 +44,8 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.linear import Embedding, Linear, weighted_sum
+from showtell.models.kernels import weighted_sum
+from showtell.models.layers import Embedding, Linear
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.types import Features
 
@@ -175,7 +176,7 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         vectors = self.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D) f(V)
         image = StackImage(
-            mean_gates=self.coarse_lstm.project_input(mean, first=self.config.hidden_size),
+            mean_gates=self.coarse_lstm.project_input(mean, offset=self.config.hidden_size),
             projected=tuple(stage.attention.project(vectors) for stage in self._fine),
             values=tuple(stage.value(vectors) for stage in self._fine),
             is_region=features.is_region,
@@ -187,7 +188,7 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         """y, and with it every LSTM's gates; its place in their inputs is the last."""
         word = self.embedding(words)
         return StackInputs(
-            tuple(lstm.project_input(word, first=lstm.input_size - word.shape[-1]) for lstm in self._lstms)
+            tuple(lstm.project_input(word, offset=lstm.input_size - word.shape[-1]) for lstm in self._lstms)
         )
 
     def step(self, words: Tensor | StackInputs, state: StackState) -> tuple[StackOutput, StackState]:
@@ -214,4 +215,4 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         """W^i_o h^i_t + b^i_o, with dropout."""
         own = output.stages[stage]
         assert isinstance(own, StageOutput)
-        return self.outputs[stage](self.dropout(own.hidden))
+        return cast(Linear, self.outputs[stage])(self.dropout(own.hidden))

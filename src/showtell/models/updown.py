@@ -36,7 +36,8 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.linear import Embedding, Linear, weighted_sum
+from showtell.models.kernels import weighted_sum
+from showtell.models.layers import Embedding, Linear
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.types import Features
 
@@ -132,7 +133,7 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         """W_va V and the gates of vbar, which no word changes; zeros for the LSTMs."""
         vectors = self.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D) vbar
-        mean_gates = self.attention_lstm.project_input(mean, first=self.config.hidden_size)
+        mean_gates = self.attention_lstm.project_input(mean, offset=self.config.hidden_size)
         image = UpDownImage(vectors, self.attention.project(vectors), mean_gates, features.is_region)
         zeros = vectors.new_zeros(len(vectors), 1, self.config.hidden_size)
         return State(image, UpDownRows(zeros, zeros, zeros, zeros))
@@ -140,7 +141,7 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
     def embed(self, words: Tensor) -> UpDownInputs:
         """W_e Pi_t, and with it the attention LSTM's gates; its place in x1_t is the last."""
         lstm, word = self.attention_lstm, self.embedding(words)
-        return UpDownInputs(lstm.project_input(word, first=lstm.input_size - word.shape[-1]))
+        return UpDownInputs(lstm.project_input(word, offset=lstm.input_size - word.shape[-1]))
 
     def step(self, words: Tensor | UpDownInputs, state: UpDownState) -> tuple[UpDownOutput, UpDownState]:
         """The attention LSTM reads, the attention looks, the language LSTM speaks."""

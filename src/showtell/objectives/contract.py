@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import nn
 
@@ -72,6 +72,10 @@ class Objective(nn.Module, abc.ABC):
 
     def begin_epoch(self, epoch: int) -> None:
         """Whatever depends on the epoch, counted from 0, and so needs no state; nothing by default."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, batch: Batch, features: Features, decoder: Decoder) -> Terms: ...  # noqa: D102
 
     def check_decoder(self, decoder: Decoder) -> None:
         """Raise an error where a decoder lacks what the objective needs.

@@ -190,7 +190,9 @@ def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int)
     observed = torch.zeros(vocabulary_size, dtype=torch.float64)  # summed over images, less that of a word nobody says
     share = torch.zeros(vocabulary_size, dtype=torch.float64)
     for image in rated:
-        ids, counts = torch.tensor([word for caption in image for word in set(caption)]).unique(return_counts=True)
+        ids, counts = torch.unique(
+            torch.tensor([word for caption in image for word in set(caption)]), return_counts=True
+        )
         k, n = counts.double(), len(image)
         observed[ids] += (k * (k - 1) + (n - k) * (n - k - 1)) / (n * (n - 1)) - 1
         share[ids] += k / n

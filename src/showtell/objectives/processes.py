@@ -39,7 +39,7 @@ def of_whole_batch(function: Callable[[Tensor, Tensor], Tensor], values: Tensor,
         return function(values, is_word)
     pair = torch.stack([values.detach(), is_word.to(values.dtype)])  # (2, B, N, T)
     padded = pad_across_processes(pad_across_processes(pair, dim=3), dim=1)
-    everyone = gather(padded.unsqueeze(0))  # (P, 2, B of the largest, N, T of the longest)
+    everyone: Tensor = gather(padded.unsqueeze(0))  # (P, 2, B of the largest, N, T of the longest)
     found = function(everyone[:, 0].flatten(0, 1), everyone[:, 1].flatten(0, 1) > 0)
     images, _, steps = values.shape
     return found.view_as(everyone[:, 0])[state.process_index, :images, :, :steps]
@@ -60,7 +60,7 @@ def of_next_image(x: Tensor, is_counted: bool) -> Tensor | None:
     if images == 1:
         return None
     padded = pad_across_processes(pad_across_processes(x.detach(), dim=1))
-    everyone = gather(padded.unsqueeze(0))  # (P, B of the largest, R of the largest, D)
+    everyone: Tensor = gather(padded.unsqueeze(0))  # (P, B of the largest, R of the largest, D)
     own = torch.arange(len(x), device=x.device) * state.num_processes + state.process_index
     behind = (own + 1) % images
     return everyone[behind % state.num_processes, behind // state.num_processes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 from showtell.errors import DataError, summarise
@@ -62,93 +63,117 @@ def _read_facts(references: References) -> dict[str, ImageFacts]:
     return {image: ImageFacts(texts) for image, texts in read_references(references).items()}
 
 
-def read_predictions(given: Predictions) -> dict[str, str]:
+def read_predictions(content: Predictions) -> dict[str, str]:
     """Image id to caption.
 
     Raises:
         DataError: a duplicate, or an entry of the wrong form; the message names it.
     """
-    if isinstance(given, Mapping):
-        pairs = [(str(image), text) for image, text in given.items()]
-    elif isinstance(given, Sequence) and not isinstance(given, str):
-        pairs = [_prediction(place, entry) for place, entry in enumerate(given)]
+    if isinstance(content, Mapping):
+        pairs = [(_image_id(image, "The id of a prediction"), text) for image, text in content.items()]
+    elif isinstance(content, Sequence) and not isinstance(content, str):
+        pairs = [_prediction(index, entry) for index, entry in enumerate(content)]
     else:
-        raise DataError(f"Predictions are {{id: text}}, a list of COCO results or a list of texts, not {_kind(given)}.")
+        raise DataError(
+            f"Predictions are {{id: text}}, a list of COCO results or a list of texts, not {_describe_type(content)}."
+        )
     _refuse_duplicates((image for image, _ in pairs), "are predicted more than once")
-    for image, text in pairs:
-        if not isinstance(text, str):
-            raise DataError(f"The prediction of image {image} is {_kind(text)}, not a text.")
-    return dict(pairs)
+    return {image: _text(text, f"The prediction of image {image}") for image, text in pairs}
 
 
-def read_references(given: References) -> dict[str, tuple[str, ...]]:
+def read_references(content: References) -> dict[str, tuple[str, ...]]:
     """Image id to its captions.
 
     Raises:
         DataError: an entry has the wrong form; the message names it.
     """
-    if isinstance(given, Mapping) and isinstance(given.get("annotations"), list):
-        return _coco_references(given)
-    if isinstance(given, Mapping):
-        pairs: Iterable[tuple[Any, Any]] = given.items()
-    elif isinstance(given, Sequence) and not isinstance(given, str):
-        pairs = enumerate(given)
+    if isinstance(content, Mapping) and isinstance(content.get("annotations"), list):
+        return _coco_references(content)
+    if isinstance(content, Mapping):
+        pairs: Iterable[tuple[Any, Any]] = content.items()
+    elif isinstance(content, Sequence) and not isinstance(content, str):
+        pairs = enumerate(content)
     else:
         raise DataError(
             "References are {id: [texts]}, a COCO captions dictionary or a list of lists of texts, "
-            f"not {_kind(given)}."
+            f"not {_describe_type(content)}."
         )
-    found: dict[str, tuple[str, ...]] = {}
+    references: dict[str, tuple[str, ...]] = {}
     duplicates = []
-    for image, texts in pairs:
+    for key, texts in pairs:
+        image = _image_id(key, "The id of references")
         if isinstance(texts, str) or not isinstance(texts, Sequence):
-            raise DataError(f"The references of image {image} are {_kind(texts)}, not a list of texts.")
-        wrong = [text for text in texts if not isinstance(text, str)]
-        if wrong:
-            raise DataError(f"A reference of image {image} is {_kind(wrong[0])}, not a text.")
-        if str(image) in found:
-            duplicates.append(str(image))
-        found[str(image)] = tuple(texts)
+            raise DataError(f"The references of image {image} are {_describe_type(texts)}, not a list of texts.")
+        if image in references:
+            duplicates.append(image)
+        references[image] = tuple(_text(text, f"A reference of image {image}") for text in texts)
     _refuse_duplicates([*duplicates, *duplicates], "have references under two ids that read the same")
-    return found
+    return references
 
 
-def _coco_references(given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def _coco_references(content: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """From a COCO captions dictionary; images that are listed without a caption are kept, with none."""
-    found: dict[str, list[str]] = {}
+    references: dict[str, list[str]] = {}
     try:
-        for image in given.get("images", []):
-            found[str(image["id"])] = []
-        for annotation in given["annotations"]:
-            found.setdefault(str(annotation["image_id"]), []).append(annotation["caption"])
+        for image in content.get("images", []):
+            references[_image_id(image["id"], "The id of an image")] = []
+        for annotation in content["annotations"]:
+            image, text = _image_id(annotation["image_id"], "The image_id of an annotation"), annotation["caption"]
+            references.setdefault(image, []).append(_text(text, f"A caption of image {image}"))
     except (KeyError, TypeError) as error:
         raise DataError(
             'In a COCO captions dictionary each image has an "id" and each annotation an "image_id" and a '
             f'"caption"; one lacks {error}.'
         ) from error
-    for image, texts in found.items():
-        if not all(isinstance(text, str) for text in texts):
-            raise DataError(f"A caption of image {image} is not a text.")
-    return {image: tuple(texts) for image, texts in found.items()}
+    return {image: tuple(texts) for image, texts in references.items()}
 
 
-def _prediction(place: int, entry: object) -> tuple[str, Any]:
+def _prediction(index: int, entry: object) -> tuple[str, Any]:
     """Image id and caption of an entry in a list of predictions."""
     if isinstance(entry, Mapping):
         if "image_id" not in entry or "caption" not in entry:
-            raise DataError(f'Prediction number {place} has no "image_id" or no "caption": {dict(entry)!r:.80}.')
-        return str(entry["image_id"]), entry["caption"]
-    return str(place), entry
+            raise DataError(f'Prediction number {index} has no "image_id" or no "caption": {dict(entry)!r:.80}.')
+        return _image_id(entry["image_id"], f"The image_id of prediction number {index}"), entry["caption"]
+    return str(index), entry
 
 
-def _refuse_duplicates(ids: Iterable[str], what: str) -> None:
+def _image_id(value: object, what: str) -> str:
+    """An image id as text."""
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value).bit_length() <= 64:
+        return str(value)
+    if not isinstance(value, str):
+        raise DataError(f"{what} is {_describe_type(value)}, not a text or a whole number of at most 64 bits.")
+    return _text(value, what)
+
+
+def _text(value: object, what: str) -> str:
+    """A text that has a form in UTF-8."""
+    if not isinstance(value, str):
+        raise DataError(f"{what} is {_describe_type(value)}, not a text.")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{what} has half of a surrogate pair at character {error.start}, which is no text; write the file again."
+        ) from error
+    return value
+
+
+def _refuse_duplicates(ids: Iterable[str], problem: str) -> None:
     """Raise if an id occurs twice."""
     twice = sorted(image for image, count in Counter(ids).items() if count > 1)
     if twice:
-        raise DataError(f"{len(twice)} image(s) {what}: {summarise(twice)}.")
+        raise DataError(f"{len(twice)} image(s) {problem}: {summarise(twice)}.")
 
 
-def _kind(value: object) -> str:
-    """What a value is, in the words of JSON."""
-    names = {str: "a text", list: "a list", dict: "a dictionary", int: "a number", float: "a number"}
+def _describe_type(value: object) -> str:
+    """The type of a value, in the words of JSON."""
+    names = {
+        str: "a text",
+        list: "a list",
+        dict: "a dictionary",
+        int: "a number",
+        float: "a number",
+        bool: "a truth value",
+    }
     return "null" if value is None else names.get(type(value), f"a {type(value).__name__}")

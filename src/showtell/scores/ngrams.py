@@ -9,7 +9,7 @@ counting, clipping and matching are differences between neighbours.
 from __future__ import annotations
 
 import gzip
-import json
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from showtell.errors import DataError
-from showtell.files import read_json, write_json
+from showtell.files import parse_json, read_json, write_json
 
 ORDERS = 4
 FEW_IMAGES = 100  # below about this many, document frequencies say little about which words are common
 Integers = npt.NDArray[np.int64]
 
+_MOST_IMAGES = 1 << 53  # beyond which a float counts no images any more
 _WORDS_PER_SORT = 1 << 18  # images are sorted in groups of about this many words: memory and keys stay small
 
 
@@ -200,14 +201,19 @@ class DocumentFrequency:
         try:
             images = int(content["ref_len"])
             counts = {tuple(gram.split(" ")): float(count) for gram, count in content["document_frequency"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise DataError(
                 f'{path} holds no document frequencies: it should be {{"ref_len": images, "document_frequency": '
-                f'{{"a man": 3}}}} ({error}).'
+                f'{{"a man": 3}}}} ({type(error).__name__}: {error!s:.100}).'
             ) from error
-        most = max(counts.values(), default=0.0)
-        if images < 1 or most > images:
-            raise DataError(f"{path} says that an n-gram is in {most:g} of {images} images (ref_len); that cannot be.")
+        if not 1 <= images <= _MOST_IMAGES:
+            raise DataError(f"{path} has ref_len {images:.3g}, the number of images; it should be 1 or more.")
+        wrong = next((gram for gram, count in counts.items() if not 0 <= count <= images), None)
+        if wrong is not None:
+            raise DataError(
+                f'{path} says that "{" ".join(wrong):.60}" is in {counts[wrong]:g} of {images} images (ref_len); that '
+                "cannot be."
+            )
         return cls(counts, images, path.name)
 
     def save(self, path: Path) -> None:
@@ -229,9 +235,10 @@ def _read(path: Path) -> Any:
     if path.suffix != ".gz":
         return read_json(path)
     try:
-        return json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, ValueError) as error:
+        text = gzip.decompress(path.read_bytes()).decode("utf-8-sig")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(f"{path} cannot be read as gzipped JSON: {error}.") from error
+    return parse_json(text, str(path))
 
 
 def ngrams(words: Sequence[str], orders: Iterable[int] = range(1, ORDERS + 1)) -> Iterator[tuple[str, ...]]:

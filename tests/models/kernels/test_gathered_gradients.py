@@ -7,16 +7,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from showtell.models import packed
-from showtell.models.attention import plain_scores, tiled_scores
-from showtell.models.linear import Embedding, Linear, gathered_gradients, linear, weighted_sum
+from showtell.models.kernels import additive_scores, gathered_gradients, linear, onednn, plain, weighted_sum
+from showtell.models.layers import Embedding, Linear
 
 STEPS = 4
 
 
 @pytest.fixture(autouse=True, params=[1, 10**9], ids=["oneDNN", "torch"])
-def worth_packing(request, monkeypatch):
-    monkeypatch.setattr(packed, "_WORTH_PACKING", request.param)
+def packed_numel(request, monkeypatch):
+    monkeypatch.setattr(onednn, "MIN_PACKED_NUMEL", request.param)
 
 
 def random(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -31,22 +30,22 @@ def inputs(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
 
 def walk(words, hidden, weight, bias, vectors, projected, score):
     """A decoder in small: columns of one weight at different times, attention with the last hidden vector."""
-    said = []
+    outputs = []
     with gathered_gradients():
-        for of_word in linear(words, weight, bias).unbind():
-            alpha = tiled_scores(projected, hidden, score).softmax(-1)
-            hidden = torch.tanh(of_word + linear(hidden, weight, first=2) + weighted_sum(alpha, vectors))
-            said.append(hidden)
-    return torch.stack(said)
+        for word in linear(words, weight, bias).unbind():
+            alpha = additive_scores(projected, hidden, score).softmax(-1)
+            hidden = torch.tanh(word + linear(hidden, weight, offset=2) + weighted_sum(alpha, vectors))
+            outputs.append(hidden)
+    return torch.stack(outputs)
 
 
 def plain_walk(words, hidden, weight, bias, vectors, projected, score):
-    said = []
+    outputs = []
     for word in words.unbind():
-        alpha = plain_scores(projected, hidden, score).softmax(-1)
+        alpha = plain.additive_scores(projected, hidden, score).softmax(-1)
         hidden = torch.tanh(F.linear(torch.cat([word, hidden], -1), weight, bias) + alpha @ vectors)
-        said.append(hidden)
-    return torch.stack(said)
+        outputs.append(hidden)
+    return torch.stack(outputs)
 
 
 def close(one, other):
@@ -76,8 +75,8 @@ def test_a_second_backward_pass_begins_anew():
     torch.autograd.grad(ours.sum(), values[:1], retain_graph=True)  # the weight is not asked for
     expected = torch.autograd.grad(theirs[:2].sum(), values)  # a part of the steps
     for _ in range(2):
-        found = torch.autograd.grad(ours[:2].sum(), values, retain_graph=True)
-        for one, other in zip(found, expected, strict=True):
+        gradients = torch.autograd.grad(ours[:2].sum(), values, retain_graph=True)
+        for one, other in zip(gradients, expected, strict=True):
             close(one, other)
 
 
@@ -125,7 +124,7 @@ def test_columns_side_by_side_with_gaps_and_shared(firsts):
     """Parts of two columns each: all six in either order, some that nobody uses, some used by two parts, one twice."""
     weight, parts = random(4, 6, seed=1).requires_grad_(), [random(3, 2, seed=2 + n) for n in range(len(firsts))]
     with gathered_gradients():
-        ours = sum(linear(part, weight, first=first).sin() for part, first in zip(parts, firsts, strict=True))
+        ours = sum(linear(part, weight, offset=first).sin() for part, first in zip(parts, firsts, strict=True))
     theirs = sum(F.linear(part, weight[:, first : first + 2]).sin() for part, first in zip(parts, firsts, strict=True))
     close(*(torch.autograd.grad(one.sum(), weight)[0] for one in (ours, theirs)))
 
@@ -136,18 +135,18 @@ def test_outside_of_a_walk_a_layer_has_the_gradients_of_torchs():
     reference.load_state_dict(layer.state_dict())
     for scale in (random(2, 3, 9, seed=1), torch.ones(1, 1, 1).expand(2, 3, 9)):  # also a gradient of one number
         x = random(2, 3, 6, seed=2).requires_grad_()
-        found = torch.autograd.grad(layer(x), [x, *layer.parameters()], scale)
+        ours = torch.autograd.grad(layer(x), [x, *layer.parameters()], scale)
         expected = torch.autograd.grad(reference(x), [x, *reference.parameters()], scale)
-        for one, other in zip(found, expected, strict=True):
+        for one, other in zip(ours, expected, strict=True):
             close(one, other)
 
 
 def test_under_autocast_nothing_is_gathered_and_gradients_are_float32():
     layer, x = Linear(6, 9), random(4, 6, seed=1)
     with torch.autocast("cpu", dtype=torch.bfloat16), gathered_gradients():
-        said = layer(x)
-    assert said.dtype == torch.bfloat16
-    said.float().sum().backward()
+        outputs = layer(x)
+    assert outputs.dtype == torch.bfloat16
+    outputs.float().sum().backward()
     torch.testing.assert_close(layer.weight.grad, x.sum(0).expand(9, 6), atol=0.05, rtol=0.02)
 
 
@@ -166,11 +165,11 @@ def test_the_table_of_an_embedding_gets_one_gradient_for_all_steps():
     """Ids that come twice in a step and in several steps; the second half of the table is never looked up."""
     layer, ids = Embedding(10, 3), torch.tensor([[[0, 4], [4, 4]], [[1, 0], [3, 3]], [[4, 1], [1, 2]]])
     with gathered_gradients():
-        said = [layer(step) for step in ids.unbind()]
-    assert {x.grad_fn.name() for x in said} == {"_LookStepBackward"}
+        outputs = [layer(step) for step in ids.unbind()]
+    assert {x.grad_fn.name() for x in outputs} == {"_EmbeddingStepBackward"}
     plain = F.embedding(ids, layer.weight)
     weights = random(*plain.shape, seed=3)
-    ours, theirs = (torch.autograd.grad((x * weights).sum(), layer.weight)[0] for x in (torch.stack(said), plain))
+    ours, theirs = (torch.autograd.grad((x * weights).sum(), layer.weight)[0] for x in (torch.stack(outputs), plain))
     close(ours, theirs)
     assert ours[5:].abs().max() == 0
     assert layer(ids).grad_fn.name() == "EmbeddingBackward0"

@@ -9,22 +9,22 @@ import pytest
 import torch
 from torch import nn
 
-from showtell.models import packed
-from showtell.models.linear import Linear, linear
+from showtell.models.kernels import linear, onednn
+from showtell.models.layers import Linear
 from showtell.models.recurrent import LstmCell
 
 
 @pytest.fixture(autouse=True)
 def pack_small_weights(monkeypatch):
-    monkeypatch.setattr(packed, "_WORTH_PACKING", 1)
+    monkeypatch.setattr(onednn, "MIN_PACKED_NUMEL", 1)
 
 
 @pytest.fixture
 def calls(monkeypatch):
     """The columns of every packed copy that is asked for."""
     asked = []
-    original = packed._packed
-    monkeypatch.setattr(packed, "_packed", lambda weight, *part: asked.append(part) or original(weight, *part))
+    original = onednn._packed
+    monkeypatch.setattr(onednn, "_packed", lambda weight, *part: asked.append(part) or original(weight, *part))
     return asked
 
 
@@ -49,7 +49,7 @@ def test_some_columns(calls):
     weight, bias, x = nn.Parameter(torch.randn(9, 6)), torch.randn(9), torch.randn(4, 2)
     with torch.no_grad():
         for first in (0, 3, 4, 3):
-            close(linear(x, weight, bias, first=first), x @ weight[:, first : first + 2].T + bias)
+            close(linear(x, weight, bias, offset=first), x @ weight[:, first : first + 2].T + bias)
     assert [part[:2] for part in calls] == [(0, 2), (3, 5), (4, 6), (3, 5)]
 
 
@@ -140,7 +140,7 @@ def test_with_gradients_under_autocast_and_for_small_or_double_weights_it_is_tor
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert layer(x).dtype == torch.bfloat16
         Linear(6, 9).double()(x.double())
-        monkeypatch.setattr(packed, "_WORTH_PACKING", 55)
+        monkeypatch.setattr(onednn, "MIN_PACKED_NUMEL", 55)
         layer(x)
     with torch.inference_mode():
         Linear(6, 9)(x)
@@ -158,13 +158,13 @@ def test_16_bits_are_packed_where_the_processor_has_them(calls):
 def test_layers_can_be_copied_and_saved_and_a_copy_dies_with_its_weight(tmp_path):
     layer, x = Linear(6, 9), torch.randn(4, 6)
     gc.collect()
-    alive = len(packed._packed_copies)
+    alive = len(onednn._packed_copies)
     with torch.no_grad():
         said = layer(x)
         other = copy.deepcopy(layer)
         assert set(layer.state_dict()) == {"weight", "bias"}
         close(other(x), said)
-    assert len(packed._packed_copies) == alive + 2
+    assert len(onednn._packed_copies) == alive + 2
     del layer, other
     gc.collect()
-    assert len(packed._packed_copies) == alive
+    assert len(onednn._packed_copies) == alive

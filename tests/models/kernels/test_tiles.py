@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from showtell.models import attention
-from showtell.models.attention import ACTIVATIONS, AdditiveAttention, TiledScores, masked_softmax, plain_scores
-from showtell.models.linear import gathered_gradients
+from showtell.models.attention import AdditiveAttention, masked_softmax
+from showtell.models.kernels import ACTIVATIONS, gathered_gradients, tiles
+from showtell.models.kernels.plain import additive_scores as plain_scores
+from showtell.models.kernels.tiles import TiledScores
 
 every_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
 
@@ -23,7 +24,7 @@ def inputs(images=3, rows=4, regions=5, size=6, dtype=torch.float64, seed=0):
 @every_activation
 @pytest.mark.parametrize("tile", [1, 31, 60, 130, 250, 10**6])  # part of a row, a row, two rows, an image, two, all
 def test_the_gradients_of_tiles_are_those_of_finite_differences(monkeypatch, tile, activation):
-    monkeypatch.setattr(attention, "TILE", tile)
+    monkeypatch.setattr(tiles, "TILE", tile)
     assert torch.autograd.gradcheck(lambda *x: TiledScores.apply(*x, None, ACTIVATIONS[activation]), inputs())
 
 
@@ -39,7 +40,7 @@ def test_tiles_of_any_size_give_the_plain_scores_and_gradients(images, rows, reg
     plain = plain_scores(*values, activation)
     expected = torch.autograd.grad((plain * weights).sum(), values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "TILE", tile)
+        patch.setattr(tiles, "TILE", tile)
         tiled = TiledScores.apply(*values, None, activation)
         found = torch.autograd.grad((tiled * weights).sum(), values)
     torch.testing.assert_close(tiled, plain)
@@ -143,7 +144,7 @@ class _Largest(torch.utils._python_dispatch.TorchDispatchMode):
 
 
 def test_no_tensor_grows_with_rows_times_regions_times_attention(monkeypatch):
-    monkeypatch.setattr(attention, "TILE", 2000)
+    monkeypatch.setattr(tiles, "TILE", 2000)
     values = inputs(images=3, rows=40, regions=10, size=20)
     with _Largest() as largest:
         TiledScores.apply(*values).sum().backward()

@@ -1,0 +1,107 @@
+"""Gradients of what all steps of a loop over time share, summed once at the end of the backward pass.
+
+autograd makes a gradient of a weight's full size at every step and adds it up, which costs more than the product
+itself. Inside `gathered_gradients()` each step of the backward pass leaves its input and the gradient of its result
+with a `GradientAccumulator`, which makes one gradient when the last of them is there. It is part of the same backward
+pass: hooks, accumulation over batches and `torch.autograd.grad` see nothing unusual.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from showtell.models.kernels.switch import is_plain
+
+
+class GradientAccumulator(ABC):
+    """What the steps of one backward pass leave for the gradient of the tensors that they share."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        self.tensors = tensors
+        self._backward_pass: int | None = None
+        self.clear()
+
+    def begin_step(self) -> None:
+        """Discard what another backward pass over the same steps has left."""
+        current = torch._C._current_graph_task_id()
+        if self._backward_pass != current:
+            self._backward_pass = current
+            self.clear()
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Discard everything."""
+
+    @abstractmethod
+    def gradients(self) -> tuple[Tensor | None, ...]:
+        """The gradients of the shared tensors."""
+
+
+class _SharedTensors(torch.autograd.Function):
+    """The identity on shared tensors. Its backward pass comes after those of all steps, and asks the accumulator.
+
+    The steps give no gradients of their own to it; autograd orders the passes by who uses what all the same.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, accumulator: GradientAccumulator, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.accumulator = accumulator
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+        accumulator: GradientAccumulator = ctx.accumulator
+        accumulator.begin_step()
+        gradients = accumulator.gradients()
+        accumulator.clear()
+        return None, *gradients
+
+
+AccumulatorT = TypeVar("AccumulatorT", bound=GradientAccumulator)
+# The accumulators of the loop that runs, by class and tensors, each with the tensors as its steps should use them.
+_Accumulators = dict[Any, tuple[GradientAccumulator, tuple[Tensor, ...]]]
+_accumulators: contextvars.ContextVar[_Accumulators | None] = contextvars.ContextVar("accumulators", default=None)
+
+
+@contextlib.contextmanager
+def gathered_gradients() -> Iterator[None]:
+    """Around the forward pass of a loop over time: the gradients of what its steps share are gathered."""
+    token = _accumulators.set({})
+    try:
+        yield
+    finally:
+        _accumulators.reset(token)
+
+
+def accumulator_for(kind: type[AccumulatorT], *tensors: Tensor) -> tuple[AccumulatorT, tuple[Tensor, ...]] | None:
+    """The accumulator of these tensors in the loop that runs, and the tensors as its steps should use them.
+
+    Args:
+        kind: the class of the accumulator, made from the tensors at their first use in the loop.
+        tensors: what the steps share.
+
+    Returns:
+        None outside of `gathered_gradients`, where there is nothing to gather, under autocast and in a compiler.
+    """
+    known = _accumulators.get()
+    if known is None or is_plain() or not torch.is_grad_enabled():
+        return None
+    if not any(tensor.requires_grad for tensor in tensors):
+        return None
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled(tensors[0].device.type):
+        return None
+    key = (kind, *map(id, tensors))
+    if key not in known:
+        accumulator = kind(*tensors)  # it keeps the tensors, so that no other gets their ids
+        known[key] = (accumulator, _SharedTensors.apply(accumulator, *tensors))
+    return cast("tuple[AccumulatorT, tuple[Tensor, ...]]", known[key])

@@ -1,0 +1,33 @@
+"""Layers of decoders: torch's linear layer and embedding, by the kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from showtell.models.kernels import embedding, linear
+
+
+class Linear(nn.Linear):
+    """torch's linear layer, faster for decoders (`kernels/linear.py`)."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: D102
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., in) to (..., out)."""
+        return linear(input, self.weight, self.bias)
+
+
+class Embedding(nn.Embedding):
+    """torch's embedding, of which a loop over time gathers the gradient; for tables without torch's further options."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, input: Tensor) -> Tensor: ...  # noqa: D102
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(...) int64 to (..., E)."""
+        return embedding(input, self.weight)

@@ -1,0 +1,183 @@
+"""What all verbs share: help for every option, names to write to, renamed verbs, odd text, and where they print."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from showtell import __version__, renamed
+from showtell.cli.app import VERBS, _Verb
+from showtell.errors import notify, one_line, printable, shorten
+from tests.cli.test_caption import run
+
+FILES = {"caption", "evaluate", "explain", "compare-searches", "grounding", "report"}  # whose --out is a file
+FOLDERS = {"quickstart", "features", "train", "sweep", "data split"}
+
+
+def parameters() -> Iterator[tuple[str, Any]]:
+    for path, function in VERBS.items():
+        for parameter in _Verb(path.split()[-1], function).with_options().params:
+            if parameter.name != "help":
+                yield path, parameter
+
+
+@pytest.mark.parametrize("path", VERBS)
+def test_help_of_every_verb_and_option_is_a_clause_with_the_default(path):
+    verb = _Verb(path.split()[-1], VERBS[path]).with_options()
+    assert verb.help and verb.help[0].isupper() and verb.help.split("\n")[0].endswith(".")
+    for _, parameter in ((other, one) for other, one in parameters() if other == path):
+        name = f"{path} {parameter.opts[0]}"
+        assert parameter.help, f"{name} has no help"
+        assert parameter.help.endswith("."), f"{name}: {parameter.help}"
+        assert parameter.help[0].isupper() or parameter.help.startswith(("plain", "{")), f"{name}: {parameter.help}"
+        shared = getattr(parameter, "rich_help_panel", None) == "Decoding (default: the settings of the checkpoint)"
+        shows = isinstance(parameter.show_default, str) or (parameter.show_default and parameter.default is not None)
+        is_flag = getattr(parameter, "is_flag", False)
+        is_list = parameter.param_type_name == "argument" and not parameter.required  # such as overrides
+        assert parameter.required or shared or shows or is_flag or is_list, f"{name} does not say its default"
+
+
+def arguments_of(path: str) -> list[str]:
+    """As many positional arguments as a verb asks for."""
+    return ["x" for other, one in parameters() if other == path and one.param_type_name == "argument" and one.required]
+
+
+@pytest.mark.parametrize("path", sorted(FILES | FOLDERS))
+@pytest.mark.parametrize("out", ["", "/", "pipe", "closed"])
+def test_a_name_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_path, monkeypatch, path, out):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    Path("closed").write_text("") if path in FOLDERS else Path("closed").mkdir()
+    status, printed, err = run(capsys, *path.split(), *arguments_of(path), "--out", out)
+    assert (status, printed) == (2, "")
+    assert err.startswith("showtell: ") and err.count("\n") == 1
+    expected = {
+        "": "Invalid value for '--out': the name is empty; is a variable of the shell not set?",
+        "/": "needs the name of a file"
+        if path in FILES - {"caption", "explain"}
+        else "--out / is the root of all files",
+        "pipe": "named pipe" if path in FILES - {"caption", "explain"} else "pipe",
+    }
+    if out in expected:
+        assert expected[out] in err
+    elif path not in ("caption", "explain"):
+        assert f"closed is a {'file' if path in FOLDERS else 'folder'}; --out needs the name of a" in err
+
+
+def test_score_refuses_the_same_names(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for out, sentence in (
+        ("", "Invalid value for '--per-image': the name is empty"),
+        ("/", "/ is a folder; --per-image needs the name of a file."),
+        (".", ". is a folder; --per-image needs the name of a file."),
+    ):
+        status, _, err = run(capsys, "score", "p.json", "r.json", "--per-image", out)
+        assert status == 2 and sentence in err
+
+
+def test_a_renamed_verb_is_answered_with_its_name(capsys, monkeypatch):
+    monkeypatch.setitem(renamed.VERBS, "frobnicate", "caption")
+    status, out, err = run(capsys, "frobnicate", "x")
+    assert (status, out) == (2, "")
+    assert err == "showtell: The verb frobnicate is called caption now: see showtell caption --help.\n"
+    assert "frobnicate" not in run(capsys, "--help")[1]
+    for old, new in renamed.VERBS.items():
+        assert new in VERBS and old not in VERBS
+
+
+def test_the_version(capsys):
+    assert run(capsys, "--version") == (0, f"showtell {__version__}\n", "")
+
+
+# --- text for terminals ---
+
+
+@pytest.mark.parametrize("odd", ["\x1b[31m", "\n", "\r", "\x00", "\x9b", "\u2028", "\u202e", "\ud800", "\udcff", "\t"])
+def test_what_a_terminal_would_act_on_is_escaped(odd):
+    assert odd not in printable(f"a{odd}b")
+    assert printable(f"a{odd}b").encode() and "\\" in printable(odd)
+    assert odd not in one_line(f'There is no "a{odd}b".')
+
+
+def test_what_a_message_quotes_is_shortened(capsys):
+    assert shorten("x" * 200) == "x" * 200
+    long = one_line(f'The split "{"x" * 9000}" of {"y" * 9000} is not among {", ".join(map(str, range(9000)))}; use a.')
+    assert len(long) <= 2000
+    assert long.startswith('The split "xxx') and long.endswith("; use a.")
+    notify("a\nb" + "c" * 5000)
+    err = capsys.readouterr().err
+    assert err.startswith(r"showtell: a\nbccc") and err.count("\n") == 1 and len(err) < 400
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["data", "check", "x" * 5000],
+        ["train", "r.yaml", "training." + "x" * 5000 + "=1"],
+        ["score", "p" * 4000, "r"],
+        ["caption", "c", "x" * 5000 + ".jpg"],
+        ["x" * 5000],
+        ["caption", "--" + "x" * 5000],
+        ["caption", "c", "p", "--search", "x" * 5000],
+        ["caption", "c", "p", "--batch-size", "x" * 5000],
+    ],
+)
+def test_no_argument_makes_a_message_of_thousands_of_characters(capsys, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(capsys, *command)
+    assert (status, out) == (2, "")
+    assert len(err) < 2100
+
+
+# --- standard output ---
+
+
+def showtell(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "showtell", *arguments]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=120, check=False, **settings)
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["data", "get", "--list"]])
+def test_standard_output_on_a_full_disk(arguments):
+    with Path("/dev/full").open("w") as full:
+        done = showtell(*arguments, stdout=full)
+    assert done.returncode == 2
+    assert done.stderr == "showtell: Cannot write to standard output: No space left on device.\n"
+
+
+@pytest.mark.parametrize("closed", ["1", "2", "1 2"])
+def test_closed_streams(closed):
+    close = " ".join(f"{number}>&-" for number in closed.split())
+    shell = f'"{sys.executable}" -m showtell "$@" {close}'
+    done = subprocess.run(
+        ["sh", "-c", shell, "sh", "--version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout == ("" if "1" in closed else f"showtell {__version__}\n")
+    done = subprocess.run(["sh", "-c", shell, "sh", "nothing"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
+def test_a_reader_that_has_gone_away():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = showtell("data", "get", "--list", stdout=writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_standard_output_that_is_not_utf_8(tiny_checkpoint, tiny_scenes, tmp_path):
+    photo = tmp_path / "hund-\N{DOG}.png"
+    photo.write_bytes(min((tiny_scenes / "images").iterdir()).read_bytes())
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    for style in ("text", "csv", "jsonl", "json"):
+        done = showtell("caption", str(tiny_checkpoint), str(photo), "--format", style, stdout=subprocess.PIPE, env=env)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "hund-" in done.stdout and done.stdout.isascii()

@@ -1,0 +1,60 @@
+"""What a dataset knows of its images, and scores of images by what is known of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import showtell
+from showtell.datasets import open_dataset
+from showtell.errors import DataError
+from showtell.scenes import read_scenes
+from showtell.scenes.world import SHAPES
+from showtell.scores import ImageFacts, image_facts
+
+
+def test_a_drawn_dataset_has_scenes_in_place_of_objects(tiny_scenes: Path) -> None:
+    dataset = open_dataset(tiny_scenes)
+    facts, scenes = image_facts(dataset), read_scenes(tiny_scenes)
+    assert scenes is not None
+    assert facts.keys() == scenes.keys()
+    for record in dataset.records:
+        expected = ImageFacts(record.captions, objects=None, scene=scenes[record.image_id], path=record.path)
+        assert facts[record.image_id] == expected
+    val = dataset.split("val")
+    assert list(image_facts(dataset, val)) == [record.image_id for record in val]
+
+
+def test_a_dataset_with_boxes_has_their_categories(tiny_boxes: Path) -> None:
+    dataset = open_dataset(tiny_boxes)
+    facts = image_facts(dataset)
+    for record in dataset.records:
+        assert record.boxes
+        assert facts[record.image_id].objects == {box.category for box in record.boxes}
+        assert facts[record.image_id].scene is None
+    assert {category for one in facts.values() for category in one.objects or ()} == set(SHAPES)
+
+
+def test_hallucinated_shapes_of_a_dataset_are_counted(tiny_boxes: Path) -> None:
+    """The first image's own shapes, and for the others a shape that neither box nor reference has."""
+    dataset = open_dataset(tiny_boxes)
+    records = dataset.split("val")
+    facts = image_facts(dataset, records)
+    every = sorted({category for one in facts.values() for category in one.objects or ()})
+    texts, absent = {}, 0
+    for index, (image, one) in enumerate(facts.items()):
+        assert one.objects
+        named = " ".join(one.references).split()
+        missing = [shape for shape in every if shape not in one.objects and not {shape, f"{shape}s"} & set(named)]
+        texts[image] = f"a {min(one.objects)}" if index == 0 else f"a {min(one.objects)} and a {missing[0]}"
+        absent += index > 0
+    report = showtell.score(texts, facts, metrics=["chair"])
+    assert report.scores["chair_i"] == absent / (2 * len(texts) - 1)
+    assert report.scores["chair_s"] == absent / len(texts)
+    assert report.per_image[records[1].image_id] == {"chair_i": 0.5, "chair_s": 1.0}
+
+
+def test_facts_and_texts_are_not_mixed() -> None:
+    with pytest.raises(DataError, match="References are ImageFacts for some images and not for 2; give one form"):
+        showtell.score({"1": "a", "2": "a"}, {"1": ImageFacts(("a",)), "2": ["a"]})
