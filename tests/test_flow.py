@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, str] = {
     "datasets": "errors files images processes progress registry text",
     "scenes": "datasets errors files processes",
     "features": "config datasets errors files images registry renamed types",
-    "models": "config counter_rng registry types",
+    "models": "config counter_rng errors registry types",
     "decoding_config": "config errors text",
     "decoding": "config counter_rng decoding_config errors models registry text types",
     "checkpoint": "config decoding errors features files models renamed text",

@@ -7,28 +7,31 @@ whatever is needed to caption a photo.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import nn
+from torch import Tensor, nn
 
 from showtell import __version__
 from showtell.decoding import DecodingConfig
-from showtell.errors import CheckpointError, DataError, RecipeError, nearest
+from showtell.errors import CheckpointError, DataError, RecipeError, nearest, summarise
 from showtell.features import Encoder, build_encoder, encoder_config
 from showtell.files import read_json, write_bytes, write_json
 from showtell.models import MODELS, Decoder, DecoderConfig, build_decoder
+from showtell.models.skeleton import skeleton
 from showtell.renamed import upgrade_settings, upgrade_tensors
 from showtell.text.vocabulary import Vocabulary
 
 FORMAT = 1  # raised when an older showtell could not read what a newer one writes
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
 CALIBRATION = "calibration.json"  # of the confidence, where it was calibrated
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 def fingerprints(folder: Path) -> dict[str, str]:
     """What was written of the weights and the vocabulary of a checkpoint that `load_checkpoint` has accepted."""
-    return read_json(folder / SETTINGS)["fingerprints"]
+    recorded: dict[str, str] = read_json(folder / SETTINGS)["fingerprints"]
+    return recorded
 
 
 def _fingerprint(weights: bytes) -> str:
@@ -85,33 +89,11 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         CheckpointError: a file is missing or damaged, or the two do not belong together.
     """
     settings_file, weights_file = folder / SETTINGS, folder / WEIGHTS
-    for file in (settings_file, weights_file):
-        if not file.is_file():
-            runs = [name for name in ("best", "last") if (folder / name / SETTINGS).is_file()]
-            hint = f"; it looks like a run: use {folder / runs[0]}" if runs else ""
-            raise CheckpointError(f"{folder} is no checkpoint: it has no {file.name}{hint}.")
-    try:
-        settings = read_json(settings_file)
-    except DataError as error:
-        raise CheckpointError(f"The checkpoint is damaged: {error}") from error
-    if not isinstance(settings, dict) or "format" not in settings:
-        raise CheckpointError(f'{settings_file} is not of a showtell checkpoint: it has no key "format".')
-    if not isinstance(settings["format"], int):
-        raise CheckpointError(f'{settings_file} is not of a showtell checkpoint: its "format" is no whole number.')
-    if settings["format"] > FORMAT:
-        raise CheckpointError(
-            f"{folder} was written by showtell {settings.get('showtell')} in format {settings['format']}; this is "
-            f"showtell {__version__}, which reads formats up to {FORMAT}: install the newer one."
-        )
-    for key in ("vocabulary", "encoder", "model", "decoding", "fingerprints"):
-        if not isinstance(settings.get(key, {}), dict):
-            raise CheckpointError(f'The checkpoint is damaged: "{key}" in {settings_file} should be an object.')
-    settings = upgrade_settings(settings)
+    settings = _read_settings(folder)
     try:
         vocabulary = Vocabulary.from_json(settings["vocabulary"], settings_file)
         model = _model_config(settings["model"])
-        encoder = build_encoder(encoder_config(settings["encoder"]), load_weights=False)
-        decoder = build_decoder(model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary))
+        encoder_settings = encoder_config(settings["encoder"])
         decoding = DecodingConfig.model_validate(settings["decoding"])
         recorded = settings["fingerprints"]["weights"]
     except KeyError as error:
@@ -125,17 +107,45 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             f"The checkpoint is damaged: {settings_file} has a bad value at {where}: {first['msg']}."
         ) from error
     tensors = upgrade_tensors(_read_weights(weights_file, recorded))
-    said = tensors.get("decoder.embedding.weight")
-    if said is not None and len(said) != len(vocabulary):
+    table = tensors.get("decoder.embedding.weight")
+    if table is not None and table.dim() == 2 and len(table) != len(vocabulary):
         raise CheckpointError(
-            f"The weights in {weights_file} are for {len(said)} words and the vocabulary in {settings_file} has "
+            f"The weights in {weights_file} are for {len(table)} words and the vocabulary in {settings_file} has "
             f"{len(vocabulary)}: the two files are not of the same checkpoint."
         )
-    for part, module in (("encoder", encoder), ("decoder", decoder)):
-        _load(module, tensors, part, weights_file)
-    encoder.eval()
-    decoder.eval()
+    encoder = _build(lambda: build_encoder(encoder_settings, load_weights=False), tensors, "encoder", weights_file)
+    decoder = _build(
+        lambda: build_decoder(model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary)),
+        tensors, "decoder", weights_file,
+    )  # fmt: skip
     return Checkpoint(encoder, decoder, vocabulary, decoding, settings.get("about", {}))
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """The content of `config.json`, with the names of today."""
+    file = folder / SETTINGS
+    for needed in (file, folder / WEIGHTS):
+        if not needed.is_file():
+            runs = [name for name in ("best", "last") if (folder / name / SETTINGS).is_file()]
+            hint = f"; it looks like a run: use {folder / runs[0]}" if runs else ""
+            raise CheckpointError(f"{folder} is no checkpoint: it has no {needed.name}{hint}.")
+    try:
+        settings = read_json(file)
+    except DataError as error:
+        raise CheckpointError(f"The checkpoint is damaged: {error}") from error
+    if not isinstance(settings, dict) or "format" not in settings:
+        raise CheckpointError(f'{file} is not of a showtell checkpoint: it has no key "format".')
+    if not isinstance(settings["format"], int):
+        raise CheckpointError(f'{file} is not of a showtell checkpoint: its "format" is no whole number.')
+    if settings["format"] > FORMAT:
+        raise CheckpointError(
+            f"{folder} was written by showtell {settings.get('showtell')} in format {settings['format']}; this is "
+            f"showtell {__version__}, which reads formats up to {FORMAT}: install the newer one."
+        )
+    for key in ("vocabulary", "encoder", "model", "decoding", "fingerprints", "about"):
+        if not isinstance(settings.get(key, {}), dict):
+            raise CheckpointError(f'The checkpoint is damaged: "{key}" in {file} should be an object.')
+    return upgrade_settings(settings)
 
 
 def _model_config(content: dict[str, Any]) -> DecoderConfig:
@@ -147,27 +157,64 @@ def _model_config(content: dict[str, Any]) -> DecoderConfig:
     return MODELS[name][0].model_validate(content)
 
 
-def _read_weights(file: Path, recorded: str) -> dict[str, torch.Tensor]:
+def _read_weights(file: Path, recorded: object) -> dict[str, Tensor]:
+    """The tensors of `model.safetensors`, every number of which is one."""
     try:
-        found = _fingerprint(file.read_bytes())
+        fingerprint = _fingerprint(file.read_bytes())
         tensors = load_file(file)
-    except (SafetensorError, OSError) as error:
+    except Exception as error:  # safetensors raises errors of several kinds about a damaged header
         raise CheckpointError(f"The checkpoint is damaged: {file} cannot be read ({error}).") from error
-    if found != recorded:
+    if fingerprint != recorded:
         raise CheckpointError(
-            f"The weights in {file} have fingerprint {found}, but {SETTINGS} beside them was written for {recorded}: "
-            "the two files are not of the same checkpoint."
+            f"The weights in {file} have fingerprint {fingerprint}, but {SETTINGS} beside them was written for "
+            f"{recorded}: the two files are not of the same checkpoint."
         )
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            kind = "NaN" if bool(tensor.isnan().any()) else "infinity"
+            raise CheckpointError(
+                f"The weights in {file} cannot be used: {name} contains {kind}; the training run that wrote them has "
+                "diverged, use an earlier checkpoint."
+            )
     return tensors
 
 
-def _load(module: nn.Module, tensors: dict[str, torch.Tensor], part: str, file: Path) -> None:
+def _build(build: Callable[[], ModuleT], tensors: Mapping[str, Tensor], part: str, file: Path) -> ModuleT:
+    """Encoder or decoder with its tensors, in eval mode. Names, shapes and types are compared before it is built."""
     own = {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
+    empty = skeleton(build)
+    if empty is not None:
+        _compare(own, empty.state_dict(), part, file)
+    module = build()
     try:
         module.load_state_dict(own, strict=True)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(f"The weights in {file} do not fit the {part} of {SETTINGS}: {reason}") from error
+    return module.eval()
+
+
+def _compare(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], part: str, file: Path) -> None:
+    """Compare tensors with those of a module that has none yet."""
+    reasons = [f"missing tensor {part}.{name}" for name in expected if name not in given]
+    reasons += [f"unexpected tensor {part}.{name}" for name in given if name not in expected]
+    for name in given.keys() & expected.keys():
+        ours, theirs = expected[name], given[name]
+        if ours.shape != theirs.shape:
+            sizes = f"{_shape(theirs)} in the file and {_shape(ours)} by {SETTINGS}"
+            reasons.append(f"size mismatch for {part}.{name}, {sizes}")
+        elif ours.is_floating_point() != theirs.is_floating_point() or theirs.is_complex():
+            reasons.append(f"{part}.{name} holds {_dtype(theirs)} instead of {_dtype(ours)}")
+    if reasons:
+        raise CheckpointError(f"The weights in {file} do not fit the {part} of {SETTINGS}: {summarise(reasons, 3)}.")
+
+
+def _shape(tensor: Tensor) -> str:
+    return " x ".join(map(str, tensor.shape)) or "a single number"
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def find_checkpoint(path_or_id: str | Path) -> Path:

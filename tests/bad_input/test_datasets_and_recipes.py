@@ -49,7 +49,7 @@ def test_check_of_a_folder_without_captions(capsys: pytest.CaptureFixture[str]) 
     Path("photos").mkdir()
     _, sentence = refused(capsys, "data", "check", "photos")
     assert sentence.startswith(
-        "photos is not a dataset: it is a folder with 0 images and nothing else. Understood are hub: "
+        "photos is not a dataset: it is a folder with 0 images and nothing else. Known formats are hub: "
     )
 
 

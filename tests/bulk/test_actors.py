@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from showtell.bulk import photos_of, require_ray
-from showtell.bulk.actors import caption_named
-from showtell.bulk.parts import Files, Tar
+from showtell.bulk import read_part, require_ray
+from showtell.bulk.actors import caption_sources
+from showtell.bulk.parts import FileList, TarShard
 from showtell.captioner import Captioner
 from showtell.errors import ImageError, MissingDependencyError
 from tests.cli.test_caption import run
@@ -57,7 +57,7 @@ def test_what_could_not_be_fetched_keeps_its_place(tiny_checkpoint, photos):
         ("f", photos[1].read_bytes()),
         ("g", lost),
     ]
-    records = list(caption_named(captioner, named, captioner.settings(), 2))
+    records = list(caption_sources(captioner, named, captioner.settings(), 2))
     assert [record["image"] for record in records] == list("abcdefg")
     assert [record.get("error") for record in records] == [
         *("It is lost.", None, "c is not an image: it holds text.", "It is lost.", "It is lost.", None, "It is lost."),
@@ -72,8 +72,8 @@ def test_the_members_of_a_tar_have_the_captions_of_the_files(tiny_checkpoint, ph
     write_tar(tmp_path / "a.tar", photos[:7])
     captioner = Captioner.from_pretrained(tiny_checkpoint)
     both = [
-        list(caption_named(captioner, photos_of(part, 3), captioner.settings(), 3))
-        for part in (Files(tuple(map(str, photos[:7]))), Tar(str(tmp_path / "a.tar")))
+        list(caption_sources(captioner, read_part(part, 3), captioner.settings(), 3))
+        for part in (FileList(tuple(map(str, photos[:7]))), TarShard(str(tmp_path / "a.tar")))
     ]
     assert without_names(both[0]) == without_names(both[1])
     assert [record["image"] for record in both[1]] == [f"{tmp_path}/a.tar/{photo.name}" for photo in photos[:7]]
@@ -211,7 +211,7 @@ def test_killed_nothing_is_lost_and_nothing_there_twice(half_way):
     done = subprocess.run(half_way.command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     going_on, end = done.stderr.splitlines()[0], done.stderr.splitlines()[-1]  # Ray may say something in between
-    assert going_on == f"showtell: going on in {out}: {len(recorded)} of 30 parts are done."
+    assert going_on == f"showtell: resuming in {out}: {len(recorded)} of 30 parts are done."
     assert end == f"showtell: {out} has the captions of 60 photos in 30 parts."
     assert all((out / name).stat().st_mtime_ns == kept[name] for name in recorded)  # they were not done again
     assert half_way.written() == half_way.whole

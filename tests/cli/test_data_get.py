@@ -26,12 +26,12 @@ def test_the_list_names_every_address_licence_and_checksum(capsys: Captured) -> 
 def test_the_licence_is_shown_before_anything_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    def fetch(source: Source, folder: Path, only: str | None, **_: object) -> list[str]:
+    def download_dataset(source: Source, folder: Path, only: str | None, **_: object) -> list[str]:
         assert source.licence in capsys.readouterr().err
         assert (folder, only) == (tmp_path / "f", "captions")
         return ["dataset_flickr30k.json"]
 
-    monkeypatch.setattr(download, "fetch", fetch)
+    monkeypatch.setattr(download, "download_dataset", download_dataset)
     status, out, err = run(capsys, "data", "get", "flickr30k", "--to", str(tmp_path / "f"), "--only", "captions")
     assert (status, err) == (0, "")
     assert out == f"{tmp_path / 'f'}\n\nNext: showtell data check {tmp_path / 'f'}\n"
@@ -49,8 +49,8 @@ def test_photos_that_must_be_asked_for(tmp_path: Path, capsys: Captured) -> None
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["flickr9k"], 'There is no dataset "flickr9k" to fetch: did you mean "flickr8k"? Known: coco, flickr30k,'),
-        ([], "Which dataset? Known: flickr8k, flickr30k, coco; showtell data get --list says more."),
+        (["flickr9k"], 'There is no dataset "flickr9k" to download: did you mean "flickr8k"? Known: coco, flickr30k,'),
+        ([], "Which dataset? Known: flickr8k, flickr30k, coco; showtell data get --list describes them."),
     ],
 )
 def test_names_that_are_not_known(arguments: list[str], sentence: str, capsys: Captured) -> None:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 
 from showtell.datasets import check, read_dataset
-from showtell.datasets.caption_statistics import Fit, Spread
-from showtell.datasets.check import Report, check_dataset
+from showtell.datasets.caption_statistics import CheckpointCoverage, Distribution
+from showtell.datasets.check import DatasetReport, check_dataset
 from showtell.text.vocabulary import Vocabulary
 from tests.datasets.makers import captioned, listed, write_coco, write_photo, write_table
 
 
-def report_on(path: Path, **options: Any) -> Report:
+def report_on(path: Path, **options: Any) -> DatasetReport:
     """The report on a dataset, with … for its path."""
     report = check_dataset(read_dataset(path), **options)
     return replace(
@@ -44,8 +44,8 @@ def test_a_clean_dataset(tmp_path: Path) -> None:
     assert (report.format, report.images, report.captions) == ("coco", 6, 12)
     assert report.splits == {"train": (2, 4), "val": (2, 4), "test": (2, 4)}
     assert (report.problems, report.warnings) == ((), ())
-    assert report.captions_per_image == Spread(2, 2.0, 2, 2, 2)
-    assert report.words_per_caption == Spread(4, 4.0, 4, 4, 4)
+    assert report.captions_per_image == Distribution(2, 2.0, 2, 2, 2)
+    assert report.words_per_caption == Distribution(4, 4.0, 4, 4, 4)
 
 
 def test_spreads_by_hand(tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ def test_spreads_by_hand(tmp_path: Path) -> None:
     )
     write_table(tmp_path, text, "a.png b.png")
     report = report_on(tmp_path)
-    assert report.captions_per_image == Spread(1, 2.0, 2.0, 3, 3)  # of 3 and 1
-    assert report.words_per_caption == Spread(1, 2.5, 2.5, 4, 4)  # of 3, 1, 4 and 2
+    assert report.captions_per_image == Distribution(1, 2.0, 2.0, 3, 3)  # of 3 and 1
+    assert report.words_per_caption == Distribution(1, 2.5, 2.5, 4, 4)  # of 3, 1, 4 and 2
 
 
 def test_the_object_for_programs(tmp_path: Path) -> None:
@@ -222,31 +222,33 @@ def test_words_unseen_and_unknown_by_hand(tmp_path: Path) -> None:
     )
     write_table(tmp_path, text, "a.png b.png")
     report = report_on(tmp_path)
-    assert (report.vocabulary, report.usual_vocabulary) == (4, 1)  # a 5, dog 4, runs 1, sits 1
+    assert (report.vocabulary, report.frequent_words) == (4, 1)  # a 5, dog 4, runs 1, sits 1
     assert report.unseen == {"test": 2 / 5}  # cat, and
-    assert report.fit is None
+    assert report.coverage is None
 
     report = report_on(tmp_path, vocabulary=Vocabulary(["a", "runs", "bird"]), max_length=2)
     # train: dog 4 and sits 1 of 11 words; test: cat and and. Longer than 2: two of five, and the one.
-    assert report.fit == Fit(3, 1 / 3, {"train": 5 / 11, "test": 2 / 5}, 2, {"train": 2 / 5, "test": 1.0})
+    assert report.coverage == CheckpointCoverage(
+        3, 1 / 3, {"train": 5 / 11, "test": 2 / 5}, 2, {"train": 2 / 5, "test": 1.0}
+    )
     assert report.as_json()["against"]["unknown"]["test"] == 0.4
     assert report.warnings[-2:] == (
-        "The checkpoint does not know 45.5% (train) and 40.0% (test) of the words, so it can never say them; train on "
-        "captions like these, or use the dataset it was made for.",
-        "The checkpoint says at most 2 words, and 40.0% (train) and 100.0% (test) of the captions are longer: raise "
+        "The checkpoint does not know 45.5% (train) and 40.0% (test) of the words, so it can never write them; train "
+        "on captions like these, or use the dataset it was made for.",
+        "The checkpoint writes at most 2 words, and 40.0% (train) and 100.0% (test) of the captions are longer: raise "
         "decoding.max_length.",
     )
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=60))
-def test_spreads_equal_those_of_the_numbers_in_order(numbers: list[int]) -> None:
-    spread = Spread.of(Counter(numbers))
-    assert spread is not None
-    assert (spread.least, spread.most) == (min(numbers), max(numbers))
-    assert spread.mean == pytest.approx(statistics.fmean(numbers))
-    assert spread.median == statistics.median(numbers)
+def test_distributions_equal_those_of_the_numbers_in_order(numbers: list[int]) -> None:
+    distribution = Distribution.of(Counter(numbers))
+    assert distribution is not None
+    assert (distribution.min, distribution.max) == (min(numbers), max(numbers))
+    assert distribution.mean == pytest.approx(statistics.fmean(numbers))
+    assert distribution.median == statistics.median(numbers)
     within = [sum(other <= number for other in numbers) / len(numbers) for number in sorted(numbers)]
-    assert spread.p95 == next(n for n, share in zip(sorted(numbers), within, strict=True) if share >= 0.95)
+    assert distribution.p95 == next(n for n, share in zip(sorted(numbers), within, strict=True) if share >= 0.95)
 
 
 @pytest.mark.shared

@@ -91,7 +91,7 @@ def test_a_file_recognised_by_its_content_alone(tmp_path: Path) -> None:
     assert list(dataset.splits) != ["train"] and set(dataset.splits) == {"train", "val", "test"}
     splits = dataset.splits
     assert dataset.warnings == (
-        "annotations/mine.json says nothing of splits, so they were drawn by the images' names: "
+        "annotations/mine.json has no splits, so they were drawn by the images' names: "
         f"{splits['train']} train, {splits['val']} val, {splits['test']} test; files called captions_train.json, "
         "captions_val.json and captions_test.json would choose them.",
     )

@@ -1,4 +1,4 @@
-"""Fetching, against a server on this machine that misbehaves as told."""
+"""Downloads, from a server on this machine that misbehaves as configured."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from filelock import FileLock
 
 from showtell.datasets import download, read_dataset
 from showtell.datasets.check import check_dataset
-from showtell.datasets.download import SOURCES, Archive, Source, fetch
+from showtell.datasets.download import SOURCES, Archive, Source, download_dataset
 from showtell.errors import DataError
+from showtell.processes import LOCK_NAME
 from tests.datasets.makers import write_photo
 
 
@@ -105,7 +106,7 @@ def source(*archives: Archive, by_hand: str = "") -> Source:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.name != ".fetching.lock")
+    return sorted(path.name for path in folder.iterdir() if path.name != LOCK_NAME)
 
 
 def assert_whole(folder: Path) -> None:
@@ -118,23 +119,23 @@ def assert_whole(folder: Path) -> None:
 
 def test_a_file_is_fetched_verified_and_unpacked(server: Server, tmp_path: Path) -> None:
     server.files["/a.zip"] = ZIP
-    said: list[str] = []
-    assert fetch(source(archive(server, "/a.zip")), tmp_path / "new", say=said.append) == ["images"]
+    messages: list[str] = []
+    assert download_dataset(source(archive(server, "/a.zip")), tmp_path / "new", notify=messages.append) == ["images"]
     assert_whole(tmp_path / "new")
-    assert said == [f"fetching {server.url}/a.zip (1 MB)", "unpacking photos.zip"]
+    assert messages == [f"downloading {server.url}/a.zip (1 MB)", "unpacking photos.zip"]
 
 
 def test_what_is_there_is_not_fetched_again(server: Server, tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
-    said: list[str] = []
-    assert fetch(source(archive(server, "/a.zip")), tmp_path, say=said.append) == []
-    assert said == [f"{tmp_path}/images is there already."] and server.asked == []
+    messages: list[str] = []
+    assert download_dataset(source(archive(server, "/a.zip")), tmp_path, notify=messages.append) == []
+    assert messages == [f"{tmp_path}/images exists already and is skipped."] and server.asked == []
 
 
 def test_a_broken_connection_is_gone_on_with(server: Server, tmp_path: Path) -> None:
     server.files["/a.zip"] = ZIP
     server.stops_after["/a.zip"] = [50_000, 30_000]
-    fetch(source(archive(server, "/a.zip")), tmp_path)
+    download_dataset(source(archive(server, "/a.zip")), tmp_path)
     assert_whole(tmp_path)
     assert [wanted for _, wanted in server.asked] == [None, "bytes=50000-", "bytes=80000-"]
 
@@ -142,7 +143,7 @@ def test_a_broken_connection_is_gone_on_with(server: Server, tmp_path: Path) -> 
 def test_a_later_call_goes_on_where_an_earlier_one_stopped(server: Server, tmp_path: Path) -> None:
     server.files["/a.zip"] = ZIP
     (tmp_path / "photos.zip.part").write_bytes(ZIP[:70_000])
-    fetch(source(archive(server, "/a.zip")), tmp_path)
+    download_dataset(source(archive(server, "/a.zip")), tmp_path)
     assert_whole(tmp_path)
     assert server.asked == [("/a.zip", "bytes=70000-")]
 
@@ -151,7 +152,7 @@ def test_a_later_call_goes_on_where_an_earlier_one_stopped(server: Server, tmp_p
 def test_a_part_that_is_complete_needs_no_more(server: Server, tmp_path: Path, size: int | None) -> None:
     server.files["/a.zip"] = ZIP
     (tmp_path / "photos.zip.part").write_bytes(ZIP)
-    fetch(source(replace(archive(server, "/a.zip"), size=size)), tmp_path)
+    download_dataset(source(replace(archive(server, "/a.zip"), size=size)), tmp_path)
     assert_whole(tmp_path)
     assert len(server.asked) == (size is None)
 
@@ -160,7 +161,7 @@ def test_a_part_that_is_complete_needs_no_more(server: Server, tmp_path: Path, s
 def test_a_part_of_another_file_is_thrown_away(server: Server, tmp_path: Path, beginning: bytes) -> None:
     server.files["/a.zip"] = ZIP
     (tmp_path / "photos.zip.part").write_bytes(beginning)
-    fetch(source(archive(server, "/a.zip")), tmp_path)
+    download_dataset(source(archive(server, "/a.zip")), tmp_path)
     assert_whole(tmp_path)
     assert server.asked[-1] == ("/a.zip", None)
 
@@ -169,7 +170,7 @@ def test_a_server_without_range_sends_all_of_it_again(server: Server, tmp_path: 
     server.files["/a.zip"] = ZIP
     server.without_range.add("/a.zip")
     (tmp_path / "photos.zip.part").write_bytes(ZIP[:70_000])
-    fetch(source(archive(server, "/a.zip")), tmp_path)
+    download_dataset(source(archive(server, "/a.zip")), tmp_path)
     assert_whole(tmp_path)
     assert server.asked == [("/a.zip", "bytes=70000-")]
 
@@ -177,7 +178,7 @@ def test_a_server_without_range_sends_all_of_it_again(server: Server, tmp_path: 
 def test_redirects_are_followed(server: Server, tmp_path: Path) -> None:
     server.files["/b.zip"] = ZIP
     server.redirects["/a.zip"] = "/b.zip"
-    fetch(source(archive(server, "/a.zip")), tmp_path)
+    download_dataset(source(archive(server, "/a.zip")), tmp_path)
     assert_whole(tmp_path)
 
 
@@ -186,10 +187,10 @@ def test_mirrors_are_tried_in_turn(server: Server, tmp_path: Path) -> None:
     server.files |= {"/damaged.zip": damaged, "/short.zip": ZIP[:-1], "/page.zip": b"<html>moved</html>", "/a.zip": ZIP}
     server.stalls.add("/stalls.zip")
     mirrors = ("/gone.zip", "/stalls.zip", "/short.zip", "/page.zip", "/damaged.zip", "/a.zip")
-    said: list[str] = []
-    fetch(source(archive(server, *mirrors)), tmp_path, say=said.append, timeout=0.2)
+    messages: list[str] = []
+    download_dataset(source(archive(server, *mirrors)), tmp_path, notify=messages.append, timeout=0.2)
     assert_whole(tmp_path)
-    reasons = [sentence.removeprefix(server.url) for sentence in said if sentence.startswith(server.url)]
+    reasons = [sentence.removeprefix(server.url) for sentence in messages if sentence.startswith(server.url)]
     assert reasons[0] == "/gone.zip: the server answers 404 Not Found"
     assert reasons[1] == "/stalls.zip: timed out"
     assert reasons[2] == f"/short.zip: the file there has {len(ZIP) - 1:,} bytes and should have {len(ZIP):,}"
@@ -200,11 +201,11 @@ def test_mirrors_are_tried_in_turn(server: Server, tmp_path: Path) -> None:
 def test_where_no_mirror_has_it_the_sentence_says_why(server: Server, tmp_path: Path) -> None:
     elsewhere = replace(archive(server, "/gone.zip"), urls=(f"{server.url}/gone.zip", "http://127.0.0.1:9/a.zip"))
     with pytest.raises(DataError) as raised:
-        fetch(source(elsewhere), tmp_path)
+        download_dataset(source(elsewhere), tmp_path)
     assert str(raised.value) == (
-        f"photos.zip could not be fetched ({server.url}/gone.zip: the server answers 404 Not Found; "
-        "http://127.0.0.1:9/a.zip: [Errno 111] Connection refused); try again, which goes on where this stopped, or "
-        f"put the file into {tmp_path} yourself."
+        f"photos.zip could not be downloaded ({server.url}/gone.zip: the server answers 404 Not Found; "
+        "http://127.0.0.1:9/a.zip: [Errno 111] Connection refused); run the same command again to resume, or put "
+        f"the file into {tmp_path} yourself."
     )
     assert names(tmp_path) == []
 
@@ -213,7 +214,7 @@ def test_what_came_before_the_connection_died_for_good_is_kept(server: Server, t
     server.files["/a.zip"] = ZIP
     server.stops_after["/a.zip"] = [50_000, 0]
     with pytest.raises(DataError, match=r"a\.zip: the connection ended early"):
-        fetch(source(archive(server, "/a.zip")), tmp_path)
+        download_dataset(source(archive(server, "/a.zip")), tmp_path)
     assert (tmp_path / "photos.zip.part").read_bytes() == ZIP[:50_000]
 
 
@@ -221,16 +222,18 @@ def test_without_a_checksum_the_sums_in_the_zip_are_checked(server: Server, tmp_
     place = ZIP.index(PHOTOS["Photos/b.jpg"][:100])
     server.files |= {"/a.zip": ZIP[: place + 9] + b"XXX" + ZIP[place + 12 :], "/page.zip": b"<html>moved</html>"}
     unsure = replace(archive(server, "/page.zip", "/a.zip"), size=None, digest=None)
-    said: list[str] = []
-    with pytest.raises(DataError, match=r"photos\.zip is damaged: Bad CRC-32 for file 'Photos/b\.jpg'; fetch it again"):
-        fetch(source(unsure), tmp_path, say=said.append)
-    assert f"{server.url}/page.zip: it is not a zip file" in said
+    messages: list[str] = []
+    with pytest.raises(
+        DataError, match=r"photos\.zip is damaged: Bad CRC-32 for file 'Photos/b\.jpg'; download it again"
+    ):
+        download_dataset(source(unsure), tmp_path, notify=messages.append)
+    assert f"{server.url}/page.zip: it is not a zip file" in messages
     assert names(tmp_path) == []  # nothing half unpacked
 
 
 def test_a_file_that_a_person_put_there_is_taken_and_left(server: Server, tmp_path: Path) -> None:
     (tmp_path / "photos.zip").write_bytes(ZIP)
-    fetch(source(archive(server, "/a.zip")), tmp_path)
+    download_dataset(source(archive(server, "/a.zip")), tmp_path)
     assert server.asked == [] and names(tmp_path) == ["images", "photos.zip"]
 
 
@@ -239,7 +242,7 @@ def test_a_wrong_file_that_a_person_put_there_is_named(server: Server, tmp_path:
     with pytest.raises(
         DataError, match=rf"photos\.zip is not the file that it should be: it has {len(ZIP) - 5:,} bytes"
     ):
-        fetch(source(archive(server, "/a.zip")), tmp_path)
+        download_dataset(source(archive(server, "/a.zip")), tmp_path)
     assert (tmp_path / "photos.zip").exists()
 
 
@@ -248,7 +251,7 @@ def test_members_that_point_outside_are_refused(server: Server, tmp_path: Path, 
     content = zipped(PHOTOS | {name: b"out"})
     server.files["/a.zip"] = content
     with pytest.raises(DataError, match=r"which points outside its folder: .* nothing of it was unpacked"):
-        fetch(source(archive(server, "/a.zip", content=content)), tmp_path / "new")
+        download_dataset(source(archive(server, "/a.zip", content=content)), tmp_path / "new")
     assert names(tmp_path) == ["new"] and names(tmp_path / "new") == ["photos.zip"]
 
 
@@ -260,7 +263,7 @@ def test_a_link_in_an_archive_is_refused(server: Server, tmp_path: Path) -> None
         opened.writestr(link, "/etc/passwd")
     server.files["/a.zip"] = stream.getvalue()
     with pytest.raises(DataError, match=r'holds "Photos/link.jpg", which points outside'):
-        fetch(source(archive(server, "/a.zip", content=stream.getvalue())), tmp_path)
+        download_dataset(source(archive(server, "/a.zip", content=stream.getvalue())), tmp_path)
     assert not (tmp_path / "images").exists()
 
 
@@ -268,7 +271,7 @@ def test_an_archive_of_something_else_is_named(server: Server, tmp_path: Path) -
     content = zipped({"readme.txt": b"nothing"})
     server.files["/a.zip"] = content
     with pytest.raises(DataError, match=r"photos\.zip holds no Photos/: it is not the file that it should be"):
-        fetch(source(archive(server, "/a.zip", content=content)), tmp_path)
+        download_dataset(source(archive(server, "/a.zip", content=content)), tmp_path)
 
 
 def test_room_on_the_disk_is_seen_to_first(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,25 +281,25 @@ def test_room_on_the_disk_is_seen_to_first(server: Server, tmp_path: Path, monke
     usage = download.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(download.shutil, "disk_usage", lambda _: usage._replace(free=5 * 2**30))
     with pytest.raises(DataError, match=r"photos\.zip needs 6\.0 GB in .* until it is unpacked, and 5\.0 GB are free"):
-        fetch(source(large), tmp_path)
+        download_dataset(source(large), tmp_path)
     assert server.asked == []
 
 
 def test_a_folder_that_cannot_be_written(server: Server, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"Cannot write into .*file: "):
-        fetch(source(archive(server, "/a.zip")), tmp_path / "file")
+    with pytest.raises(DataError, match=r"Cannot write .*file: "):
+        download_dataset(source(archive(server, "/a.zip")), tmp_path / "file")
 
 
 def test_two_at_once_are_kept_apart(server: Server, tmp_path: Path) -> None:
-    with FileLock(tmp_path / ".fetching.lock"), pytest.raises(DataError, match="Another showtell is fetching into"):
-        fetch(source(archive(server, "/a.zip")), tmp_path)
+    with FileLock(tmp_path / LOCK_NAME), pytest.raises(DataError, match="Another program is downloading into"):
+        download_dataset(source(archive(server, "/a.zip")), tmp_path)
 
 
 def test_what_must_be_asked_for_by_hand(server: Server, tmp_path: Path) -> None:
     captions = replace(archive(server, "/a.zip"), holds="captions")
     with pytest.raises(DataError, match=r"^Ask for it\.$"):
-        fetch(source(captions, by_hand="Ask for it"), tmp_path, only="images")
+        download_dataset(source(captions, by_hand="Ask for it"), tmp_path, only="images")
 
 
 def test_every_source_says_what_it_must() -> None:
@@ -342,7 +345,7 @@ def test_what_was_fetched_is_a_dataset(server: Server, tmp_path: Path) -> None:
             )
         )
     folder = tmp_path / "coco"
-    assert fetch(source(*wanted), folder) == ["dataset_coco.json", "train2014", "val2014"]
+    assert download_dataset(source(*wanted), folder) == ["dataset_coco.json", "train2014", "val2014"]
     report = check_dataset(read_dataset(folder))
     assert report.splits == {"train": (2, 2), "test": (1, 1)}
     assert (report.problems, report.warnings) == ((), ())

@@ -60,10 +60,10 @@ def test_plain_captions_are_preferred_and_the_lemmatised_read_when_named(tmp_pat
 def test_without_lists_splits_are_drawn(tmp_path: Path) -> None:
     write(tmp_path, {"Flickr8k.token.txt": TOKEN})
     assert sentences(tmp_path)[1] == [
-        "Flickr8k.token.txt says nothing of splits, so they were drawn by the images' names: 2 train, 0 val, 0 test; "
+        "Flickr8k.token.txt has no splits, so they were drawn by the images' names: 2 train, 0 val, 0 test; "
         "the official lists beside the captions, such as Flickr_8k.trainImages.txt, would choose them."
     ]
-    assert read_dataset(tmp_path).drawn_in == tmp_path
+    assert read_dataset(tmp_path).split_lists_folder == tmp_path
 
 
 def test_images_in_no_list_are_left_out_and_unknown_ones_said(tmp_path: Path) -> None:

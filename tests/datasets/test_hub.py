@@ -84,8 +84,8 @@ def test_parquet_files(tmp_path: Path) -> None:
 def test_a_lone_train_split_says_nothing_of_splits(tmp_path: Path) -> None:
     rows({"image": range(20), "caption": ["A."] * 20}, caption=TEXT).save_to_disk(tmp_path / "saved")
     dataset = read_dataset(f"hf:{tmp_path / 'saved'}")
-    assert set(dataset.splits) == {"train", "val", "test"} and dataset.drawn_in is not None
-    assert "says nothing of splits, so they were drawn" in dataset.warnings[0]
+    assert set(dataset.splits) == {"train", "val", "test"} and dataset.split_lists_folder is not None
+    assert "has no splits, so they were drawn" in dataset.warnings[0]
 
 
 TEXTS = datasets.Features({"x": [TEXT]})["x"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from showtell.datasets.near_duplicates import PLAIN, TOLERANCE, near_copies, thumbnail
+from showtell.datasets.near_duplicates import MIN_CONTRAST, TOLERANCE, near_duplicates, thumbnail
 from showtell.images.photo import open_photo
 
 
@@ -31,17 +31,17 @@ def test_the_tolerance_is_exact() -> None:
     one[:4] = 200
     other = one.copy()
     other[5, 5, 2] += TOLERANCE
-    assert near_copies([one, other]) == [(0, 1)]
+    assert near_duplicates([one, other]) == [(0, 1)]
     other[5, 5, 2] += 1
-    assert near_copies([one, other]) == []
+    assert near_duplicates([one, other]) == []
 
 
 def test_plain_photos_are_in_no_pair() -> None:
     plain = np.full((8, 8, 3), 100, np.uint8)
-    plain[0] = 100 + PLAIN - 1
-    assert near_copies([plain, plain]) == []
+    plain[0] = 100 + MIN_CONTRAST - 1
+    assert near_duplicates([plain, plain]) == []
     plain[0] += 1
-    assert near_copies([plain, plain]) == [(0, 1)]
+    assert near_duplicates([plain, plain]) == [(0, 1)]
 
 
 @given(st.integers(0, 10**6), st.integers(2, 25))
@@ -61,7 +61,7 @@ def test_the_quick_way_finds_what_comparing_all_finds(seed: int, photos: int) ->
             leaders.append(place)
         else:
             expected.append((first, place))
-    assert near_copies(cells) == expected
+    assert near_duplicates(cells) == expected
 
 
 def saved(photo: Image.Image, quality: int) -> Image.Image:
@@ -74,7 +74,7 @@ def saved(photo: Image.Image, quality: int) -> Image.Image:
 def test_real_photos_are_told_from_each_other_and_their_copies_are_found(shared_data: Path) -> None:
     photos = [open_photo(path) for path in sorted((shared_data / "coco-mini" / "images").glob("*.jpg"))]
     originals = [thumbnail(photo) for photo in photos]
-    assert len(originals) == 145 and near_copies(originals) == []
+    assert len(originals) == 145 and near_duplicates(originals) == []
     least = min(difference(one, other) for n, one in enumerate(originals) for other in originals[n + 1 :])
     assert least == 59  # as the module says
     for photo, original in zip(photos, originals, strict=True):

@@ -9,7 +9,7 @@ from showtell.datasets import READERS, open_dataset, read_dataset
 from showtell.errors import DataError
 from tests.datasets.makers import captioned, listed, sentences, write_coco, write_photo, write_table
 
-UNDERSTOOD = f" Understood are {'; '.join(f'{name}: {reader.EXAMPLE}' for name, reader in READERS.items())}"
+KNOWN_FORMATS = f" Known formats are {'; '.join(f'{name}: {reader.EXAMPLE}' for name, reader in READERS.items())}"
 
 
 EXAMPLE_FILES = [
@@ -36,7 +36,7 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == "… is not a dataset: it is a folder with 0 images and nothing else." + UNDERSTOOD
+    assert refusal(tmp_path) == "… is not a dataset: it is a folder with 0 images and nothing else." + KNOWN_FORMATS
 
 
 def test_a_folder_of_photos_alone(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_folder_of_photos_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     (tmp_path / "more").mkdir()
     expected = "… is not a dataset: it is a folder with 3 images and more/, notes.txt."
-    assert refusal(tmp_path) == expected + UNDERSTOOD
+    assert refusal(tmp_path) == expected + KNOWN_FORMATS
 
 
 def test_a_table_of_something_else(tmp_path: Path) -> None:
@@ -63,9 +63,9 @@ def test_a_table_of_something_else(tmp_path: Path) -> None:
     [
         ("a.json", "", "… is empty; it should hold JSON."),
         ("a.json", "{]", "… is not valid JSON: Expecting property name enclosed in double quotes at line 1, column 2."),
-        ("a.json", '{"a": 1, "b": 2}', "… is not a dataset: it is JSON with the keys a, b." + UNDERSTOOD),
-        ("a.json", '[{"caption": ""}]', "… is not a dataset: it is JSON without keys." + UNDERSTOOD),
-        ("a.txt", "A dog.", "… is not a dataset: it is a file of another kind." + UNDERSTOOD),
+        ("a.json", '{"a": 1, "b": 2}', "… is not a dataset: it is JSON with the keys a, b." + KNOWN_FORMATS),
+        ("a.json", '[{"caption": ""}]', "… is not a dataset: it is JSON without keys." + KNOWN_FORMATS),
+        ("a.txt", "A dog.", "… is not a dataset: it is a file of another kind." + KNOWN_FORMATS),
     ],
 )
 def test_files_that_are_no_datasets(tmp_path: Path, name: str, content: str, expected: str) -> None:
@@ -79,10 +79,14 @@ def test_a_path_that_cannot_be_asked_for(tmp_path: Path) -> None:
 
 def test_every_reader_names_what_it_understands() -> None:
     assert list(READERS) == ["hub", "karpathy", "coco", "flickr", "table", "jsonl", "text_files"]
-    assert UNDERSTOOD.startswith(" Understood are hub: hf:NAME or hf:NAME:CONFIG of a dataset on the Hugging Face hub,")
-    assert 'coco: annotations/captions_train.json with {"images": [{"id": 1, "file_name": "dog.jpg"}], ' in UNDERSTOOD
-    assert "; table: captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg;" in UNDERSTOOD
-    assert UNDERSTOOD.endswith("; text_files: dog.jpg beside dog.txt with the line A dog runs.")
+    assert KNOWN_FORMATS.startswith(
+        " Known formats are hub: hf:NAME or hf:NAME:CONFIG of a dataset on the Hugging Face hub,"
+    )
+    assert (
+        'coco: annotations/captions_train.json with {"images": [{"id": 1, "file_name": "dog.jpg"}], ' in KNOWN_FORMATS
+    )
+    assert "; table: captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg;" in KNOWN_FORMATS
+    assert KNOWN_FORMATS.endswith("; text_files: dog.jpg beside dog.txt with the line A dog runs.")
 
 
 @pytest.mark.parametrize(("name", "file"), EXAMPLE_FILES)

@@ -35,7 +35,7 @@ def test_lists_name_images_by_file_with_or_without_folder_and_suffix(tmp_path: P
     (tmp_path / "Test.txt").write_text("photos/c.jpg\n")
     assert splits_of(tmp_path) == {"a.jpg": "train", "sea/b.jpg": "train", "land/b.jpg": "val", "c.jpg": "test"}
     assert sentences(tmp_path) == ([], [])
-    assert read_dataset(tmp_path).drawn_in is None
+    assert read_dataset(tmp_path).split_lists_folder is None
 
 
 def test_a_short_name_of_two_images_is_none(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_splits_are_drawn_where_nobody_chose_them(tmp_path: Path, column: str) -
     splits = dataset.splits
     assert set(splits) == {"train", "val", "test"} and sum(splits.values()) == 20
     assert dataset.warnings == (
-        "captions.csv says nothing of splits, so they were drawn by the images' names: "
+        "captions.csv has no splits, so they were drawn by the images' names: "
         f"{splits['train']} train, {splits['val']} val, {splits['test']} test; a column split would choose them.",
     )
 
@@ -225,7 +225,7 @@ def test_several_tables_that_do_not_say_for_which_split(tmp_path: Path) -> None:
     write_table(tmp_path, "image,caption\na.jpg,A.\n", "a.jpg", name="one.csv")
     write_table(tmp_path, "image,caption\na.jpg,A.\n", name="train.csv")
     assert sentences(tmp_path)[0] == [
-        "… holds 2 tables of captions, and one.csv says nothing of splits; join them to one, add a column split, "
+        "… holds 2 tables of captions, and one.csv says nothing about splits; join them to one, add a column split, "
         "or name them train.csv, val.csv, test.csv."
     ]
 
@@ -297,6 +297,9 @@ def test_corrections_beside_the_captions_are_left_out_unless_they_are_named(tmp_
     (tmp_path / "corrections.csv").write_text("\ufeffimage,caption,confidence,split\na.jpg,A one.,0.5,train\n", "utf-8")
     together = read_dataset(tmp_path)
     assert [record.captions for record in together.records] == [("One.",)]
-    assert "corrections.csv is a table of caption --correct: name the file to train on it." in together.warnings
+    assert (
+        "corrections.csv is a table of caption --correct and skipped; to train on it, name the file."
+        in together.warnings
+    )
     alone = read_dataset(tmp_path / "corrections.csv")
     assert [(record.captions, record.split) for record in alone.records] == [(("A one.",), "train")]

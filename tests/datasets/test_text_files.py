@@ -29,7 +29,7 @@ def test_a_caption_a_line(tmp_path: Path) -> None:
         ("b.png", ("Ein Hund",)),
         ("c.d.jpeg", ("A cat.",)),
     ]
-    assert set(dataset.splits) == {"train", "val", "test"} and dataset.drawn_in == tmp_path
+    assert set(dataset.splits) == {"train", "val", "test"} and dataset.split_lists_folder == tmp_path
     assert len(dataset.warnings) == 1 and dataset.warnings[0].endswith(
         "train.txt, val.txt and test.txt, would choose them."
     )

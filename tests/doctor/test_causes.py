@@ -99,7 +99,7 @@ def test_a_real_captioner_is_sampled_and_its_numbers_told(captioner: Captioner, 
     found = scored(captioner, scenes, "train", sample=8, progress=done.append)
     assert sum(done) == found.facts["captioned"] == 8
     assert {"train_split", "few_images", "dataset"} <= set(sentences(found))
-    assert sentences(found)["dataset"].startswith("The checkpoint says at most 8 words, and ")
+    assert sentences(found)["dataset"].startswith("The checkpoint writes at most 8 words, and ")
     assert found.facts["unknown_words"] == 0 and 0 <= found.facts["rates"]["bad_endings"] <= 1
 
 

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
-import random
 import re
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from typer.testing import CliRunner
 
 from showtell.cli.app import app
 from showtell.cli.sweep import table
-from showtell.errors import DataError, RecipeError, UsageError
-from showtell.training.sweep import (
-    Range,
-    Row,
-    Sweep,
-    Values,
-    every_combination,
-    parse_axis,
-    random_combinations,
-    sweep,
-)
+from showtell.errors import DataError, MissingDependencyError, RecipeError, TrainingError, UsageError
+from showtell.training.loop import TrainingResult
+from showtell.training.recipe import Recipe
+from showtell.training.sweep import Row, SweepResult, sweep
+from showtell.training.sweep_space import grid, parse_axis, parse_space, random_trials, values_of
 from tests.training.test_loop import fingerprints, stop_at
 
 
@@ -45,12 +42,17 @@ def recipe_file(tiny_recipe: dict[str, Any], tmp_path: Path) -> Path:
 
 
 def test_an_axis_is_read():
-    assert parse_axis("model.hidden_size=16,24") == Values("model.hidden_size", (16, 24))
-    assert parse_axis("encoder.widths=[8, 16],[8]") == Values("encoder.widths", ([8, 16], [8]))
-    assert parse_axis("data.limit=null,5") == Values("data.limit", (None, 5))
-    assert parse_axis("a.b=log(1e-4..1e-2)") == Range("a.b", 1e-4, 1e-2, logarithmic=True, whole=False)
-    assert parse_axis("a.b=uniform(-1 .. 5)") == Range("a.b", -1, 5, logarithmic=False, whole=True)
-    assert parse_axis("a.b=uniform(0.0..1)").whole is False
+    def listed(*texts: str) -> CategoricalDistribution:
+        return CategoricalDistribution(texts)
+
+    assert parse_axis("model.hidden_size=16,24") == ("model.hidden_size", listed("16", "24"))
+    assert parse_axis("encoder.widths=[8, 16],[8]") == ("encoder.widths", listed("[8, 16]", "[8]"))
+    assert parse_axis("data.limit=null,5") == ("data.limit", listed("null", "5"))
+    assert parse_axis("a.b=log(1e-4..1e-2)") == ("a.b", FloatDistribution(1e-4, 1e-2, log=True))
+    assert parse_axis("a.b=uniform(-1 .. 5)") == ("a.b", IntDistribution(-1, 5))
+    assert parse_axis("a.b=uniform(0.0..1)") == ("a.b", FloatDistribution(0, 1))
+    space = parse_space(["encoder.widths=[8, 16],[8]", "data.limit=null,5"])
+    assert values_of(space, grid(space)[1]) == {"encoder.widths": [8, 16], "data.limit": 5}
 
 
 @pytest.mark.parametrize(
@@ -74,43 +76,45 @@ def test_what_is_no_axis_is_refused(axis, message):
 
 
 def test_a_grid_is_every_combination():
-    axes = [Values("a.x", (1, 2)), Values("a.y", ("p", "q", "r"))]
-    assert [tuple(values.values()) for values in every_combination(axes)] == [
+    axes = ["a.x=1,2", "a.y=p,q,r"]
+    space = parse_space(axes)
+    assert [tuple(values_of(space, trial).values()) for trial in grid(space)] == [
         (1, "p"), (1, "q"), (1, "r"), (2, "p"), (2, "q"), (2, "r"),
     ]  # fmt: skip
-    with pytest.raises(UsageError, match=r"a\.z is a range, from which --random N draws; without it, list values"):
-        every_combination([*axes, parse_axis("a.z=log(1..2)")])
+    with pytest.raises(UsageError, match=r"a\.z is a range, from which --trials N takes values; without it, list val"):
+        grid(parse_space([*axes, "a.z=log(1..2)"]))
+
+
+def drawn(axes: list[str], trials: int, seed: int) -> list[dict[str, Any]]:
+    space = parse_space(axes)
+    return [values_of(space, parameters) for parameters in random_trials(space, trials, seed)]
 
 
 def test_draws_are_within_their_range_and_spread_over_it():
-    log, uniform, whole = (
-        parse_axis(f"a.b={text}") for text in ("log(1e-5..1e-1)", "uniform(0.2..0.6)", "log(8..512)")
-    )
-    chance = random.Random(0)
-    drawn = [log.draw(chance) for _ in range(2000)]
-    assert min(drawn) >= 1e-5 and max(drawn) <= 1e-1
-    assert statistics.mean(map(math.log10, drawn)) == pytest.approx(-3, abs=0.08)  # 4 / sqrt(12 * 2000) is 0.026
-    assert statistics.pstdev(map(math.log10, drawn)) == pytest.approx(4 / math.sqrt(12), abs=0.05)
-    assert statistics.mean(uniform.draw(chance) for _ in range(2000)) == pytest.approx(0.4, abs=0.01)
-    counts = [whole.draw(chance) for _ in range(200)]
-    assert all(type(value) is int and 8 <= value <= 512 for value in counts)
-    assert statistics.median(counts) == pytest.approx(64, rel=0.5)  # the middle of 2**3 .. 2**9
-    assert {len(f"{value:e}".split("e")[0].rstrip("0")) <= 4 for value in drawn} == {True}  # three digits
+    draws = drawn(["a.log=log(1e-5..1e-1)", "a.uniform=uniform(0.2..0.6)", "a.whole=log(8..512)"], 600, seed=0)
+    logs, uniforms, wholes = ([draw[f"a.{name}"] for draw in draws] for name in ("log", "uniform", "whole"))
+    assert min(logs) >= 1e-5 and max(logs) <= 1e-1
+    assert statistics.mean(map(math.log10, logs)) == pytest.approx(-3, abs=0.15)  # 4 / sqrt(12 * 600) is 0.047
+    assert statistics.pstdev(map(math.log10, logs)) == pytest.approx(4 / math.sqrt(12), abs=0.1)
+    assert statistics.mean(uniforms) == pytest.approx(0.4, abs=0.015)
+    assert all(type(value) is int and 8 <= value <= 512 for value in wholes)
+    assert statistics.median(wholes) == pytest.approx(64, rel=0.5)  # the middle of 2**3 .. 2**9
+    assert {len(f"{value:e}".split("e")[0].rstrip("0")) <= 4 for value in logs} == {True}  # three digits
 
 
 def test_more_draws_begin_with_the_same_ones_and_none_comes_twice():
-    axes = [parse_axis("a.x=log(1e-4..1e-2)"), parse_axis("a.y=1,2,3")]
-    few, many = random_combinations(axes, 4, seed=3), random_combinations(axes, 9, seed=3)
+    axes = ["a.x=log(1e-4..1e-2)", "a.y=1,2,3"]
+    few, many = drawn(axes, 4, seed=3), drawn(axes, 9, seed=3)
     assert many[:4] == few
-    assert random_combinations(axes, 4, seed=4) != few
-    # another axis does not change what is drawn for these
-    wider = random_combinations([*axes, parse_axis("a.z=0,1")], 4, seed=3)
+    assert drawn(axes, 4, seed=4) != few
+    # another axis behind them does not change what is drawn for these
+    wider = drawn([*axes, "a.z=0,1"], 4, seed=3)
     assert [{key: values[key] for key in ("a.x", "a.y")} for values in wider] == few
-    finite = [parse_axis("a.x=1,2,3"), parse_axis("a.y=1,2")]
-    drawn = random_combinations(finite, 6, seed=0)
-    assert sorted(tuple(values.values()) for values in drawn) == [(x, y) for x in (1, 2, 3) for y in (1, 2)]
-    with pytest.raises(UsageError, match="--random 7 is more than the 6 combinations; leave it out to train them all"):
-        random_combinations(finite, 7, seed=0)
+    finite = ["a.x=1,2,3", "a.y=1,2"]
+    trials = drawn(finite, 6, seed=0)
+    assert sorted(tuple(values.values()) for values in trials) == [(x, y) for x in (1, 2, 3) for y in (1, 2)]
+    with pytest.raises(UsageError, match="--trials 7 is more than the 6 combinations; leave it out to train them all"):
+        drawn(finite, 7, seed=0)
 
 
 # ---- what is refused before a trial starts
@@ -140,6 +144,9 @@ def test_every_trial_is_checked_before_one_starts(recipe_file, tmp_path):
             UsageError,
             "only where it selects; add training.selection_metric=meteor",
         ),
+        (["model.dropout=0"], {"sampler": "tp"}, UsageError, 'There is no sampler "tp"; did you mean "tpe"?'),
+        (["model.dropout=0"], {"sampler": "tpe"}, UsageError, "--sampler tpe needs a number of trials: add --trials"),
+        (["model.dropout=0"], {"sampler": "grid", "trials": 2}, UsageError, "grid trains every combination: leave out"),
         (["data.validation_split=val,null"], {}, RecipeError, "data.validation_split is null, so trials would have no"),
         (['training.mixed_precision="no",bf16'], {}, RecipeError, "has to be the same in all trials of a sweep"),
     ],
@@ -181,12 +188,12 @@ def test_trials_are_runs_and_one_table_orders_them(tiny_recipe, recipe_file, tmp
         assert row.scores == validations[row.epoch]
         assert row.scores["cider"] == max(scores["cider"] for scores in validations.values())
     # Asked again, nothing is trained: neither what finished nor what failed.
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name != "sweep.json"}
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.parent != out}
     assert sweep(recipe_file, axes, out, quiet=True) == result
     by_loss = sweep(recipe_file, axes, out, metric="loss", quiet=True)
     losses = [row.scores["loss"] for row in by_loss.rows[:2]]
     assert losses == sorted(losses) and by_loss.rows[2] == bad
-    assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name != "sweep.json"}
+    assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.parent != out}
     # With more values, what is new alone; with --retry, what failed.
     assert capsys.readouterr().err == ""
     sweep(recipe_file, [axes[0] + ",0.02", axes[1]], out)
@@ -239,7 +246,12 @@ def test_killed_it_goes_on_and_ends_with_the_same_bits(recipe_file, tmp_path):
     first = (broken / "dropout=0.1" / "trial.json").stat().st_mtime_ns
     assert sweep(recipe_file, axes, broken, quiet=True).rows == sweep(recipe_file, axes, whole, quiet=True).rows
     assert (broken / "dropout=0.1" / "trial.json").stat().st_mtime_ns == first
-    assert fingerprints(broken) == fingerprints(whole)
+    assert files_of_trials(broken) == files_of_trials(whole)
+
+
+def files_of_trials(out: Path) -> dict[str, str]:
+    """All files but Optuna's, which hold times, and locks."""
+    return {name: hash for name, hash in fingerprints(out).items() if "/" in name or name == "sweep.json"}
 
 
 def command(recipe: Path, axes: list[str], out: Path) -> list[str]:
@@ -254,6 +266,119 @@ def test_ctrl_c_ends_the_sweep_and_leaves_its_trial_to_go_on(recipe_file, tmp_pa
     assert not (out / "dropout=0.3").exists()
 
 
+# ---- samplers that learn from trials
+
+RATE, DROPOUT = "training.learning_rate=log(1e-5..1e-1)", "model.dropout=0.1,0.2,0.3"
+
+
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Trials without training: the score is best at a learning rate of 0.001 with dropout 0.2. Gives their values."""
+    trained = []
+
+    def train(recipe: Recipe, folder: Path, *, resume: bool, quiet: bool) -> TrainingResult:
+        rate, dropout = recipe.training.learning_rate, recipe.model.dropout  # type: ignore[attr-defined]
+        trained.append({"rate": rate, "dropout": dropout})
+        if rate > 0.05:
+            raise TrainingError("It diverged.")
+        score = 1 - abs(math.log10(rate) + 3) / 4 - abs(dropout - 0.2)
+        folder.mkdir()
+        line = {"step": 1, "epoch": 1, "validation": {"cider": score, "loss": 1 - score}}
+        (folder / "log.jsonl").write_text(json.dumps(line) + "\n")
+        return TrainingResult(folder, 1, score, 1)
+
+    monkeypatch.setattr("showtell.training.sweep.train", train)
+    return trained
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+def test_a_sampler_that_learns_comes_nearer_to_the_best_than_chance(sampler, recipe_file, tmp_path, no_training):
+    sweep(recipe_file, [RATE, DROPOUT], tmp_path / "random", trials=30, quiet=True)
+    by_chance = no_training[10:]
+    no_training.clear()
+    result = sweep(recipe_file, [RATE, DROPOUT], tmp_path / sampler, sampler=sampler, trials=30, quiet=True)
+    learned = no_training[10:]  # the first ten are random
+
+    def distance(trials: list[dict[str, Any]]) -> float:
+        return statistics.fmean(abs(math.log10(trial["rate"]) + 3) for trial in trials)
+
+    assert distance(learned) < 0.8 * distance(by_chance)
+    best = result.rows[0]
+    assert abs(math.log10(best.values["training.learning_rate"]) + 3) < 0.3 and best.values["model.dropout"] == 0.2
+    scores = [row.scores["cider"] for row in result.rows if row.scores]
+    assert scores == sorted(scores, reverse=True)
+    assert {row.error for row in result.rows if row.status == "failed"} <= {"It diverged."}
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+def test_what_is_chosen_is_the_same_in_one_call_or_several(sampler, recipe_file, tmp_path, no_training):
+    whole = sweep(recipe_file, [RATE], tmp_path / "whole", sampler=sampler, trials=16, seed=3, quiet=True)
+    at_once = list(no_training)
+    no_training.clear()
+    for trials in (4, 11, 16, 16):
+        parts = sweep(recipe_file, [RATE], tmp_path / "parts", sampler=sampler, trials=trials, seed=3, quiet=True)
+    assert no_training == at_once
+    assert parts.rows == whole.rows
+
+
+def test_a_study_that_was_deleted_takes_over_what_has_ended(recipe_file, tmp_path, no_training):
+    out = tmp_path / "out"
+    before = sweep(recipe_file, [RATE], out, trials=12, quiet=True)
+    (out / "sweep.db").write_text("no database at all" * 99)
+    with pytest.raises(DataError, match=r"Cannot use .*sweep\.db: .*; delete it and run the same command again, which"):
+        sweep(recipe_file, [RATE], out, trials=12, quiet=True)
+    (out / "sweep.db").unlink()
+    trained = len(no_training)
+    assert sweep(recipe_file, [RATE], out, trials=12, quiet=True) == before
+    assert len(no_training) == trained
+    after = sweep(recipe_file, [RATE], out, sampler="tpe", trials=15, metric="loss", quiet=True)  # learns from those
+    assert len(after.rows) == 15 and len(no_training) == trained + 3
+    assert statistics.fmean(abs(math.log10(trial["rate"]) + 3) for trial in no_training[trained:]) < 1
+
+
+def test_without_optuna_the_message_has_the_install_line(monkeypatch):
+    for name in ("", "_space", "_study"):
+        monkeypatch.delitem(sys.modules, f"showtell.training.sweep{name}")
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(MissingDependencyError) as caught:
+        importlib.import_module("showtell.training.sweep")
+    assert str(caught.value) == (
+        'A sweep needs Optuna, which is not installed; install it with pip install "showtell[sweep]".'
+    )
+
+
+def test_two_processes_share_one_sweep(recipe_file, tmp_path):
+    axes, out = ["model.dropout=0.1,0.2,0.3,0.4", "training.epochs=1"], tmp_path / "out"
+    started = [
+        subprocess.Popen(command(recipe_file, axes, out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    errors = [process.communicate(timeout=200)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], errors
+    trained = re.findall(r"^trial \d of 4: (.*)$", "".join(errors), re.MULTILINE)
+    assert len(trained) == len(set(trained)) == 4 and all("trial " in error for error in errors)
+    rows = json.loads((out / "sweep.json").read_text())["trials"]
+    assert [row["status"] for row in rows] == ["finished"] * 4
+    alone = sweep(recipe_file, axes, tmp_path / "alone", quiet=True)
+    assert files_of_trials(out) == files_of_trials(alone.folder)
+
+
+def test_a_trial_whose_process_was_killed_is_taken_over(recipe_file, tmp_path):
+    """Of a sampler that learns: the trial is in the study alone, and its values are not chosen again."""
+    axes, out = ["model.dropout=uniform(0.1..0.5)", "training.epochs=2"], tmp_path / "out"
+    call = [*command(recipe_file, axes, out), "--sampler", "tpe", "--trials", "2"]
+    process = subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not list(out.glob("*/last")):
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    (killed,) = [folder.parent.name for folder in out.glob("*/last")]
+    result = sweep(recipe_file, axes, out, sampler="tpe", trials=2, quiet=True)
+    assert killed in {row.run for row in result.rows} and {row.status for row in result.rows} == {"finished"}
+    whole = sweep(recipe_file, axes, tmp_path / "whole", sampler="tpe", trials=2, quiet=True)
+    assert result.rows == whole.rows and files_of_trials(out) == files_of_trials(whole.folder)
+
+
 # ---- as people call it
 
 
@@ -263,7 +388,7 @@ def test_the_table_has_a_line_for_each_trial():
         Row("b", {"model.cell": "lstm", "m.x": None}, "failed", error="It diverged."),
         Row("c", {"model.cell": "lstm", "m.x": 3}),
     )
-    assert table(Sweep(Path("s"), "cider", rows)).splitlines() == [
+    assert table(SweepResult(Path("s"), "cider", rows)).splitlines() == [
         "model.cell  m.x   cider   loss    bleu_4  epoch  run",
         "gru         2     0.8000  1.5000  0.2500  3      a",
         "lstm        null  -       -       -       -      failed: It diverged.",
@@ -279,6 +404,6 @@ def test_the_verb_prints_a_table_or_json_and_fails_if_every_trial_does(recipe_fi
     content = json.loads(CliRunner().invoke(app, [*call, "--json"]).stdout)
     assert content["sweep"] == str(tmp_path / "out") and content["metric"] == "cider"
     assert content["trials"][0]["status"] == "failed"
-    drawn = CliRunner().invoke(app, [*call, "model.dropout=uniform(0.1..0.5)", "--random", "3", "--json"])
-    dropouts = [trial["values"]["model.dropout"] for trial in json.loads(drawn.stdout)["trials"]]
+    shown = CliRunner().invoke(app, [*call, "model.dropout=uniform(0.1..0.5)", "--trials", "3", "--json"])
+    dropouts = [trial["values"]["model.dropout"] for trial in json.loads(shown.stdout)["trials"]]
     assert len(set(dropouts)) == 3 and all(0.1 <= value <= 0.5 for value in dropouts)

@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from showtell.bulk.parts import Part, Source, part_from_json, part_to_json, photos_of
+from showtell.bulk.parts import Part, Source, part_from_json, part_to_json, read_part
 from showtell.captioner import Captioner
 from showtell.captions import CaptionResult, caption_result
 from showtell.decoding import DecodingConfig
@@ -35,7 +35,7 @@ _STORE = 128 * 2**20  # bytes for names and captions, beside the weights
 
 
 @dataclass(frozen=True)
-class Captioned:
+class CaptionedBatch:
     """Some records of a part, or its end."""
 
     number: int  # of the part
@@ -52,7 +52,7 @@ def caption_parts(
     batch_size: int = 32,
     attention: bool = False,
     workers: int | None = None,
-) -> Iterator[Captioned]:
+) -> Iterator[CaptionedBatch]:
     """Caption parts with Ray Data. Those of several parts come mixed, as they are found.
 
     Args:
@@ -101,7 +101,7 @@ def caption_parts(
             num_gpus=min(1, gpus / size),
         )
         for row in captioned.iter_rows():
-            yield Captioned(row["number"], row["first"], json.loads(row["records"]), row["is_end"])
+            yield CaptionedBatch(row["number"], row["first"], json.loads(row["records"]), row["is_end"])
 
 
 class _Worker:
@@ -131,8 +131,8 @@ class _Worker:
 
     def __call__(self, rows: dict[str, Any]) -> Iterator[dict[str, list[Any]]]:
         for number, content in zip(rows["number"], rows["part"], strict=True):
-            photos = photos_of(part_from_json(json.loads(content)), self._batch_size)
-            records = caption_named(
+            photos = read_part(part_from_json(json.loads(content)), self._batch_size)
+            records = caption_sources(
                 self._captioner, photos, self._settings, self._batch_size, self._attention, self._readers
             )
             first = 0
@@ -143,11 +143,11 @@ class _Worker:
 
 
 def _row(number: int, first: int, records: list[CaptionResult], is_end: bool = False) -> dict[str, list[Any]]:
-    """`Captioned` as a block of one row."""
+    """`CaptionedBatch` as a block of one row."""
     return {"number": [number], "first": [first], "records": [json.dumps(records)], "is_end": [is_end]}
 
 
-def caption_named(
+def caption_sources(
     captioner: Captioner,
     photos: Iterable[tuple[str, Source]],
     settings: DecodingConfig,
@@ -191,7 +191,7 @@ def require_ray() -> None:
         raise MissingDependencyError('The engine ray needs Ray; pip install "showtell[ray]".')
 
 
-def _knock(address: str) -> None:
+def _check_port_open(address: str) -> None:
     """Make sure that somebody listens at host:port; Ray itself tries again for minutes.
 
     Raises:
@@ -229,7 +229,7 @@ def _ray(store: int) -> Iterator[Any]:
     alone: dict[str, Any] = {"address": "local", "object_store_memory": store, "include_dashboard": False}
     try:
         if address:
-            _knock(address)
+            _check_port_open(address)
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if address else alone))
     except OSError as error:
         if not address:

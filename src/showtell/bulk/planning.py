@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
-from showtell.bulk.parts import Files, Part, RowGroup, Tar, is_url, open_binary, reason
+from showtell.bulk.parts import FileList, ParquetRowGroup, Part, TarShard, is_url, open_binary, reason
 from showtell.errors import DataError, MissingDependencyError, UsageError, summarise
 from showtell.images.photo_files import find_photos, is_image_file
 
@@ -55,21 +55,21 @@ def plan_parts(
     return list(_parted(names.values(), size, groups))
 
 
-def _parted(names: Iterable[str], size: int, groups: dict[str, list[RowGroup]]) -> Iterator[Part]:
+def _parted(names: Iterable[str], size: int, groups: dict[str, list[ParquetRowGroup]]) -> Iterator[Part]:
     """Parts of names in their order."""
     waiting: list[str] = []
     for name in names:
         if not name.endswith(SHARDS):
             waiting.append(name)
         if waiting and (len(waiting) == size or name.endswith(SHARDS)):
-            yield Files(tuple(waiting))
+            yield FileList(tuple(waiting))
             waiting = []
         if name.endswith(TARS):
-            yield Tar(name)
+            yield TarShard(name)
         elif name.endswith(TABLES):
             yield from groups[name]
     if waiting:
-        yield Files(tuple(waiting))
+        yield FileList(tuple(waiting))
 
 
 def _expanded(argument: str, stdin: BinaryIO | None) -> list[str]:
@@ -118,7 +118,7 @@ def _last(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _row_groups(url: str, column: str | None) -> list[RowGroup]:
+def _row_groups(url: str, column: str | None) -> list[ParquetRowGroup]:
     """The row groups of a parquet file that are not empty."""
     import pyarrow
     import pyarrow.parquet
@@ -143,7 +143,7 @@ def _row_groups(url: str, column: str | None) -> list[RowGroup]:
             f'The column "{chosen}" of {url} is {kind}; it should hold bytes or paths: name another with --column.'
         )
     firsts = [sum(rows[:group]) for group in range(len(rows))]
-    return [RowGroup(url, group, firsts[group], count, chosen) for group, count in enumerate(rows) if count]
+    return [ParquetRowGroup(url, group, firsts[group], count, chosen) for group, count in enumerate(rows) if count]
 
 
 def _is_bytes_or_text(kind: object) -> bool:

@@ -1,4 +1,4 @@
-"""`showtell data check`: what a dataset holds, and what is wrong with it."""
+"""`showtell data check`: what a dataset holds, with its problems and warnings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 from showtell.cli.arguments import DATASET_HELP, AsJson
 
 if TYPE_CHECKING:
-    from showtell.datasets.caption_statistics import Spread
-    from showtell.datasets.check import Report
+    from showtell.datasets.caption_statistics import Distribution
+    from showtell.datasets.check import DatasetReport
 
 
 def check(
@@ -42,17 +42,17 @@ def check(
 
         checkpoint = load_checkpoint(find_checkpoint(against))
         options = {"vocabulary": checkpoint.vocabulary, "max_length": checkpoint.decoding.max_length}
-    found = read_dataset(dataset)
-    with counting("opening images", len(found.records), quiet=no_images) as progress:
-        report = check_dataset(found, open_images=not no_images, progress=progress, **options)
-    typer.echo(json.dumps(report.as_json(), ensure_ascii=False) if as_json else _in_words(dataset, report, against))
+    content = read_dataset(dataset)
+    with counting("opening images", len(content.records), quiet=no_images) as progress:
+        report = check_dataset(content, open_images=not no_images, progress=progress, **options)
+    typer.echo(json.dumps(report.as_json(), ensure_ascii=False) if as_json else _describe(dataset, report, against))
     if report.problems:
         number = "a problem" if len(report.problems) == 1 else f"{len(report.problems)} problems"
         raise DataError(f"{dataset} cannot be used: it has {number}, listed in the report.")
 
 
-def _in_words(name: str, report: Report, against: str | None) -> str:
-    """The report as people read it."""
+def _describe(name: str, report: DatasetReport, against: str | None) -> str:
+    """The report as lines for people."""
     rows = [("split", "images", "captions")]
     rows += [(split, f"{images:,}", f"{captions:,}") for split, (images, captions) in report.splits.items()]
     rows += [("together", f"{report.images:,}", f"{report.captions:,}")]
@@ -62,11 +62,11 @@ def _in_words(name: str, report: Report, against: str | None) -> str:
     unseen = _shares(report.unseen)
     lines += [
         "",
-        f"captions per image: {_spread_in_words(report.captions_per_image)}",
-        f"words per caption:  {_spread_in_words(report.words_per_caption)}",
-        f"different words:    {report.vocabulary:,}, of which {report.usual_vocabulary:,} occur five times or more"
+        f"captions per image: {_describe_distribution(report.captions_per_image)}",
+        f"words per caption:  {_describe_distribution(report.words_per_caption)}",
+        f"different words:    {report.vocabulary:,}, of which {report.frequent_words:,} occur five times or more"
         + (f"; unseen in train: {unseen}" if unseen else ""),
-        *_fit_in_words(report, against),
+        *_describe_coverage(report, against),
         "",
     ]
     lines += [f"problem: {sentence}" for sentence in report.problems]
@@ -76,13 +76,14 @@ def _in_words(name: str, report: Report, against: str | None) -> str:
     return "\n".join(lines)
 
 
-def _fit_in_words(report: Report, against: str | None) -> list[str]:
-    fit = report.fit
-    if fit is None:
+def _describe_coverage(report: DatasetReport, against: str | None) -> list[str]:
+    coverage = report.coverage
+    if coverage is None:
         return []
     return [
-        f"against {against}: it knows {fit.words:,} words, of which {fit.unused:.1%} do not occur here; unknown to it: "
-        f"{_shares(fit.unknown)}; longer than its {fit.max_length} words: {_shares(fit.longer)}"
+        f"against {against}: it knows {coverage.words:,} words, of which {coverage.unused:.1%} do not occur here; "
+        f"unknown to it: {_shares(coverage.unknown)}; longer than its {coverage.max_length} words: "
+        f"{_shares(coverage.longer)}"
     ]
 
 
@@ -90,10 +91,10 @@ def _shares(shares: dict[str, float]) -> str:
     return ", ".join(f"{share:.1%} of {split}" for split, share in shares.items())
 
 
-def _spread_in_words(spread: Spread | None) -> str:
-    if spread is None:
+def _describe_distribution(numbers: Distribution | None) -> str:
+    if numbers is None:
         return "none"
     return (
-        f"{spread.least} to {spread.most}, mean {spread.mean:.1f}, median {spread.median:g}, 95% have {spread.p95} "
+        f"{numbers.min} to {numbers.max}, mean {numbers.mean:.1f}, median {numbers.median:g}, 95% have {numbers.p95} "
         "or fewer"
     )

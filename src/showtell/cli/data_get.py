@@ -1,4 +1,4 @@
-"""`showtell data get`: fetch a public dataset into a folder."""
+"""`showtell data get`: download a public dataset."""
 
 from __future__ import annotations
 
@@ -39,21 +39,23 @@ def get(
     """Fetch a public dataset and verify its checksums. The same command resumes after an interruption."""
     from dataclasses import asdict
 
-    from showtell.datasets.download import SOURCES, fetch
+    from showtell.datasets.download import SOURCES, download_dataset
     from showtell.errors import UsageError, nearest
 
     if name is not None and name not in SOURCES:
-        raise UsageError(f'There is no dataset "{name}" to fetch: {nearest(name, SOURCES)}.')
+        raise UsageError(f'There is no dataset "{name}" to download: {nearest(name, SOURCES)}.')
     if list_sources:
         chosen = SOURCES if name is None else {name: SOURCES[name]}
         everything = {key: asdict(source) for key, source in chosen.items()}
-        typer.echo(json.dumps(everything) if as_json else "\n\n".join(map(_in_words, chosen, chosen.values())))
+        typer.echo(json.dumps(everything) if as_json else "\n\n".join(map(_describe, chosen, chosen.values())))
         return
     if name is None:
-        raise UsageError(f"Which dataset? Known: {', '.join(SOURCES)}; showtell data get --list says more.")
+        raise UsageError(f"Which dataset? Known: {', '.join(SOURCES)}; showtell data get --list describes them.")
     source, folder = SOURCES[name], to or Path("data", name)
     typer.echo(f"{source.title}. {source.licence}", err=True)
-    fetched = fetch(source, folder, only.value if only else None, say=lambda sentence: typer.echo(sentence, err=True))
+    fetched = download_dataset(
+        source, folder, only.value if only else None, notify=lambda message: typer.echo(message, err=True)
+    )
     if source.by_hand and only != Only.captions:
         typer.echo(f"{source.by_hand}.", err=True)
     if as_json:
@@ -62,11 +64,11 @@ def get(
         typer.echo(f"{folder}\n\nNext: showtell data check {folder}")
 
 
-def _in_words(name: str, source: Source) -> str:
-    """A source as `--list` prints it."""
+def _describe(name: str, source: Source) -> str:
+    """A dataset as `--list` prints it."""
     lines = [f"{name}: {source.title}.", f"  {source.licence}"]
     for archive in source.archives:
         lines.append(f"  {archive.target} ({archive.holds}), from {archive.name}, about {archive.megabytes:,} MB")
         lines += [f"    {url}" for url in archive.urls]
-        lines.append(f"    {archive.digest or 'no checksum could be confirmed; the sums within the zip are checked'}")
+        lines.append(f"    {archive.digest or 'checksum unknown; those within the zip are checked'}")
     return "\n".join([*lines, *([f"  {source.by_hand}."] if source.by_hand else [])])

@@ -1,4 +1,4 @@
-"""`showtell data split`: draw the splits of a dataset that has none, and keep them as lists."""
+"""`showtell data split`: draw the splits of a dataset that has none, and write them as lists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def split(
     out: Annotated[Path | None, out_folder("Folder for the lists.", default="that of the dataset")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write train.txt, val.txt and test.txt, which every reader follows from then on. Nothing is overwritten."""
+    """Draw splits and write them as lists: train.txt, val.txt and test.txt, which are used from then on.
+
+    Existing lists are not overwritten.
+    """
     import json
     from collections import Counter
 
@@ -34,17 +37,17 @@ def split(
 
     if val + test >= 1:
         raise UsageError(f"--val {val:g} and --test {test:g} leave nothing to train on; together they must be below 1.")
-    found = read_dataset(dataset)
-    if not found.records:
-        raise DataError(" ".join([f"{dataset} has no images to split.", *found.problems[:1]]))
-    if found.drawn_in is None:
-        has = ", ".join(f"{images:,} {name}" for name, images in found.splits.items())
+    content = read_dataset(dataset)
+    if not content.records:
+        raise DataError(" ".join([f"{dataset} has no images to split.", *content.problems[:1]]))
+    if content.split_lists_folder is None:
+        has = ", ".join(f"{images:,} {name}" for name, images in content.splits.items())
         raise DataError(f"{dataset} has splits already, its own or those of lists beside it ({has}); none were drawn.")
     if seed is None and (val, test) == (VAL_SHARE, TEST_SHARE):
-        splits = {record.image_id: record.split for record in found.records}
+        splits = {record.image_id: record.split for record in content.records}
     else:
-        splits = draw_splits((record.image_id for record in found.records), seed, val, test)
-    files = write_lists(found, splits, out or found.drawn_in)
+        splits = draw_splits((record.image_id for record in content.records), seed, val, test)
+    files = write_lists(content, splits, out or content.split_lists_folder)
     counts = Counter(splits.values())
     numbers = {name: counts[name] for name in NAMES}
     if as_json:

@@ -10,7 +10,7 @@ import typer
 from showtell.cli.arguments import AsJson, Recipe, out_folder
 
 if TYPE_CHECKING:
-    from showtell.training.sweep import Sweep
+    from showtell.training.sweep import SweepResult
 
 IF_INTERRUPTED = "the same command resumes"
 
@@ -26,23 +26,35 @@ def sweep(
         ),
     ],
     out: Annotated[Path | None, out_folder("Folder of the sweep.", default="runs/NAME-sweep")] = None,
-    draws: Annotated[
-        int | None,
-        typer.Option("--random", metavar="N", min=1, help="Number of random trials.", show_default="all combinations"),
+    sampler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="grid|random|tpe|gp",
+            help="How trials are chosen: every combination, at random, by a tree-structured Parzen estimator or by a "
+            "Gaussian process.",
+            show_default="random with --trials, otherwise grid",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the trials.")] = 0,
+    trials: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Number of trials, for all samplers but grid.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the sampler.")] = 0,
     metric: Annotated[
-        str, typer.Option(metavar="cider|bleu_4|meteor|loss", help="Validation score by which trials are ranked.")
+        str,
+        typer.Option(
+            metavar="cider|bleu_4|meteor|loss", help="Validation score by which trials are chosen and ordered."
+        ),
     ] = "cider",
     retry: Annotated[bool, typer.Option("--retry", help="Train failed trials again.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a recipe with each combination of values. The same command resumes after an interruption."""
+    """Train a recipe with many values of its keys and compare the runs. Run again, it resumes."""
     import json
 
-    from showtell.training.sweep import sweep as run
+    from showtell.training.sweep import sweep as run_sweep
 
-    result = run(recipe, axes, out, draws=draws, seed=seed, metric=metric, retry=retry)
+    result = run_sweep(recipe, axes, out, sampler=sampler, trials=trials, seed=seed, metric=metric, retry=retry)
     if as_json:
         typer.echo(json.dumps({"sweep": str(result.folder), **result.to_json()}, ensure_ascii=False))
     else:
@@ -53,19 +65,19 @@ def sweep(
         raise typer.Exit(2)
 
 
-def table(result: Sweep) -> str:
-    """A line for each trial: its values, its validation scores at its best epoch, and its folder or why it failed."""
-    from showtell.training.sweep import in_yaml
+def table(result: SweepResult) -> str:
+    """A line for each trial: its values, its validation scores at its best epoch, and its folder or its error."""
+    from showtell.training.sweep_space import in_yaml
 
     keys = list(result.rows[0].values)
     scores = [result.metric, *(name for name in _scores(result) if name != result.metric)]
     lines = [[*keys, *scores, "epoch", "run"]]
     for row in result.rows:
-        found = row.scores or {}
+        row_scores = row.scores or {}
         lines.append(
             [
                 *[in_yaml(row.values[key]) for key in keys],
-                *[f"{found[name]:.4f}" if name in found else "-" for name in scores],
+                *[f"{row_scores[name]:.4f}" if name in row_scores else "-" for name in scores],
                 "-" if row.epoch is None else str(row.epoch),
                 f"failed: {row.error}" if row.error else row.run if row.status == "finished" else "waiting",
             ]
@@ -74,5 +86,5 @@ def table(result: Sweep) -> str:
     return "\n".join("  ".join([*map(str.ljust, line, widths), line[-1]]) for line in lines)
 
 
-def _scores(result: Sweep) -> list[str]:
+def _scores(result: SweepResult) -> list[str]:
     return next((list(row.scores) for row in result.rows if row.scores), [])

@@ -1,10 +1,10 @@
-"""Datasets: every source becomes the same records."""
+"""Datasets of images with captions: every format is read to the same records."""
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,8 @@ from typing import Protocol
 from showtell.datasets import coco, flickr, hub, jsonl, karpathy, table, text_files
 from showtell.datasets.issues import DatasetIssues, counted, examine
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
-from showtell.errors import DataError, printable, summarise
-from showtell.files import read_json
+from showtell.datasets.source_files import read_json
+from showtell.errors import DataError, one_line, shorten, summarise
 from showtell.images.photo_files import is_image_file
 from showtell.registry import Registry
 
@@ -22,24 +22,26 @@ __all__ = ["READERS", "Box", "CaptionDataset", "CaptionRecord", "Grounding", "Re
 
 
 class Reader(Protocol):
-    """What a format is to everyone else: a module with these three."""
+    """A dataset format: a module or object with these three."""
 
-    EXAMPLE: str  # the least that makes a dataset of this format, for a message
+    EXAMPLE: str  # a minimal dataset of this format, for a message
 
     def recognises(self, path: Path) -> bool:
-        """Whether an existing file or folder is of this format, by a look at it and not a full reading."""
+        """Whether an existing file or folder is of this format, without reading all of it."""
 
     def read(self, path: Path) -> CaptionDataset:
-        """Read what is recognised, gathering problems and warnings; what every dataset is examined for
-        (missing files, images without captions, ids and files used twice) is left to `read_dataset`.
+        """Read a dataset with its problems and warnings.
+
+        The checks of every dataset (missing files, images without captions, ids and files used twice) are left to
+        `read_dataset`.
         """
 
 
-# Where a folder fits several, the first that recognises it reads it.
+# If several recognise a folder, the first reads it.
 READERS: Registry[Reader] = Registry(
     "showtell.readers",
     {
-        "hub": hub,  # by its name; the others look at what is there
+        "hub": hub,  # by the name alone; the others by the content
         "karpathy": karpathy,
         "coco": coco,
         "flickr": flickr,
@@ -53,7 +55,7 @@ READERS: Registry[Reader] = Registry(
 
 
 def read_dataset(path: Path | str) -> CaptionDataset:
-    """Read a dataset of any known format as it is: what is wrong with it stands in its problems and warnings.
+    """Read a dataset of any known format, problems and warnings included.
 
     Raises:
         DataError: there is nothing at the path, or no reader recognises it.
@@ -74,16 +76,16 @@ def _read(path: Path) -> CaptionDataset:
         raise DataError(f"There is no file or folder {path}.")
     reader = next((reader for reader in READERS.values() if reader.recognises(path)), None)
     if reader is None:
-        what, remedy = _what_it_is(path)
-        raise DataError(f"{path} is not a dataset: it is {what}{remedy}.")
+        content, remedy = _describe(path)
+        raise DataError(f"{path} is not a dataset: it is {content}{remedy}.")
     with _without_garbage_collection():
         dataset = reader.read(path)
         issues = DatasetIssues(path, list(dataset.problems), list(dataset.warnings))
         examine(dataset.records, issues)
     return replace(
         dataset,
-        problems=tuple(map(printable, issues.problems)),
-        warnings=tuple(map(printable, issues.warnings)),
+        problems=tuple(map(one_line, issues.problems)),
+        warnings=tuple(map(one_line, issues.warnings)),
     )
 
 
@@ -104,9 +106,9 @@ def open_dataset(path: Path | str) -> CaptionDataset:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Spare millions of new objects, nearly all of which stay, from being gone through again and again.
+    """Switch the garbage collector off: it would visit millions of new objects, nearly all of which stay.
 
-    It takes a third off the time for COCO.
+    This saves a third of the time for COCO.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -117,37 +119,43 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _what_it_is(path: Path) -> tuple[str, str]:
-    """What is found at a path that no reader recognises, and what to do about it: two parts of one sentence.
+def _describe(path: Path) -> tuple[str, str]:
+    """What is at a path that no reader recognises, and what to do about it: two parts of one sentence.
 
     Raises:
         DataError: a JSON file that is broken.
     """
     if path.is_dir():
-        return _what_folder(path)
+        return _describe_folder(path)
+    if not path.is_file():
+        return "a device, a pipe or a socket", "; name a file or a folder"
     columns = table.columns_of(path)
     if columns is not None:
-        what = f"a table with the columns {', '.join(columns)}, of which none is for images or none for captions"
-        return what, "; call one column image and one caption"
+        content = f"a table with the columns {_shown(columns)}, of which none is for images or none for captions"
+        return content, "; call one column image and one caption"
     if path.suffix.lower() == ".json":
-        content = read_json(path)
-        what = f"JSON with the keys {summarise(content)}" if isinstance(content, dict) else "JSON without keys"
-        return what, _understood()
-    return "a file of another kind", _understood()
+        parsed = read_json(path)
+        return f"JSON with the keys {_shown(parsed)}" if isinstance(parsed, dict) else "JSON without keys", _formats()
+    return "a file of another kind", _formats()
 
 
-def _what_folder(folder: Path) -> tuple[str, str]:
+def _describe_folder(folder: Path) -> tuple[str, str]:
     with os.scandir(folder) as entries:
         names = sorted(entry.name + "/" * entry.is_dir() for entry in entries)
     others = [name for name in names if not is_image_file(name)]
     for name in others:
         if table.columns_of(folder / name) is not None:
-            what, remedy = _what_it_is(folder / name)
-            return f"a folder whose {name} is {what}", remedy
+            content, remedy = _describe(folder / name)
+            return f"a folder whose {name} is {content}", remedy
     images = counted(len(names) - len(others), "image")
-    return f"a folder with {images} and {summarise(others) or 'nothing else'}", _understood()
+    return f"a folder with {images} and {_shown(others) or 'nothing else'}", _formats()
 
 
-def _understood() -> str:
+def _shown(names: Iterable[str]) -> str:
+    """The first few names, each shortened."""
+    return summarise(map(shorten, names), limit=10)
+
+
+def _formats() -> str:
     examples = "; ".join(f"{name}: {reader.EXAMPLE}" for name, reader in READERS.items())
-    return f". Understood are {examples.rstrip('.')}"
+    return f". Known formats are {examples.rstrip('.')}"

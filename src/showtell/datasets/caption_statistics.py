@@ -1,4 +1,4 @@
-"""The words of a dataset: how long its captions are, how many words they have, and how they suit a checkpoint.
+"""Statistics of the captions of a dataset: lengths, vocabulary, and coverage by the vocabulary of a checkpoint.
 
 Words are those of the tokenizer that training and scoring use, punctuation left out.
 """
@@ -8,81 +8,81 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from showtell.datasets.records import CaptionRecord
 from showtell.datasets.splits import split_rank
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
-USUAL_COUNT = 5  # papers and recipes keep the words that train has at least this often
-# Of 1,000 images of Flickr8k 3.2% of the words are unknown to who keeps those that 6,000 others have five times, and
-# 1.8% of the captions have more than 20 words: what is usual is below these.
-MOST_UNKNOWN = 0.05  # share of a split's words
-MOST_LONGER = 0.05  # share of a split's captions
+FREQUENT_COUNT = 5  # papers and recipes keep the words that train has at least this often
+# In 1,000 images of Flickr8k 3.2% of the words are not among those that occur five times in 6,000 others, and 1.8% of
+# the captions have more than 20 words; datasets that a checkpoint was trained for stay below these limits.
+MAX_UNKNOWN = 0.05  # share of a split's words
+MAX_LONGER = 0.05  # share of a split's captions
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How some whole numbers lie."""
+class Distribution:
+    """Minimum, mean, median, 95th percentile and maximum of whole numbers."""
 
-    least: int
+    min: int
     mean: float
     median: float
-    p95: int  # the least that 95% of them do not exceed
-    most: int
+    p95: int  # the least number that 95% of them do not exceed
+    max: int
 
     @staticmethod
-    def of(counts: Mapping[int, int]) -> Spread | None:
-        """The spread of numbers, given how often each occurs; None of none."""
+    def of(counts: Mapping[int, int]) -> Distribution | None:
+        """The distribution of numbers, given how often each occurs; None without numbers."""
         total = sum(counts.values())
         if not total:
             return None
         ordered = sorted(counts)
         middle = (_at(counts, ordered, (total - 1) // 2) + _at(counts, ordered, total // 2)) / 2
         mean = sum(number * count for number, count in counts.items()) / total
-        return Spread(ordered[0], mean, middle, _at(counts, ordered, math.ceil(0.95 * total) - 1), ordered[-1])
+        return Distribution(ordered[0], mean, middle, _at(counts, ordered, math.ceil(0.95 * total) - 1), ordered[-1])
 
     def as_json(self) -> dict[str, float]:
         """As `data check --json` has it."""
-        return {"min": self.least, "mean": self.mean, "median": self.median, "p95": self.p95, "max": self.most}
+        return asdict(self)
 
 
-def _at(counts: Mapping[int, int], ordered: list[int], place: int) -> int:
-    """The number at a place of all numbers in order."""
+def _at(counts: Mapping[int, int], ordered: list[int], index: int) -> int:
+    """The number at an index of all numbers in order."""
     for number in ordered:
-        place -= counts[number]
-        if place < 0:
+        index -= counts[number]
+        if index < 0:
             return number
-    raise IndexError(place)
+    raise IndexError(index)
 
 
 @dataclass(frozen=True)
-class Fit:
-    """How the captions of a dataset suit a checkpoint."""
+class CheckpointCoverage:
+    """How far the vocabulary and the maximum length of a checkpoint cover the captions of a dataset."""
 
-    words: int  # that the checkpoint knows
+    words: int  # number of words in the vocabulary
     unused: float  # share of them that no caption has
-    unknown: dict[str, float]  # of each split, the share of its words that the checkpoint does not know
-    max_length: int  # words that the checkpoint says at most
+    unknown: dict[str, float]  # of each split, the share of its words that are not in the vocabulary
+    max_length: int  # words of a caption of the checkpoint at most
     longer: dict[str, float]  # of each split, the share of captions with more words than that
 
     def warnings(self) -> list[str]:
         """What may keep scores low, a sentence each."""
-        found = []
-        unknown = {split: share for split, share in self.unknown.items() if share > MOST_UNKNOWN}
+        warnings = []
+        unknown = {split: share for split, share in self.unknown.items() if share > MAX_UNKNOWN}
         if unknown:
-            found.append(
-                f"The checkpoint does not know {_shares(unknown)} of the words, so it can never say them; train on "
+            warnings.append(
+                f"The checkpoint does not know {_shares(unknown)} of the words, so it can never write them; train on "
                 "captions like these, or use the dataset it was made for."
             )
-        longer = {split: share for split, share in self.longer.items() if share > MOST_LONGER}
+        longer = {split: share for split, share in self.longer.items() if share > MAX_LONGER}
         if longer:
-            found.append(
-                f"The checkpoint says at most {self.max_length} words, and {_shares(longer)} of the captions are "
+            warnings.append(
+                f"The checkpoint writes at most {self.max_length} words, and {_shares(longer)} of the captions are "
                 "longer: raise decoding.max_length."
             )
-        return found
+        return warnings
 
 
 def _shares(shares: Mapping[str, float]) -> str:
@@ -95,14 +95,14 @@ def _shares(shares: Mapping[str, float]) -> str:
 
 
 @dataclass(frozen=True)
-class Wording:
-    """What the captions of a dataset consist of, split by split."""
+class CaptionStatistics:
+    """Words and lengths of the captions of a dataset, by split."""
 
     words: dict[str, Counter[str]]  # how often each split has each word
-    lengths: dict[str, Counter[int]]  # how many of a split's captions have so many words
+    lengths: dict[str, Counter[int]]  # how many of a split's captions have this number of words
 
     @staticmethod
-    def of(records: Iterable[CaptionRecord]) -> Wording:
+    def of(records: Iterable[CaptionRecord]) -> CaptionStatistics:
         """Count the words of all captions."""
         words: dict[str, Counter[str]] = {}
         lengths: dict[str, Counter[int]] = {}
@@ -110,35 +110,37 @@ class Wording:
             if record.split not in words:
                 words[record.split], lengths[record.split] = Counter(), Counter()
             for caption in record.captions:
-                said = tokenize(caption)
-                words[record.split].update(said)
-                lengths[record.split][len(said)] += 1
+                tokens = tokenize(caption)
+                words[record.split].update(tokens)
+                lengths[record.split][len(tokens)] += 1
         ordered = sorted(words, key=split_rank)
-        return Wording({split: words[split] for split in ordered}, {split: lengths[split] for split in ordered})
+        return CaptionStatistics(
+            {split: words[split] for split in ordered}, {split: lengths[split] for split in ordered}
+        )
 
     @property
-    def words_per_caption(self) -> Spread | None:
+    def words_per_caption(self) -> Distribution | None:
         """Over all splits; None without captions."""
-        return Spread.of(sum(self.lengths.values(), Counter()))
+        return Distribution.of(sum(self.lengths.values(), Counter()))
 
     @property
-    def known(self) -> Counter[str]:
-        """What there is to learn from: the words of train, of all splits where there is no train."""
+    def training_words(self) -> Counter[str]:
+        """The words to train on, with their counts: those of train, or of all splits if there is no train."""
         return self.words["train"] if "train" in self.words else sum(self.words.values(), Counter())
 
     def unseen(self) -> dict[str, float]:
-        """Of each split but train, the share of its words that train never has; empty without train."""
+        """Of each split but train, the share of its words that do not occur in train; empty without train."""
         if "train" not in self.words:
             return {}
         return {split: _unknown(words, self.words["train"]) for split, words in self.words.items() if split != "train"}
 
-    def fit(self, vocabulary: Vocabulary, max_length: int) -> Fit:
-        """How these captions suit a checkpoint with a vocabulary that says at most so many words."""
+    def coverage(self, vocabulary: Vocabulary, max_length: int) -> CheckpointCoverage:
+        """How far a checkpoint with this vocabulary and maximum length covers these captions."""
         own = vocabulary.words[len(SPECIAL) :]
-        said = set().union(*self.words.values())
-        return Fit(
+        used = set().union(*self.words.values())
+        return CheckpointCoverage(
             len(own),
-            sum(word not in said for word in own) / max(len(own), 1),
+            sum(word not in used for word in own) / max(len(own), 1),
             {split: _unknown(words, vocabulary) for split, words in self.words.items()},
             max_length,
             {

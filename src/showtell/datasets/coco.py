@@ -1,7 +1,7 @@
 """COCO captions: `captions_*.json` with the images they list, and object boxes from `instances_*.json`.
 
 Format: https://cocodataset.org/#format-data, as released for 2014 and 2017. Scenes are written in it too, with
-one key more: `grounding`, which says which words of a caption name which boxes.
+one key more: `grounding`, the boxes that words of a caption name.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 from showtell.datasets.image_files import ImageFiles
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
+from showtell.datasets.source_files import MAX_JSON_FILES, list_files, open_file, read_bytes, read_json
 from showtell.datasets.split_lists import choose_splits
 from showtell.datasets.splits import split_name, split_of_file, split_rank
 from showtell.errors import DataError, summarise
-from showtell.files import read_json
 
 EXAMPLE = (
     'annotations/captions_train.json with {"images": [{"id": 1, "file_name": "dog.jpg"}], '
@@ -31,12 +31,13 @@ EXAMPLE = (
 
 _REMEDY = "files called captions_train.json, captions_val.json and captions_test.json would choose them"
 
+MAX_PIXELS = 2**31  # an edge of a box beyond this is no coordinate of an image
+
 _CAPTIONS = re.compile(r"captions_(?P<split>.+?)(?P<year>20\d\d)?")
 _KEYS = (rb"\A(\xef\xbb\xbf)?\s*\{", rb'"images"\s*:\s*\[', rb'"annotations"\s*:\s*\[', rb'"caption"\s*:')
-_MOST_FILES = 50  # a folder with more JSON files than this holds one per image, not datasets
 
-# The outlines of objects are nine tenths of an instances file and nothing here needs them: as bytes they are
-# cut out in a second or two, parsed they would take gigabytes.
+# The outlines of objects are nine tenths of an instances file and not used here: cut out of the bytes they take a
+# second or two, parsed they would take gigabytes.
 _OUTLINE = re.compile(rb'"segmentation"\s*:\s*\[[\[\]\d\s.,eE+-]*\]')
 
 
@@ -48,17 +49,17 @@ def recognises(path: Path) -> bool:
 def read(path: Path) -> CaptionDataset:
     """Read every captions file of a folder, or one captions file.
 
-    The split is what stands in `captions_<split><year>.json`. Images are looked for in `<split><year>/`,
+    The split is that of `captions_<split><year>.json`. Images are searched in `<split><year>/`,
     `<split>/`, the same two in `images/`, then `images/` and the folder itself.
     """
     issues = DatasetIssues(path)
     records: list[CaptionRecord] = []
-    for file in _of_one_year(_caption_files(path), issues):
+    for file in _one_release(_caption_files(path), issues):
         try:
             records.extend(_read_captions(file, issues))
         except DataError as error:
             issues.problems.append(str(error))
-    _examine_boxes(records, issues)
+    _report_repeated_boxes(records, issues)
     return issues.dataset("coco", records)
 
 
@@ -68,13 +69,13 @@ def read(path: Path) -> CaptionDataset:
 def _caption_files(path: Path) -> list[Path]:
     """The captions files of a dataset: by the name that COCO gives them, else by what is in them."""
     if path.is_file():
-        named = path.suffix.lower() == ".json" and _CAPTIONS.fullmatch(path.stem)
-        return [path] if named or _holds_captions(path) else []
-    files = [file for folder in (path / "annotations", path) for file in sorted(folder.glob("*.json"))]
-    found = [file for file in files if _CAPTIONS.fullmatch(file.stem)]
-    if not found and len(files) <= _MOST_FILES:
-        found = [file for file in files if _holds_captions(file)]
-    return sorted(found, key=lambda file: split_rank(_split_of(file) or ""))
+        is_named = path.suffix.lower() == ".json" and _CAPTIONS.fullmatch(path.stem)
+        return [path] if is_named or _holds_captions(path) else []
+    files = list_files(path, (".json",), ("annotations", ""))
+    named = [file for file in files if _CAPTIONS.fullmatch(file.stem)]
+    if not named and len(files) <= MAX_JSON_FILES:
+        named = [file for file in files if _holds_captions(file)]
+    return sorted(named, key=lambda file: split_rank(_split_of(file) or ""))
 
 
 def _split_of(file: Path) -> str | None:
@@ -83,15 +84,15 @@ def _split_of(file: Path) -> str | None:
 
 
 def _holds_captions(file: Path) -> bool:
-    """Whether the keys of a COCO captions file stand in it. A file of 100 MB is searched, not parsed."""
+    """Whether a file has the keys of COCO captions. A file of 100 MB is searched, not parsed."""
     try:
-        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        with open_file(file) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return all(re.search(pattern, content) for pattern in _KEYS)
     except (OSError, ValueError):  # ValueError: an empty file cannot be mapped
         return False
 
 
-def _of_one_year(files: list[Path], issues: DatasetIssues) -> list[Path]:
+def _one_release(files: list[Path], issues: DatasetIssues) -> list[Path]:
     """The files of one release: those of 2014 and 2017 caption the same photos in other splits."""
     years: dict[str, list[Path]] = {}
     for file in files:
@@ -100,7 +101,7 @@ def _of_one_year(files: list[Path], issues: DatasetIssues) -> list[Path]:
     dated = sorted(filter(None, years))
     if len(dated) < 2:
         return files
-    names = ", ".join(issues.shown(file) for year in dated for file in years[year])
+    names = ", ".join(issues.display(file) for year in dated for file in years[year])
     issues.problems.append(
         f"{issues.root} holds the captions of several years, which share photos across splits ({names}); "
         "name one of the files, or move the others out."
@@ -112,12 +113,12 @@ def _of_one_year(files: list[Path], issues: DatasetIssues) -> list[Path]:
 
 
 @dataclass
-class _Captions:
-    """What a captions file says of one image."""
+class _Image:
+    """An entry of "images" with its annotations."""
 
     entry: dict[str, Any]
-    texts: list[str] = field(default_factory=list)
-    groundings: list[object] = field(default_factory=list)  # of each text, unchecked; None where it has none
+    captions: list[str] = field(default_factory=list)
+    groundings: list[object] = field(default_factory=list)  # of each caption, unchecked; None where it has none
 
 
 def _read_captions(file: Path, issues: DatasetIssues) -> Iterator[CaptionRecord]:
@@ -126,29 +127,29 @@ def _read_captions(file: Path, issues: DatasetIssues) -> Iterator[CaptionRecord]
     _read_annotations(file, content["annotations"], images, issues)
 
     split = _split_of(file)
-    chosen = dict.fromkeys(images, split) if split else _choose(file, images, issues)
+    splits = dict.fromkeys(images, split) if split else _choose_splits(file, images, issues)
     boxes = read_boxes(file.with_name(file.name.replace("captions", "instances")), issues)
     has_groundings = any(grounding is not None for image in images.values() for grounding in image.groundings)
-    wrong: list[str] = []
+    invalid: list[str] = []  # images with groundings that do not fit
     files = ImageFiles(_image_folders(file))
     for image_id, image in images.items():
         own_boxes = None if boxes is None else tuple(boxes.get(image_id, ()))
         image_path = files.find(_file_names(image.entry))
-        if image_path is None or image_id not in chosen:
+        if image_path is None or image_id not in splits:
             continue
         yield CaptionRecord(
             image_id,
             image_path,
-            chosen[image_id],
-            tuple(image.texts),
+            splits[image_id],
+            tuple(image.captions),
             own_boxes,
-            _groundings(image_id, image, own_boxes or (), wrong) if has_groundings else None,
+            _groundings(image_id, image, own_boxes or (), invalid) if has_groundings else None,
         )
-    shown = issues.shown(file)
-    if wrong:
+    shown = issues.display(file)
+    if invalid:
         issues.warnings.append(
-            f'{shown} has {counted(len(wrong), "caption")} whose "grounding" names words or boxes that do not '
-            f"exist, left out: of image {summarise(wrong)}."
+            f'{shown} has {counted(len(invalid), "caption")} whose "grounding" names words or boxes that do not '
+            f"exist, left out: of image {summarise(invalid)}."
         )
     files.report(issues, shown)
 
@@ -159,38 +160,34 @@ def _sections(file: Path, content: Any, names: Iterable[str]) -> dict[str, list[
     Raises:
         DataError: the file is no JSON object, or one of the lists is not there.
     """
-    found = content if isinstance(content, dict) else {}
-    missing = [name for name in names if not isinstance(found.get(name), list)]
+    sections = content if isinstance(content, dict) else {}
+    missing = [name for name in names if not isinstance(sections.get(name), list)]
     if missing:
         raise DataError(
             f"{file} is not a COCO file: it should be an object with the lists {' and '.join(names)}, "
             f"and has no {' and no '.join(missing)}."
         )
-    return found
+    return sections
 
 
-def _read_images(file: Path, entries: list[Any], issues: DatasetIssues) -> dict[str, _Captions]:
-    images: dict[str, _Captions] = {}
-    unusable, twice, ambiguous = [], [], []
-    for place, entry in enumerate(entries):
+def _read_images(file: Path, entries: list[Any], issues: DatasetIssues) -> dict[str, _Image]:
+    images: dict[str, _Image] = {}
+    unusable, repeated, ambiguous = [], [], []
+    for number, entry in enumerate(entries, start=1):
         image_id = _id_of(entry, "id")
         if image_id is None or next(_file_names(entry), None) is None:
-            unusable.append(place + 1)
+            unusable.append(number)
         elif image_id not in images:
-            images[image_id] = _Captions(entry)
+            images[image_id] = _Image(entry)
         elif entry.get("file_name") == images[image_id].entry.get("file_name"):
-            twice.append(image_id)
+            repeated.append(image_id)
         else:
             ambiguous.append(image_id)
-    shown = issues.shown(file)
-    if unusable:
-        issues.problems.append(
-            f'{shown} has {counted(len(unusable), "entry", "entries")} of "images" without an "id" or a '
-            f'"file_name": number {summarise(unusable)}.'
-        )
-    if twice:
+    shown = issues.display(file)
+    issues.add_unusable(unusable, f'{shown} has {{}} of "images"', 'an "id" or a "file_name"')
+    if repeated:
         issues.warnings.append(
-            f"{counted(len(twice), 'image is', 'images are')} listed twice in {shown}: {summarise(twice)}; "
+            f"{counted(len(repeated), 'image is', 'images are')} listed twice in {shown}: {summarise(repeated)}; "
             "the captions were joined."
         )
     if ambiguous:
@@ -201,26 +198,22 @@ def _read_images(file: Path, entries: list[Any], issues: DatasetIssues) -> dict[
     return images
 
 
-def _read_annotations(file: Path, entries: list[Any], images: dict[str, _Captions], issues: DatasetIssues) -> None:
+def _read_annotations(file: Path, entries: list[Any], images: dict[str, _Image], issues: DatasetIssues) -> None:
     unusable, unlisted, empty = [], [], []
-    for place, entry in enumerate(entries):
+    for number, entry in enumerate(entries, start=1):
         image_id = _id_of(entry, "image_id")
-        text = entry.get("caption") if image_id is not None else None
-        if image_id is None or not isinstance(text, str):
-            unusable.append(place + 1)
+        caption = entry.get("caption") if image_id is not None else None
+        if image_id is None or not isinstance(caption, str):
+            unusable.append(number)
         elif image_id not in images:
             unlisted.append(image_id)
-        elif not text.strip():
+        elif not caption.strip():
             empty.append(image_id)
         else:
-            images[image_id].texts.append(text)
+            images[image_id].captions.append(caption)
             images[image_id].groundings.append(entry.get("grounding"))
-    shown = issues.shown(file)
-    if unusable:
-        issues.problems.append(
-            f'{shown} has {counted(len(unusable), "entry", "entries")} of "annotations" without an "image_id" '
-            f'or a text as "caption": number {summarise(unusable)}.'
-        )
+    shown = issues.display(file)
+    issues.add_unusable(unusable, f'{shown} has {{}} of "annotations"', 'an "image_id" or a text as "caption"')
     if unlisted:
         issues.problems.append(
             f"{shown} has {counted(len(unlisted), 'caption')} of images that it does not list: "
@@ -233,24 +226,24 @@ def _read_annotations(file: Path, entries: list[Any], images: dict[str, _Caption
 
 
 def _id_of(entry: Any, key: str) -> str | None:
-    """An id as text; None where there is none. COCO's are integers, other people's may be texts."""
+    """An id as text; None where there is none. COCO's are integers, those of others may be text."""
     value = entry.get(key) if isinstance(entry, dict) else None
-    if type(value) is int:  # True is an int to isinstance
+    if type(value) is int:  # isinstance(True, int) is true
         return str(value)
     return value if isinstance(value, str) and value else None
 
 
-def _choose(file: Path, images: dict[str, _Captions], issues: DatasetIssues) -> dict[str, str]:
-    """The split of each image of a file whose name says none."""
+def _choose_splits(file: Path, images: dict[str, _Image], issues: DatasetIssues) -> dict[str, str]:
+    """The split of each image of a file that is not named after a split."""
     names = {image_id: (*_file_names(image.entry), image_id) for image_id, image in images.items()}
-    return choose_splits(names, [_root_of(file), file.parent], issues, issues.shown(file), _REMEDY)
+    return choose_splits(names, [_root_of(file), file.parent], issues, issues.display(file), _REMEDY)
 
 
 # --- images ---
 
 
 def _image_folders(file: Path) -> list[Path]:
-    """Where the images of a captions file may lie, the likeliest first."""
+    """Folders where the images of a captions file may lie, the most likely first."""
     root = _root_of(file)
     with_year = file.stem.removeprefix("captions_")  # train2014
     names = dict.fromkeys(filter(None, (with_year, _split_of(file))))
@@ -264,7 +257,7 @@ def _root_of(file: Path) -> Path:
 
 
 def _file_names(entry: dict[str, Any]) -> Iterator[str]:
-    """The names that an image may go by. 2014's carry their split, 2017's are the number alone."""
+    """Possible file names of an image. Those of 2014 contain their split, those of 2017 are the number alone."""
     name = entry.get("file_name")
     if isinstance(name, str) and name:
         yield name.replace("\\", "/")
@@ -295,39 +288,41 @@ def read_boxes(file: Path, issues: DatasetIssues) -> dict[str, list[Box]] | None
     }
     boxes: dict[str, list[Box]] = {}
     unusable = []
-    for place, entry in enumerate(content["annotations"]):
+    for number, entry in enumerate(content["annotations"], start=1):
         image_id = _id_of(entry, "image_id")
         try:
             x, y, width, height = map(float, entry["bbox"])
+            if not all(abs(edge) <= MAX_PIXELS for edge in (x, y, width, height)):  # NaN neither
+                raise ValueError("a coordinate that no image has")
             box = Box(operator.index(entry["id"]), x, y, width, height, categories[entry["category_id"]])
         except (KeyError, OverflowError, TypeError, ValueError):
             image_id = None
         if image_id is None:
-            unusable.append(place + 1)
+            unusable.append(number)
         else:
             boxes.setdefault(image_id, []).append(box)
-    if unusable:
-        issues.warnings.append(
-            f"{issues.shown(file)} has {counted(len(unusable), 'entry', 'entries')} of "
-            '"annotations" without an "id", an "image_id", a "bbox" of four numbers or a listed category, '
-            f"left out: number {summarise(unusable)}."
-        )
+    issues.add_unusable(
+        unusable,
+        f'{issues.display(file)} has {{}} of "annotations"',
+        'an "id", an "image_id", a "bbox" of four numbers or a listed category',
+        skipped=True,
+    )
     return boxes
 
 
 def _without_outlines(file: Path) -> Any:
     try:
-        return json.loads(_OUTLINE.sub(b'"segmentation":null', file.read_bytes()))
+        return json.loads(_OUTLINE.sub(b'"segmentation":null', read_bytes(file)))
     except (OSError, RecursionError, ValueError):
-        return read_json(file)  # says what is wrong, and where in the whole file
+        return read_json(file)  # whose message has the line in the whole file
 
 
-def _examine_boxes(records: list[CaptionRecord], issues: DatasetIssues) -> None:
+def _report_repeated_boxes(records: list[CaptionRecord], issues: DatasetIssues) -> None:
     uses = Counter(box.id for record in records for box in record.boxes or ())
-    twice = [number for number, count in uses.items() if count > 1]
-    if twice:
+    repeated = [number for number, count in uses.items() if count > 1]
+    if repeated:
         issues.warnings.append(
-            f"{counted(len(twice), 'id stands', 'ids stand')} for more than one box: {summarise(twice)}."
+            f"{counted(len(repeated), 'id stands', 'ids stand')} for more than one box: {summarise(repeated)}."
         )
 
 
@@ -335,27 +330,28 @@ def _examine_boxes(records: list[CaptionRecord], issues: DatasetIssues) -> None:
 
 
 def _groundings(
-    image_id: str, image: _Captions, boxes: Iterable[Box], wrong: list[str]
+    image_id: str, image: _Image, boxes: Iterable[Box], invalid: list[str]
 ) -> tuple[tuple[Grounding, ...], ...]:
-    """The groundings of each caption, none for one whose groundings do not fit; its image goes to `wrong`."""
+    """The groundings of each caption, none for one whose groundings do not fit; its image is added to `invalid`."""
     known = {box.id for box in boxes}
-    read = []
-    for text, written in zip(image.texts, image.groundings, strict=True):
+    parsed = []
+    for caption, entries in zip(image.captions, image.groundings, strict=True):
         try:
-            read.append(_grounding_of_caption(written or [], len(text.split()), known))
+            parsed.append(_parse_groundings(entries or [], len(caption.split()), known))
         except (KeyError, TypeError, ValueError):
-            wrong.append(image_id)
-            read.append(())
-    return tuple(read)
+            invalid.append(image_id)
+            parsed.append(())
+    return tuple(parsed)
 
 
-def _grounding_of_caption(written: Any, words: int, known: set[int]) -> tuple[Grounding, ...]:
-    """The groundings of a caption of so many words.
+def _parse_groundings(entries: Any, words: int, known: set[int]) -> tuple[Grounding, ...]:
+    """The groundings of a caption with this number of words.
 
     Raises:
         KeyError, TypeError, ValueError: they do not fit the caption or the boxes.
     """
-    groundings = tuple(Grounding(g["first"], g["end"], tuple(g["boxes"])) for g in written)
+    index = operator.index
+    groundings = tuple(Grounding(index(g["first"]), index(g["end"]), tuple(g["boxes"])) for g in entries)
     for grounding in groundings:
         if not (0 <= grounding.first < grounding.end <= words and known.issuperset(grounding.boxes)):
             raise ValueError(f"{grounding} does not fit {words} words")

@@ -1,50 +1,51 @@
-"""Public datasets, fetched: from which addresses, with which checksums, and where the files go.
+"""Downloading public datasets: their addresses and checksums, resumable downloads, and unpacking.
 
-A file comes to `NAME.part` and is renamed when its size and checksum are right; what is unpacked gets its name when all
-of it is there. Whatever is interrupted is gone on with by the same call: finished parts are left alone, a `.part` file
-is continued where the server allows it, and a `NAME` that a person has put into the folder is taken as it is.
+A file is downloaded to `NAME.part` and renamed when its size and checksum are right; what is unpacked gets its name
+when it is complete. The same call resumes an interrupted one: finished parts are skipped, a `.part` file is continued
+if the server allows it, and a `NAME` that a person has put into the folder is used as it is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import http.client
+import lzma
 import shutil
 import ssl
 import stat
+import struct
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from filelock import FileLock, Timeout
-
 from showtell.errors import DataError
+from showtell.processes import lock_folder
 from showtell.progress import counting
 
 Part = Literal["captions", "images"]
 
-TIMEOUT = 30.0  # seconds without a byte after which a server counts as gone
-ATTEMPTS = 5  # at one address, each going on where the last one stopped; one that brought nothing is the last
-_CHUNK = 2**20  # bytes that are read at a time, and the unit of the bar
+TIMEOUT = 30.0  # seconds without a byte after which a connection is given up
+ATTEMPTS = 5  # at one address, each resuming the last one; one that received nothing is the last
+_CHUNK = 2**20  # bytes that are read at a time, and the unit of the progress bar
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A zip file that is fetched, of which one file or folder is kept."""
+    """A zip file to download, of which one file or folder is kept."""
 
     name: str
     holds: Part
     urls: tuple[str, ...]  # mirrors, tried in turn
-    megabytes: int  # about, for people and for the room on the disk
-    size: int | None  # bytes, exactly; None: nobody could be found who says
-    digest: str | None  # "md5:..." or "sha256:..."; None: none could be confirmed, the sums within the zip must do
+    megabytes: int  # roughly, for messages and the check of free disk space
+    size: int | None  # bytes, exactly; None if unknown
+    digest: str | None  # "md5:..." or "sha256:..."; None if unknown: the checksums within the zip are checked alone
     inside: str  # the file in the archive that is kept, or the folder, with a slash at its end
-    target: str  # what it is called in the dataset's folder
+    target: str  # its name in the dataset's folder
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Source:
     title: str
     licence: str
     archives: tuple[Archive, ...]
-    by_hand: str = ""  # what nobody may fetch for a person, and how they get it
+    by_hand: str = ""  # what cannot be downloaded automatically, and how to get it
 
 
 def _karpathy(name: str) -> Archive:
@@ -90,8 +91,8 @@ def _coco_images(name: str, megabytes: int, size: int, md5: str) -> Archive:
     )
 
 
-# The addresses, sizes and sums are those that several independent programs fetch from and check against (November
-# 2026); nothing was fetched to write this table. Where they contradict each other stands the one that most agree on.
+# Addresses, sizes and checksums are those that several independent programs use (November 2026), by majority where they
+# differ; nothing was downloaded to write this table.
 SOURCES: dict[str, Source] = {
     "flickr8k": Source(
         "Flickr8k, 8,000 photos with 5 captions each, in Karpathy's splits",
@@ -135,68 +136,62 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def fetch(
+def download_dataset(
     source: Source,
     folder: Path,
     only: Part | None = None,
     *,
-    say: Callable[[str], None] = lambda sentence: None,
+    notify: Callable[[str], None] = lambda message: None,
     timeout: float = TIMEOUT,
 ) -> list[str]:
-    """Fetch a dataset into a folder, or what is missing of it.
+    """Download a dataset into a folder, or the missing parts of it.
 
     Args:
-        source: what to fetch.
-        folder: made if it is not there.
-        only: this part and not the other.
-        say: called with a sentence at each step.
-        timeout: seconds without a byte after which a server counts as gone.
+        source: the dataset.
+        folder: created if needed.
+        only: download this part alone.
+        notify: called with a message at each step.
+        timeout: seconds without a byte after which a connection is given up.
 
     Returns:
-        The names of what was put into the folder, fewer than all if some was there.
+        The names of the files and folders that were added.
 
     Raises:
-        DataError: no address gave the right file, the disk has no room, an archive is not what it should be, or
-            another process is at it; what was fetched so far is kept.
+        DataError: no address has the right file, there is not enough disk space, an archive is damaged or another
+            file, or another process is writing to the folder; what was downloaded so far is kept.
     """
     wanted = [archive for archive in source.archives if only in (None, archive.holds)]
     if not wanted:
         raise DataError(f"{source.by_hand}.")
-    with _alone(folder):
-        missing = [archive for archive in wanted if not (folder / archive.target).exists()]
-        for archive in wanted:
-            if archive not in missing:
-                say(f"{folder / archive.target} is there already.")
-        for archive in missing:
-            _need_room(folder, archive)
-        for archive in missing:
-            fetched = _fetch_archive(archive, folder, say, timeout)
-            say(f"unpacking {archive.name}")
-            _unpack(folder / archive.name, archive, folder, fetched)
-            if fetched:
-                (folder / archive.name).unlink()
+    with lock_folder(folder, "downloading into", "another --to"):
+        try:
+            return _download_missing(wanted, folder, notify, timeout)
+        except OSError as error:
+            raise DataError(f"Cannot write into {folder}: {error.strerror or error}.") from error
+
+
+def _download_missing(wanted: list[Archive], folder: Path, notify: Callable[[str], None], timeout: float) -> list[str]:
+    """Download and unpack the archives whose content is not in the folder; returns the names of that content."""
+    missing = [archive for archive in wanted if not (folder / archive.target).exists()]
+    for archive in wanted:
+        if archive not in missing:
+            notify(f"{folder / archive.target} exists already and is skipped.")
+    for archive in missing:
+        _check_disk_space(folder, archive)
+    for archive in missing:
+        is_ours = _download_archive(archive, folder, notify, timeout)
+        notify(f"unpacking {archive.name}")
+        _unpack(folder / archive.name, archive, folder, is_ours)
+        if is_ours:
+            (folder / archive.name).unlink()
     return [archive.target for archive in missing]
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep a second process out of the folder."""
-    lock = FileLock(folder / ".fetching.lock", timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with lock:
-            yield
-    except Timeout as error:
-        raise DataError(f"Another showtell is fetching into {folder}; wait for it, or stop it.") from error
-    except OSError as error:
-        raise DataError(f"Cannot write into {folder}: {error.strerror or error}.") from error
-
-
-def _need_room(folder: Path, archive: Archive) -> None:
-    """Raise if the disk has no room for an archive and for what is in it, photos being as large unpacked."""
+def _check_disk_space(folder: Path, archive: Archive) -> None:
+    """Raise if the disk has no room for an archive and its content, photos being as large unpacked."""
     whole = archive.megabytes * 2**20
-    here = sum(path.stat().st_size for path in (_part(folder, archive), folder / archive.name) if path.exists())
-    needed, free = max(whole - here, 0) + whole, shutil.disk_usage(folder).free
+    present = sum(path.stat().st_size for path in (_part(folder, archive), folder / archive.name) if path.exists())
+    needed, free = max(whole - present, 0) + whole, shutil.disk_usage(folder).free
     if needed > free:
         raise DataError(
             f"{archive.name} needs {needed / 2**30:.1f} GB in {folder} until it is unpacked, and {free / 2**30:.1f} GB "
@@ -204,72 +199,79 @@ def _need_room(folder: Path, archive: Archive) -> None:
         )
 
 
-# --- fetching ---
+# --- downloading ---
 
 # Not OSError itself: a full disk is not the server's fault.
-_CONNECTION_ERRORS = (urllib.error.URLError, ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException)
+_CONNECTION_ERRORS = (
+    *(urllib.error.URLError, ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException),
+    ValueError,  # an address that makes no sense, as a redirect may have
+)
 
 
-class _FetchError(Exception):
-    """An address that did not give the file; the message is the end of a sentence."""
+class _DownloadError(Exception):
+    """An address that does not have the file; the message is the end of a sentence."""
 
 
 def _part(folder: Path, archive: Archive) -> Path:
     return folder / f"{archive.name}.part"
 
 
-def _fetch_archive(archive: Archive, folder: Path, say: Callable[[str], None], timeout: float) -> bool:
-    """See to it that the archive lies in the folder, whole. False if a person had put it there."""
+def _download_archive(archive: Archive, folder: Path, notify: Callable[[str], None], timeout: float) -> bool:
+    """Bring the whole archive into the folder. False if a person had put it there."""
     file, part = folder / archive.name, _part(folder, archive)
     if file.exists():
-        say(f"using {file}, which is there already")
+        if not file.is_file():
+            raise DataError(f"{file} is not a file; remove it.")
+        notify(f"using {file}, which exists already")
         try:
             _verify(file, archive)
-        except _FetchError as failure:
+        except _DownloadError as failure:
             raise DataError(f"{file} is not the file that it should be: {failure}; remove it.") from failure
         return False
     failures = []
     for url in archive.urls:
-        say(f"fetching {url} ({archive.megabytes:,} MB)")
+        notify(f"downloading {url} ({archive.megabytes:,} MB)")
         try:
-            _fetch_from(url, archive, part, timeout)
-        except _FetchError as failure:
+            _download_from(url, archive, part, timeout)
+        except _DownloadError as failure:
             failures.append(f"{url}: {failure}")
-            say(f"{url}: {failure}")
+            notify(f"{url}: {failure}")
         else:
             part.rename(file)
             return True
     raise DataError(
-        f"{archive.name} could not be fetched ({'; '.join(failures)}); try again, which goes on where this stopped, or "
-        f"put the file into {folder} yourself."
+        f"{archive.name} could not be downloaded ({'; '.join(failures)}); run the same command again to resume, or put "
+        f"the file into {folder} yourself."
     )
 
 
-def _fetch_from(url: str, archive: Archive, part: Path, timeout: float) -> None:
-    """Bring the `.part` file to its end from one address, and verify it.
+def _download_from(url: str, archive: Archive, part: Path, timeout: float) -> None:
+    """Complete the `.part` file from one address, and verify it.
 
     Raises:
-        _FetchError: the address does not have it, or has another file.
+        _DownloadError: the address does not have it, or has another file.
     """
-    continued = part.exists()
+    if part.is_symlink() or not part.is_file():  # through a link, another file would be written
+        _remove(part)
+    is_resumed = part.exists()
     _complete(url, archive, part, timeout)
     try:
         _verify(part, archive)
-    except _FetchError:
+    except _DownloadError:
         part.unlink()
-        if not continued:
+        if not is_resumed:
             raise
-        # What lay there may have been the beginning of another file: once more from the start.
+        # The .part file may have been the beginning of another file: download it from the start.
         _complete(url, archive, part, timeout)
         try:
             _verify(part, archive)
-        except _FetchError:
+        except _DownloadError:
             part.unlink()
             raise
 
 
 def _complete(url: str, archive: Archive, part: Path, timeout: float) -> None:
-    """Bring the `.part` file to the length that the server or the table says."""
+    """Complete the `.part` file to the size given by the server or the table."""
     with counting(f"{archive.name}, MB", archive.megabytes) as progress:
         for attempt in range(ATTEMPTS):
             before = part.stat().st_size if part.exists() else 0
@@ -280,16 +282,16 @@ def _complete(url: str, archive: Archive, part: Path, timeout: float) -> None:
                     return
                 reason = "the connection ended early"
             except urllib.error.HTTPError as error:
-                raise _FetchError(f"the server answers {error.code} {error.reason}") from error
+                raise _DownloadError(f"the server answers {error.code} {error.reason}") from error
             except _CONNECTION_ERRORS as error:
                 reason = str(getattr(error, "reason", error)) or type(error).__name__
             if part.exists() and part.stat().st_size == before:
                 break
-    raise _FetchError(reason)
+    raise _DownloadError(reason)
 
 
 def _receive(url: str, part: Path, size: int | None, timeout: float, progress: Callable[[int], None]) -> bool:
-    """Add to the `.part` file what one request brings; whether it is complete then."""
+    """Append the response of one request to the `.part` file; whether it is complete then."""
     start = part.stat().st_size if part.exists() else 0
     if start == size:
         return True
@@ -299,16 +301,18 @@ def _receive(url: str, part: Path, size: int | None, timeout: float, progress: C
     except urllib.error.HTTPError as error:
         if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
-        return True  # there is no more of it; whether it is right is seen later
+        return True  # it has no more bytes; the checksum is verified later
     with response:
-        goes_on = response.status == http.HTTPStatus.PARTIAL_CONTENT and _begins_at(response, start)
-        if not goes_on:
+        is_continued = response.status == http.HTTPStatus.PARTIAL_CONTENT and _begins_at(response, start)
+        if not is_continued:
             start = 0
         length = response.headers.get("Content-Length")
+        if length is not None and not (length.isascii() and length.isdecimal() and len(length) < 20):
+            raise _DownloadError(f'the server sends a Content-Length that is no size: "{length}"')
         expected = size if length is None else start + int(length)
         if None not in (size, expected) and expected != size:
-            raise _FetchError(f"the file there has {expected:,} bytes and should have {size:,}")
-        with part.open("ab" if goes_on else "wb") as stream:
+            raise _DownloadError(f"the file there has {expected:,} bytes and should have {size:,}")
+        with part.open("ab" if is_continued else "wb") as stream:
             while chunk := response.read(_CHUNK):
                 stream.write(chunk)
                 progress(1)
@@ -323,43 +327,51 @@ def _verify(file: Path, archive: Archive) -> None:
     """Raise if a file has not the size, the checksum or the kind that it should have."""
     size = file.stat().st_size
     if archive.size is not None and size != archive.size:
-        raise _FetchError(f"it has {size:,} bytes and should have {archive.size:,}")
+        raise _DownloadError(f"it has {size:,} bytes and should have {archive.size:,}")
     if archive.digest is not None:
         algorithm, expected = archive.digest.split(":")
         with file.open("rb") as stream:
-            found = hashlib.file_digest(stream, algorithm).hexdigest()
-        if found != expected:
-            raise _FetchError(f"its {algorithm} is {found} and should be {expected}")
+            actual = hashlib.file_digest(stream, algorithm).hexdigest()
+        if actual != expected:
+            raise _DownloadError(f"its {algorithm} is {actual} and should be {expected}")
     if not zipfile.is_zipfile(file):
-        raise _FetchError("it is not a zip file")
+        raise _DownloadError("it is not a zip file")
 
 
 # --- unpacking ---
 
+# What Python raises for an archive that is cut off, altered, encrypted or compressed in an unknown way.
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, NotImplementedError),
+    *(RuntimeError, ValueError, OverflowError),
+)
 
-def _unpack(file: Path, archive: Archive, folder: Path, fetched: bool) -> None:
-    """Unpack what is kept of an archive, whole or not at all. The sums of the zip are checked on the way."""
+
+def _unpack(file: Path, archive: Archive, folder: Path, is_ours: bool) -> None:
+    """Unpack the kept part of an archive, whole or not at all, with the checksums of the zip."""
     temporary = folder / f".{archive.target}.part"
     _remove(temporary)
     try:
         with zipfile.ZipFile(file) as opened:
             members = _members(opened, file, archive)
-            room, free = sum(member.file_size for member, _ in members), shutil.disk_usage(folder).free
-            if room > free:
+            size, free = sum(member.file_size for member, _ in members), shutil.disk_usage(folder).free
+            if size > free:
                 raise DataError(
-                    f"{file} unpacks to {room / 2**30:.1f} GB, and {free / 2**30:.1f} GB are free; make room."
+                    f"{file} unpacks to {size / 2**30:.1f} GB, and {free / 2**30:.1f} GB are free; make room."
                 )
             with counting(f"unpacking {archive.name}", len(members)) as progress:
                 for member, path in members:
-                    written = temporary.joinpath(*path.parts)
-                    written.parent.mkdir(parents=True, exist_ok=True)
-                    with opened.open(member) as content, written.open("wb") as stream:
+                    target = temporary.joinpath(*path.parts)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    with opened.open(member) as content, target.open("wb") as stream:
                         shutil.copyfileobj(content, stream)
                     progress(1)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-        if fetched:
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the archive
+            raise
+        if is_ours:
             file.unlink()
-        raise DataError(f"{file} is damaged: {error}; fetch it again.") from error
+        raise DataError(f"{file} is damaged: {error or type(error).__name__}; download it again.") from error
     else:
         temporary.rename(folder / archive.target)
     finally:
@@ -367,17 +379,17 @@ def _unpack(file: Path, archive: Archive, folder: Path, fetched: bool) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
 def _members(opened: zipfile.ZipFile, file: Path, archive: Archive) -> list[tuple[zipfile.ZipInfo, PurePosixPath]]:
-    """What is kept of an archive, with the path of each file below the target; "." for a target that is a file.
+    """The kept members of an archive, each with its path below the target; "." for a target that is a file.
 
     Raises:
-        DataError: there is nothing of it, or a member points outside or elsewhere.
+        DataError: there are none, or a member points outside or is a link.
     """
     kept = []
     for member in opened.infolist():

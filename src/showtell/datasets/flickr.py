@@ -11,10 +11,10 @@ import os
 import re
 from pathlib import Path
 
-from showtell.datasets.encoding import first_line, read_text
+from showtell.datasets.caption_rows import CaptionRows
 from showtell.datasets.issues import DatasetIssues, counted
-from showtell.datasets.listing import Listing
 from showtell.datasets.records import CaptionDataset, CaptionRecord
+from showtell.datasets.source_files import first_line, read_text
 from showtell.errors import DataError, summarise
 from showtell.images.photo_files import is_image_file
 
@@ -25,7 +25,7 @@ _COMMA = re.compile(r"(?P<name>[^,]+),(?P<caption>.*)")
 _BAR = re.compile(r"(?P<name>[^|]+)\|\s*\d+\s*\|?(?P<caption>.*)")  # one line of Kaggle's file lacks the second bar
 _HEADERS = ((re.compile(r"image\s*,\s*caption\s*"), _COMMA), (re.compile(r"image_name\s*\|.*\|\s*comment\s*"), _BAR))
 
-# What a folder is searched for, the likeliest first; the lemmatised captions are for who names their file.
+# The files that a folder is searched for, the most likely first; lemmatised captions are read if nothing else is there.
 _NAMES = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (r"(?!.*lemma).*\.token(\.txt)?", r"captions\.txt", r"results\.csv", r".*lemma\.token(\.txt)?")
@@ -39,14 +39,14 @@ _REMEDY = "the official lists beside the captions, such as Flickr_8k.trainImages
 
 
 def recognises(path: Path) -> bool:
-    """Whether this is a file of captions as Flickr8k and Flickr30k have it, or a folder with one."""
-    return _file(path) is not None
+    """Whether this is a file of captions in the form of Flickr8k or Flickr30k, or a folder with one."""
+    return _caption_file(path) is not None
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read one file of captions; of a folder that with the plain ones rather than the lemmatised."""
+    """Read a file of captions; of a folder the plain captions rather than the lemmatised ones."""
     issues = DatasetIssues(path)
-    file = _file(path)
+    file = _caption_file(path)
     records: list[CaptionRecord] = []
     if file is not None:
         try:
@@ -56,7 +56,7 @@ def read(path: Path) -> CaptionDataset:
     return issues.dataset("flickr", records)
 
 
-def _file(path: Path) -> Path | None:
+def _caption_file(path: Path) -> Path | None:
     """The file of captions that is read."""
     if path.is_file():
         return path if path.suffix.lower() in (".txt", ".token", ".csv") and _form(path) else None
@@ -70,7 +70,7 @@ def _file(path: Path) -> Path | None:
 
 
 def _form(file: Path) -> tuple[re.Pattern[str], bool] | None:
-    """What the lines of a file look like, and whether the first is a header; None if it is of no known form."""
+    """The form of the lines of a file, and whether the first is a header; None if it is of no known form."""
     line = first_line(file)
     for header, form in _HEADERS:
         if header.fullmatch(line.strip().lower()):
@@ -84,7 +84,7 @@ def _form(file: Path) -> tuple[re.Pattern[str], bool] | None:
 def _read_file(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
     form, has_header = _form(file) or (_TOKEN, False)
     lines = [(number, line) for number, line in _numbered(read_text(file, "text")) if line.strip()]
-    listing = Listing(file, issues)
+    rows = CaptionRows(file, issues)
     unusable: list[int] = []
     nameless: dict[str, None] = {}
     for number, line in lines[has_header:]:
@@ -95,19 +95,19 @@ def _read_file(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
         elif not is_image_file(name.replace("\\", "/").rpartition("/")[2]):
             nameless[name] = None  # Flickr8k.token.txt has 2258277193_586949ec62.jpg.1, which is no image
         else:
-            listing.add(number, name, [_caption(match["caption"], form)])
-    shown = issues.shown(file)
+            rows.add(number, name, [_caption(match["caption"], form)])
+    shown = issues.display(file)
     if unusable:
-        issues.problems.append(f"{shown} cannot be read {listing.at(unusable)}; a line is like {_LIKE[form]}")
+        issues.problems.append(f"{shown} cannot be read {rows.locate(unusable)}; a line is like {_EXAMPLES[form]}")
     if nameless:
         issues.warnings.append(
             f"{shown} has captions of {counted(len(nameless), 'name')} that no image can have, left out: "
             f"{summarise(nameless)}."
         )
-    return listing.records(_image_folders(file), _REMEDY)
+    return rows.records(_image_folders(file), _REMEDY)
 
 
-_LIKE = {_TOKEN: "dog.jpg#0<TAB>A dog runs.", _COMMA: "dog.jpg,A dog runs.", _BAR: "dog.jpg| 0| A dog runs."}
+_EXAMPLES = {_TOKEN: "dog.jpg#0<TAB>A dog runs.", _COMMA: "dog.jpg,A dog runs.", _BAR: "dog.jpg| 0| A dog runs."}
 
 
 def _numbered(text: str) -> list[tuple[int, str]]:
@@ -115,7 +115,7 @@ def _numbered(text: str) -> list[tuple[int, str]]:
 
 
 def _caption(text: str, form: re.Pattern[str]) -> str:
-    """A caption without the quotation marks that stand around one with commas, where they are pairs."""
+    """A caption without the quotation marks around one with commas, where they are a pair."""
     text = text.strip()
     if form is _COMMA and len(text) > 1 and text[0] == text[-1] == '"':
         return text[1:-1].replace('""', '"')

@@ -1,7 +1,7 @@
-"""Hugging Face datasets: hf:NAME or hf:NAME:CONFIG on the hub, or hf:FOLDER with what `save_to_disk` or parquet holds.
+"""Hugging Face datasets: hf:NAME or hf:NAME:CONFIG on the hub, or hf:FOLDER with a saved dataset or parquet files.
 
-The first opening writes the images, undecoded and each once, and a file of JSON lines into the cache folder
-(`SHOWTELL_CACHE`), whole or not at all; that folder is what is read, then and later, without asking the hub again.
+The first reading writes the images, undecoded and each once, and a file of JSON lines to the cache folder
+(`SHOWTELL_CACHE`), completely or not at all; that folder is what is read, then and later, without asking the hub again.
 """
 
 from __future__ import annotations
@@ -9,17 +9,21 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+from filelock import FileLock
 
 from showtell.datasets import jsonl
-from showtell.datasets.listing import CAPTION, ID, IMAGE
+from showtell.datasets.caption_rows import CAPTION, ID, IMAGE
 from showtell.datasets.records import CaptionDataset
 from showtell.datasets.splits import split_name
-from showtell.errors import DataError, MissingDependencyError, summarise
+from showtell.errors import DataError, MissingDependencyError, UsageError, summarise
 from showtell.files import cache_folder, recover_folder, write_folder
 
 EXAMPLE = "hf:NAME or hf:NAME:CONFIG of a dataset on the Hugging Face hub, or hf:FOLDER with a saved one"
@@ -31,12 +35,12 @@ _SUFFIXES = {b"\xff\xd8\xff": ".jpg", b"\x89PNG": ".png", b"GIF8": ".gif", b"RIF
 
 
 def recognises(path: Path) -> bool:
-    """Whether this begins with hf:, as no path to a file here does."""
+    """Whether this begins with hf:."""
     return str(path).startswith(PREFIX)
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read a dataset of the hub, or a saved one, by way of the cache folder.
+    """Read a dataset of the hub, or a saved one, through the cache folder.
 
     Raises:
         MissingDependencyError: the package `datasets` is not installed.
@@ -44,26 +48,36 @@ def read(path: Path) -> CaptionDataset:
     """
     name = str(path).removeprefix(PREFIX)
     folder = cache_folder() / "hub" / _key(name)
-    recover_folder(folder)
     if not (folder / _LINES).is_file():
-        from showtell.progress import counting
-
-        splits = _load(name)
-        with counting(f"copying images of {name}", sum(filter(None, map(_length, splits.values()))) or None) as done:
-            write_folder(folder, lambda new: _copy(name, splits, new, done))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(
+            folder.with_name(f".{folder.name}.lock")
+        ):  # of two processes the second reads what the first wrote
+            _fill_cache(name, folder)
     dataset = jsonl.read(folder)
     return replace(dataset, root=path, format="hub")
 
 
+def _fill_cache(name: str, folder: Path) -> None:
+    """Write a dataset to its cache folder, unless that is there."""
+    from showtell.progress import counting
+
+    recover_folder(folder)
+    if not (folder / _LINES).is_file():
+        splits = _load(name)
+        with counting(f"copying images of {name}", sum(filter(None, map(_length, splits.values()))) or None) as done:
+            write_folder(folder, lambda new: _copy(name, splits, new, done))
+
+
 def _key(name: str) -> str:
-    """The name of a dataset's folder in the cache; of a saved dataset it changes with its files."""
+    """The name of a dataset's cache folder; that of a saved dataset changes with its files."""
     readable = re.sub(r"[^\w.-]+", "--", name.strip("/."))[-60:]
     state = [name]
     if Path(name).is_dir():
         state = [str(Path(name).resolve())]
         for file in sorted(file for file in Path(name).rglob("*") if file.is_file()):
-            facts = file.stat()
-            state.append(f"{file.relative_to(name)} {facts.st_size} {facts.st_mtime_ns}")
+            status = file.stat()
+            state.append(f"{file.relative_to(name)} {status.st_size} {status.st_mtime_ns}")
     digest = hashlib.blake2b("\n".join(state).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     return f"{readable}-{digest}"
 
@@ -77,6 +91,7 @@ def _load(name: str) -> dict[str, Any]:
     Raises:
         MissingDependencyError, DataError: as for `read`.
     """
+    check_endpoint()
     try:
         import datasets
     except ImportError as error:
@@ -84,7 +99,7 @@ def _load(name: str) -> dict[str, Any]:
             f'{PREFIX}{name} needs the package datasets, which is not installed: pip install "showtell[hub]"'
         ) from error
     folder = Path(name)
-    # What is wrong with a dataset reaches us as whatever went wrong inside pyarrow, fsspec or the hub's client.
+    # An unusable dataset raises anything that pyarrow, fsspec or the hub's client may.
     try:
         if folder.is_dir():
             return _saved(folder, datasets)
@@ -102,13 +117,31 @@ def _load(name: str) -> dict[str, Any]:
         raise DataError(f"Cannot load {PREFIX}{name} ({reason}); {hint}.") from error
 
 
+def check_endpoint() -> None:
+    """
+    Raises:
+        UsageError: HF_ENDPOINT is no address, in which case the hub's client may not even be imported.
+    """
+    endpoint = os.environ.get("HF_ENDPOINT")
+    try:
+        address = urlsplit(endpoint or "https://huggingface.co")
+        is_valid = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+    except ValueError:  # brackets or a port that are none
+        is_valid = False
+    if not is_valid or not str(endpoint).isprintable() or " " in str(endpoint):
+        raise UsageError(
+            f'HF_ENDPOINT is "{endpoint}", which is no address; set it to one such as https://huggingface.co, or unset '
+            "it."
+        )
+
+
 def _saved(folder: Path, datasets: Any) -> dict[str, Any]:
     """The splits of a folder that `save_to_disk` wrote, or of the parquet files in it."""
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
-        found = datasets.load_from_disk(str(folder))
-        splits = dict(found) if isinstance(found, Mapping) else {"train": found}
+        loaded = datasets.load_from_disk(str(folder))
+        splits = dict(loaded) if isinstance(loaded, Mapping) else {"train": loaded}
         for rows in splits.values():
-            rows.data.table.validate(full=True)  # else a damaged offset leads out of the file, and ends the process
+            rows.data.table.validate(full=True)  # else a damaged offset ends the process
         return splits
     files = sorted(folder.rglob("*.parquet"))
     if not files:
@@ -136,7 +169,7 @@ def _copy(name: str, splits: Mapping[str, Any], folder: Path, done: Any) -> None
     if not splits:
         raise DataError(f"{PREFIX}{name} has no split.")
     (folder / "images").mkdir()
-    says_splits = set(splits) != {"train"}  # what has no splits is all train on the hub
+    has_splits = set(splits) != {"train"}  # a dataset without splits is all train on the hub
     with (folder / _LINES).open("w", encoding="utf-8") as stream:
         for split, rows in splits.items():
             columns = _columns(name, rows.features or {})
@@ -147,7 +180,7 @@ def _copy(name: str, splits: Mapping[str, Any], folder: Path, done: Any) -> None
                 if not (folder / file).exists():
                     (folder / file).write_bytes(content)
                 entry = {"image": file, "captions": _captions(row[columns.caption], where)}
-                if says_splits:
+                if has_splits:
                     entry["split"] = split_name(split)
                 if columns.id and row[columns.id] is not None:
                     entry["id"] = str(row[columns.id])
@@ -156,15 +189,15 @@ def _copy(name: str, splits: Mapping[str, Any], folder: Path, done: Any) -> None
 
 
 @dataclass(frozen=True)
-class _Columns:
-    """Which columns of a dataset hold what."""
+class _HubColumns:
+    """The columns of a dataset, by what they hold."""
 
     image: str
     caption: str
     id: str | None
 
 
-def _rows(name: str, rows: Any, columns: _Columns) -> Iterator[dict[str, Any]]:
+def _rows(name: str, rows: Any, columns: _HubColumns) -> Iterator[dict[str, Any]]:
     """The wanted columns of each row, images undecoded.
 
     Raises:
@@ -173,7 +206,7 @@ def _rows(name: str, rows: Any, columns: _Columns) -> Iterator[dict[str, Any]]:
     import datasets
 
     wanted = [columns.image, columns.caption, *filter(None, [columns.id])]
-    try:  # as when loading, whatever went wrong inside
+    try:  # as when loading, anything may be raised
         undecoded = rows.cast_column(columns.image, datasets.Image(decode=False)).select_columns(wanted)
         for row in undecoded:
             yield {column: row[column] for column in wanted}
@@ -181,32 +214,32 @@ def _rows(name: str, rows: Any, columns: _Columns) -> Iterator[dict[str, Any]]:
         raise DataError(f"{PREFIX}{name} is damaged: its rows cannot be read ({type(error).__name__}).") from error
 
 
-def _columns(name: str, features: Mapping[str, Any]) -> _Columns:
-    """Which columns hold images, captions and ids, by their kinds and then their names.
+def _columns(name: str, features: Mapping[str, Any]) -> _HubColumns:
+    """The columns of images, captions and ids, by their types and then their names.
 
     Raises:
-        DataError: none or several could be meant; the message lists them.
+        DataError: none or several match; the message lists them.
     """
     kinds = {column: type(feature).__name__ for column, feature in features.items()}
     image = _one_of(name, [column for column, kind in kinds.items() if kind == "Image"], IMAGE, "images", features)
     texts = [column for column, feature in features.items() if _is_caption(feature)]
     caption = _one_of(name, texts, ("sentences", "captions", *CAPTION), "captions", features)
     ids = [column for column in ID if column in features and kinds[column] == "Value" and column != caption]
-    return _Columns(image, caption, next(iter(ids), None))
+    return _HubColumns(image, caption, next(iter(ids), None))
 
 
-def _one_of(name: str, columns: list[str], wanted: Iterable[str], what: str, features: Mapping[str, Any]) -> str:
-    """The column for something: the only one of its kind, else the first that is called as people call it."""
+def _one_of(name: str, columns: list[str], wanted: Iterable[str], content: str, features: Mapping[str, Any]) -> str:
+    """The column for some content: the only one of its type, else the first with one of the wanted names."""
     if len(columns) == 1:
         return columns[0]
     for word in wanted:
         for column in columns:
             if re.fullmatch(rf"{re.escape(word)}s?(_?0)?", column.lower()):
                 return column
-    found = f"it has {summarise(columns)}" if columns else f"its columns are {summarise(features) or 'unknown'}"
+    candidates = f"it has {summarise(columns)}" if columns else f"its columns are {summarise(features) or 'unknown'}"
     raise DataError(
-        f"{PREFIX}{name} does not say which column holds {what}: {found}; "
-        f"rename one to {'image, of the kind Image' if what == 'images' else 'caption'}."
+        f"{PREFIX}{name} does not say which column holds {content}: {candidates}; "
+        f"rename one to {'image, of the kind Image' if content == 'images' else 'caption'}."
     )
 
 
@@ -237,11 +270,11 @@ def _captions(value: Any, where: str) -> list[str]:
 
 
 def _content(cell: Any, where: str, name: str) -> bytes:
-    """The bytes of the image in a cell. Only files of the dataset's folder or of the hub's cache are opened for it."""
+    """The bytes of the image in a cell; a path must lie in the dataset's folder or the hub's cache."""
     import datasets
 
     if isinstance(cell, Mapping) and isinstance(cell.get("bytes"), bytes):
-        return cell["bytes"]
+        return bytes(cell["bytes"])
     path = cell.get("path") if isinstance(cell, Mapping) else None
     if not isinstance(path, str):
         raise DataError(f"{where} has no image; leave such rows out.")

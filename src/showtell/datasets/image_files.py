@@ -1,4 +1,4 @@
-"""Where the images are that a dataset names, with each folder listed once however many images it holds."""
+"""Finding the images that a dataset names; each folder is listed once, however many images it holds."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ class ImageFiles:
     """Finds images by the names that a dataset gives them, with slashes between folders.
 
     Args:
-        folders: where the names may start from, the likeliest first.
+        folders: where the names may start from, the most likely first.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = [str(folder) for folder in folders]
         self._listings: dict[str, frozenset[str]] = {}
-        self._places: dict[str, list[tuple[str, frozenset[str]]]] = {}
-        self._likely: str | None = None
+        self._resolved: dict[str, list[tuple[str, frozenset[str]]]] = {}
+        self._default_folder: str | None = None
         self._by_bare_name: dict[str, list[Path]] | None = None
-        self._guessed: list[str] = []  # "name with path" of each image whose name had to be bent to match
+        self._guessed: list[str] = []  # "name with path" of each image that was matched by its bare name
         self._outside: list[str] = []  # names that lead out of the folders
 
     def find(self, names: Iterable[str]) -> Path | None:
-        """The image that goes by one of these names, or where it should be if there is none.
+        """The path of the image with one of these names, or the path where it should be if there is none.
 
-        A name that is nowhere as written, folders included, is looked for by its last part alone, in any
-        case and with or without its suffix, in the folders and the folders right below them. It counts as
-        found when exactly one file fits.
+        A name that does not exist as written, folders included, is searched by its last part alone, in any case and
+        with or without its suffix, in the folders and their direct subfolders. It matches if exactly one file fits.
 
         Returns:
-            None if a name leads out of the folders: nothing that a dataset says makes us open files elsewhere.
+            None if a name leads out of the folders: no dataset can make files elsewhere be opened.
         """
         tried = []
         for name in names:
@@ -46,21 +45,21 @@ class ImageFiles:
                 return None
             tried.append(name)
             folder, _, last = name.rpartition("/")
-            for place, listing in self._places_of(folder):
+            for path, listing in self._resolve(folder):
                 if last in listing:
-                    return Path(place, last)
+                    return Path(path, last)
         for name in tried:
             matches = self._bare_names().get(_bare(name.rpartition("/")[2]), [])
             if len(matches) == 1:
                 if matches[0].name != name:
                     self._guessed.append(f"{name} with {matches[0]}")
                 return matches[0]
-        if self._likely is None:
-            self._likely = next((folder for folder in self._folders if self.listing(folder)), self._folders[0])
-        return Path(self._likely, tried[0])
+        if self._default_folder is None:
+            self._default_folder = next(filter(self.listing, self._folders), self._folders[0])
+        return Path(self._default_folder, tried[0])
 
     def report(self, issues: DatasetIssues, shown: str) -> None:
-        """Say which images lie elsewhere, or had to be matched by a bent name, for the file that is shown as this."""
+        """Report the images that lie elsewhere or were matched by their bare names; `shown` names the file."""
         if self._outside:
             issues.problems.append(
                 f"{shown} names {counted(len(self._outside), 'image file')} outside its folder: "
@@ -77,19 +76,19 @@ class ImageFiles:
         if folder not in self._listings:
             try:
                 self._listings[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 (names are enough)
-            except (OSError, ValueError):  # ValueError: no path has a null byte or half a character in it
+            except (OSError, ValueError):  # ValueError: a null byte or a lone surrogate in the name
                 self._listings[folder] = frozenset()
         return self._listings[folder]
 
-    def _places_of(self, folder: str) -> list[tuple[str, frozenset[str]]]:
-        """The existing folders that a folder in a name may be, with what they hold."""
-        if folder not in self._places:
-            places = [os.path.join(start, folder) if folder else start for start in self._folders]  # noqa: PTH118
-            self._places[folder] = [(place, self.listing(place)) for place in places if self.listing(place)]
-        return self._places[folder]
+    def _resolve(self, folder: str) -> list[tuple[str, frozenset[str]]]:
+        """The existing folders that a folder in a name may mean, with their listings."""
+        if folder not in self._resolved:
+            paths = [os.path.join(start, folder) if folder else start for start in self._folders]  # noqa: PTH118
+            self._resolved[folder] = [(path, self.listing(path)) for path in paths if self.listing(path)]
+        return self._resolved[folder]
 
     def _bare_names(self) -> dict[str, list[Path]]:
-        """Paths by file name, and by file name without suffix, from the folders and those right below."""
+        """Paths by file name, and by file name without suffix, from the folders and their direct subfolders."""
         if self._by_bare_name is None:
             self._by_bare_name = {}
             for folder in self._with_subfolders():
@@ -100,12 +99,12 @@ class ImageFiles:
         return self._by_bare_name
 
     def _with_subfolders(self) -> list[str]:
-        found: dict[str, None] = {}
+        folders: dict[str, None] = {}
         for folder in filter(self.listing, self._folders):
             with os.scandir(folder) as entries:
                 below = [e.path for e in entries if e.is_dir() and not e.name.startswith(".")]
-            found.update(dict.fromkeys([folder, *sorted(below)]))
-        return list(found)
+            folders.update(dict.fromkeys([folder, *sorted(below)]))
+        return list(folders)
 
 
 def _is_outside(name: str) -> bool:
@@ -116,5 +115,5 @@ def _is_outside(name: str) -> bool:
 
 
 def _bare(name: str) -> str:
-    """A file name as people compare them: case and the encoding of accents do not count."""
+    """A file name for comparison, without regard to case and to the encoding of accents."""
     return unicodedata.normalize("NFC", name).casefold()

@@ -1,14 +1,16 @@
-"""What is wrong with a dataset, in sentences: what readers gather, and what every dataset is examined for."""
+"""Problems and warnings of a dataset, in sentences: those that readers report, and the checks of every dataset."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import summarise
+
+_ONE_SPLIT = ", so keep each in one split"
 
 
 @dataclass
@@ -18,23 +20,61 @@ class DatasetIssues:
     root: Path  # what the user named; paths in sentences start from there
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    drawn_in: Path | None = None  # where lists would choose the splits that were drawn
+    split_lists_folder: Path | None = None  # where lists would choose the splits that were drawn
 
     @property
     def folder(self) -> Path:
-        """The dataset's folder: what the user named, or where the file lies that they named."""
+        """The dataset's folder: what the user named, or the folder of the file that they named."""
         return self.root if self.root.is_dir() else self.root.parent
 
     def dataset(self, form: str, records: Iterable[CaptionRecord]) -> CaptionDataset:
-        """The dataset of a format, with its records and all that was found."""
+        """The dataset of a format, with its records, problems and warnings."""
         return CaptionDataset(
-            self.root, form, tuple(records), tuple(self.problems), tuple(self.warnings), drawn_in=self.drawn_in
+            self.root,
+            form,
+            tuple(records),
+            tuple(self.problems),
+            tuple(self.warnings),
+            split_lists_folder=self.split_lists_folder,
         )
 
-    def shown(self, path: Path | str) -> str:
-        """A path as sentences have it: from the dataset's folder where it lies in there."""
-        shown = os.path.relpath(path, self.folder)
-        return str(path) if shown.startswith("..") else shown
+    def display(self, path: Path | str) -> str:
+        """A path as sentences have it: relative to the dataset's folder if it lies there."""
+        relative = os.path.relpath(path, self.folder)
+        return str(path) if relative.startswith("..") else relative
+
+    def add_unusable(self, numbers: Sequence[int], section: str, requirement: str, *, skipped: bool = False) -> None:
+        """Report the entries of a list in a JSON file that lack something.
+
+        Args:
+            numbers: of the entries, from 1; without any nothing is reported.
+            section: the file and the key of the list: 'a.json has {} of "images"'.
+            requirement: what each entry should have.
+            skipped: whether the dataset can do without them, which makes this a warning.
+        """
+        if numbers:
+            count = counted(len(numbers), "entry", "entries")
+            skipping = ", left out" if skipped else ""
+            sentence = f"{section.format(count)} without {requirement}{skipping}: number {summarise(numbers)}."
+            (self.warnings if skipped else self.problems).append(sentence)
+
+    def add_shared(
+        self, names: Mapping[tuple[str, str], Iterable[str]], subject: tuple[str, str], sharing: str, remedy: str = ""
+    ) -> None:
+        """Report what occurs in two splits.
+
+        Args:
+            names: what the two splits share.
+            subject: its noun and verb, for one and for several: "image is", "images are".
+            sharing: how it is shared, with {} for the two splits: "in both {} and {}".
+            remedy: what to do about it, if the sentence does not end with the reason.
+        """
+        for splits, shared in names.items():
+            listed = list(shared)
+            self.problems.append(
+                f"{counted(len(listed), *subject)} {sharing.format(*splits)}: {summarise(listed)}; what is scored must "
+                f"not have been trained on{remedy}."
+            )
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -47,7 +87,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def examine(records: Sequence[CaptionRecord], issues: DatasetIssues) -> None:
-    """Look for what no reader can see alone: missing files, images without captions, ids and files used twice.
+    """Check what no reader can: missing files, images without captions, invalid text, ids and files used twice.
 
     Costs one listing of each folder with images, not one look at each image.
     """
@@ -65,11 +105,40 @@ def examine(records: Sequence[CaptionRecord], issues: DatasetIssues) -> None:
     if missing:
         issues.problems.append(
             f"{counted(len(missing), 'image file is', 'image files are')} missing: "
-            f"{summarise(issues.shown(path) for path in missing)}; "
+            f"{summarise(issues.display(path) for path in missing)}; "
             "put the files there or take their captions out."
         )
+    _examine_text(records, issues)
     _examine_ids(records, issues)
     _examine_paths(records, issues)
+
+
+def _examine_text(records: Sequence[CaptionRecord], issues: DatasetIssues) -> None:
+    """Problems of ids, captions, splits and categories that are not valid text, as JSON can spell it (\\ud800)."""
+    invalid: dict[str, dict[str, None]] = {}
+    for record in records:
+        for kind, texts in (("id", [record.image_id]), ("split", [record.split]), ("caption", record.captions)):
+            if not all(map(is_valid_text, texts)):
+                invalid.setdefault(kind, {})[record.image_id] = None
+    categories = {box.category: record.image_id for record in reversed(records) for box in record.boxes or ()}
+    invalid["category"] = {image_id: None for name, image_id in categories.items() if not is_valid_text(name)}
+    for kind, image_ids in invalid.items():
+        if image_ids:
+            issues.problems.append(
+                f"{counted(len(image_ids), 'image has', 'images have')} half a character (a lone surrogate) in the "
+                f"{kind}: {summarise(image_ids)}; write it anew as UTF-8."
+            )
+
+
+def is_valid_text(text: str) -> bool:
+    """Whether a text can be written as UTF-8: it has no lone surrogates."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def missing_files(records: Iterable[CaptionRecord]) -> list[Path]:
@@ -114,11 +183,7 @@ def _examine_ids(records: Sequence[CaptionRecord], issues: DatasetIssues) -> Non
             f"{counted(len(twice), 'image is', 'images are')} listed twice in one split: "
             f"{summarise(twice)}; keep one entry of each."
         )
-    for (one, other_split), ids in shared.items():
-        issues.problems.append(
-            f"{counted(len(ids), 'image is', 'images are')} in both {one} and {other_split}: "
-            f"{summarise(ids)}; what is scored must not have been trained on, so keep each in one split."
-        )
+    issues.add_shared(shared, ("image is", "images are"), "in both {} and {}", _ONE_SPLIT)
 
 
 def _examine_paths(records: Sequence[CaptionRecord], issues: DatasetIssues) -> None:
@@ -130,7 +195,7 @@ def _examine_paths(records: Sequence[CaptionRecord], issues: DatasetIssues) -> N
         other = first.setdefault(record.path, record)
         if other.image_id == record.image_id:
             continue
-        name = issues.shown(record.path)
+        name = issues.display(record.path)
         if other.split == record.split:
             again[name] = None
         else:
@@ -140,8 +205,4 @@ def _examine_paths(records: Sequence[CaptionRecord], issues: DatasetIssues) -> N
             f"{counted(len(again), 'file is', 'files are')} listed under more than one id in the same split: "
             f"{summarise(again)}; their captions would count as those of different images."
         )
-    for (one, other_split), names in shared.items():
-        issues.problems.append(
-            f"{counted(len(names), 'file is', 'files are')} in both {one} and {other_split} under different "
-            f"ids: {summarise(names)}; what is scored must not have been trained on, so keep each in one split."
-        )
+    issues.add_shared(shared, ("file is", "files are"), "in both {} and {} under different ids", _ONE_SPLIT)

@@ -16,19 +16,18 @@ from showtell.datasets.coco import read_boxes
 from showtell.datasets.image_files import ImageFiles
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
+from showtell.datasets.source_files import MAX_JSON_FILES, list_files, read_bytes, read_json
 from showtell.datasets.splits import split_name
 from showtell.errors import DataError, summarise
-from showtell.files import read_json
 
 EXAMPLE = (
     'dataset_mine.json with {"images": [{"filename": "dog.jpg", "split": "train", '
     '"sentences": [{"raw": "A dog runs."}]}]} beside a folder images/'
 )
 
-_START = 2**20  # bytes in which the first image of a file stands
+_START = 2**20  # bytes that hold the first image of a file
 _KEYS = (b'"images"', b'"sentences"', b'"split"')
 _COCO = ("captions_", "instances_", "person_keypoints_")  # how COCO's own files begin
-_MOST_FILES = 50  # a folder with more JSON files than this holds one per image, not datasets
 
 
 def recognises(path: Path) -> bool:
@@ -39,14 +38,14 @@ def recognises(path: Path) -> bool:
 def read(path: Path) -> CaptionDataset:
     """Read the Karpathy file of a folder, or one such file.
 
-    Images are looked for by `filepath` and `filename`, then by `filename`, in the folder, in its `images/` and in the
-    usual folders of COCO and Flickr. An image's id is its `cocoid`, else its name.
+    Images are searched by `filepath` and `filename`, then by `filename`, in the folder, in its `images/` and in the
+    folders of COCO and Flickr. An image's id is its `cocoid`, else its name.
     """
     issues = DatasetIssues(path)
     file, *others = _files(path)
     if others:
         issues.problems.append(
-            f"{path} holds several Karpathy files ({summarise(map(issues.shown, [file, *others]))}); "
+            f"{path} holds several Karpathy files ({summarise(map(issues.display, [file, *others]))}); "
             "name one of them, or move the others out."
         )
     records: list[CaptionRecord] = []
@@ -69,24 +68,22 @@ def read(path: Path) -> CaptionDataset:
 
 
 def _files(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path] if path.suffix.lower() == ".json" and _has_keys(path) else []
-    files = [file for folder in (path, path / "annotations") for file in sorted(folder.glob("*.json"))]
-    files = [file for file in files if not file.name.startswith((*_COCO, "."))]
-    return [file for file in files if _has_keys(file)] if len(files) <= _MOST_FILES else []
+    files = list_files(path, (".json",), ("", "annotations"))
+    if path.is_dir():
+        files = [file for file in files if not file.name.startswith(_COCO)]
+    return [file for file in files if _has_keys(file)] if len(files) <= MAX_JSON_FILES else []
 
 
 def _has_keys(file: Path) -> bool:
     try:
-        with file.open("rb") as stream:
-            start = stream.read(_START)
+        start = read_bytes(file, _START)
     except OSError:
         return False
     return all(key in start for key in _KEYS)
 
 
 def _without_tokens(entry: dict[str, Any]) -> dict[str, Any]:
-    """A sentence without its words, which are half of the file and which nothing here needs beside the text."""
+    """A sentence without its tokens, which are half of the file and not used where there is the raw text."""
     if "raw" in entry:
         entry.pop("tokens", None)
     return entry
@@ -96,24 +93,24 @@ def _without_tokens(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _records(file: Path, images: list[Any], issues: DatasetIssues) -> Iterator[CaptionRecord]:
-    shown = issues.shown(file)
+    shown = issues.display(file)
     boxes = _boxes(file, issues)
     files = ImageFiles(_image_folders(file))
-    unusable, splitless, wordless, empty = [], [], [], []
-    for place, image in enumerate(images, start=1):
+    unusable, without_split, without_text, empty = [], [], [], []
+    for number, image in enumerate(images, start=1):
         names = _names(image) if isinstance(image, dict) else []
         sentences = image.get("sentences") if names else None
         if not isinstance(sentences, list):
-            unusable.append(place)
+            unusable.append(number)
             continue
         image_id = str(image["cocoid"]) if type(image.get("cocoid")) is int else names[0]
         split = image.get("split")
         if not isinstance(split, str) or not split.strip():
-            splitless.append(image_id)
+            without_split.append(image_id)
             continue
         captions = [_caption(sentence) for sentence in sentences]
         if None in captions:
-            wordless.append(image_id)
+            without_text.append(image_id)
         if any(caption is not None and not caption.strip() for caption in captions):
             empty.append(image_id)
         path = files.find(names)
@@ -126,24 +123,22 @@ def _records(file: Path, images: list[Any], issues: DatasetIssues) -> Iterator[C
                 None if boxes is None else tuple(boxes.get(image_id, ())),
             )
     files.report(issues, shown)
-    if unusable:
+    issues.add_unusable(unusable, f'{shown} has {{}} of "images"', 'a "filename" or a list "sentences"')
+    if without_split:
         issues.problems.append(
-            f'{shown} has {counted(len(unusable), "entry", "entries")} of "images" without a "filename" or a list '
-            f'"sentences": number {summarise(unusable)}.'
+            f"{shown} gives {counted(len(without_split), 'image')} no split: {summarise(without_split)}."
         )
-    if splitless:
-        issues.problems.append(f"{shown} gives {counted(len(splitless), 'image')} no split: {summarise(splitless)}.")
-    if wordless:
+    if without_text:
         issues.problems.append(
             f'{shown} has sentences that are neither a text "raw" nor a list of texts "tokens": '
-            f"of image {summarise(wordless)}."
+            f"of image {summarise(without_text)}."
         )
     if empty:
         issues.warnings.append(f"{shown} has empty captions, left out: of image {summarise(empty)}.")
 
 
 def _names(image: dict[str, Any]) -> list[str]:
-    """The names that an image may go by, with its folder first; none if it has no name."""
+    """Possible file names of an image, the one with its folder first; none if it has no name."""
     name, folder = image.get("filename"), image.get("filepath")
     if not isinstance(name, str) or not name:
         return []
@@ -153,31 +148,30 @@ def _names(image: dict[str, Any]) -> list[str]:
 
 
 def _caption(sentence: Any) -> str | None:
-    """The text of a sentence, else its words parted by spaces; None where there is neither."""
+    """The raw text of a sentence, else its tokens joined by spaces; None without either."""
     if not isinstance(sentence, dict):
         return None
-    text, words = sentence.get("raw"), sentence.get("tokens")
+    text, tokens = sentence.get("raw"), sentence.get("tokens")
     if isinstance(text, str):
         return text
-    if isinstance(words, list) and all(isinstance(word, str) for word in words):
-        return " ".join(words)
+    if isinstance(tokens, list) and all(isinstance(token, str) for token in tokens):
+        return " ".join(tokens)
     return None
 
 
 def _image_folders(file: Path) -> list[Path]:
     root = file.parent.parent if file.parent.name == "annotations" else file.parent
-    usual = ("images", "Images", "train2014", "val2014", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images")
-    return list(dict.fromkeys([root, *(root / name for name in usual), file.parent]))
+    names = ("images", "Images", "train2014", "val2014", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images")
+    return list(dict.fromkeys([root, *(root / name for name in names), file.parent]))
 
 
 def _boxes(file: Path, issues: DatasetIssues) -> dict[str, list[Box]] | None:
     """The boxes of COCO's instances files beside the file, by image id; None where there are none."""
     folders = dict.fromkeys((file.parent, file.parent / "annotations"))
-    found: dict[str, list[Box]] | None = None
-    for instances in [path for folder in folders for path in sorted(folder.glob("instances_*.json"))]:
-        read = read_boxes(instances, issues)
-        if read is not None:
-            found = {} if found is None else found
-            for image_id, boxes in read.items():
-                found.setdefault(image_id, []).extend(boxes)
-    return found
+    files = [path for folder in folders for path in sorted(folder.glob("instances_*.json"))]
+    parts = [part for part in (read_boxes(file, issues) for file in files) if part is not None]
+    boxes: dict[str, list[Box]] = {}
+    for part in parts:
+        for image_id, own in part.items():
+            boxes.setdefault(image_id, []).extend(own)
+    return boxes if parts else None

@@ -1,4 +1,4 @@
-"""The published splits, and signs that a dataset is mistaken for one: images that are missing, or too many.
+"""The sizes of published splits, and warnings about datasets that differ from them or may be mistaken for them.
 
 Karpathy's splits: A. Karpathy, L. Fei-Fei, Deep Visual-Semantic Alignments, CVPR 2015, caption_datasets.zip. His train
 of COCO is train2014 and the 30,504 images of val2014 ("restval") that are neither in his val nor in his test.
@@ -15,7 +15,7 @@ TRAIN2014 = 82_783
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedDataset:
     """A published dataset."""
 
     title: str
@@ -24,36 +24,37 @@ class Published:
 
 
 PUBLISHED = {
-    "coco": Published("COCO", {"train": 113_287, "val": 5_000, "test": 5_000}, (123_287,)),
-    "flickr8k": Published("Flickr8k", {"train": 6_000, "val": 1_000, "test": 1_000}, (8_000, 8_091, 8_092)),
-    "flickr30k": Published("Flickr30k", {"train": 29_000, "val": 1_014, "test": 1_000}, (31_014, 31_783)),
+    "coco": PublishedDataset("COCO", {"train": 113_287, "val": 5_000, "test": 5_000}, (123_287,)),
+    "flickr8k": PublishedDataset("Flickr8k", {"train": 6_000, "val": 1_000, "test": 1_000}, (8_000, 8_091, 8_092)),
+    "flickr30k": PublishedDataset("Flickr30k", {"train": 29_000, "val": 1_014, "test": 1_000}, (31_014, 31_783)),
 }
 
 
 def compare_with_published(name: str, images: Mapping[str, int], restval: int = 0) -> list[str]:
-    """Sentences about a dataset that is, or could be taken for, a published one; none where nothing is odd.
+    """Warnings about a dataset that is, or could be taken for, a published one.
 
     Args:
-        name: what the dataset says it is, a key of `PUBLISHED` or anything else.
+        name: of the dataset in its file, a key of `PUBLISHED` or anything else.
         images: number of images of each split.
-        restval: how many of train are Karpathy's restval.
+        restval: number of images of train that are Karpathy's restval.
     """
-    found = []
+    warnings = []
     if name in PUBLISHED:
-        found += _departures(PUBLISHED[name], images)
+        warnings += _wrong_sizes(PUBLISHED[name], images)
     if images.get("train") == TRAIN2014 and not restval:
         rest = PUBLISHED["coco"].splits["train"] - TRAIN2014
-        found.append(
+        warnings.append(
             f"train has {TRAIN2014:,} images, which is COCO's train2014 alone: Karpathy's train has {rest:,} images "
             "of val2014 more (restval), so scores are not comparable with those of models that learned from his; "
             "dataset_coco.json has his splits (showtell data get coco)."
         )
-    found += [_all_of_it(published, count) for published in PUBLISHED.values() for count in _whole(published, images)]
-    return found
+    test = images.get("test", 0)
+    warnings += [_tests_on_everything(published, test) for published in PUBLISHED.values() if test in published.whole]
+    return warnings
 
 
-def _departures(published: Published, images: Mapping[str, int]) -> list[str]:
-    """The sentence about a split that does not have the number of images it should."""
+def _wrong_sizes(published: PublishedDataset, images: Mapping[str, int]) -> list[str]:
+    """The warning about splits that do not have the published number of images."""
     wrong = []
     for split, expected in published.splits.items():
         less = expected - images.get(split, 0)
@@ -68,12 +69,8 @@ def _departures(published: Published, images: Mapping[str, int]) -> list[str]:
     ]
 
 
-def _whole(published: Published, images: Mapping[str, int]) -> list[int]:
-    """The size of test, where it is that of the whole dataset."""
-    return [count for count in published.whole if images.get("test") == count]
-
-
-def _all_of_it(published: Published, count: int) -> str:
+def _tests_on_everything(published: PublishedDataset, count: int) -> str:
+    """The warning about a test split that is the whole dataset."""
     return (
         f"test has {count:,} images, which is all of {published.title}: Karpathy's test is "
         f"{published.splits['test']:,} of them, and models learn from most of the others, so a score on all is not "

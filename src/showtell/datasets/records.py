@@ -1,4 +1,4 @@
-"""What every dataset becomes: records of one image each, with its captions, its split and what is known of it."""
+"""Records of a dataset: each image with its captions, split, boxes and groundings."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Grounding:
 
 @dataclass(frozen=True, slots=True)
 class CaptionRecord:
-    """One image with everything that the dataset says of it."""
+    """One image with its captions and annotations."""
 
-    image_id: str  # as the dataset writes it, integers as decimal text
+    image_id: str  # as in the dataset, integers as decimal text
     path: Path
     split: str  # "train", "val", "test" or any other name
     captions: tuple[str, ...]  # as written, none to any number
@@ -43,23 +43,23 @@ class CaptionRecord:
     groundings: tuple[tuple[Grounding, ...], ...] | None = None  # one tuple per caption
 
     def limited(self, captions: int) -> CaptionRecord:
-        """The same image with the first so many of its captions."""
+        """The same image with at most this many of its captions, the first ones."""
         groundings = None if self.groundings is None else self.groundings[:captions]
         return replace(self, captions=self.captions[:captions], groundings=groundings)
 
 
 @dataclass(frozen=True)
 class CaptionDataset:
-    """A dataset as it was found, problems included."""
+    """A dataset as it was read, problems included."""
 
     root: Path  # the folder or the file that the user named
     format: str  # which reader recognised it
     records: tuple[CaptionRecord, ...]
     problems: tuple[str, ...] = ()  # sentences; a dataset with any is unusable
     warnings: tuple[str, ...] = ()  # sentences; a dataset with these can be used
-    drawn_in: Path | None = None  # where lists would choose the splits, which were drawn; None: something chose them
+    split_lists_folder: Path | None = None  # where lists would choose the splits, if they were drawn at random
     restval: int = 0  # images of split train that Karpathy's file calls restval
-    name: str = ""  # what its file says it is, as Karpathy's do: coco, flickr8k, flickr30k
+    name: str = ""  # from its file, as Karpathy's have one: coco, flickr8k, flickr30k
 
     def __repr__(self) -> str:
         captions = sum(len(record.captions) for record in self.records)
@@ -81,17 +81,17 @@ class CaptionDataset:
         Raises:
             DataError: the dataset has no such split; the message lists those it has.
         """
-        found = tuple(record for record in self.records if record.split == name)
-        if not found:
+        records = tuple(record for record in self.records if record.split == name)
+        if not records:
             raise DataError(f'{self.root} has no split "{name}": {nearest(name, self.splits)}.')
-        return found
+        return records
 
     def limited(self, images: int | None = None, captions: int | None = None) -> CaptionDataset:
         """A part of the dataset, the same each time; a larger one holds the smaller.
 
         Args:
-            images: at most so many of each split, drawn by a hash of their ids, in the dataset's order; None: all.
-            captions: the first so many of each image, as papers/003 keeps 5; None: all.
+            images: at most this many of each split, drawn by a hash of their ids, in the dataset's order; None: all.
+            captions: at most this many of each image, the first ones, as papers/003 keeps 5; None: all.
         """
         records = self.records
         if images is not None:

@@ -1,7 +1,7 @@
-"""Lists that choose the splits: train.txt, val.txt and test.txt beside a dataset, and the official ones of Flickr8k.
+"""Lists that choose the splits: train.txt, val.txt and test.txt beside a dataset, or the official ones of Flickr8k.
 
-A list names an image a line: by its id, or by its file with or without folder and suffix. Lists are read where the
-dataset itself says nothing of splits; where there are none either, the splits are drawn by the images' names.
+A list names one image per line: by its id, or by its file with or without folder and suffix. Lists are read if the
+dataset itself has no splits; without lists, the splits are drawn by the names of the images.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from showtell.datasets.encoding import read_text
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import CaptionDataset
+from showtell.datasets.source_files import read_text
 from showtell.datasets.splits import draw_splits, drawn_warning, split_name
 from showtell.errors import DataError, summarise
 from showtell.files import write_text
@@ -32,20 +32,20 @@ _LIST = re.compile(
 def choose_splits(
     images: Mapping[str, Sequence[str]], folders: Iterable[Path], issues: DatasetIssues, shown: str, remedy: str
 ) -> dict[str, str]:
-    """The split of each image of which the dataset does not say one. An image that no list names has none.
+    """The split of each image of a dataset without splits, from lists or at random. An image in no list has none.
 
     Args:
-        images: key of each image, with the names that it goes by; it is drawn by the first.
-        folders: where lists may lie; where none does, lists in the first would choose.
-        issues: gets what is odd, and where lists would choose splits that were drawn.
-        shown: what messages call the file that says nothing of splits.
-        remedy: the end of the sentence about drawn splits.
+        images: key of each image, with its names; its split is drawn by the first.
+        folders: where lists may lie; without any, the first is named as the folder for lists.
+        issues: gets problems and warnings, and the folder where lists would choose splits that were drawn.
+        shown: the name of the file without splits in messages.
+        remedy: the end of the warning about drawn splits.
     """
     folders = list(dict.fromkeys(folders))
     lists = find_lists(folders)
     if lists:
         return _read_lists(lists, images, issues, shown)
-    issues.drawn_in = issues.drawn_in or folders[0]
+    issues.split_lists_folder = issues.split_lists_folder or folders[0]
     drawn = draw_splits(names[0] for names in images.values())
     splits = {key: drawn[names[0]] for key, names in images.items()}
     if splits:
@@ -56,7 +56,7 @@ def choose_splits(
 def find_lists(folders: Iterable[Path]) -> list[tuple[str, Path]]:
     """The lists of the first of some folders that has any, each with its split.
 
-    A list beside a photo of its name is no list, but holds that photo's captions.
+    A list beside a photo of the same name is none: it holds the captions of that photo.
     """
     for folder in folders:
         try:
@@ -66,13 +66,13 @@ def find_lists(folders: Iterable[Path]) -> list[tuple[str, Path]]:
         matches = {name: match for name in sorted(names) if (match := _LIST.fullmatch(name))}
         if matches:
             photos = {name.rpartition(".")[0] for name in names if is_image_file(name)}
-            found = [
+            lists = [
                 (split_name(match["own"] or match["official"]), folder / name)
                 for name, match in matches.items()
                 if name.rpartition(".")[0] not in photos
             ]
-            if found:
-                return found
+            if lists:
+                return lists
     return []
 
 
@@ -81,22 +81,22 @@ def write_lists(dataset: CaptionDataset, splits: Mapping[str, str], folder: Path
 
     Args:
         dataset: whose splits were drawn.
-        splits: of each image id: train, val or test.
+        splits: train, val or test for each image id.
         folder: to write into; it is made.
 
     Raises:
         DataError: there are lists already, an id does not fit into a line, or the folder cannot be written to.
     """
-    there = find_lists([folder])
-    if there:
+    existing = find_lists([folder])
+    if existing:
         raise DataError(
-            f"{there[0][1]} chooses the splits already and is not overwritten; move the lists away to draw anew."
+            f"{existing[0][1]} chooses the splits already and is not overwritten; move the lists away to draw anew."
         )
-    unfit = [image_id for image_id in splits if image_id.splitlines() != [image_id.strip()]]
-    if unfit:
+    unwritable = [image_id for image_id in splits if image_id.splitlines() != [image_id.strip()]]
+    if unwritable:
         raise DataError(
-            f"{dataset.root} has {counted(len(unfit), 'id')} with a line break or white space around it, which a "
-            f"list cannot name: {summarise(map(repr, unfit))}."
+            f"{dataset.root} has {counted(len(unwritable), 'id')} with a line break or white space around it, which a "
+            f"list cannot name: {summarise(map(repr, unwritable))}."
         )
     written = []
     for name in NAMES:
@@ -114,7 +114,7 @@ def _read_lists(
     known = _by_name(images)
     splits: dict[str, str] = {}
     unknown: list[str] = []
-    several: dict[str, None] = {}
+    ambiguous: dict[str, None] = {}
     for split, file in lists:
         try:
             lines = read_text(file, "a list").splitlines()
@@ -126,16 +126,16 @@ def _read_lists(
             if key is None:
                 unknown.append(name)
             elif splits.setdefault(key, split) != split:
-                several[name] = None
-    files = " and ".join(issues.shown(file) for _, file in lists)
+                ambiguous[name] = None
+    files = " and ".join(issues.display(file) for _, file in lists)
     if unknown:
         issues.warnings.append(
             f"{files} name {counted(len(unknown), 'image')} that {shown} has no caption of: {summarise(unknown)}."
         )
-    if several:
+    if ambiguous:
         issues.problems.append(
-            f"{counted(len(several), 'image stands', 'images stand')} in more than one of {files}: "
-            f"{summarise(several)}; what is scored must not have been trained on, so keep each in one list."
+            f"{counted(len(ambiguous), 'image stands', 'images stand')} in more than one of {files}: "
+            f"{summarise(ambiguous)}; what is scored must not have been trained on, so keep each in one list."
         )
     left_out = [names[0] for key, names in images.items() if key not in splits]
     if left_out:
@@ -147,7 +147,7 @@ def _read_lists(
 
 
 def _by_name(images: Mapping[str, Sequence[str]]) -> dict[str, str | None]:
-    """The image of each name that a list may use; None for a short name that several go by."""
+    """The image of each name that a list may use; None for a short name that several images have."""
     known: dict[str, str | None] = {}
     exact = {name: key for key, names in images.items() for name in (key, *names)}
     for name, key in exact.items():

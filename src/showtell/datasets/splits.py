@@ -1,4 +1,4 @@
-"""Splits: what they are called, which one a file's name says, and how they are drawn where nobody said."""
+"""Splits: their names, the split that a file is named after, and drawing splits at random."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-_KNOWN = {
+_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-_SAY_NOTHING = {"", "annotations", "caption", "captions", "data", "dataset", "set", "split"}
+_NEUTRAL_WORDS = {"", "annotations", "caption", "captions", "data", "dataset", "set", "split"}
 
 VAL_SHARE, TEST_SHARE = 0.1, 0.1  # of the images; the rest is for training
-_KEY = "showtell splits"  # another one would move every image
+_KEY = "showtell splits"  # a different key would move every image
 
 
 def split_name(written: str) -> str:
-    """The name of a split as everything here spells it: train, val, test; any other as written.
+    """The standard name of a split: train, val or test; any other as written.
 
     >>> split_name("Validation"), split_name("test_compositional")
     ('val', 'test_compositional')
     """
-    return _KNOWN.get(written.strip().lower(), written.strip())
+    return _NAMES.get(written.strip().lower(), written.strip())
 
 
 def split_rank(name: str) -> tuple[int, str]:
@@ -35,13 +35,13 @@ def split_rank(name: str) -> tuple[int, str]:
 
 
 def split_of_file(stem: str) -> str | None:
-    """The split that a file is for, where its name says that and nothing else; otherwise None.
+    """The split of a file that is named after one and nothing else; otherwise None.
 
     >>> split_of_file("captions-train2014"), split_of_file("train"), split_of_file("train_stations")
     ('train', 'train', None)
     """
-    words = set(re.split(r"[^a-z]+", stem.lower())) - _SAY_NOTHING
-    return _KNOWN.get(words.pop()) if len(words) == 1 else None
+    words = set(re.split(r"[^a-z]+", stem.lower())) - _NEUTRAL_WORDS
+    return _NAMES.get(words.pop()) if len(words) == 1 else None
 
 
 def draw_splits(
@@ -49,41 +49,41 @@ def draw_splits(
 ) -> dict[str, str]:
     """Draw a split for each image by a hash of its name and the seed: about 80% train, 10% val and 10% test.
 
-    The same name always draws the same number, so that an image stays in its split when others are added.
-    Where there are enough images, each split that has a share gets one at least; for this the borders move as
-    little as they must, which only happens in small sets. With fewer, all are for training.
+    The same name always draws the same number, so an image stays in its split when others are added.
+    If there are enough images, each split with a share gets at least one; for this the borders move as little as
+    needed, which only happens in small sets. With fewer images, all are for training.
 
     Args:
         names: of the images.
-        seed: another one draws other splits; None is one too.
+        seed: random seed; None is one of its own.
         val: share of the images, 0 to 1.
         test: share of the images; together with `val` less than 1.
     """
     numbered = sorted((hash_number(name, seed), name) for name in set(names))
     count = len(numbered)
-    least_val, least_test = int(val > 0), int(test > 0)
+    min_val, min_test = int(val > 0), int(test > 0)
     train_end, val_end = count, count
-    if count > least_val + least_test:
+    if count > min_val + min_test:
         val_below = 1 - test  # of a number in [0, 1); what lies above is test
         train_below = val_below - val
-        most_val_end = count - least_test
-        train_end = min(max(bisect.bisect_left(numbered, (train_below, "")), 1), most_val_end - least_val)
-        val_end = min(max(bisect.bisect_left(numbered, (val_below, "")), train_end + least_val), most_val_end)
+        max_val_end = count - min_test
+        train_end = min(max(bisect.bisect_left(numbered, (train_below, "")), 1), max_val_end - min_val)
+        val_end = min(max(bisect.bisect_left(numbered, (val_below, "")), train_end + min_val), max_val_end)
     return {
-        name: "train" if place < train_end else "val" if place < val_end else "test"
-        for place, (_, name) in enumerate(numbered)
+        name: "train" if index < train_end else "val" if index < val_end else "test"
+        for index, (_, name) in enumerate(numbered)
     }
 
 
 def drawn_warning(shown: str, splits: Iterable[str], remedy: str) -> str:
-    """The sentence about the splits that the images of a file were drawn into, and how to choose them."""
+    """The warning that the splits of a file were drawn, and how to choose them."""
     images = Counter(splits)
     numbers = ", ".join(f"{images[name]:,} {name}" for name in ("train", "val", "test"))
-    return f"{shown} says nothing of splits, so they were drawn by the images' names: {numbers}; {remedy}."
+    return f"{shown} has no splits, so they were drawn by the images' names: {numbers}; {remedy}."
 
 
 def hash_number(name: str, seed: int | None = None) -> float:
-    """A number in [0, 1) that depends on nothing but the name and the seed."""
+    """A number in [0, 1), a function of the name and the seed alone."""
     key = _KEY if seed is None else f"{_KEY} {seed}"
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6, key=key.encode()).digest()
     return int.from_bytes(digest) / 2**48

@@ -6,68 +6,87 @@ Captions of one image stand in lines of their own, or in columns caption_1, capt
 from __future__ import annotations
 
 import csv
-import os
+import re
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
-from showtell.datasets.encoding import first_line, read_text
+from showtell.datasets.caption_rows import CaptionRows, Columns
 from showtell.datasets.issues import DatasetIssues
-from showtell.datasets.listing import Listing, Roles
 from showtell.datasets.records import CaptionDataset, CaptionRecord
+from showtell.datasets.source_files import first_line, list_files, read_text
 from showtell.datasets.splits import split_of_file, split_rank
 from showtell.errors import DataError, summarise
 
 EXAMPLE = "captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg"
 
-# The columns of a table that `showtell caption --correct` writes for a person to mend and to train on.
+# The columns of a table that `showtell caption --correct` writes, for a person to correct and to train on.
 CORRECTIONS = ("image", "caption", "confidence", "split")
+
+# What spreadsheets take for a formula; cells that begin so are written with an apostrophe before, and read without it.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 _DELIMITERS = ",;\t"
 _SUFFIXES = (".csv", ".tsv")
 
 
 def recognises(path: Path) -> bool:
-    """Whether this is a table with a column for images and one for captions, or a folder that has some."""
+    """Whether this is a table with a column for images and one for captions, or a folder with such tables."""
     return bool(_tables(path))
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read the table of a folder, or one table; several only where each says for which splits it is.
+    """Read a table, or the tables of a folder if each gives the splits of its images.
 
-    Images are looked for in the folder of the table and in `images/`. Where nothing says anything of splits,
-    they are drawn by the images' names.
+    Images are searched in the folder of the table and in `images/`. Without any splits, these are drawn by the names
+    of the images.
     """
     issues = DatasetIssues(path)
     records: list[CaptionRecord] = []
     tables = _tables(path)
-    corrections = [file for file in tables if len(tables) > 1 and _is_of_corrections(file)]
+    corrections = [file for file in tables if len(tables) > 1 and _is_correction_table(file)]
     for file in corrections:
         del tables[file]
-        issues.warnings.append(f"{issues.shown(file)} is a table of caption --correct: name the file to train on it.")
-    unsplit = [file for file, (_, roles) in tables.items() if roles.split is None and not split_of_file(file.stem)]
+        issues.warnings.append(
+            f"{issues.display(file)} is a table of caption --correct and skipped; to train on it, name the file."
+        )
+    unsplit = [file for file, (_, columns) in tables.items() if columns.split is None and not split_of_file(file.stem)]
     if len(tables) > 1 and unsplit:
         issues.problems.append(
-            f"{path} holds {len(tables)} tables of captions, and {summarise(map(issues.shown, unsplit))} says "
-            "nothing of splits; join them to one, add a column split, or name them train.csv, val.csv, test.csv."
+            f"{path} holds {len(tables)} tables of captions, and {summarise(map(issues.display, unsplit))} says "
+            "nothing about splits; join them to one, add a column split, or name them train.csv, val.csv, test.csv."
         )
         tables = {}
-    for file, (delimiter, roles) in tables.items():
+    for file, (delimiter, columns) in tables.items():
         try:
-            records.extend(_read_table(file, delimiter, roles, issues))
+            records.extend(_read_table(file, delimiter, columns, issues))
         except DataError as error:
             issues.problems.append(str(error))
     return issues.dataset("table", records)
 
 
-def _is_of_corrections(file: Path) -> bool:
+def as_text_cell(text: str) -> str:
+    """A text as a cell that no spreadsheet computes. `from_text_cell` is the way back.
+
+    >>> as_text_cell("=1+1")
+    "'=1+1"
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def from_text_cell(cell: str) -> str:
+    """The text of a cell that `as_text_cell` made."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def _is_correction_table(file: Path) -> bool:
     """Whether `showtell caption --correct` wrote this table (`cli/caption_formats.py`)."""
     return columns_of(file) == list(CORRECTIONS)
 
 
 def columns_of(file: Path) -> list[str] | None:
     """The column names of a CSV or TSV file, for a message; None for any other file."""
-    if not _is_table(file):
+    if file not in list_files(file, _SUFFIXES):
         return None
     line = first_line(file)
     return max((_cells(line, delimiter) for delimiter in _DELIMITERS), key=len)
@@ -76,31 +95,22 @@ def columns_of(file: Path) -> list[str] | None:
 # --- which files, which columns ---
 
 
-def _tables(path: Path) -> dict[Path, tuple[str, Roles]]:
+def _tables(path: Path) -> dict[Path, tuple[str, Columns]]:
     """The tables of captions at a path, each with its delimiter and what its columns hold."""
-    if path.is_file():
-        files = [path]
-    else:
-        names = os.listdir(path)  # noqa: PTH208 (most are images: no need of a Path for each)
-        files = [path / name for name in sorted(names) if name.lower().endswith(_SUFFIXES)]
-        files.sort(key=lambda file: split_rank(split_of_file(file.stem) or ""))
-    read = {file: _columns(first_line(file)) for file in files if _is_table(file)}
-    return {file: columns for file, columns in read.items() if columns}
+    files = sorted(list_files(path, _SUFFIXES), key=lambda file: split_rank(split_of_file(file.stem) or ""))
+    recognised = {file: _columns(first_line(file)) for file in files if not file.name.startswith(".")}
+    return {file: columns for file, columns in recognised.items() if columns}
 
 
-def _is_table(file: Path) -> bool:
-    return file.suffix.lower() in _SUFFIXES and not file.name.startswith(".") and file.is_file()
+def _columns(line: str) -> tuple[str, Columns] | None:
+    """The delimiter of a header and the columns that it names; None if no delimiter gives such columns.
 
-
-def _columns(line: str) -> tuple[str, Roles] | None:
-    """The delimiter that makes sense of a header, and the columns that it names; None if none does.
-
-    csv.Sniffer is no help here: it counts delimiters, and captions have more commas than tables.
+    csv.Sniffer does not help here: it counts delimiters, and captions have more commas than tables.
     """
     for delimiter in _DELIMITERS:
-        roles = Roles.of(_cells(line, delimiter))
-        if roles is not None:
-            return delimiter, roles
+        columns = Columns.of(_cells(line, delimiter))
+        if columns is not None:
+            return delimiter, columns
     return None
 
 
@@ -112,7 +122,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 
 def _rows(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not blank, each with the number of the line on which it begins.
+    """The rows that are not blank, each with the number of its first line.
 
     Raises:
         DataError: quotation marks that do not match; the message names the line.
@@ -133,26 +143,26 @@ def _rows(file: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str
             yield line, row
 
 
-def _read_table(file: Path, delimiter: str, roles: Roles, issues: DatasetIssues) -> list[CaptionRecord]:
-    listing = Listing(file, issues)
+def _read_table(file: Path, delimiter: str, columns: Columns, issues: DatasetIssues) -> list[CaptionRecord]:
+    rows = CaptionRows(file, issues)
     too_long = []
-    rows = _rows(file, read_text(file, "CSV"), delimiter)
-    next(rows, None)  # the header
-    for line, row in rows:
-        if any(map(str.strip, row[roles.count :])):
+    parsed = _rows(file, read_text(file, "CSV"), delimiter)
+    next(parsed, None)  # the header
+    for line, row in parsed:
+        if any(map(str.strip, row[columns.count :])):
             too_long.append(line)
             continue
-        row += [""] * (roles.count - len(row))
-        listing.add(
+        row += [""] * (columns.count - len(row))
+        rows.add(
             line,
-            row[roles.image],
-            [row[place] for place in roles.captions],
-            "" if roles.split is None else row[roles.split],
-            "" if roles.id is None else row[roles.id],
+            from_text_cell(row[columns.image]),
+            [from_text_cell(row[index]) for index in columns.captions],
+            "" if columns.split is None else row[columns.split],
+            "" if columns.id is None else row[columns.id],
         )
     if too_long:
         issues.problems.append(
-            f"{issues.shown(file)} has more cells than columns {listing.at(too_long)}; "
+            f"{issues.display(file)} has more cells than columns {rows.locate(too_long)}; "
             "a caption with a comma stands in quotation marks."
         )
-    return listing.records([file.parent, file.parent / "images"], "a column split would choose them")
+    return rows.records([file.parent, file.parent / "images"], "a column split would choose them")

@@ -1,4 +1,4 @@
-"""A text file for each image: dog.jpg with its captions in dog.txt, one a line; folders train, val, test are splits."""
+"""A text file for each image: dog.jpg with its captions in dog.txt, one per line; folders may be splits."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from showtell.datasets.encoding import read_text
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import CaptionDataset, CaptionRecord
+from showtell.datasets.source_files import as_text, read_text
 from showtell.datasets.split_lists import choose_splits
 from showtell.datasets.splits import split_of_file
 from showtell.errors import DataError, summarise
@@ -16,12 +16,12 @@ from showtell.images.photo_files import is_image_file
 
 EXAMPLE = "dog.jpg beside dog.txt with the line A dog runs."
 
-_MOST_SHOWN = 3  # unreadable text files that get a sentence of their own
+_MAX_SHOWN = 3  # unreadable text files that get a sentence of their own
 _REMEDY = "folders train, val and test, or lists train.txt, val.txt and test.txt, would choose them"
 
 
 def recognises(path: Path) -> bool:
-    """Whether this is a folder in which a photo and a text file have one name, or whose folders of splits are such."""
+    """Whether a photo and a text file have the same name, in the folder or in one named after a split."""
     return path.is_dir() and any(_pairs(folder)[0] for folder, _ in _folders(path))
 
 
@@ -37,15 +37,15 @@ def read(path: Path) -> CaptionDataset:
         pairs, photos = _pairs(folder)
         if pairs:
             records.extend(_records(folder, split, pairs, issues, unreadable))
-            _report_odd(folder, pairs, photos, issues)
-    issues.problems.extend(unreadable[:_MOST_SHOWN])
-    if len(unreadable) > _MOST_SHOWN:
-        issues.problems.append(f"{counted(len(unreadable) - _MOST_SHOWN, 'more text file')} cannot be read.")
+            _report_unpaired(folder, pairs, photos, issues)
+    issues.problems.extend(unreadable[:_MAX_SHOWN])
+    if len(unreadable) > _MAX_SHOWN:
+        issues.problems.append(f"{counted(len(unreadable) - _MAX_SHOWN, 'more text file')} cannot be read.")
     return issues.dataset("text_files", records)
 
 
 def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
-    """The folder itself, and those in it that are called after a split, with that."""
+    """The folder itself, and its subfolders that are named after a split, each with that split."""
     yield path, None
     with os.scandir(path) as entries:
         names = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
@@ -59,8 +59,8 @@ def _pairs(folder: Path) -> tuple[dict[str, tuple[str, list[str]]], list[str]]:
     for name in filter(is_image_file, names):
         photos.setdefault(name.rpartition(".")[0], []).append(name)
     texts = {name.rpartition(".")[0]: name for name in names if name.lower().endswith(".txt")}
-    pairs = {stem: (texts[stem], found) for stem, found in photos.items() if stem in texts}
-    return pairs, [name for found in photos.values() for name in found]
+    pairs = {stem: (texts[stem], names) for stem, names in photos.items() if stem in texts}
+    return pairs, [name for names in photos.values() for name in names]
 
 
 def _records(
@@ -71,7 +71,7 @@ def _records(
     unreadable: list[str],
 ) -> Iterator[CaptionRecord]:
     prefix = "" if split is None else f"{folder.name}/"
-    ids = {f"{prefix}{photos[0]}": stem for stem, (_, photos) in pairs.items()}
+    ids = {as_text(f"{prefix}{photos[0]}"): stem for stem, (_, photos) in pairs.items()}
     if split is None:
         splits = choose_splits({name: (name,) for name in ids}, [folder], issues, f"{folder}", _REMEDY)
     else:
@@ -88,19 +88,19 @@ def _records(
             yield CaptionRecord(image_id, folder / photos[0], splits[image_id], captions)
 
 
-def _report_odd(
+def _report_unpaired(
     folder: Path, pairs: dict[str, tuple[str, list[str]]], photos: list[str], issues: DatasetIssues
 ) -> None:
-    several = [" and ".join(found) for _, found in pairs.values() if len(found) > 1]
-    if several:
+    shared = [" and ".join(names) for _, names in pairs.values() if len(names) > 1]
+    if shared:
         issues.problems.append(
-            f"{counted(len(several), 'text file belongs', 'text files belong')} to more than one photo: "
-            f"{summarise(several)}; give each photo a name of its own."
+            f"{counted(len(shared), 'text file belongs', 'text files belong')} to more than one photo: "
+            f"{summarise(shared)}; give each photo a name of its own."
         )
-    with_text = {name for _, found in pairs.values() for name in found}
-    bare = [issues.shown(folder / name) for name in photos if name not in with_text]
-    if bare:
+    with_text = {name for _, names in pairs.values() for name in names}
+    without_text = [issues.display(folder / name) for name in photos if name not in with_text]
+    if without_text:
         issues.warnings.append(
-            f"{counted(len(bare), 'image has', 'images have')} no text file and "
-            f"{'is' if len(bare) == 1 else 'are'} left out: {summarise(bare)}."
+            f"{counted(len(without_text), 'image has', 'images have')} no text file and "
+            f"{'is' if len(without_text) == 1 else 'are'} left out: {summarise(without_text)}."
         )

@@ -139,12 +139,12 @@ def diagnose_scores(
     found = Diagnosis()
     max_length = captioner.decoding.max_length
     report = check_dataset(dataset, open_images=False, vocabulary=captioner.vocabulary, max_length=max_length)
-    assert report.fit is not None, "it was asked for"
+    assert report.coverage is not None, "it was asked for"
     found.facts = {
         "split": split,
         "images": len(records),
-        "unknown_words": report.fit.unknown[split],
-        "longer_than_max_length": report.fit.longer[split],
+        "unknown_words": report.coverage.unknown[split],
+        "longer_than_max_length": report.coverage.longer[split],
     }
     for sentence in report.problems:
         found.add("dataset_problem", sentence)

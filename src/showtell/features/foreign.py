@@ -126,7 +126,8 @@ def _from_tsv(path: Path) -> Iterator[tuple[str, ImageFeatures]]:
             row = dict(zip(names, cells, strict=True))
             try:
                 count = int(row["num_boxes"])
-                size = _size(*(int(row.get(f"image_{side}") or row[f"img_{side}"]) for side in "wh"), where)
+                width, height = (int(row.get(f"image_{side}") or row[f"img_{side}"]) for side in "wh")
+                size = _size(width, height, where)
                 boxes = _decoded(row["boxes"], "<f4").reshape(count, 4)
                 vectors = _decoded(row["features"], "<f4").reshape(count, -1)
                 scores = labels = None
@@ -226,8 +227,8 @@ def _read_hdf5(parent: Any, name: str, where: str) -> Any:
                 raise DataError(f"{where} holds no array of numbers ({item.dtype}); features are floats.")
             if item.nbytes > _MOST_BYTES:
                 raise DataError(
-                    f"{where} is an array of {item.nbytes / 2**30:,.1f} GB, more than the features of an image may have "
-                    f"({_MOST_BYTES // 2**30} GB)."
+                    f"{where} is an array of {item.nbytes / 2**30:,.1f} GB, more than the features of an image "
+                    f"may have ({_MOST_BYTES // 2**30} GB)."
                 )
             return item[()]
     except DataError:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from showtell.errors import CheckpointError, UsageError
+from showtell.errors import CheckpointError, UsageError, printable, shorten
 from showtell.text.tokenizer import TOKENIZER_VERSION, tokenize
 
+MAX_WORD_LENGTH = 1000  # characters; a longer one is no word, and would fill every table and picture that shows it
+# Unicode categories of characters that are in no word.
+_FORBIDDEN = {"Cc": "a control character", "Cs": "a lone surrogate", "Zl": "a line end", "Zp": "a line end"}
 SPECIAL = ("<pad>", "<begin>", "<end>", "<unknown>")
 
 
@@ -44,12 +48,12 @@ class Vocabulary:
 
         Args:
             captions: the words of each caption.
-            min_count: words that occur less often are unknown.
+            min_count: words that occur less often are unknown, as are those with control characters.
             max_size: at most this many words, the special ones not counted.
         """
         counts = Counter(word for caption in captions for word in caption)
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        kept = [word for word, count in ordered if count >= min_count and word not in SPECIAL]
+        kept = [word for word, count in ordered if count >= min_count and word not in SPECIAL and not _fault(word)]
         return cls(kept[:max_size])
 
     def encode(self, words: Iterable[str], max_length: int | None = None) -> list[int]:
@@ -93,17 +97,37 @@ class Vocabulary:
         Raises:
             CheckpointError: its words were changed since the checkpoint was written.
         """
-        if not isinstance(content["words"], list | tuple) or not all(
-            isinstance(word, str) for word in content["words"]
-        ):
+        words = content["words"]
+        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
             raise CheckpointError(f"The vocabulary in {source} is damaged: its words should be a list of texts.")
-        vocabulary = cls(content["words"])
+        ids: dict[str, int] = {word: index for index, word in enumerate(SPECIAL)}
+        for index, word in enumerate(words, start=len(SPECIAL)):
+            fault = _fault(word) or (f"is that of id {ids[word]} too" if word in ids else None)
+            if fault:
+                quoted = printable(shorten(word, 40))
+                raise CheckpointError(
+                    f'The vocabulary in {source} is damaged: the word of id {index}, "{quoted}", {fault}.'
+                )
+            ids[word] = index
+        vocabulary = cls(words)
         if content["tokenizer"] == TOKENIZER_VERSION and content["fingerprint"] != vocabulary.fingerprint:
             raise CheckpointError(
                 f"The vocabulary in {source} has fingerprint {vocabulary.fingerprint}, but the checkpoint was trained "
                 f"with {content['fingerprint']}: its words were changed; restore the file that was saved."
             )
         return vocabulary
+
+
+def _fault(word: str) -> str | None:
+    """What keeps a text from being a word of a vocabulary, as the end of a sentence; None where it is one."""
+    if not word:
+        return "is empty"
+    if len(word) > MAX_WORD_LENGTH:
+        return f"has {len(word):,} characters; at most {MAX_WORD_LENGTH} are allowed"
+    for position, character in enumerate(word, start=1):
+        if unicodedata.category(character) in _FORBIDDEN:
+            return f"has {_FORBIDDEN[unicodedata.category(character)]} at character {position}"
+    return None
 
 
 def tokenize_all(captions: Iterable[str]) -> list[list[str]]:

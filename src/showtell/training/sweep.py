@@ -1,32 +1,29 @@
-"""A sweep: one recipe trained with many values of chosen keys, every combination or random ones; resumable anywhere.
+"""A sweep: one recipe trained with many values of chosen keys, and one table. Resumable, and open to several processes.
 
     sweep folder/
       sweep.json                       the table: each trial with its values, scores and, if it failed, the sentence
+      sweep.db                         Optuna's study: which trials wait, which run, and what they reached
       hidden_size=256,dropout=0.3/     a run folder like any other, and when the trial has ended:
         trial.json                     its row of the table, and its recipe
 
-A trial's folder is named after its values, and the values of a random trial are a function of (seed, draw, key). So the
-same call goes on where it was killed, a larger one (more values, a greater `random`) trains what is new alone, and
-nothing but the folders has to be remembered.
+A trial's folder is named after its values, and `trial.json` is the record of how it ended: a call with more values or
+another metric takes over what is there. Grid and random trials are known before the first one starts; TPE and the
+Gaussian process choose each trial by those that have ended, with random numbers of (seed, number of the trial).
 """
 
 from __future__ import annotations
 
 import math
-import random
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import yaml
 
-from showtell.counter_rng import key_of
 from showtell.errors import RecipeError, TrainingError, UsageError, WeightsError, nearest, summarise
 from showtell.files import read_json, read_log, write_json
+from showtell.renamed import upgrade_settings
 from showtell.scores import numbers, selection_metrics, validation_numbers
 from showtell.training.console import TrainingConsole
 from showtell.training.loop import train
@@ -34,56 +31,28 @@ from showtell.training.recipe import Recipe
 from showtell.training.recipe_checks import make_recipe
 from showtell.training.recipe_loading import load_recipe
 from showtell.training.run_folder import changes
+from showtell.training.sweep_space import (
+    Parameters,
+    Space,
+    extremes,
+    grid,
+    in_yaml,
+    parameters_of,
+    parse_space,
+    random_trials,
+    trial_name,
+    values_of,
+)
+from showtell.training.sweep_study import LEARNING_SAMPLERS, Claim, SweepStudy
 
+SAMPLERS = ("grid", "random", *LEARNING_SAMPLERS)
 # What is wrong with a trial's own values. Any other error, such as a missing dataset, would stop every trial alike.
-OF_A_TRIAL = (RecipeError, TrainingError, WeightsError, torch.OutOfMemoryError)
-_RANGE = re.compile(r"(log|uniform)\((.*)\)")
-
-
-@dataclass(frozen=True)
-class Values:
-    """A key with values to choose from."""
-
-    key: str
-    values: tuple[Any, ...]
-
-    def draw(self, chance: random.Random) -> Any:
-        """Any of them, each as likely."""
-        return chance.choice(self.values)
-
-
-@dataclass(frozen=True)
-class Range:
-    """A key with a range: uniform, or uniform in the logarithm."""
-
-    key: str
-    low: float
-    high: float
-    logarithmic: bool
-    whole: bool  # whole numbers only
-
-    def draw(self, chance: random.Random) -> Any:
-        """A number from the range, to three digits, which is finer than any search can tell apart."""
-        if self.logarithmic:
-            number = math.exp(chance.uniform(math.log(self.low), math.log(self.high)))
-        else:
-            number = chance.uniform(self.low, self.high)
-        number = min(max(float(f"{number:.3g}"), self.low), self.high)
-        return round(number) if self.whole else number
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One combination of values."""
-
-    name: str  # of its folder
-    values: dict[str, Any]
-    recipe: Recipe
+TRIAL_ERRORS = (RecipeError, TrainingError, WeightsError, torch.OutOfMemoryError)
 
 
 @dataclass(frozen=True)
 class Row:
-    """How a trial ended, or that it has not yet."""
+    """A trial in the table: how it ended, or that it has not yet."""
 
     run: str  # its folder within the sweep's
     values: dict[str, Any]
@@ -94,7 +63,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepResult:
     """All trials, the best first, then those that failed or wait."""
 
     folder: Path
@@ -103,7 +72,7 @@ class Sweep:
     interrupted: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """What `sweep.json` holds."""
+        """The content of `sweep.json`."""
         return {"metric": self.metric, "trials": [vars(row) for row in self.rows]}
 
 
@@ -112,217 +81,199 @@ def sweep(
     axes: Sequence[str],
     out: Path | None = None,
     *,
-    draws: int | None = None,
+    sampler: str | None = None,
+    trials: int | None = None,
     seed: int = 0,
     metric: str = "cider",
     retry: bool = False,
     quiet: bool = False,
-) -> Sweep:
-    """Train a recipe once for each combination of values; what has ended is not trained again.
+) -> SweepResult:
+    """Train a recipe once for each trial; what has ended is not trained again.
 
     Args:
-        recipe: a YAML file.
+        recipe: a YAML file, or the name of a recipe of showtell.
         axes: "section.key=v1,v2" each, the values in YAML, or a range, "section.key=log(1e-4..1e-2)" or with uniform.
         out: the folder; None is runs/ and the recipe's name with -sweep.
-        draws: so many random combinations; None: every one.
-        seed: of the draws.
-        metric: the validation score by which trials are ordered, "loss" or one that can select the best weights.
+        sampler: one of `SAMPLERS`; None is "random" with `trials` and "grid" without.
+        trials: number of trials, for all samplers but "grid".
+        seed: of the sampler.
+        metric: the validation score by which trials are ordered and chosen: "loss", or one that can select `best/`.
         retry: train again what failed.
         quiet: show nothing.
 
     Raises:
-        UsageError: an axis that cannot be read, a range without `draws`, or an unknown metric.
-        RecipeError: any trial's recipe has a problem, or a trial in the folder was of another recipe. No trial starts.
+        UsageError: an axis that cannot be read, a range in a grid, or an unknown metric or sampler.
+        RecipeError: a trial's recipe has a problem, or a trial in the folder was of another recipe. No trial starts.
     """
     metrics = ("loss", *selection_metrics())
     if metric not in metrics:
         raise UsageError(f'A sweep cannot order trials by "{metric}"; {nearest(metric, metrics)}.')
-    parsed = [parse_axis(axis) for axis in axes]
-    if not parsed:
-        raise UsageError("A sweep needs a key with values, such as model.hidden_size=256,512.")
-    repeated = [axis.key for place, axis in enumerate(parsed) if axis.key in {other.key for other in parsed[:place]}]
-    if repeated:
-        raise UsageError(f"{repeated[0]} is given twice; list all its values in one place.")
+    sampler = sampler or ("grid" if trials is None else "random")
+    if sampler not in SAMPLERS:
+        raise UsageError(f'There is no sampler "{sampler}"; {nearest(sampler, SAMPLERS)}.')
+    if (sampler == "grid") != (trials is None):
+        advice = "needs a number of trials: add" if trials is None else "trains every combination: leave out"
+        raise UsageError(f"--sampler {sampler} {advice} --trials.")
+    space = parse_space(axes)
     folder = out or Path("runs") / f"{recipe.parent.name}-{recipe.stem}-sweep"
     if (folder / "recipe.yaml").exists():
         raise UsageError(f"{folder} holds a run; choose another --out for the sweep.")
-    combinations = every_combination(parsed) if draws is None else random_combinations(parsed, draws, seed)
-    trials = _checked_trials(recipe, combinations)
-    counted = [validation_numbers(trial.recipe.training.selection_metric) for trial in trials]
-    if metric != "loss" and any(metric not in names for names in counted):
-        raise UsageError(
-            f"{numbers()[metric].title} is counted in validation only where it selects; add "
-            f"training.selection_metric={metric}."
-        )
-    rows = [_ended(folder, trial, retry) for trial in trials]
+    learns = sampler in LEARNING_SAMPLERS
+    planned: Sequence[Parameters] = (
+        [] if learns else grid(space) if trials is None else random_trials(space, trials, seed)
+    )
+    names = _check_recipes(recipe, space, planned or extremes(space), metric)
+    planned = [parameters for parameters in planned if _name(space, parameters) in names]  # equal recipes are one
+    ended = _read_ended(folder, recipe, space)
+    folder.mkdir(parents=True, exist_ok=True)
+    study = SweepStudy(folder, space, metric=metric, maximise=metric != "loss", sampler=sampler, seed=seed)
+    if retry:
+        failed = [name for name, row in ended.items() if row.status == "failed" and (learns or name in names)]
+        for name in failed:
+            (folder / name / "trial.json").unlink(missing_ok=True)
+        again = [_parameters(space, ended.pop(name)) for name in failed]
+        planned = again if learns else planned
+    study.update(planned, {name: (_parameters(space, row), _score(row, metric)) for name, row in ended.items()})
     console = TrainingConsole(quiet)
-    result = _ordered(folder, metric, rows)
-    for place, trial in enumerate(trials):
-        if rows[place].status != "waiting":
-            continue
-        console.say(f"trial {place + 1} of {len(trials)}: {trial.name}")
-        ended = _run(folder, trial, quiet)
-        if ended is None:
-            return _ordered(folder, metric, rows, interrupted=True)
-        rows[place] = ended
-        result = _ordered(folder, metric, rows)
+
+    def table(*, interrupted: bool = False) -> SweepResult:
+        rows = [_row(folder, name, values) for name, values in study.trials().items() if learns or name in names]
+        result = _ordered(folder, metric, rows, interrupted)
         write_json(folder / "sweep.json", result.to_json(), indent=2)
-        if ended.error:
-            console.say(f"trial {place + 1} failed: {ended.error}")
-    write_json(folder / "sweep.json", result.to_json(), indent=2)
-    return result
+        return result
+
+    while (claim := study.claim(trials if learns else None)) is not None:
+        row = _row(folder, claim.name, claim.values)
+        if row.status == "waiting":
+            number = claim.number + 1 if learns else names.index(claim.name) + 1
+            count = trials if learns else len(names)
+            console.say(f"trial {number} of {count}: {claim.name}")
+            ended_row = _train(recipe, folder, claim, quiet)
+            if ended_row is None:
+                claim.lock.release()
+                return table(interrupted=True)
+            row = ended_row
+            if row.error:
+                console.say(f"trial {number} failed: {row.error}")
+        study.end(claim, _score(row, metric))
+        table()
+    return table()
 
 
-# ---- which trials
+# ---- before the first trial
 
 
-def parse_axis(text: str) -> Values | Range:
-    """Read "section.key=v1,v2" or "section.key=log(low..high)".
-
-    Raises:
-        UsageError: it is neither.
-    """
-    key, equals, given = text.partition("=")
-    if not equals or "." not in key or not given.strip():
-        raise UsageError(f'"{text}" is no key with values; write section.key=v1,v2 or section.key=log(1e-4..1e-2).')
-    if found := _RANGE.fullmatch(given.strip()):
-        return _range(key, found[1] == "log", found[2], text)
-    try:
-        values = yaml.safe_load(f"[{given}]")
-    except yaml.YAMLError as error:
-        raise UsageError(f'The values in "{text}" are not valid YAML; put each in quotes.') from error
-    return Values(key, tuple(values))
+def _name(space: Space, parameters: Parameters) -> str:
+    return trial_name(values_of(space, parameters))
 
 
-def _range(key: str, logarithmic: bool, bounds: str, text: str) -> Range:
-    ends = bounds.split("..")
-    try:
-        low, high = (float(end) for end in ends)
-    except ValueError as error:
-        raise UsageError(f'The range in "{text}" needs two numbers: {key}=log(1e-4..1e-2).') from error
-    if not (low < high and math.isfinite(high - low)) or (logarithmic and low <= 0):
-        above = " above 0" if logarithmic else ""
-        raise UsageError(f'The range in "{text}" has to go from a number{above} to a greater one.')
-    whole = all(re.fullmatch(r"\s*[+-]?\d+\s*", end) for end in ends)
-    return Range(key, low, high, logarithmic, whole)
+def _parameters(space: Space, row: Row) -> Parameters:
+    parameters = parameters_of(space, row.values)
+    assert parameters is not None, "`_read_ended` leaves out others"
+    return parameters
 
 
-def every_combination(axes: Sequence[Values | Range]) -> list[dict[str, Any]]:
-    """The grid, the last key changing fastest.
-
-    Raises:
-        UsageError: an axis is a range.
-    """
-    for axis in axes:
-        if isinstance(axis, Range):
-            raise UsageError(
-                f"{axis.key} is a range, from which --random N draws; without it, list values with commas."
-            )
-    listed = [axis.values for axis in axes if isinstance(axis, Values)]
-    return [dict(zip([axis.key for axis in axes], values, strict=True)) for values in product(*listed)]
+def _load(recipe: Path, values: Mapping[str, Any]) -> Recipe:
+    return load_recipe(recipe, [f"{key}={in_yaml(value)}" for key, value in values.items()])
 
 
-def random_combinations(axes: Sequence[Values | Range], draws: int, seed: int) -> list[dict[str, Any]]:
-    """So many different combinations. More draws begin with the same ones.
-
-    Raises:
-        UsageError: there are not so many.
-    """
-    if not any(isinstance(axis, Range) for axis in axes):
-        grid = len({_name(values) for values in every_combination(axes)})
-        if draws > grid:
-            raise UsageError(f"--random {draws} is more than the {grid} combinations; leave it out to train them all.")
-    found: dict[str, dict[str, Any]] = {}
-    draw = 0
-    while len(found) < draws:
-        values = {axis.key: axis.draw(random.Random(key_of(seed, draw, axis.key))) for axis in axes}
-        found.setdefault(_name(values), values)
-        draw += 1
-    return list(found.values())
-
-
-def in_yaml(value: Any) -> str:
-    """A value as it stands behind the equals sign of an override."""
-    return yaml.safe_dump([value], default_flow_style=True, width=math.inf, allow_unicode=True).strip()[1:-1]
-
-
-def _name(values: Mapping[str, Any]) -> str:
-    """A folder name that says the values; where a file system could not hold them, with a fingerprint."""
-    ends = [key.rpartition(".")[2] for key in values]
-    names = ends if len(set(ends)) == len(ends) else list(values)
-    said = ",".join(f"{name}={in_yaml(value)}" for name, value in zip(names, values.values(), strict=True))
-    plain = re.sub(r"[^\w.=,+-]+", "_", said)
-    if plain == said and len(said) <= 100:
-        return said
-    return f"{plain[:90]}-{key_of(said):016x}"[:110]
-
-
-def _checked_trials(recipe: Path, combinations: Sequence[Mapping[str, Any]]) -> list[Trial]:
-    """The trials with their recipes, each recipe once.
+def _check_recipes(recipe: Path, space: Space, trials: Sequence[Parameters], metric: str) -> list[str]:
+    """The names of trials, of those with equal recipes the first alone.
 
     Raises:
         RecipeError: with the problems of all trials together.
+        UsageError: the metric is not computed in validation.
     """
-    trials: dict[str, Trial] = {}
+    recipes: dict[str, tuple[str, Recipe]] = {}
     problems: dict[str, None] = {}
-    for values in combinations:
+    for parameters in trials:
         try:
-            loaded = load_recipe(recipe, [f"{key}={in_yaml(value)}" for key, value in values.items()])
+            loaded = _load(recipe, values_of(space, parameters))
         except RecipeError as error:
             first, *listed = str(error).split("\n  ")
             problems |= dict.fromkeys(listed or [first])
             continue
-        trials.setdefault(loaded.model_dump_json(), Trial(_name(values), dict(values), loaded))
+        recipes.setdefault(loaded.model_dump_json(), (_name(space, parameters), loaded))
     if problems:
         counted = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise RecipeError(
             f"{recipe} has {counted} in this sweep, so no trial was started:"
             + "".join(f"\n  {problem}" for problem in problems)
         )
-    found = list(trials.values())
-    if any(trial.recipe.data.validation_split is None for trial in found):
+    loaded_recipes = [loaded for _, loaded in recipes.values()]
+    if any(loaded.data.validation_split is None for loaded in loaded_recipes):
         raise RecipeError("data.validation_split is null, so trials would have no score; name a split.")
-    if len({trial.recipe.training.mixed_precision for trial in found}) > 1:
+    if len({loaded.training.mixed_precision for loaded in loaded_recipes}) > 1:
         raise RecipeError(
             "training.mixed_precision has to be the same in all trials of a sweep; make a sweep for each."
         )
-    return found
-
-
-# ---- running them
-
-
-def _ended(folder: Path, trial: Trial, retry: bool) -> Row:
-    """The row of a trial that has ended before, or one that waits."""
-    file = folder / trial.name / "trial.json"
-    if not file.exists():
-        return Row(trial.name, trial.values)
-    kept = read_json(file)
-    if changed := changes(make_recipe(kept.pop("recipe"), str(file)), trial.recipe):
-        raise RecipeError(
-            f"The trial {file.parent} was of another recipe: {summarise(changed)}; choose another --out, or delete it."
+    computed = [validation_numbers(loaded.training.selection_metric) for loaded in loaded_recipes]
+    if metric != "loss" and any(metric not in names for names in computed):
+        raise UsageError(
+            f"{numbers()[metric].title} is counted in validation only where it selects; add "
+            f"training.selection_metric={metric}."
         )
-    if retry and kept["status"] == "failed":
-        return Row(trial.name, trial.values)
-    return Row(**{**kept, "run": trial.name, "values": trial.values})
+    return [name for name, _ in recipes.values()]
 
 
-def _run(folder: Path, trial: Trial, quiet: bool) -> Row | None:
+def _read_ended(folder: Path, recipe: Path, space: Space) -> dict[str, Row]:
+    """The trials of the folder that have ended and are within the space, by name.
+
+    Raises:
+        RecipeError: one of them was of another recipe.
+    """
+    rows = {}
+    for file in sorted(folder.glob("*/trial.json")):
+        content = read_json(file)
+        values = content["values"]
+        if values.keys() != space.keys() or parameters_of(space, values) is None:
+            continue
+        saved = make_recipe(upgrade_settings(content["recipe"]), str(file))
+        if changed := changes(saved, _load(recipe, values)):
+            raise RecipeError(
+                f"The trial {file.parent} was of another recipe: {summarise(changed)}; choose another --out, or delete "
+                "it."
+            )
+        rows[file.parent.name] = _row(folder, file.parent.name, values)
+    return rows
+
+
+# ---- trials and their rows
+
+
+def _row(folder: Path, name: str, values: dict[str, Any]) -> Row:
+    """The row of a trial, as its `trial.json` has it; one that waits where there is none."""
+    file = folder / name / "trial.json"
+    if not file.exists():
+        return Row(name, values)
+    content = read_json(file)
+    del content["recipe"]
+    return Row(**{**content, "run": name, "values": values})
+
+
+def _score(row: Row, metric: str) -> float | None:
+    """What the samplers know of a trial that has ended; None where it has no score."""
+    score = (row.scores or {}).get(metric, math.nan)
+    return score if math.isfinite(score) else None
+
+
+def _train(recipe: Path, folder: Path, claim: Claim, quiet: bool) -> Row | None:
     """Train a trial to its end, from where it was; None if a person stopped it."""
-    run = folder / trial.name
+    run, loaded = folder / claim.name, _load(recipe, claim.values)
     try:
-        result = train(trial.recipe, run, resume=True, quiet=quiet)
-    except OF_A_TRIAL as error:
-        row = Row(trial.name, trial.values, "failed", error=str(error))
+        result = train(loaded, run, resume=True, quiet=quiet)
+    except TRIAL_ERRORS as error:
+        row = Row(claim.name, claim.values, "failed", error=str(error))
     else:
         if result.interrupted:
             return None
-        row = Row(trial.name, trial.values, "finished", result.best_epoch, _validation(run, result.best_epoch))
-    write_json(run / "trial.json", {**vars(row), "recipe": trial.recipe.model_dump(mode="json")}, indent=2)
+        epoch = result.best_epoch
+        row = Row(claim.name, claim.values, "finished", epoch, _validation_scores(run, epoch))
+    write_json(run / "trial.json", {**vars(row), "recipe": loaded.model_dump(mode="json")}, indent=2)
     return row
 
 
-def _validation(run: Path, epoch: int | None) -> dict[str, float]:
+def _validation_scores(run: Path, epoch: int | None) -> dict[str, float]:
     """The validation scores of an epoch."""
     for line in read_log(run / "log.jsonl"):
         if "validation" in line and line["epoch"] == epoch:
@@ -330,14 +281,14 @@ def _validation(run: Path, epoch: int | None) -> dict[str, float]:
     raise AssertionError(f"{run} has no validation of epoch {epoch}")
 
 
-def _ordered(folder: Path, metric: str, rows: Sequence[Row], *, interrupted: bool = False) -> Sweep:
-    """Finished trials by their score, then failed ones, then those that wait; equal ones in the order of the call."""
+def _ordered(folder: Path, metric: str, rows: Sequence[Row], interrupted: bool) -> SweepResult:
+    """Finished trials by their score, then failed ones, then those that wait; equal ones in the order of the trials."""
     sign = 1 if metric == "loss" else -1
 
-    def place(row: Row) -> tuple[int, float]:
+    def position(row: Row) -> tuple[int, float]:
         if row.scores is not None:
             score = sign * row.scores[metric]
             return 0, score if math.isfinite(score) else math.inf
         return (1 if row.status == "failed" else 2), 0.0
 
-    return Sweep(folder, metric, tuple(sorted(rows, key=place)), interrupted)
+    return SweepResult(folder, metric, tuple(sorted(rows, key=position)), interrupted)
