@@ -225,6 +225,10 @@ def find_checkpoint(path_or_id: str | Path) -> Path:
     """
     folder = Path(path_or_id)
     if folder.exists():
+        if not str(folder).isascii() and any("\ud800" <= char <= "\udfff" for char in str(folder)):
+            raise CheckpointError(
+                f"The path {folder} is not in UTF-8, so safetensors cannot open it; rename the folder."
+            )
         if folder.is_dir():
             return folder
         raise CheckpointError(f"{folder} is a file; a checkpoint is a folder with {WEIGHTS} and {SETTINGS}.")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import secrets
 import shutil
+import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +21,7 @@ from showtell.errors import DataError, UsageError
 
 
 def cache_folder() -> Path:
-    """Where showtell keeps what it can make again."""
+    """The folder of files that can be made again."""
     if given := os.environ.get("SHOWTELL_CACHE"):
         return Path(given)
     if sys.platform == "win32":
@@ -33,11 +35,13 @@ def cache_folder() -> Path:
 def writing(path: Path) -> Iterator[BinaryIO]:
     """A stream to write a file with, which is there whole when the block ends, and not at all if that fails.
 
-    A device or a pipe, such as /dev/stdout, is written to as it is.
+    A device or a pipe of the shell, such as /dev/stdout, is written to as it is.
 
     Raises:
-        DataError: the folder cannot be written to, or the disk is full.
+        DataError: the folder cannot be written to, the disk is full, or the file is a named pipe.
     """
+    if is_named_pipe(path):
+        raise DataError(f"Cannot write {path}: it is a named pipe; choose another name.")
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             with path.open("wb") as stream:
@@ -61,21 +65,21 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 
 def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
-    """Make sure that a file to write is none of those that are read, nor within a folder of them.
+    """Make sure that a file to write is not an input, nor inside a folder that is one.
 
     Args:
-        out: what will be written.
-        option: what names it, for the message.
-        inputs: files and folders.
+        out: the file to write.
+        option: its option, for the message.
+        inputs: files and folders that are read.
 
     Raises:
         UsageError: it is; nothing was written yet.
     """
     if not out.exists():
         return
-    place = out.resolve()
+    resolved = out.resolve()
     for path in inputs:
-        if path.resolve() in (place, *place.parents):
+        if path.resolve() in (resolved, *resolved.parents):
             raise UsageError(f"{option} {out} would replace what is read from {path}; choose another file.")
 
 
@@ -137,6 +141,21 @@ def _require_writable(out: Path) -> None:
         raise DataError(f"Cannot write {out}: {folder} is a file and no folder.")
 
 
+def require_regular_file(path: Path) -> None:
+    """Make sure that reading a file will end. A file that is missing is left to whoever opens it.
+
+    Raises:
+        DataError: it is a named pipe, a device or a socket.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return
+    is_pipe_of_shell = stat.S_ISFIFO(mode) and not is_named_pipe(path)
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or is_pipe_of_shell):
+        raise DataError(f"{path} is a device, a pipe or a socket; give a regular file.")
+
+
 def is_named_pipe(path: Path) -> bool:
     """Whether a path is a pipe with a name of its own (`mkfifo`), whose other end may never be opened.
 
@@ -166,8 +185,8 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, content: str) -> None:
-    """Write a UTF-8 text file whole or not at all."""
-    write_bytes(path, content.encode("utf-8"))
+    r"""Write a UTF-8 text file whole or not at all. Bytes of file names that are no UTF-8 are escaped, as in \udcff."""
+    write_bytes(path, content.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: Path, content: Any, indent: int | None = None) -> None:
@@ -180,13 +199,14 @@ def read_json(path: Path, object_hook: Callable[[dict[str, Any]], Any] | None = 
 
     Args:
         path: of the file.
-        object_hook: called with each object; what it returns takes the object's place.
+        object_hook: called with each object; its result replaces the object.
 
     Raises:
-        DataError: the file is missing, empty, or not JSON; the message names the file and the place.
+        DataError: the file is missing, empty, or not JSON; the message names the file, line and column.
     """
+    require_regular_file(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")  # Windows tools begin a file with a mark
+        text = path.read_text(encoding="utf-8-sig")  # tools of Windows write a byte order mark
     except FileNotFoundError as error:
         raise DataError(f"There is no file {path}.") from error
     except UnicodeDecodeError as error:
@@ -202,16 +222,18 @@ def parse_json(text: str, name: str, object_hook: Callable[[dict[str, Any]], Any
     """Parse JSON in which no object has a key twice; `name` is what messages call it.
 
     Raises:
-        DataError: it is not JSON, nested too deeply, has a key twice in an object or a number of too many digits.
+        DataError: it is not JSON, nested too deeply, has a key twice in an object, a number of too many digits or text
+            that is not valid Unicode.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> Any:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        content = dict(pairs)
+        if len(content) != len(pairs):
             twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
             raise DataError(f'{name} has the key "{twice}" twice in one object; keep one of them.')
-        return found if object_hook is None else object_hook(found)
+        return content if object_hook is None else object_hook(content)
 
+    _refuse_surrogates(text, name)
     try:
         return json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
@@ -224,25 +246,56 @@ def parse_json(text: str, name: str, object_hook: Callable[[dict[str, Any]], Any
         raise DataError(f"{name} cannot be read as JSON: it holds a number of too many digits.") from error
 
 
+def _refuse_surrogates(text: str, name: str) -> None:
+    r"""Refuse escapes such as \ud800, which are no characters.
+
+    Those from \udc80 to \udcff pass: Python writes bytes of file names like that which are no UTF-8.
+    """
+    if "\\ud" not in text and "\\uD" not in text:
+        return
+    for match in _ESCAPES.finditer(text):
+        escape = match[1]
+        if escape and not "dc80" <= escape[2:].lower() <= "dcff":
+            line = text.count("\n", 0, match.start()) + 1
+            raise DataError(f"{name} holds {escape} at line {line}, which is no character; save it as valid Unicode.")
+
+
+# An escaped backslash, a surrogate pair, or a lone surrogate, which is the group.
+_ESCAPES = re.compile(
+    r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+
+
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a log in JSON lines; what somebody is just writing behind them is left for later.
+    """The complete lines of a log in JSON lines; one that is still being written is ignored.
 
     Raises:
-        DataError: a line is not JSON.
+        DataError: the log cannot be read, or a line is not a JSON object.
     """
-    *whole, _ = path.read_text(encoding="utf-8").split("\n")
-    return [parse_json(line, f"Line {number} of {path}") for number, line in enumerate(whole, start=1)]
+    require_regular_file(path)
+    try:
+        *complete, _ = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise DataError(f"Cannot read {path}: {reason}.") from error
+    records = []
+    for number, line in enumerate(complete, start=1):
+        record = parse_json(line, f"Line {number} of {path}")
+        if not isinstance(record, dict):
+            raise DataError(f"Line {number} of {path} is not a JSON object; the log is damaged.")
+        records.append(record)
+    return records
 
 
-def _beside(folder: Path, mark: str) -> Path:
-    return folder.with_name(f".{folder.name}.{mark}")
+def _sibling(folder: Path, suffix: str) -> Path:
+    return folder.with_name(f".{folder.name}.{suffix}")
 
 
 def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
     """Write a folder whole or not at all, in place of one that may already be there.
 
-    A folder cannot be replaced in one step everywhere, so there is a moment when the old one has been
-    moved aside and the new one has not arrived. `recover_folder` puts that right after a kill.
+    A folder cannot be replaced atomically on every system: there is a moment when the old one has been moved aside and
+    the new one has not been moved in. `recover_folder` repairs that after a kill.
 
     Args:
         folder: where the folder shall be.
@@ -251,7 +304,7 @@ def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
     Raises:
         DataError: it cannot be written, or the disk is full; what was there before is still there.
     """
-    new, old = _beside(folder, "new"), _beside(folder, "old")
+    new, old = _sibling(folder, "new"), _sibling(folder, "old")
     try:
         recover_folder(folder)
         shutil.rmtree(new, ignore_errors=True)
@@ -261,7 +314,7 @@ def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
             if path.is_file():
                 with path.open("rb") as stream:
                     os.fsync(stream.fileno())
-        complete = _beside(folder, "complete")
+        complete = _sibling(folder, "complete")
         new.rename(complete)
         if folder.exists():
             folder.rename(old)
@@ -276,8 +329,8 @@ def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
 
 
 def recover_folder(folder: Path) -> None:
-    """Finish what a killed `write_folder` began: the newest whole version ends up at `folder`."""
-    complete, old = _beside(folder, "complete"), _beside(folder, "old")
+    """Finish what a killed `write_folder` began: the newest complete version ends up at `folder`."""
+    complete, old = _sibling(folder, "complete"), _sibling(folder, "old")
     if complete.exists():  # whole, but not yet in place
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
@@ -286,4 +339,4 @@ def recover_folder(folder: Path) -> None:
     elif not folder.exists() and old.exists():
         old.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
-    shutil.rmtree(_beside(folder, "new"), ignore_errors=True)
+    shutil.rmtree(_sibling(folder, "new"), ignore_errors=True)

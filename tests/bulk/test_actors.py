@@ -211,7 +211,7 @@ def test_killed_nothing_is_lost_and_nothing_there_twice(half_way):
     done = subprocess.run(half_way.command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     going_on, end = done.stderr.splitlines()[0], done.stderr.splitlines()[-1]  # Ray may say something in between
-    assert going_on == f"showtell: resuming in {out}: {len(recorded)} of 30 parts are done."
+    assert going_on == f"showtell: resuming {out}: {len(recorded)} of 30 parts are done."
     assert end == f"showtell: {out} has the captions of 60 photos in 30 parts."
     assert all((out / name).stat().st_mtime_ns == kept[name] for name in recorded)  # they were not done again
     assert half_way.written() == half_way.whole

@@ -71,7 +71,7 @@ def test_killed_it_goes_on_and_ends_with_the_same_bytes(capsys, tiny_checkpoint,
     assert (status, printed) == (0, "")
     done = (kept.count(b"\n") - 1) // 2 * 2
     assert err.splitlines() == [
-        f"showtell: resuming from {part}: {done} photos are done.",
+        f"showtell: resuming {part}: {done} photos are done.",
         f"showtell: {out} has the captions of 60 photos.",
     ]
     assert out.read_bytes() == whole
@@ -92,7 +92,7 @@ def test_interrupted_it_says_how_to_go_on(capsys, tiny_checkpoint, tiny_scenes, 
     assert (process.returncode, printed) == (130, "")
     kept = len((tmp_path / "captions.jsonl.part").read_bytes().splitlines()) - 1
     said = [
-        f"showtell: interrupted; {number} of 60 photos are kept in {out}.part; run the same command again to resume.\n"
+        f"showtell: interrupted; {number} of 60 photos are kept in {out}.part; the same command resumes.\n"
         for number in (kept, kept - 2)  # a batch may be on the disk and not counted yet
     ]
     assert err in said

@@ -117,7 +117,7 @@ def test_photos_that_come_later_change_nothing(tmp_path, capsys):
     with pytest.raises(DataError, match="1 of 10"):
         write(tmp_path, engine, [FileList(("new", "a", "b", "c"))])
     assert engine.asked == [0]
-    assert capsys.readouterr().err.startswith(f"showtell: resuming in {tmp_path}: 2 of 3 parts are done.\n")
+    assert capsys.readouterr().err.startswith(f"showtell: resuming {tmp_path}: 2 of 3 parts are done.\n")
 
 
 def test_once_more_when_all_is_done_does_nothing_and_says_the_same(tmp_path):
@@ -137,7 +137,7 @@ def test_interrupted_it_says_how_to_go_on(tmp_path, capsys):
         write(tmp_path, Engine(KeyboardInterrupt(), after=7))
     assert caught.value.exit_code == 130
     assert capsys.readouterr().err == (
-        f"showtell: interrupted; 1 of 3 parts are kept in {tmp_path}; run the same command again to resume.\n"
+        f"showtell: interrupted; 1 of 3 parts are kept in {tmp_path}; the same command resumes.\n"
     )
 
 

@@ -28,11 +28,11 @@ def test_a_clean_dataset_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert out == (
         "mine (format: table)\n"
         "\n"
-        "split        images   captions\n"
-        "train             1          2\n"
-        "val               1          1\n"
-        "test              1          1\n"
-        "together          3          4\n"
+        "split     images   captions\n"
+        "train          1          2\n"
+        "val            1          1\n"
+        "test           1          1\n"
+        "total          3          4\n"
         "\n"
         "captions per image: 1 to 2, mean 1.3, median 1, 95% have 2 or fewer\n"
         "words per caption:  2 to 3, mean 2.5, median 2.5, 95% have 3 or fewer\n"
@@ -59,9 +59,9 @@ def test_one_json_object_whatever_the_outcome(tmp_path: Path, capsys: Captured) 
     write_table(tmp_path, CLEAN, "a.png b.png c.png")
     status, out, err = run(capsys, "data", "check", str(tmp_path), "--json")
     assert (status, err) == (0, "")
-    found = json.loads(out)
-    assert [found[key] for key in ("images", "captions", "problems", "warnings")] == [3, 4, [], []]
-    assert found["splits"] == {"train": 1, "val": 1, "test": 1}
+    report = json.loads(out)
+    assert [report[key] for key in ("images", "captions", "problems", "warnings")] == [3, 4, [], []]
+    assert report["splits"] == {"train": 1, "val": 1, "test": 1}
 
     (tmp_path / "a.png").unlink()
     (tmp_path / "b.png").write_bytes(b"")

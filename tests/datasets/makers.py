@@ -27,8 +27,8 @@ def listed(*numbers: int, name: str = "{:03}.png") -> list[dict[str, Any]]:
 def captioned(*numbers: int, first: int = 1) -> list[dict[str, Any]]:
     """Entries of "annotations": a caption for each of these image ids."""
     return [
-        {"id": first + place, "image_id": number, "caption": f"Caption {first + place} of {number}."}
-        for place, number in enumerate(numbers)
+        {"id": first + index, "image_id": number, "caption": f"Caption {first + index} of {number}."}
+        for index, number in enumerate(numbers)
     ]
 
 

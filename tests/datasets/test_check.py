@@ -30,8 +30,8 @@ def report_on(path: Path, **options: Any) -> DatasetReport:
 
 def three_splits(folder: Path, photos: int = 2) -> None:
     """A clean dataset: so many photos in train, val and test, numbered through, two captions each."""
-    for place, split in enumerate(("train", "val", "test")):
-        numbers = range(place * photos + 1, (place + 1) * photos + 1)
+    for index, split in enumerate(("train", "val", "test")):
+        numbers = range(index * photos + 1, (index + 1) * photos + 1)
         write_coco(folder / f"annotations/captions_{split}.json", listed(*numbers), captioned(*numbers, *numbers))
 
 

@@ -45,6 +45,7 @@ class Server:
     stops_after: dict[str, list[int]] = field(default_factory=dict)  # bytes after which a connection ends, in turn
     without_range: set[str] = field(default_factory=set)
     redirects: dict[str, str] = field(default_factory=dict)
+    lengths: dict[str, str] = field(default_factory=dict)  # Content-Length, where it is not that of the content
     stalls: set[str] = field(default_factory=set)  # say nothing for longer than anyone waits
     asked: list[tuple[str, str | None]] = field(default_factory=list)  # path and Range of each request
 
@@ -76,7 +77,7 @@ def server() -> Iterator[Server]:
                 self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
             else:
                 self.send_response(200)
-            self.send_header("Content-Length", str(len(content) - start))
+            self.send_header("Content-Length", state.lengths.get(self.path, str(len(content) - start)))
             self.end_headers()
             stops = state.stops_after.get(self.path, [])
             self.wfile.write(content[start : start + stops.pop(0)] if stops else content[start:])
@@ -166,6 +167,49 @@ def test_a_part_of_another_file_is_thrown_away(server: Server, tmp_path: Path, b
     assert server.asked[-1] == ("/a.zip", None)
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_part_that_is_a_link_is_not_written_through(server: Server, tmp_path: Path, exists: bool) -> None:
+    server.files["/a.zip"] = ZIP
+    other = tmp_path / "other"
+    if exists:
+        other.write_bytes(ZIP[:70_000])
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "photos.zip.part").symlink_to(other)
+    download_dataset(source(archive(server, "/a.zip")), tmp_path / "new")
+    assert_whole(tmp_path / "new")
+    assert other.read_bytes() == ZIP[:70_000] if exists else not other.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are of POSIX")
+def test_pipes_in_the_place_of_files(server: Server, tmp_path: Path) -> None:
+    server.files["/a.zip"] = ZIP
+    os.mkfifo(tmp_path / "photos.zip.part")
+    download_dataset(source(archive(server, "/a.zip")), tmp_path)
+    assert_whole(tmp_path)
+    (tmp_path / "new").mkdir()
+    os.mkfifo(tmp_path / "new" / "photos.zip")
+    with pytest.raises(DataError, match=r"photos\.zip is not a file; remove it\.$"):
+        download_dataset(source(archive(server, "/a.zip")), tmp_path / "new")
+
+
+@pytest.mark.parametrize("length", ["abc", "-5", "1e3", "9" * 5_000, "٣"])
+def test_a_length_that_is_no_number(server: Server, tmp_path: Path, length: str) -> None:
+    server.files |= {"/a.zip": ZIP, "/b.zip": ZIP}
+    server.lengths["/a.zip"] = length.encode().decode("latin-1")
+    messages: list[str] = []
+    download_dataset(source(archive(server, "/a.zip", "/b.zip")), tmp_path, notify=messages.append)
+    assert_whole(tmp_path)  # from the mirror
+    assert f"{server.url}/a.zip: the server sends a Content-Length that is no size: " in messages[1]
+
+
+@pytest.mark.parametrize("location", ["http://[", "ftp:///a", "file:///etc/passwd", "http://a b/", "//"])
+def test_a_redirect_to_no_address(server: Server, tmp_path: Path, location: str) -> None:
+    server.files["/b.zip"] = ZIP
+    server.redirects["/a.zip"] = location
+    download_dataset(source(archive(server, "/a.zip", "/b.zip")), tmp_path)
+    assert_whole(tmp_path)
+
+
 def test_a_server_without_range_sends_all_of_it_again(server: Server, tmp_path: Path) -> None:
     server.files["/a.zip"] = ZIP
     server.without_range.add("/a.zip")
@@ -219,8 +263,8 @@ def test_what_came_before_the_connection_died_for_good_is_kept(server: Server, t
 
 
 def test_without_a_checksum_the_sums_in_the_zip_are_checked(server: Server, tmp_path: Path) -> None:
-    place = ZIP.index(PHOTOS["Photos/b.jpg"][:100])
-    server.files |= {"/a.zip": ZIP[: place + 9] + b"XXX" + ZIP[place + 12 :], "/page.zip": b"<html>moved</html>"}
+    start = ZIP.index(PHOTOS["Photos/b.jpg"][:100])
+    server.files |= {"/a.zip": ZIP[: start + 9] + b"XXX" + ZIP[start + 12 :], "/page.zip": b"<html>moved</html>"}
     unsure = replace(archive(server, "/page.zip", "/a.zip"), size=None, digest=None)
     messages: list[str] = []
     with pytest.raises(
@@ -229,6 +273,27 @@ def test_without_a_checksum_the_sums_in_the_zip_are_checked(server: Server, tmp_
         download_dataset(source(unsure), tmp_path, notify=messages.append)
     assert f"{server.url}/page.zip: it is not a zip file" in messages
     assert names(tmp_path) == []  # nothing half unpacked
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("damage", range(8))
+def test_damaged_compression_is_said_and_fetched_again(
+    server: Server, tmp_path: Path, method: int, damage: int
+) -> None:
+    """Bytes altered in turn along the compressed photo, and the method of compression itself."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as opened:
+        opened.writestr("Photos/a.jpg", b"a photo " * 5_000 + os.urandom(2_000))
+    content = bytearray(stream.getvalue())
+    first = content.index(b"Photos/a.jpg") + len("Photos/a.jpg")
+    last = content.rindex(b"PK\x01\x02")
+    for offset in range(8):
+        content[first + damage * (last - first - 8) // 8 + offset] ^= 0xFF
+    server.files["/a.zip"] = bytes(content)
+    unsure = replace(archive(server, "/a.zip"), size=None, digest=None)
+    with pytest.raises(DataError, match=r"photos\.zip is damaged: .*; download it again\.$"):
+        download_dataset(source(unsure), tmp_path)
+    assert names(tmp_path) == []
 
 
 def test_a_file_that_a_person_put_there_is_taken_and_left(server: Server, tmp_path: Path) -> None:

@@ -18,18 +18,18 @@ from tests.fuzzing import SEEDS, Target, mutated
 def test_damaged_files_are_read_or_refused(tmp_path: Path, name: str, number: int) -> None:
     case = Target(name, tmp_path / "case").case(seed=0, number=number)
     try:
-        found = case.run(case.path)
+        result = case.run(case.path)
     except ShowtellError as error:
         assert str(error).strip()
     else:
-        assert all(map(str.isprintable, getattr(found, "problems", ())))
+        assert all(map(str.isprintable, getattr(result, "problems", ())))
 
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_seeds_are_whole(tmp_path: Path, name: str) -> None:
     """What is damaged must have been valid, or nothing behind the first check would be reached."""
-    for place, files in enumerate(SEEDS[name]):
-        folder = tmp_path / str(place)
+    for index, files in enumerate(SEEDS[name]):
+        folder = tmp_path / str(index)
         for file, content in {**files, "a.jpg": b"", "b.jpg": b"", "images/c.jpg": b""}.items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_bytes(content)

@@ -159,8 +159,8 @@ def test_deep_nesting_and_endless_numbers_are_refused(
 ) -> None:
     ((file, content),) = FORMATS[name]().items()
     text = json.dumps(content)
-    place = text.rindex('"A dog."')
-    written(tmp_path / "set", {file: text[:place] + damage + text[place + len('"A dog."') :] + "\n"})
+    start = text.rindex('"A dog."')
+    written(tmp_path / "set", {file: text[:start] + damage + text[start + len('"A dog."') :] + "\n"})
     answer = refused(capsys, "data", "check", str(tmp_path / "set"))
     assert (
         "cannot be read as JSON: " in answer

@@ -10,8 +10,8 @@ from tests.datasets.makers import captioned, listed, sentences, write_coco, writ
 
 def image(name: str, split: object = "train", *captions: object, **more: object) -> dict[str, Any]:
     """An entry as Karpathy's files have it."""
-    said = [{"raw": text, "tokens": str(text).lower().split()} for text in captions or ("A dog runs.",)]
-    return {"filename": name, "split": split, "sentences": said, **more}
+    sentences = [{"raw": text, "tokens": str(text).lower().split()} for text in captions or ("A dog runs.",)]
+    return {"filename": name, "split": split, "sentences": sentences, **more}
 
 
 def write(folder: Path, *images: object, name: str = "dataset_mine.json", photos: str = "", **more: object) -> Path:
@@ -25,7 +25,7 @@ def write(folder: Path, *images: object, name: str = "dataset_mine.json", photos
 
 def test_restval_is_trained_on_and_counted(tmp_path: Path) -> None:
     splits = ("train", "restval", "restval", "val", "test")
-    images = [image(f"{place}.jpg", split, cocoid=100 + place) for place, split in enumerate(splits)]
+    images = [image(f"{index}.jpg", split, cocoid=100 + index) for index, split in enumerate(splits)]
     write(tmp_path, *images, dataset="coco", photos="0.jpg 1.jpg 2.jpg 3.jpg 4.jpg")
     dataset = read_dataset(tmp_path)
     assert (dataset.format, dataset.problems, dataset.warnings) == ("karpathy", (), ())

@@ -55,12 +55,12 @@ def test_the_quick_way_finds_what_comparing_all_finds(seed: int, photos: int) ->
         cells.append(np.clip(random.integers(0, 256, (8, 8, 3)) if is_new else old + shift, 0, 255).astype(np.uint8))
     leaders: list[int] = []
     expected = []
-    for place, one in enumerate(cells):
+    for index, one in enumerate(cells):
         first = next((leader for leader in leaders if difference(cells[leader], one) <= TOLERANCE), None)
         if first is None:
-            leaders.append(place)
+            leaders.append(index)
         else:
-            expected.append((first, place))
+            expected.append((first, index))
     assert near_duplicates(cells) == expected
 
 

@@ -75,8 +75,8 @@ def test_photos_in_images_in_a_folder_of_their_own_and_by_bare_name(tmp_path: Pa
     text = SPLIT + "./a.jpg,A.,train\nsea\\b.jpg,B.,train\nc.jpg,C.,train\n"
     write_table(tmp_path, text)
     dataset = read_dataset(tmp_path)
-    found = [record.path.relative_to(tmp_path).as_posix() for record in dataset.records]
-    assert found == ["images/a.jpg", "sea/b.jpg", "photos/c.jpg"]
+    paths = [record.path.relative_to(tmp_path).as_posix() for record in dataset.records]
+    assert paths == ["images/a.jpg", "sea/b.jpg", "photos/c.jpg"]
     assert (dataset.problems, dataset.warnings) == ((), ())
 
 

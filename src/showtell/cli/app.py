@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from showtell import __version__, renamed
 from showtell.cli.decoding_options import with_decoding_options
-from showtell.errors import UsageError
+from showtell.errors import UsageError, notify
 
 # A verb, behind the name of its group if it has one: the module and the function.
 VERBS = {
@@ -60,16 +60,26 @@ class _Verb(TyperCommand):
 
         @functools.wraps(verb)
         def call(**arguments: Any) -> None:
+            _refuse_named_pipes(arguments.values())
             try:
                 verb(**arguments)
             except KeyboardInterrupt as error:
                 sentence = getattr(self._module, "IF_INTERRUPTED", _IF_INTERRUPTED)
-                sys.stderr.write(f"showtell: interrupted; {sentence}.\n")
+                notify(f"interrupted; {sentence}.")
                 raise typer.Exit(130) from error
 
         made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         made.command(self.name)(call)
         return typer.main.get_command(made)
+
+
+def _refuse_named_pipes(arguments: Iterable[object]) -> None:
+    """Reading a named pipe would wait for a writer that may never come. Lists, such as photos, check each item."""
+    from showtell.files import is_named_pipe
+
+    for argument in arguments:
+        if isinstance(argument, (str, Path)) and is_named_pipe(Path(argument)):
+            raise UsageError(f"{argument} is a named pipe; give a regular file or a folder.")
 
 
 class _Group(TyperGroup):

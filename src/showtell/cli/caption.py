@@ -12,7 +12,7 @@ import typer
 
 from showtell.cli.arguments import BatchSize, Checkpoint, Ensemble, Photos, out_file, out_path
 from showtell.cli.decoding_options import Decoding, open_captioner, settings_of
-from showtell.errors import DataError, UsageError, summarise
+from showtell.errors import DataError, UsageError, notify, summarise
 
 if TYPE_CHECKING:
     from showtell.bulk import Part
@@ -266,9 +266,7 @@ def _print(caption_photos: CaptionPhotos, paths: Sequence[Path], formatter: Form
                 sys.stdout.write(text)
                 sys.stdout.flush()
     except KeyboardInterrupt as error:
-        sys.stderr.write(
-            f"showtell: interrupted after {done} of {len(paths)} photos; with --out FILE it can be resumed.\n"
-        )
+        notify(f"interrupted after {done} of {len(paths)} photos; with --out FILE it could resume.")
         raise typer.Exit(130) from error
     return failures
 
@@ -299,9 +297,7 @@ def _write(
     with Journal(file, made_with, batch_size) as journal:
         remaining = [path for path in paths if path not in journal]
         if len(remaining) < len(paths):
-            sys.stderr.write(
-                f"showtell: resuming from {journal.part}: {len(paths) - len(remaining)} photos are done.\n"
-            )
+            notify(f"resuming {journal.part}: {len(paths) - len(remaining)} photos are done.")
         try:
             with counting("captioning", len(remaining)) as progress:
                 captioned = caption_photos(remaining, first_alone=False)
@@ -310,11 +306,11 @@ def _write(
                     journal.append(batch)
                     progress(len(batch))
         except KeyboardInterrupt as error:
-            sys.stderr.write(
-                f"showtell: interrupted; {len(paths) - sum(path not in journal for path in paths)} of {len(paths)} "
-                f"photos are kept in {journal.part}; run the same command again to resume.\n"
+            notify(
+                f"interrupted; {len(paths) - sum(path not in journal for path in paths)} of {len(paths)} "
+                f"photos are kept in {journal.part}; the same command resumes."
             )
             raise typer.Exit(130) from error
         journal.finish(paths, lambda results: formatter(with_failures(results)))
-    sys.stderr.write(f"showtell: {file} has the captions of {len(paths) - len(failures)} photos.\n")
+    notify(f"{file} has the captions of {len(paths) - len(failures)} photos.")
     return failures

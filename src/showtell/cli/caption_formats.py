@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from showtell.datasets.table import CORRECTIONS, as_text_cell
-from showtell.errors import UsageError
+from showtell.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from showtell.captions import CaptionResult
@@ -126,10 +126,7 @@ def without_controls(result: CaptionResult) -> CaptionResult:
 
 def _escaped(text: str) -> str:
     """A text whose control characters are escaped; a file name that is no UTF-8 keeps its bytes."""
-    return "".join(
-        char if char.isprintable() or "\udc80" <= char <= "\udcff" else char.encode("unicode_escape").decode()
-        for char in text
-    )
+    return "".join(char if "\udc80" <= char <= "\udcff" else printable(char) for char in text)
 
 
 def _json(result: CaptionResult) -> str:

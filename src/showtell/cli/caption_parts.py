@@ -12,7 +12,6 @@ A part is written whole before the manifest says so, and again if it does not: n
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ import typer
 from showtell.bulk import CaptionedBatch, Part, part_from_json, part_to_json
 from showtell.cli.caption_formats import FORMATS
 from showtell.cli.caption_journal import Journal, is_caption_result
-from showtell.errors import DataError, summarise
+from showtell.errors import DataError, notify, summarise
 from showtell.files import parse_json, write_bytes
 from showtell.progress import reporting
 
@@ -71,9 +70,7 @@ def write_parts(
         names = [f"part-{number:05}.{suffix}" for number in range(len(parts))]
         remaining = {number: part for number, part in enumerate(parts) if names[number] not in manifest}
         if len(remaining) < len(parts):
-            sys.stderr.write(
-                f"showtell: resuming in {folder}: {len(parts) - len(remaining)} of {len(parts)} parts are done.\n"
-            )
+            notify(f"resuming {folder}: {len(parts) - len(remaining)} of {len(parts)} parts are done.")
         try:
             with reporting("captioning") as report:
                 for number, records in _whole_parts(caption_parts(remaining.items()), remaining, report):
@@ -81,9 +78,8 @@ def write_parts(
                     failed = [record for record in records if "error" in record]
                     manifest.append([{"part": names[number], "photos": len(records), "failed": failed}])
         except KeyboardInterrupt as error:
-            sys.stderr.write(
-                f"showtell: interrupted; {len(manifest)} of {len(parts)} parts are kept in {folder}; run the same "
-                "command again to resume.\n"
+            notify(
+                f"interrupted; {len(manifest)} of {len(parts)} parts are kept in {folder}; the same command resumes."
             )
             raise typer.Exit(130) from error
         done = list(manifest.records(names))
@@ -93,7 +89,7 @@ def write_parts(
             write_bytes(folder / FAILED, "".join(FORMATS["jsonl"](failed)).encode())
             manifest.append([{"part": END, "photos": photos, "failed": len(failed)}])
     there = f"{len(parts)} part{'s' * (len(parts) != 1)}"
-    sys.stderr.write(f"showtell: {folder} has the captions of {photos - len(failed)} photos in {there}.\n")
+    notify(f"{folder} has the captions of {photos - len(failed)} photos in {there}.")
     if failed:
         raise DataError(
             f"{len(failed)} of {photos} photos could not be captioned, as {folder / FAILED} says: "

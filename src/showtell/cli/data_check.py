@@ -55,7 +55,7 @@ def _describe(name: str, report: DatasetReport, against: str | None) -> str:
     """The report as lines for people."""
     rows = [("split", "images", "captions")]
     rows += [(split, f"{images:,}", f"{captions:,}") for split, (images, captions) in report.splits.items()]
-    rows += [("together", f"{report.images:,}", f"{report.captions:,}")]
+    rows += [("total", f"{report.images:,}", f"{report.captions:,}")]
     width = max(len(split) for split, _, _ in rows)
     lines = [f"{name} (format: {report.format})", ""]
     lines += [f"{split:{width}}  {images:>9}  {captions:>9}" for split, images, captions in rows]

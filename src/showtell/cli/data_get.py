@@ -40,7 +40,7 @@ def get(
     from dataclasses import asdict
 
     from showtell.datasets.download import SOURCES, download_dataset
-    from showtell.errors import UsageError, nearest
+    from showtell.errors import UsageError, nearest, one_line
 
     if name is not None and name not in SOURCES:
         raise UsageError(f'There is no dataset "{name}" to download: {nearest(name, SOURCES)}.')
@@ -54,7 +54,7 @@ def get(
     source, folder = SOURCES[name], to or Path("data", name)
     typer.echo(f"{source.title}. {source.licence}", err=True)
     fetched = download_dataset(
-        source, folder, only.value if only else None, notify=lambda message: typer.echo(message, err=True)
+        source, folder, only.value if only else None, notify=lambda message: typer.echo(one_line(message), err=True)
     )
     if source.by_hand and only != Only.captions:
         typer.echo(f"{source.by_hand}.", err=True)

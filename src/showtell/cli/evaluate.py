@@ -10,6 +10,7 @@ import typer
 from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Ensemble, FeatureStore, Limit, Split, out_file
 from showtell.cli.decoding_options import DecodingOfOne, open_captioner, settings_of
 from showtell.cli.score import DocumentFrequencyFile, Metrics
+from showtell.errors import notify
 
 FEW = 30  # images, below which scores depend mostly on which images were chosen
 
@@ -84,7 +85,7 @@ def evaluate(
             "others; mind the intervals."
         )
     for warning in warnings:
-        typer.echo(f"showtell: {warning}", err=True)
+        notify(warning)
     texts = [caption.text for caption in evaluation.captions.values()]
     rates = diagnose(texts, training=training_captions(opened))
     facts = {"split": split, "search": settings.kind, "num_beams": settings.num_beams, **decoding}

@@ -12,6 +12,7 @@ import typer
 
 from showtell.cli.arguments import BatchSize, Checkpoint, Split, out_path
 from showtell.cli.decoding_options import DecodingOfOne, settings_of
+from showtell.errors import notify
 
 if TYPE_CHECKING:
     from showtell.explanations import Explanation
@@ -128,9 +129,7 @@ def explain(
     if found or style is Format.json:
         _write(found, failures, style, out, pictures)
     if subjects.left_out:
-        sys.stderr.write(
-            f"showtell: {subjects.left_out} more photos of the split {split} were left out; --limit takes more.\n"
-        )
+        notify(f"{subjects.left_out} more photos of the split {split} were left out; --limit takes more.")
     if failures:
         raise DataError(
             f"{len(failures)} of {len(paths)} files could not be explained: "

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from showtell.cli.arguments import AsJson, Split, out_file
+from showtell.errors import notify
 
 Metrics = Annotated[
     str | None,
@@ -93,7 +94,7 @@ def score(
             else score_captions(others, images.facts, chosen, document_frequency=frequency, progress=progress)
         )
     for warning in report.warnings:
-        typer.echo(f"showtell: {warning}", err=True)
+        notify(warning)
     if per_image is not None:
         write_json(per_image, report.per_image)
     content = report.to_json()

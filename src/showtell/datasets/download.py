@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from showtell.errors import DataError
+from showtell.errors import DataError, shorten
 from showtell.processes import lock_folder
 from showtell.progress import counting
 
@@ -308,7 +308,7 @@ def _receive(url: str, part: Path, size: int | None, timeout: float, progress: C
             start = 0
         length = response.headers.get("Content-Length")
         if length is not None and not (length.isascii() and length.isdecimal() and len(length) < 20):
-            raise _DownloadError(f'the server sends a Content-Length that is no size: "{length}"')
+            raise _DownloadError(f'the server sends a Content-Length that is no size: "{shorten(length)}"')
         expected = size if length is None else start + int(length)
         if None not in (size, expected) and expected != size:
             raise _DownloadError(f"the file there has {expected:,} bytes and should have {size:,}")

@@ -197,7 +197,11 @@ def explain_photos(
         if error is not None:
             yield source, error
             continue
-        decoded = to_photo(source, lambda _: (SHOWN, SHOWN))
+        try:
+            decoded = to_photo(source, lambda _: (SHOWN, SHOWN))
+        except ImageError as gone:  # between the first reading and this one
+            yield source, gone
+            continue
         shown = decoded.image
         shown.thumbnail((SHOWN, SHOWN), Image.Resampling.LANCZOS)
         name = str(source) if isinstance(source, str | Path) else f"photo {number}"

@@ -143,15 +143,15 @@ def _image_id(value: object, what: str) -> str:
         return str(value)
     if not isinstance(value, str):
         raise DataError(f"{what} is {_describe_type(value)}, not a text or a whole number of at most 64 bits.")
-    return _text(value, what)
+    return _text(value, what, "surrogateescape")  # an id may be a file name that is not in UTF-8
 
 
-def _text(value: object, what: str) -> str:
+def _text(value: object, what: str, errors: str = "strict") -> str:
     """A text that has a form in UTF-8."""
     if not isinstance(value, str):
         raise DataError(f"{what} is {_describe_type(value)}, not a text.")
     try:
-        value.encode("utf-8")
+        value.encode("utf-8", errors)
     except UnicodeEncodeError as error:
         raise DataError(
             f"{what} has half of a surrogate pair at character {error.start}, which is no text; write the file again."

@@ -15,7 +15,6 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import os
-import sys
 import zipfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from showtell.errors import DataError, MissingDependencyError
+from showtell.errors import DataError, MissingDependencyError, notify
 from showtell.files import cache_folder, recover_folder, write_folder
 from showtell.scores.ngrams import Integers
 
@@ -171,7 +170,7 @@ def _stemmer() -> Any:
 
 
 def _to_stderr(text: str) -> None:
-    sys.stderr.write(f"showtell: {text}\n")
+    notify(text)
 
 
 def _fingerprint(source: Path) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from showtell.errors import RecipeError
+from showtell.files import require_regular_file
 from showtell.recipes import find_recipe
 from showtell.renamed import upgrade_settings
 from showtell.training.recipe import Recipe
@@ -40,6 +41,7 @@ def load_saved_recipe(path: Path) -> Recipe:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    require_regular_file(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
