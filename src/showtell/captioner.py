@@ -207,7 +207,7 @@ class Captioner:
 
         Args:
             photo: in any form that `caption` takes, or many of them.
-            occlusion: how to hide each region in turn, one of `explanations.occlusion.HIDINGS`; None: nothing is hidden.
+            occlusion: occlusion method, one of `explanations.occlusion.OCCLUSION_METHODS` (default: no occlusion).
             batch_size: of many, how many are encoded at a time.
             decoding: fields of `DecodingConfig` in place of the checkpoint's. The best caption is explained.
 
