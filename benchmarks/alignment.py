@@ -25,17 +25,17 @@ from goal_alignment import (
     PAIRS,
     PERMUTATIONS,
     AlignmentReport,
-    Along,
+    CaptionSeries,
     measure_alignment,
     phrase_begins,
 )
 from old_papers import pool_reports
+from segments_figure import draw_segments
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.explanations.explanation import grid_of
 from showtell.images.photo import to_photo
-from showtell.reports.figure import draw_segments
 from showtell.scores import Interval, intervals
 from showtell.scores.base import corpus_numbers
 
@@ -80,7 +80,7 @@ def measure_row(
     captioners = [Captioner.from_pretrained(folder / "best", device="cpu") for folder in folders]
     for of in OF:
         reports = [
-            measure_alignment(one, records, of=of, begins=phrase_begins, permutations=permutations)
+            measure_alignment(one, records, source=of, begins=phrase_begins, permutations=permutations)
             for one in captioners
         ]
         found[of] = pooled(reports)
@@ -90,7 +90,7 @@ def measure_row(
 
 
 def write_figures(
-    folder: Path, name: str, captioner: Captioner, records: Sequence[CaptionRecord], captions: Sequence[Along]
+    folder: Path, name: str, captioner: Captioner, records: Sequence[CaptionRecord], captions: Sequence[CaptionSeries]
 ) -> None:
     """Figure 3 of papers/000 for the first images, where there are subgoals."""
     folder.mkdir(parents=True, exist_ok=True)

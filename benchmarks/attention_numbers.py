@@ -63,8 +63,10 @@ def measure_row(name: str, folders: Sequence[Path], records: Sequence[CaptionRec
     reports: dict[str, list[ScoreReport]] = {question: [] for question in QUESTIONS}
     for folder in folders:
         captioner = Captioner.from_pretrained(folder / "best", device="cpu")
-        for question, (of, occlusion) in QUESTIONS.items():
-            reports[question].append(measure_attention(captioner, records, of=of, occlusion=occlusion).report)
+        for question, (captions, occlusion) in QUESTIONS.items():
+            reports[question].append(
+                measure_attention(captioner, records, captions=captions, occlusion=occlusion).report
+            )
     found = {}
     for question, of_seeds in reports.items():
         pooled = pool_reports(of_seeds)

@@ -36,7 +36,7 @@ def measure(folder: Path, photos: int, models: int, repeats: int) -> list[dict[s
     page = folder / "report.html"
     building = statistics.median(seconds(lambda: write_page(page, explanations)) for _ in range(repeats))
     files = sum(path.stat().st_size for path in paths)
-    sizes = {"photos": photos, "models": models, "words": len(explanations[0].by[0].caption.words)}
+    sizes = {"photos": photos, "models": models, "words": len(explanations[0].models[0].caption.words)}
     return [
         {
             "name": "explain_page_build",

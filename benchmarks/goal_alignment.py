@@ -11,16 +11,16 @@ for s = 2 .. T - 1, counted from 0: nothing turns before, and HACap's first map 
 word of these. Total variation, because it is a share, has no logarithm of a weight near 0, and is greatest where all
 attention jumps; Jensen-Shannon's distance orders changes much alike.
 
-`together` asks whether two of these series go up and down at the same words. Of each, what is usual at that place of
-captions of that length is taken away, and then the caption's own mean: neither that all captions begin alike nor that
-some are restless altogether counts. What is left is correlated over all words of all captions (-1 to 1; 0 by chance).
-How often chance gives as much is told by exchanging whole series between captions of equal length (p, one-sided).
-Shuffling the words of a series would be no fair null: it makes a smooth series rough and forgets what all captions
-share at a place, so that two series that know nothing of each other look aligned far too often (the test shows it).
-`same phrases` exchanges only between captions whose phrases begin at the same words as well: what it leaves is not
-explained by grammar, which both may follow without knowing of each other.
+`correlate_series` tests whether two of these series rise and fall at the same words. From each, the mean at that
+position of captions of that length is subtracted, and then the caption's own mean: neither that all captions begin
+alike nor that some change more altogether counts. The residuals are correlated over all words of all captions (-1 to 1;
+0 by chance). A permutation test exchanges whole series between captions of equal length (p, one-sided). Shuffling the
+words of a series would be no fair null hypothesis: it makes a smooth series rough and forgets what all captions share
+at a position, so that two independent series look aligned far too often (the test shows it). `same phrases` exchanges
+only between captions whose phrases begin at the same words as well: what it leaves is not explained by grammar, which
+both may follow independently.
 
-Of each image one caption is asked about, its first: captions of one image would not be independent of each other.
+Only the first caption of each image is measured: captions of one image would not be independent of each other.
 `next`: attention one word later. It is computed from the state before the last word was read (`models/hacap.py`,
 `models/sat.py`) and cannot know of a turn that this word brought.
 """
@@ -43,8 +43,9 @@ from showtell.captioner import Captioner
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, teacher_forced
 from showtell.errors import DataError, UsageError
-from showtell.explanations.segments import FIRST, turns
-from showtell.grounding.pointing import lead, look_at, report_of
+from showtell.explanations.segments import FIRST_TURN, turns
+from showtell.grounding.pointing import report_from_statistics
+from showtell.grounding.teacher_forcing import captions_to_follow, encode_records
 from showtell.models.contract import eval_mode
 from showtell.models.goals import GoalOutput, spread_of_directions
 from showtell.scenes.lexicon import ANY_SHAPE, BACKGROUND_WORDS, COUNT_WORDS, PATTERN_NOUNS
@@ -93,66 +94,66 @@ def phrase_begins(words: Sequence[str]) -> list[bool]:
     """
     text = " ".join(words)
     borders, inside = {0}, set()
-    for found in _PHRASE.finditer(text):
-        first, end = text[: found.start()].count(" "), text[: found.end()].count(" ") + 1
+    for match in _PHRASE.finditer(text):
+        first, end = text[: match.start()].count(" "), text[: match.end()].count(" ") + 1
         borders |= {first, end}
         inside |= set(range(first, end))
-    return [place in borders or (word == "and" and place not in inside) for place, word in enumerate(words)]
+    return [position in borders or (word == "and" and position not in inside) for position, word in enumerate(words)]
 
 
 # --- do two series change together ---
 
 
 @dataclass(frozen=True)
-class Together:
-    """How well two series of each of n captions go together."""
+class SeriesCorrelation:
+    """The correlation of two series of each of n captions."""
 
-    products: Floats  # (n, 3) of each caption the sums of x y, x x and y y of what is left of the two
-    p: float  # how often exchanged series go together as well; nan where nothing can be exchanged
+    products: Floats  # (n, 3) sums of x y, x x and y y over the residuals of each caption
+    p: float  # of the permutation test; nan where nothing can be exchanged
 
     @property
     def correlation(self) -> float:
-        """-1 to 1; nan where one of the two is always as usual."""
+        """-1 to 1; nan where a series has no residuals."""
         return float(_correlation(self.products.sum(0)))
 
 
-def together(
+def correlate_series(
     first: Sequence[Floats],
     second: Sequence[Floats],
-    alike: Sequence[Hashable] | None = None,
+    strata: Sequence[Hashable] | None = None,
     *,
     permutations: int = PERMUTATIONS,
     seed: int = 0,
-) -> Together:
-    """Whether two series of each of n captions change at the same words.
+) -> SeriesCorrelation:
+    """Test whether two series of each of n captions change at the same words.
 
     Args:
         first: n of (S,).
         second: the same.
-        alike: what captions must share, beside their length, for their series to be exchanged; None: nothing.
-        permutations: how often.
-        seed: of these.
+        strata: what captions must share, beside their length, for their series to be exchanged (default: nothing).
+        permutations: number of them.
+        seed: of the permutations.
     """
     groups: dict[Hashable, list[int]] = defaultdict(list)
-    for place, series in enumerate(first):
-        groups[len(series), None if alike is None else alike[place]].append(place)
+    for index, series in enumerate(first):
+        groups[len(series), None if strata is None else strata[index]].append(index)
     rng = np.random.default_rng(seed)
     products, exchanged = np.zeros((len(first), 3)), np.zeros(permutations)
     for members in groups.values():
-        x, y = (_unusual(np.stack([both[place] for place in members])) for both in (first, second))
+        x, y = (_residuals(np.stack([both[index] for index in members])) for both in (first, second))
         products[members] = np.stack([(x * y).sum(-1), (x * x).sum(-1), (y * y).sum(-1)], -1)
         cross = x @ y.T
         order = rng.permuted(np.tile(np.arange(len(members)), (permutations, 1)), axis=1)
         exchanged += cross[np.arange(len(members)), order].sum(-1)
     (shared, own, other) = products.sum(0)
     if not own * other > 0:
-        return Together(products, math.nan)
+        return SeriesCorrelation(products, math.nan)
     as_good = exchanged >= shared - 1e-9 * math.sqrt(own * other)
-    return Together(products, float((as_good.sum() + 1) / (permutations + 1)))
+    return SeriesCorrelation(products, float((as_good.sum() + 1) / (permutations + 1)))
 
 
-def _unusual(rows: Floats) -> Floats:
-    """What is left of the series of n captions (n, S) without the mean of each place and that of each caption."""
+def _residuals(rows: Floats) -> Floats:
+    """Series of n captions (n, S) without the mean of each position and that of each caption."""
     return rows - rows.mean(0) - rows.mean(1, keepdims=True) + rows.mean() if rows.size else rows
 
 
@@ -201,22 +202,22 @@ def collapse(goals: Sequence[Floats]) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Along:
-    """What goes along one caption of T words, its end not counted."""
+class CaptionSeries:
+    """Attention, subgoals and phrases along one caption of T words, without its end."""
 
     words: tuple[str, ...]
     attention: Floats | None  # (T, R)
     goals: Floats | None  # (T, G)
-    begins: Bools | None  # (T,) whether a phrase begins; None: not known
-    boxes: Tensor | None = None  # (R, 4) of the places in pixels of the upright photo; None: not known
+    begins: Bools | None  # (T,) whether a phrase begins; None if unknown
+    boxes: Tensor | None = None  # (R, 4) of the regions in pixels of the upright photo; None if unknown
 
     def series(self, name: str) -> Floats | None:
-        """moved, turned or begins of the words from the third on: (T - 2,); None where it is not known."""
+        """moved, turned or begins of the words from the third on: (T - 2,); None if it is unknown."""
         if name == "moved":
-            return None if self.attention is None else moved(self.attention)[FIRST - 1 :]
+            return None if self.attention is None else moved(self.attention)[FIRST_TURN - 1 :]
         if name == "turned":
             return None if self.goals is None else turns(self.goals).mean(-1)
-        return None if self.begins is None else self.begins[FIRST:].astype(np.float64)
+        return None if self.begins is None else self.begins[FIRST_TURN:].astype(np.float64)
 
 
 PAIRS = {  # which two series; how many words the second comes later; whether phrases must begin at the same words
@@ -256,50 +257,50 @@ class AlignmentNumbers:
 
 
 def statistics_of(
-    captions: Sequence[Along], *, permutations: int = PERMUTATIONS, seed: int = 0
+    captions: Sequence[CaptionSeries], *, permutations: int = PERMUTATIONS, seed: int = 0
 ) -> tuple[Floats, dict[str, float]]:
     """The statistics of n captions, (n, columns), and for each of `PAIRS` its p, nan where it cannot be asked."""
     known = {name: [one.series(name) for one in captions] for name in ("moved", "turned", "begins")}
     columns, chances = [], {}
     phrases = [None if one.begins is None else tuple(one.begins.tolist()) for one in captions]
     for name, (one, other, later, same) in PAIRS.items():
-        asked = [
-            place
-            for place, (x, y) in enumerate(zip(known[one], known[other], strict=True))
-            if x is not None and y is not None and len(x) > later and not (same and phrases[place] is None)
+        measured = [
+            index
+            for index, (x, y) in enumerate(zip(known[one], known[other], strict=True))
+            if x is not None and y is not None and len(x) > later and not (same and phrases[index] is None)
         ]
-        found = together(
-            [known[one][place][: len(known[one][place]) - later] for place in asked],  # type: ignore[index, arg-type]
-            [known[other][place][later:] for place in asked],  # type: ignore[index]
-            [phrases[place] for place in asked] if same else None,
+        correlation = correlate_series(
+            [known[one][index][: len(known[one][index]) - later] for index in measured],  # type: ignore[index, arg-type]
+            [known[other][index][later:] for index in measured],  # type: ignore[index]
+            [phrases[index] for index in measured] if same else None,
             permutations=permutations,
             seed=seed,
         )
         sums = np.zeros((len(captions), 3))
-        sums[asked] = found.products
+        sums[measured] = correlation.products
         columns.append(sums)
-        chances[name] = found.p
+        chances[name] = correlation.p
     columns.append(np.stack([_sums_and_counts(one) for one in captions]))
     return np.concatenate(columns, -1), chances
 
 
-def _sums_and_counts(caption: Along) -> Floats:
+def _sums_and_counts(caption: CaptionSeries) -> Floats:
     """For each of `_MEANS` the sum over a caption's words, and how many these are."""
-    found: dict[str, Floats] = {}
+    values: dict[str, Floats] = {}
     begins = caption.series("begins")
     for name in ("moved", "turned"):
         series = caption.series(name)
         if series is None:
             continue
-        found[name] = series
+        values[name] = series
         if begins is not None:
-            found[f"{name}_begins"], found[f"{name}_within"] = series[begins > 0], series[begins == 0]
+            values[f"{name}_begins"], values[f"{name}_within"] = series[begins > 0], series[begins == 0]
             later, before = series[1:], begins[:-1]
-            found[f"{name}_begins_next"], found[f"{name}_within_next"] = later[before > 0], later[before == 0]
-    if "moved" in found and not math.isnan(uneven := unevenness(found["moved"])):
-        found["unevenness"] = np.array([uneven])
+            values[f"{name}_begins_next"], values[f"{name}_within_next"] = later[before > 0], later[before == 0]
+    if "moved" in values and not math.isnan(uneven := unevenness(values["moved"])):
+        values["unevenness"] = np.array([uneven])
     nothing = np.zeros(0)
-    return np.array([(values.sum(), len(values)) for values in (found.get(name, nothing) for name in _MEANS)]).ravel()
+    return np.array([(part.sum(), len(part)) for part in (values.get(name, nothing) for name in _MEANS)]).ravel()
 
 
 # --- a model on a dataset ---
@@ -312,7 +313,7 @@ class AlignmentReport:
     report: ScoreReport  # with statistics of each image: `intervals` and `compare` take it
     p: dict[str, float]  # of each of `PAIRS` that could be asked
     goals: dict[str, float]  # `collapse`; empty for models without subgoals
-    captions: tuple[Along, ...]
+    captions: tuple[CaptionSeries, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Numbers with their 95 % intervals over images and their p, null where not measured."""
@@ -339,59 +340,62 @@ def measure_alignment(
     captioner: Captioner,
     records: Sequence[CaptionRecord],
     *,
-    of: str = "references",
+    source: str = "references",
     begins: Callable[[Sequence[str]], Sequence[bool]] | None = None,
     settings: DecodingConfig | None = None,
     permutations: int = PERMUTATIONS,
     seed: int = 0,
     batch_size: int = 32,
 ) -> AlignmentReport:
-    """Follow attention and subgoals along a caption of each image.
+    """Measure attention and subgoals along a caption of each image.
 
     Args:
         captioner: the model.
         records: the images.
-        of: whose captions: "references", the first of each image, or "own", which the model says.
-        begins: tells which words of a caption begin a phrase, as `phrase_begins` does for scenes; None: not asked.
-        settings: how own captions are searched for, and at which stage; None is the checkpoint's own.
-        permutations: how often series are exchanged for p.
+        source: of the captions: "references", the first of each image, or "own", which the model generates.
+        begins: tells which words of a caption begin a phrase, as `phrase_begins` does for scenes; None: unknown.
+        settings: how own captions are searched for, and at which stage (default: the checkpoint's settings).
+        permutations: number of permutations for p.
         seed: of these.
-        batch_size: images that are looked at together.
+        batch_size: images in a batch.
 
     Raises:
         DataError: an image has no caption.
-        ImageError: a file is no image.
-        UsageError: `of` is neither, or the model has no attention.
+        ImageError: a photo cannot be read.
+        UsageError: `source` is neither, or the model has no attention.
     """
-    if of == "references" and (bare := [record.image_id for record in records if not record.captions]):
-        raise DataError(f"Image {bare[0]} has no caption to go along; ask for own captions, or leave it out.")
-    captions: list[Along] = []
+    if source == "references" and (bare := [record.image_id for record in records if not record.captions]):
+        raise DataError(f"Image {bare[0]} has no caption to measure; use own captions, or leave it out.")
+    captions: list[CaptionSeries] = []
     with eval_mode(captioner.decoder):
-        for batch, seen in look_at(captioner, [record.limited(1) for record in records], batch_size):
-            decoder, said, ids = lead(captioner, batch, seen.features, of, settings or captioner.decoding)
-            outputs = teacher_forced(decoder, seen.features, ids[..., :-1]).outputs
+        for batch, encoded in encode_records(captioner, [record.limited(1) for record in records], batch_size):
+            settings = settings or captioner.decoding
+            decoder, texts, ids = captions_to_follow(captioner, batch, encoded.features, source, settings)
+            outputs = teacher_forced(decoder, encoded.features, ids[..., :-1]).outputs
             if outputs.attention is None:
-                raise UsageError("This captioner has no attention to follow along its captions; ask one that has.")
+                raise UsageError("This captioner has no attention to measure along its captions; use one that has.")
             goals = outputs.goal if isinstance(outputs, GoalOutput) else None
-            rectangles = captioner.encoder.rectangles(seen.features, seen.photos.windows.to(captioner.device)).cpu()
-            for image, (words,) in enumerate(said):
-                there = seen.features.is_region[image]
+            rectangles = captioner.encoder.rectangles(
+                encoded.features, encoded.photos.windows.to(captioner.device)
+            ).cpu()
+            for image, (words,) in enumerate(texts):
+                is_region = encoded.features.is_region[image]
                 captions.append(
-                    Along(
+                    CaptionSeries(
                         tuple(words),
-                        _numbers(outputs.attention[image, 0, : len(words), there]),
+                        _numbers(outputs.attention[image, 0, : len(words), is_region]),
                         None if goals is None else _numbers(goals[image, 0, : len(words)]),
                         None if begins is None else np.array(begins(words), dtype=bool),
-                        rectangles[image, there.cpu()],
+                        rectangles[image, is_region.cpu()],
                     )
                 )
     statistics, chances = statistics_of(captions, permutations=permutations, seed=seed)
     ids_of_images = [record.image_id for record in records]
-    followed = [one.goals for one in captions if one.goals is not None and len(one.goals)]
+    goals_of_captions = [one.goals for one in captions if one.goals is not None and len(one.goals)]
     return AlignmentReport(
-        report_of("alignment", AlignmentNumbers(), ids_of_images, statistics, {"captions": of}),
+        report_from_statistics("alignment", AlignmentNumbers(), ids_of_images, statistics, {"captions": source}),
         {name: p for name, p in chances.items() if not math.isnan(p)},
-        collapse(followed) if followed else {},
+        collapse(goals_of_captions) if goals_of_captions else {},
         tuple(captions),
     )
 

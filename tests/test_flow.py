@@ -28,19 +28,19 @@ MAY_IMPORT: dict[str, str] = {
     "text": "errors",
     "datasets": "errors files images processes progress registry text",
     "scenes": "datasets errors files processes",
-    "features": "config datasets errors files images registry renamed types",
+    "features": "config datasets errors images registry renamed types",
     "models": "config counter_rng errors registry types",
     "decoding_config": "config errors text",
-    "decoding": "config counter_rng decoding_config errors models registry text types",
-    "checkpoint": "config decoding errors features files models renamed text",
+    "decoding": "counter_rng decoding_config errors models registry text types",
+    "checkpoint": "decoding errors features files models renamed text",
     "captions": "errors",
     "captioner": "captions checkpoint confidence decoding errors features images models text types",
     "scores": "datasets errors files registry scenes text",
     "evaluation": "captioner captions datasets decoding errors features scores",
     "confidence": "checkpoint decoding errors files scores",
     # what is made of captioners and captions
-    "explanations": "captioner decoding errors features images models text types",
-    "grounding": "captioner datasets decoding errors explanations files images models scenes scores text types",
+    "explanations": "captioner datasets decoding errors features files images models scores text types",
+    "grounding": "captioner datasets decoding errors explanations images models scenes scores text types",
     "compare_searches": "captioner captions decoding images scores",
     "bulk": "captioner captions decoding errors images",
     "reports": "captioner captions checkpoint compare_searches datasets errors evaluation explanations features "
@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, str] = {
     # the command line
     "cli": "bulk captioner captions checkpoint compare_searches confidence config counter_rng datasets decoding "
     "decoding_config doctor errors evaluation explanations features files grounding images progress "
-    "quickstart renamed reports scenes scores training",
+    "quickstart renamed reports scenes scores text training",
     "__main__": "cli",
     "__init__": "captioner errors explanations scores training",
 }

@@ -86,7 +86,7 @@ def test_the_page_in_chromium(found, tmp_path):
     done = subprocess.run([browser, *flags, page], capture_output=True, text=True, timeout=120)
     assert "<h1>showtell quickstart</h1>" in done.stdout
     assert f"{found['scores']['truth']:.3f}" in done.stdout
-    assert done.stdout.count('class="said"') == done.stdout.count("<img") > 0
+    assert done.stdout.count('class="caption"') == done.stdout.count("<img") > 0
 
 
 @pytest.mark.slow

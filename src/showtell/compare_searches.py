@@ -1,4 +1,4 @@
-"""All searches for one photo side by side: captions, scores, diversity and time."""
+"""All searches on one photo: captions, scores, diversity and time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from showtell.images.loading import prepare_photo, stack_photos
 from showtell.images.photo import PhotoSource
 from showtell.scores.diagnostics import diversity
 
-MEASURES = ("mbleu_4", "distinct_1", "distinct_2")  # of `scores.diagnostics.diversity`, those that one photo has
-TIMES = 3  # each search runs so often; the median counts
-# name: the settings of the search; those that all searches share are the checkpoint's or the caller's
+MEASURES = ("mbleu_4", "distinct_1", "distinct_2")  # of `scores.diagnostics.diversity` that a single photo has
+REPEATS = 3  # runs of each search; their median time is reported
+# Settings of each search by name; settings that all searches share come from the checkpoint or the caller.
 PRESETS: dict[str, dict[str, Any]] = {
     "greedy": {"search": "greedy"},
     "beam 3": {"search": "beam", "num_beams": 3, "num_return_sequences": 3},
@@ -39,13 +39,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What one search found."""
+    """The captions of one search, with diversity and time."""
 
     name: str
     settings: DecodingConfig
-    captions: tuple[Caption, ...]  # different ones, the best first
-    milliseconds: float  # of the search alone, the photo being encoded
-    words: float  # per caption, mean
+    captions: tuple[Caption, ...]  # all different, the best first
+    milliseconds: float  # of the search, without encoding
+    words: float  # mean per caption
     diversity: dict[str, float] | None  # mbleu_4, distinct_1, distinct_2; None for a single caption
 
     def to_json(self) -> dict[str, Any]:
@@ -58,37 +58,37 @@ class SearchResult:
 
 
 def compare_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) -> Iterator[SearchResult]:
-    """Search for captions of one photo in all ways, one trial after the other. The photo is encoded once.
+    """Caption one photo by every search, one after the other. The photo is encoded once.
 
     Args:
-        captioner: the model. Of its own settings, those that all searches share hold in each trial.
+        captioner: the model. Those of its settings that all searches share apply to each.
         photo: in any form that `Captioner.caption` takes.
-        decoding: changes to those: lengths and rules for all trials, `seed` for the samples; with `force_words` there
-            is one more trial, a beam that has to say them.
+        decoding: overrides of those: lengths and rules, and `seed` for sampling; `force_words` adds a beam search that
+            requires them.
 
     Raises:
-        ImageError: it is no image.
+        ImageError: the photo cannot be read.
         UsageError: an unknown setting, a value out of range or of no effect, or a required word that is not known.
     """
     forced = decoding.pop("force_words", ())
-    ways = {name: {**way, **decoding} for name, way in PRESETS.items()}
+    presets = {name: {**preset, **decoding} for name, preset in PRESETS.items()}
     if forced:
-        said = ", ".join((forced,) if isinstance(forced, str) else forced)
-        ways[f"beam 5 with {said}"] = {**ways["beam 5"], "force_words": forced}
-    plain = captioner.settings(search="greedy")  # only what all searches share
-    chosen = {name: plain.changed(**way) for name, way in ways.items()}
-    for settings in chosen.values():
-        settings.rules(captioner.vocabulary)  # a required word that is not known, before anything is searched
+        required = ", ".join((forced,) if isinstance(forced, str) else forced)
+        presets[f"beam 5 with {required}"] = {**presets["beam 5"], "force_words": forced}
+    shared = captioner.settings(search="greedy")
+    configs = {name: shared.changed(**preset) for name, preset in presets.items()}
+    for settings in configs.values():
+        settings.rules(captioner.vocabulary)  # reports an unknown required word before the first search
     prepared = prepare_photo(photo, captioner.encoder.preprocessing)
     ids = [pixel_hash(prepared.pixels)]  # the samples are those of `Captioner.caption`
     features = captioner.encode(stack_photos([prepared]))
-    captioner.caption_features(features, chosen["greedy"])  # once, to warm up
-    for name, settings in chosen.items():
+    captioner.caption_features(features, configs["greedy"])  # warm up
+    for name, settings in configs.items():
         seconds = []
-        for _ in range(TIMES):
-            began = time.perf_counter()
+        for _ in range(REPEATS):
+            start = time.perf_counter()
             (captions,) = captioner.caption_features(features, settings, image_ids=ids)
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - start)
         yield SearchResult(
             name,
             settings,
@@ -102,5 +102,5 @@ def compare_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) 
 def _diversity(texts: list[str]) -> dict[str, float] | None:
     if len(texts) < 2:
         return None
-    found = diversity({"photo": texts})
-    return {name: found[name] for name in MEASURES}
+    measures = diversity({"photo": texts})
+    return {name: measures[name] for name in MEASURES}

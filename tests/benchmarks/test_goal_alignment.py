@@ -13,13 +13,13 @@ import torch
 from goal_alignment import (
     PAIRS,
     AlignmentNumbers,
-    Along,
+    CaptionSeries,
     collapse,
+    correlate_series,
     measure_alignment,
     moved,
     phrase_begins,
     statistics_of,
-    together,
     unevenness,
 )
 from showtell.captioner import Captioner
@@ -98,7 +98,7 @@ def test_phrases_are_those_that_the_dataset_grounds(tiny_scenes: Path) -> None:
 
 def test_two_captions_by_hand() -> None:
     first, second = [np.array([1.0, 0]), np.array([0.0, 1])], [np.array([0.6, 0.2]), np.array([0.1, 0.3])]
-    found = together(first, second, permutations=99)
+    found = correlate_series(first, second, permutations=99)
     # without the means of places and captions the first are +-1/2; the second: rows less means of both kinds +-0.15
     assert found.products == pytest.approx(np.array([[0.15, 0.5, 0.045], [0.15, 0.5, 0.045]]))
     assert found.correlation == pytest.approx(1)
@@ -111,7 +111,7 @@ def test_what_all_captions_share_and_what_one_is_throughout_does_not_count() -> 
     level = rng.normal(size=(30, 1))
     first, second = (list(shape + 3 * level + rng.normal(size=(30, 5))) for _ in range(2))
     assert np.corrcoef(np.concatenate(first), np.concatenate(second))[0, 1] > 0.9
-    found = together(first, second, permutations=200)
+    found = correlate_series(first, second, permutations=200)
     assert abs(found.correlation) < 0.25
     assert found.p > 0.02
 
@@ -146,7 +146,9 @@ def from_uniform(values: list[float]) -> float:
 
 
 def test_independent_series_have_uniform_p() -> None:
-    found = [together(*made_up(np.random.default_rng(seed)), permutations=199, seed=seed).p for seed in range(200)]
+    found = [
+        correlate_series(*made_up(np.random.default_rng(seed)), permutations=199, seed=seed).p for seed in range(200)
+    ]
     assert from_uniform(found) < 1.63  # 1 % of uniform samples are farther
     assert np.mean(np.array(found) <= 0.05) < 0.1
 
@@ -156,7 +158,7 @@ def test_smooth_series_have_uniform_p_too_and_with_shuffled_words_would_not() ->
     for seed in range(200):
         rng = np.random.default_rng(seed)
         first, second = (list(smooth(rng, 24, 12, 1)[..., 0]) for _ in range(2))
-        fair.append(together(first, second, permutations=199, seed=seed).p)
+        fair.append(correlate_series(first, second, permutations=199, seed=seed).p)
         unfair.append(by_shuffled_time(first, second, rng))
     assert from_uniform(fair) < 1.63
     assert np.mean(np.array(fair) <= 0.05) < 0.1
@@ -168,7 +170,7 @@ def test_planted_alignment_is_found() -> None:
     for seed in range(5):
         first, second = made_up(np.random.default_rng(seed))
         planted = [moves + 0.5 * turned for turned, moves in zip(first, second, strict=True)]
-        found = together(first, planted, permutations=999)
+        found = correlate_series(first, planted, permutations=999)
         assert found.p == pytest.approx(0.001)
         assert found.correlation > 0.2
 
@@ -178,18 +180,18 @@ def test_series_are_exchanged_between_captions_that_are_alike_only() -> None:
     shapes = rng.normal(size=(2, 9))  # two kinds of sentence, and both series follow the kind
     kinds = [place % 2 for place in range(40)]
     first, second = ([shapes[kind] + 0.1 * rng.normal(size=9) for kind in kinds] for _ in range(2))
-    assert together(first, second, permutations=199).p == pytest.approx(1 / 200)
-    assert together(first, second, kinds, permutations=199).p > 0.05
+    assert correlate_series(first, second, permutations=199).p == pytest.approx(1 / 200)
+    assert correlate_series(first, second, kinds, permutations=199).p > 0.05
     lengths = [one[: 4 + place % 5] for place, one in enumerate(first)]
-    assert 0 < together(lengths, lengths, permutations=199).p <= 1 / 200
+    assert 0 < correlate_series(lengths, lengths, permutations=199).p <= 1 / 200
 
 
 def test_nothing_to_exchange_is_no_p() -> None:
     alone = [np.array([1.0, 2, 0]), np.array([1.0, 2])]
-    found = together(alone, alone)
+    found = correlate_series(alone, alone)
     assert np.isnan(found.p)
     assert np.isnan(found.correlation)
-    assert np.isnan(together([], []).p)
+    assert np.isnan(correlate_series([], []).p)
 
 
 # --- collapse ---
@@ -218,13 +220,13 @@ def test_where_goals_spread() -> None:
 # --- statistics ---
 
 
-def along(rng: np.random.Generator, words: int, **changes: object) -> Along:
+def along(rng: np.random.Generator, words: int, **changes: object) -> CaptionSeries:
     attention = rng.dirichlet(np.ones(4), size=words)
-    known = Along(("x",) * words, attention, rng.normal(size=(words, 3)), rng.random(words) < 0.4)
+    known = CaptionSeries(("x",) * words, attention, rng.normal(size=(words, 3)), rng.random(words) < 0.4)
     return dataclasses.replace(known, **changes)  # type: ignore[arg-type]
 
 
-def numbers_of(captions: list[Along]) -> dict[str, float]:
+def numbers_of(captions: list[CaptionSeries]) -> dict[str, float]:
     statistics, _ = statistics_of(captions, permutations=9)
     return dict(zip(AlignmentNumbers.names, corpus_numbers(AlignmentNumbers(), statistics).tolist(), strict=True))
 
@@ -233,7 +235,7 @@ def test_means_over_words() -> None:
     attention = np.array([[1.0, 0], [0, 1], [0, 1], [0.5, 0.5], [0.5, 0.5]])  # moved 1, 0, 0.5, 0
     goals = np.array([[0.0], [1], [0], [-1], [-2]])  # turns at the third word alone
     begins = np.array([True, False, False, True, False])
-    found = numbers_of([Along(("w",) * 5, attention, goals, begins), along(np.random.default_rng(0), 2)])
+    found = numbers_of([CaptionSeries(("w",) * 5, attention, goals, begins), along(np.random.default_rng(0), 2)])
     assert found["moved"] == pytest.approx(0.5 / 3)  # the second word, and captions of two, are not asked about
     assert (found["moved_begins"], found["moved_within"]) == (0.5, 0)
     assert found["moved_begins_over_within"] == 0.5
@@ -252,7 +254,9 @@ def test_correlations_are_those_of_together_one_word_later_where_asked() -> None
     for name, (one, other, later, same) in PAIRS.items():
         pairs = [(c.series(one), c.series(other), tuple(c.begins)) for c in captions if len(c.words) > 2 + later]
         x, y = [x[: len(x) - later] for x, _, _ in pairs], [y[later:] for _, y, _ in pairs]
-        assert found[name] == pytest.approx(together(x, y, [k for *_, k in pairs] if same else None).correlation)
+        assert found[name] == pytest.approx(
+            correlate_series(x, y, [k for *_, k in pairs] if same else None).correlation
+        )
 
 
 def test_what_is_not_known_is_not_a_number() -> None:
@@ -284,22 +288,22 @@ def hacap(tiny_checkpoint: Path) -> Captioner:
     )
 
 
-@pytest.mark.parametrize("of", ["references", "own"])
-def test_a_model_along_its_captions(tiny_checkpoint: Path, tiny_scenes: Path, of: str) -> None:
+@pytest.mark.parametrize("source", ["references", "own"])
+def test_a_model_along_its_captions(tiny_checkpoint: Path, tiny_scenes: Path, source: str) -> None:
     captioner = hacap(tiny_checkpoint)
     records = open_dataset(tiny_scenes).records[:12]
-    found = measure_alignment(captioner, records, of=of, begins=phrase_begins, permutations=99, batch_size=5)
+    found = measure_alignment(captioner, records, source=source, begins=phrase_begins, permutations=99, batch_size=5)
     assert len(found.captions) == 12
     for record, caption in zip(records, found.captions, strict=True):
-        if of == "references":
+        if source == "references":
             assert caption.words == tuple(record.captions[0].split())
         else:
-            explained = captioner.explain(record.path).by[0].caption
+            explained = captioner.explain(record.path).models[0].caption
             count = len(caption.words)
             assert caption.words == tuple(one.word for one in explained.words if one.word)
             assert explained.attention is not None
             np.testing.assert_allclose(caption.attention, explained.attention[:count], atol=1e-6)
-            (subgoal,) = (strip.values for strip in explained.strips if strip.title == "subgoal")
+            (subgoal,) = (strip.values for strip in explained.word_values if strip.title == "subgoal")
             np.testing.assert_allclose(caption.goals, subgoal[:count], atol=1e-5)
         assert caption.begins is not None
         assert caption.begins.tolist() == phrase_begins(caption.words)
@@ -307,7 +311,7 @@ def test_a_model_along_its_captions(tiny_checkpoint: Path, tiny_scenes: Path, of
         np.concatenate([one.series("moved") for one in found.captions]).mean()  # type: ignore[arg-type]
     )
     assert found.goals["norm"] == pytest.approx(1, abs=1e-5)
-    whole = measure_alignment(captioner, records, of=of, begins=phrase_begins, permutations=99)
+    whole = measure_alignment(captioner, records, source=source, begins=phrase_begins, permutations=99)
     assert whole.report.scores == pytest.approx(found.report.scores, abs=1e-4)
     assert compare(whole.report, found.report, samples=9)["moved"].value == pytest.approx(0, abs=1e-6)
     content = found.to_json()["numbers"]["moved"]
@@ -328,14 +332,14 @@ def test_attention_alone_is_followed_without_goals(tiny_checkpoint: Path, tiny_s
 def test_what_cannot_be_followed_is_refused(tiny_checkpoint: Path, tiny_scenes: Path) -> None:
     captioner = Captioner.from_pretrained(tiny_checkpoint)
     records = list(open_dataset(tiny_scenes).records[:2])
-    with pytest.raises(UsageError, match='Captions of "other" are not known; say references or own'):
-        measure_alignment(captioner, records, of="other")
+    with pytest.raises(UsageError, match='There are no captions "other"; use references or own'):
+        measure_alignment(captioner, records, source="other")
     silent = [dataclasses.replace(records[0], captions=(), groundings=None)]
-    with pytest.raises(DataError, match="has no caption to go along"):
+    with pytest.raises(DataError, match="has no caption to measure"):
         measure_alignment(captioner, silent)
     decoder = NicDecoder(NicConfig(), feature_size=16, vocabulary_size=len(captioner.vocabulary))
     blind = Captioner(
         encoder=captioner.encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
     )
-    with pytest.raises(UsageError, match="This captioner has no attention to follow"):
+    with pytest.raises(UsageError, match="This captioner has no attention to measure"):
         measure_alignment(blind, records)

@@ -1,4 +1,4 @@
-"""`showtell compare-searches`: every search for one photo side by side."""
+"""`showtell compare-searches`: all searches on one photo, side by side."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from showtell.captioner import Captioner
 from showtell.compare_searches import PRESETS
 from showtell.scores.diagnostics import diversity
+from showtell.text.vocabulary import SPECIAL, Vocabulary
 from tests.cli.test_caption import run
 
 
@@ -53,6 +55,7 @@ def test_the_table_and_the_page_have_every_caption(capsys, tiny_checkpoint, phot
     status, printed, _ = run(capsys, "compare-searches", tiny_checkpoint, photo, *options, "--out", page)
     assert (status, printed) == (0, f"{page}\n")
     html = page.read_text()
+    assert f"{photo.name}, captioned by {tiny_checkpoint}" in html
     assert "data:image/jpeg;base64," in html
     for trial in found:
         assert trial["name"] in table
@@ -60,7 +63,23 @@ def test_the_table_and_the_page_have_every_caption(capsys, tiny_checkpoint, phot
         for caption in trial["captions"]:
             assert caption["text"] in table
             assert f"{caption['score']:.2f}" in table
-            assert f"<td>{caption['text'].replace('<', '&lt;').replace('>', '&gt;')}" in html
+            text = caption["text"].replace("<", "&lt;").replace(">", "&gt;")
+            assert f'<td class="caption">{text}' in html
+
+
+def test_words_are_no_markup_and_endless_words_are_shortened(capsys, tiny_checkpoint, photo, tmp_path):
+    captioner = Captioner.from_pretrained(tiny_checkpoint)
+    odd = ["[/b]", "[red]x", "\x1b[31mred", "y" * 100_000]
+    count = len(captioner.vocabulary.words) - len(SPECIAL)
+    changed = Vocabulary([f"{odd[number % len(odd)]}{number}" for number in range(count)])
+    Captioner(
+        encoder=captioner.encoder, decoder=captioner.decoder, vocabulary=changed, decoding=captioner.decoding
+    ).save_pretrained(tmp_path / "odd")
+    status, table, err = run(capsys, "compare-searches", tmp_path / "odd", photo, "--max-length", 3)
+    assert (status, err) == (0, "")
+    assert "[/b]" in table or "[red]x" in table
+    assert "\x1b" not in table
+    assert len(table) < 200_000
 
 
 def test_wrong_use_is_a_sentence(capsys, tiny_checkpoint, photo, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from PIL import Image
 
 from showtell import Captioner
 from showtell.cli import main
-from showtell.cli.explain import Hiding, titles_of
-from showtell.cli.grounding import Hidden
+from showtell.cli.explain import OcclusionMethod, short_names
+from showtell.cli.grounding import OcclusionChoice
 from showtell.datasets import open_dataset
-from showtell.explanations.occlusion import HIDINGS
+from showtell.errors import ImageError
+from showtell.explanations import explanation
+from showtell.explanations.occlusion import OCCLUSION_METHODS
 
 
 def run(*arguments: object) -> int:
@@ -127,7 +130,7 @@ def test_a_limit_leaves_photos_out_and_says_so(capsys, tiny_checkpoint, tiny_sce
     printed = capsys.readouterr()
     assert len(json.loads(printed.out)) == 2
     more = len(open_dataset(tiny_scenes).split("train")) - 2
-    assert f"{more} more photos of the split train were left out; --limit takes more." in printed.err
+    assert f"{more} more photos of the split train were skipped; --limit includes more." in printed.err
 
 
 def test_models_are_put_side_by_side_in_their_order(capsys, tiny_checkpoint, photos, tmp_path):
@@ -141,16 +144,16 @@ def test_models_are_put_side_by_side_in_their_order(capsys, tiny_checkpoint, pho
 
 
 def test_titles_tell_checkpoints_apart():
-    assert titles_of(["runs/soft/best", "hub/name", "runs/hard/last"]) == ["soft", "name", "hard"]
-    assert titles_of(["runs/soft/best", "runs/soft/last"]) == ["soft/best", "soft/last"]
-    assert titles_of(["runs/soft/0/best", "runs/hard/0/best"]) == ["soft/0", "hard/0"]
-    assert titles_of(["best"]) == ["best"]
-    assert titles_of(["a", "a"]) == ["a (1)", "a (2)"]
+    assert short_names(["runs/soft/best", "hub/name", "runs/hard/last"]) == ["soft", "name", "hard"]
+    assert short_names(["runs/soft/best", "runs/soft/last"]) == ["soft/best", "soft/last"]
+    assert short_names(["runs/soft/0/best", "runs/hard/0/best"]) == ["soft/0", "hard/0"]
+    assert short_names(["best"]) == ["best"]
+    assert short_names(["a", "a"]) == ["a (1)", "a (2)"]
 
 
-def test_places_can_be_hidden_in_every_way_that_there_is():
-    assert tuple(Hiding) == HIDINGS
-    assert tuple(Hidden) == ("none", *HIDINGS)
+def test_the_options_have_all_occlusion_methods():
+    assert tuple(OcclusionMethod) == OCCLUSION_METHODS
+    assert tuple(OcclusionChoice) == ("none", *OCCLUSION_METHODS)
 
 
 @pytest.mark.parametrize("name", ["{name}", "{stem}", "{path}"])
@@ -180,15 +183,15 @@ def test_references_of_a_dataset_are_matched_by_file(capsys, tiny_checkpoint, ph
 def test_references_of_other_photos_are_refused(capsys, tiny_checkpoint, photos, tmp_path):
     (tmp_path / "known.json").write_text('{"other": ["a dog"]}')
     assert run("explain", tiny_checkpoint, photos, "--references", tmp_path / "known.json", "--json") == 2
-    assert "has captions of other, and of none of the photos" in capsys.readouterr().err
+    assert "has captions of other, but of none of the photos" in capsys.readouterr().err
 
 
 def test_objects_that_are_not_there_are_marked(capsys, tiny_checkpoint, photos, tmp_path):
     """Boxes of a COCO dataset that hold nothing the captions name."""
     captioner = Captioner.from_pretrained(tiny_checkpoint, "cpu")
     names = sorted(path.name for path in photos.iterdir())
-    said = captioner.explain(photos / names[0]).by[0].caption.words
-    word = next(word.word for word in said if len(word.word) > 3)
+    words = captioner.explain(photos / names[0]).models[0].caption.words
+    word = next(word.word for word in words if len(word.word) > 3)
     images = [{"id": n, "file_name": name} for n, name in enumerate(names)]
     folder = tmp_path / "coco"
     (folder / "annotations").mkdir(parents=True)
@@ -206,7 +209,7 @@ def test_objects_that_are_not_there_are_marked(capsys, tiny_checkpoint, photos, 
     assert run("explain", tiny_checkpoint, folder, "--split", "val", "--json") == 0
     for one in json.loads(capsys.readouterr().out):
         for caption in one["models"][0]["captions"]:
-            marked = {entry["word"] for entry in caption["words"] if "absent" in entry}
+            marked = {entry["word"] for entry in caption["words"] if "hallucinated" in entry}
             present = Path(one["image"]).name == names[1]
             named = word in [entry["word"] for entry in caption["words"]]
             assert (word in marked) == (named and not present)
@@ -258,7 +261,7 @@ def test_occlusion_adds_what_every_word_loses(capsys, tiny_checkpoint, photos):
     assert run("explain", tiny_checkpoint, first, "--occlusion", "mean", "--max-length", 3, "--json") == 0
     (one,) = json.loads(capsys.readouterr().out)
     for word in one["models"][0]["captions"][0]["words"]:
-        assert len(word["occlusion"]) == 144
+        assert len(word["logprob_drop"]) == 144
     assert run("explain", tiny_checkpoint, first, "--occlusion", "sideways", "--json") == 2
     assert "Invalid value for '--occlusion': 'sideways' is not one of" in capsys.readouterr().err
 
@@ -280,3 +283,40 @@ def test_real_photos_have_their_objects_and_their_references(capsys, tiny_checkp
         assert len(one["references"]) >= 5
         assert one["size"][0] >= 320 and one["size"][1] >= 320
         assert list(one["models"][0]["scores"])[-1] == "bleu_4"
+
+
+@pytest.mark.parametrize("output", ["why.html", "why.json", "why.png"])
+def test_a_file_name_that_is_not_utf8_is_escaped_and_explained(capsys, tiny_checkpoint, photos, tmp_path, output):
+    first = sorted(photos.iterdir())[0]
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.png")
+    shutil.copy(first, odd)
+    out = tmp_path / "new" / output
+    assert run("explain", tiny_checkpoint, odd, "--max-length", 3, "--out", out) == 0
+    assert capsys.readouterr().out == f"{out}\n"
+    if output != "why.png":
+        assert "udce9.png" in out.read_text(encoding="utf-8")
+
+
+def test_a_photo_that_becomes_unreadable_is_named_and_the_others_are_explained(
+    capsys, tiny_checkpoint, photos, monkeypatch
+):
+    first, second, *_ = sorted(photos.iterdir())
+    original = explanation.to_photo
+
+    def unreadable(source, *arguments):
+        if source == first:
+            raise ImageError(f"{source} cannot be read: Input/output error.")
+        return original(source, *arguments)
+
+    monkeypatch.setattr(explanation, "to_photo", unreadable)
+    assert run("explain", tiny_checkpoint, first, second, "--max-length", 3, "--json") == 2
+    printed = capsys.readouterr()
+    assert [one["image"] for one in json.loads(printed.out)] == [str(second), str(first)]
+    assert f"1 of 2 files could not be explained: {first} cannot be read" in printed.err
+
+
+def test_pictures_do_not_leave_occlusion_out_silently(capsys, tiny_checkpoint, photos, tmp_path):
+    arguments = ["explain", tiny_checkpoint, sorted(photos.iterdir())[0], "--occlusion", "mean"]
+    assert run(*arguments, "--out", tmp_path / "why.png") == 2
+    assert "--format png does not draw --occlusion; use --format html or json" in capsys.readouterr().err
+    assert not (tmp_path / "why.png").exists()

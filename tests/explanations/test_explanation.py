@@ -55,7 +55,9 @@ def hard(captioner: Captioner, look: str) -> Captioner:
 def test_the_caption_is_that_of_captioning(captioner, photos):
     for settings in ({}, {"search": "greedy"}, {"num_beams": 4}, {"search": "sample", "seed": 5}):
         expected = [found[0] for found in captioner.caption(photos[:5], **settings)]
-        found = [explanation.by[0].caption for explanation in captioner.explain(photos[:5], batch_size=2, **settings)]
+        found = [
+            explanation.models[0].caption for explanation in captioner.explain(photos[:5], batch_size=2, **settings)
+        ]
         for caption, explained in zip(expected, found, strict=True):
             assert (explained.text, explained.finished) == (caption.text, caption.finished)
             assert explained.logprob == pytest.approx(caption.logprob, abs=1e-4)
@@ -65,7 +67,7 @@ def test_the_caption_is_that_of_captioning(captioner, photos):
 
 
 def test_probabilities_and_runners_up_are_those_of_a_walk_along_the_caption(captioner, photos):
-    explained = captioner.explain(photos[0]).by[0].caption
+    explained = captioner.explain(photos[0]).models[0].caption
     vocabulary = captioner.vocabulary
     ids = vocabulary.encode([word.word for word in explained.words if word.word])
     photo = prepare_photo(photos[0], captioner.encoder.preprocessing)
@@ -90,7 +92,7 @@ def test_probabilities_and_runners_up_are_those_of_a_walk_along_the_caption(capt
 def test_attention_has_a_place_for_each_box_of_the_upright_photo(captioner, tmp_path):
     Image.new("RGB", (90, 30), "red").save(tmp_path / "wide.png")
     explanation = captioner.explain(tmp_path / "wide.png")
-    (by,) = explanation.by
+    (by,) = explanation.models
     assert explanation.size == (90, 30)
     assert by.grid == (12, 12)
     assert by.boxes.shape == (144, 4)
@@ -100,16 +102,16 @@ def test_attention_has_a_place_for_each_box_of_the_upright_photo(captioner, tmp_
 
 
 def test_hard_attention_tells_the_place_that_it_looked_at(captioner, photos):
-    likeliest = hard(captioner, "likeliest").explain(photos[0]).by[0].caption
-    assert [word.place for word in likeliest.words] == likeliest.attention.argmax(-1).tolist()
+    likeliest = hard(captioner, "likeliest").explain(photos[0]).models[0].caption
+    assert [word.sampled_region for word in likeliest.words] == likeliest.attention.argmax(-1).tolist()
     torch.manual_seed(0)
     sampled = hard(captioner, "sample").explain(photos[:4])
-    places = [word.place for one in sampled for word in one.by[0].caption.words]
-    best = [place for one in sampled for place in one.by[0].caption.attention.argmax(-1).tolist()]
+    places = [word.sampled_region for one in sampled for word in one.models[0].caption.words]
+    best = [place for one in sampled for place in one.models[0].caption.attention.argmax(-1).tolist()]
     assert all(0 <= place < 144 for place in places)
     assert places != best
-    expected = hard(captioner, "expectation").explain(photos[0]).by[0].caption
-    assert {word.place for word in expected.words} == {None}
+    expected = hard(captioner, "expectation").explain(photos[0]).models[0].caption
+    assert {word.sampled_region for word in expected.words} == {None}
 
 
 def test_a_model_without_attention_has_words_and_no_map(captioner, photos):
@@ -118,7 +120,7 @@ def test_a_model_without_attention_has_words_and_no_map(captioner, photos):
         NicConfig(embedding_size=8, hidden_size=8), feature_size=16, vocabulary_size=len(captioner.vocabulary)
     )
     explanation = like(captioner, nic).explain(photos[0])
-    caption = explanation.by[0].caption
+    caption = explanation.models[0].caption
     assert caption.attention is None
     assert caption.words
     assert explanation.to_json()["models"][0]["captions"][0]["attention"] is None
@@ -126,10 +128,10 @@ def test_a_model_without_attention_has_words_and_no_map(captioner, photos):
 
 def test_several_captioners_keep_their_order_and_get_names_of_their_own(captioner, tiny_checkpoint, photos):
     one = explain([captioner, tiny_checkpoint, hard(captioner, "likeliest")], photos[0])
-    assert [by.model for by in one.by] == ["sat (1)", "sat (2)", "sat (3)"]
-    assert one.by[0].caption == one.by[1].caption
-    assert one.by[0].caption != one.by[2].caption
-    assert explain(captioner, photos[0]).by[0].model == "sat"
+    assert [by.model for by in one.models] == ["sat (1)", "sat (2)", "sat (3)"]
+    assert one.models[0].caption == one.models[1].caption
+    assert one.models[0].caption != one.models[2].caption
+    assert explain(captioner, photos[0]).models[0].model == "sat"
 
 
 def test_encoders_that_prepare_photos_differently_can_be_put_side_by_side(captioner, photos):
@@ -140,7 +142,7 @@ def test_encoders_that_prepare_photos_differently_can_be_put_side_by_side(captio
     other = Captioner(
         encoder=encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
     )  # fmt: skip
-    fine, coarse = explain([captioner, other], photos[0]).by
+    fine, coarse = explain([captioner, other], photos[0]).models
     assert (fine.grid, coarse.grid) == ((12, 12), (4, 4))
     assert coarse.boxes[0].tolist() == [0, 0, 12, 12]
 
@@ -152,7 +154,7 @@ def test_what_is_no_image_costs_only_itself(captioner, photos, tmp_path):
     found = dict(explain_photos({"a": captioner, "b": captioner}, given, batch_size=2))
     assert list(found) == given
     assert isinstance(found[bad], ImageError)
-    assert found[photos[1]].by[0].caption == captioner.explain(photos[1]).by[0].caption
+    assert found[photos[1]].models[0].caption == captioner.explain(photos[1]).models[0].caption
     with pytest.raises(ImageError, match=r"bad.jpg is not an image: it holds text"):
         captioner.explain(given)
 
@@ -183,7 +185,7 @@ def test_json_is_plain_and_complete(captioner, photos):
     assert model["model"] == "sat"
     assert model["grid"] == [12, 12]
     (caption,) = model["captions"]
-    words = explanation.by[0].caption.words
+    words = explanation.models[0].caption.words
     assert [word["word"] for word in caption["words"]] == [word.word for word in words]
     assert caption["words"][0]["others"][0]["probability"] == round(words[0].others[0][1], 6)
     assert "place" not in caption["words"][0]
@@ -206,14 +208,14 @@ def test_a_vocabulary_smaller_than_the_runners_up_gives_what_it_has(captioner, p
     small = Captioner(
         encoder=captioner.encoder, decoder=decoder.eval(), vocabulary=vocabulary, decoding=captioner.decoding
     )
-    for word in small.explain(photos[0]).by[0].caption.words:
+    for word in small.explain(photos[0]).models[0].caption.words:
         assert len(word.others) == len(vocabulary) - 3  # not begin, not pad, not the word itself
         assert word.probability + sum(chance for _, chance in word.others) <= 1 + 1e-6
 
 
 def test_what_a_word_loses_without_a_place_is_what_the_walk_says(captioner, photos):
     """One place of one photo, hidden by hand: its vector becomes the mean of the others."""
-    by = captioner.explain(photos[:2], occlusion="mean")[1].by[0]
+    by = captioner.explain(photos[:2], occlusion="mean")[1].models[0]
     vocabulary = captioner.vocabulary
     ids = vocabulary.encode([word.word for word in by.caption.words if word.word])[: len(by.caption.words) + 1]
     features = captioner.encode(
@@ -231,10 +233,10 @@ def test_what_a_word_loses_without_a_place_is_what_the_walk_says(captioner, phot
         return forced.logits.log_softmax(-1).gather(-1, words[..., 1:, None])[0, 0, :, 0]
 
     expected = logprobs(features.vectors) - logprobs(hidden)
-    found = torch.stack([word.occlusion for word in by.caption.words])
+    found = torch.stack([word.logprob_drop for word in by.caption.words])
     assert found.shape == (len(by.caption.words), 144)
     torch.testing.assert_close(found[:, place], expected, atol=1e-5, rtol=1e-3)
-    assert captioner.explain(photos[1]).by[0].caption.words[0].occlusion is None
+    assert captioner.explain(photos[1]).models[0].caption.words[0].logprob_drop is None
 
 
 def test_a_notebook_shows_a_page(captioner, photos):
@@ -247,7 +249,7 @@ def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos)
     torch.manual_seed(1)
     config = StackConfig(embedding_size=8, hidden_size=8, attention_size=4, fine_stages=2)
     stack = like(captioner, StackDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary)))
-    by = stack.explain(photos[0]).by[0]
+    by = stack.explain(photos[0]).models[0]
     assert [caption.title for caption in by.captions] == ["stage 0 of 0 to 2", "stage 1 of 0 to 2", "stage 2 of 0 to 2"]
     assert by.caption.text == stack.caption(photos[0])[0].text
     features = stack.encode(PreparedBatch.of(prepare_photo(photos[0], stack.encoder.preprocessing).pixels.unsqueeze(0)))
@@ -266,7 +268,7 @@ def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos)
                 caption.attention, forced.outputs.attention[0, 0, : len(said)], atol=1e-5, rtol=1e-3
             )
     assert [caption.attention is None for caption in by.captions] == [True, False, False]
-    (alone,) = stack.explain(photos[0], stage=1).by[0].captions
+    (alone,) = stack.explain(photos[0], stage=1).models[0].captions
     assert alone == by.captions[1]
     assert json.loads(json.dumps(stack.explain(photos[0]).to_json()))["models"][0]["captions"][0]["title"]
 
@@ -284,7 +286,7 @@ def test_boxes_of_a_dataset_reach_encoders_that_look_at_them(captioner, photos):
     boxes = [torch.tensor([[0.0, 0, 20, 20], [10, 10, 40, 48]]), torch.tensor([[5.0, 5, 30, 30]])]
     found = explain_photos({"grid": captioner, "regions": regions}, photos[:2], boxes=boxes)
     for own, (_, explanation) in zip(boxes, found, strict=True):
-        grid, by = explanation.by
+        grid, by = explanation.models
         assert grid.grid == (12, 12)
         assert by.grid is None
         torch.testing.assert_close(by.boxes, own)
@@ -304,32 +306,32 @@ def test_regions_carry_what_the_detector_takes_them_for(captioner, photos):
     regions = Captioner(
         encoder=encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
     )  # fmt: skip
-    by = regions.explain(photos[0]).by[0]
+    by = regions.explain(photos[0]).models[0]
     assert by.grid is None
     assert len(by.labels) == len(by.boxes) == by.caption.attention.shape[1]
     assert set(by.labels) <= {*encoder.categories, ""}
 
 
 def test_what_runs_along_a_caption_is_kept(captioner, photos):
-    by = captioner.explain(photos[0]).by[0]
+    by = captioner.explain(photos[0]).models[0]
     ids = captioner.vocabulary.encode([word.word for word in by.caption.words if word.word])
     features = captioner.encode(
         PreparedBatch.of(prepare_photo(photos[0], captioner.encoder.preprocessing).pixels.unsqueeze(0))
     )
     with torch.no_grad():
         forced = teacher_forced(captioner.decoder, features, torch.tensor([[ids[:-1]]]))
-    (gate,) = by.caption.strips
+    (gate,) = by.caption.word_values
     assert gate.title == "gate"
     torch.testing.assert_close(gate.values[:, 0], forced.outputs.gate[0, 0, : len(gate.values)], atol=1e-5, rtol=1e-4)
-    assert len(by.to_json()["captions"][0]["strips"]["gate"]) == len(by.caption.words)
+    assert len(by.to_json()["captions"][0]["word_values"]["gate"]) == len(by.caption.words)
 
 
 def test_hacap_has_its_subgoals(captioner, photos):
     torch.manual_seed(0)
     config = HacapConfig(embedding_size=8, hidden_size=8, attention_size=4, output_size=8, manager_size=8)
     decoder = HacapDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary))
-    caption = like(captioner, decoder).explain(photos[0]).by[0].caption
-    gate, subgoal = caption.strips
+    caption = like(captioner, decoder).explain(photos[0]).models[0].caption
+    gate, subgoal = caption.word_values
     assert (gate.title, subgoal.title) == ("gate", "subgoal")
     assert gate.values.shape == (len(caption.words), 1)
     assert subgoal.values.shape[0] == len(caption.words)

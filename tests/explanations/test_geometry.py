@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
 
-from showtell.explanations.geometry import DEVIATION, SAMPLES, attention_map, scaled
+from showtell.explanations.geometry import DEVIATION, SAMPLES, attention_map, scale_boxes
 from showtell.features import build_encoder, encoder_config
 from showtell.features.grid import GridEncoder
 from showtell.images.boxes import boxes_on_photo
@@ -214,7 +214,7 @@ def test_what_is_cropped_away_stays_dark_when_smoothed():
 
 def test_boxes_of_a_photo_fit_its_thumbnail():
     boxes = torch.tensor([[0.0, 0, 100, 50], [100, 50, 200, 100]])
-    assert scaled(boxes, (200, 100), (20, 40)).tolist() == [[0, 0, 10, 20], [10, 20, 20, 40]]
+    assert scale_boxes(boxes, (200, 100), (20, 40)).tolist() == [[0, 0, 10, 20], [10, 20, 20, 40]]
 
 
 def test_the_cells_of_a_real_encoder_light_the_photo_evenly():

@@ -1,4 +1,4 @@
-"""What a word loses when a place is hidden: against one place at a time, by hand, and for every kind of photo."""
+"""What a word loses when a region is hidden: against one region at a time, by hand, and for every kind of photo."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from torch import Tensor
 from showtell.captioner import Captioner
 from showtell.decoding import AtStage, DecodingConfig, teacher_forced
 from showtell.errors import UsageError
-from showtell.explanations.occlusion import HIDINGS, EncodedBatch, agreement, occlude, paint_over, rank_correlation
+from showtell.explanations.occlusion import (
+    OCCLUSION_METHODS,
+    EncodedBatch,
+    agreement,
+    fill_rectangle,
+    occlude,
+    rank_correlation,
+)
 from showtell.features.roi_grid import RoiGrid, RoiGridConfig
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.models import MODELS
@@ -56,52 +63,54 @@ def said(made: Captioner, features: Features, words: Tensor) -> Tensor:
     return logprobs.gather(-1, words[1:, None]).squeeze(-1)
 
 
-@pytest.mark.parametrize("hide", HIDINGS)
+@pytest.mark.parametrize("method", OCCLUSION_METHODS)
 @pytest.mark.parametrize("kind", ["grid", "boxes"])
 @pytest.mark.parametrize("memory", [1, 2**28])
 @torch.no_grad()
-def test_it_is_one_place_after_the_other(kind: str, hide: str, memory: int) -> None:
+def test_it_is_one_place_after_the_other(kind: str, method: str, memory: int) -> None:
     made = captioner(kind)
-    seen = seen_by(made)
-    falls = occlude(made, seen, WORDS, hide, memory=memory)
-    assert falls.shape == (2, 2, 4, seen.features.vectors.shape[1])
-    rectangles = made.encoder.rectangles(seen.features, seen.photos.windows)
+    batch = seen_by(made)
+    drops = occlude(made, batch, WORDS, method, memory=memory)
+    assert drops.shape == (2, 2, 4, batch.features.vectors.shape[1])
+    rectangles = made.encoder.rectangles(batch.features, batch.photos.windows)
     for image in range(2):
-        own = Features(seen.features.vectors[image : image + 1], seen.features.is_region[image : image + 1])
+        own = Features(batch.features.vectors[image : image + 1], batch.features.is_region[image : image + 1])
         places = own.is_region[0].nonzero().flatten().tolist()
-        for place in range(falls.shape[-1]):
-            if place not in places:
-                assert (falls[image, ..., place] == 0).all()
+        for region in range(drops.shape[-1]):
+            if region not in places:
+                assert (drops[image, ..., region] == 0).all()
                 continue
             vectors, is_region = own.vectors.clone(), own.is_region.clone()
-            if hide == "pixels":
-                painted = paint_over(seen.photos.images[image], seen.photos.windows[image], rectangles[image, place])
-                boxes = None if seen.photos.boxes is None else [seen.photos.boxes[image]]
-                without = made.encode(PreparedBatch.of(painted[None], seen.photos.windows[image : image + 1], boxes))
+            if method == "pixels":
+                filled = fill_rectangle(
+                    batch.photos.images[image], batch.photos.windows[image], rectangles[image, region]
+                )
+                boxes = None if batch.photos.boxes is None else [batch.photos.boxes[image]]
+                without = made.encode(PreparedBatch.of(filled[None], batch.photos.windows[image : image + 1], boxes))
             else:
-                vectors[0, place] = vectors[0, [other for other in places if other != place]].mean(0)
-                is_region[0, place] = hide == "mean"
+                vectors[0, region] = vectors[0, [other for other in places if other != region]].mean(0)
+                is_region[0, region] = method == "mean"
                 without = Features(vectors, is_region)
             for number, length in enumerate([4, 2] if image == 0 else [3, 0]):
                 words = WORDS[image, number, : length + 1]
                 expected = said(made, own, words) - said(made, without, words) if length else torch.zeros(0)
-                torch.testing.assert_close(falls[image, number, :length, place], expected, atol=1e-5, rtol=1e-4)
-                assert (falls[image, number, length:, place] == 0).all()
-    assert falls.abs().max() > 0.01
+                torch.testing.assert_close(drops[image, number, :length, region], expected, atol=1e-5, rtol=1e-4)
+                assert (drops[image, number, length:, region] == 0).all()
+    assert drops.abs().max() > 0.01
 
 
 @torch.no_grad()
 def test_a_place_that_nobody_looks_at_is_not_missed() -> None:
     made = captioner()
-    seen = seen_by(made)
-    is_region = seen.features.is_region.clone()
+    batch = seen_by(made)
+    is_region = batch.features.is_region.clone()
     is_region[:, 3] = False
-    masked = dataclasses.replace(seen, features=dataclasses.replace(seen.features, is_region=is_region))
+    masked = dataclasses.replace(batch, features=dataclasses.replace(batch.features, is_region=is_region))
     assert (occlude(made, masked, WORDS)[..., 3] == 0).all()
     # a vector that equals the mean of the others is not missed either
-    vectors = seen.features.vectors.clone()
+    vectors = batch.features.vectors.clone()
     vectors[:, 5] = (vectors.sum(1) - vectors[:, 5]) / (vectors.shape[1] - 1)
-    mean = dataclasses.replace(seen, features=dataclasses.replace(seen.features, vectors=vectors))
+    mean = dataclasses.replace(batch, features=dataclasses.replace(batch.features, vectors=vectors))
     assert occlude(made, mean, WORDS)[..., 5].abs().max() < 1e-5
     assert occlude(made, mean, WORDS, "remove")[..., 5].abs().max() > 1e-3
 
@@ -110,19 +119,19 @@ def test_a_place_that_nobody_looks_at_is_not_missed() -> None:
 def test_the_only_place_leaves_nothing_behind() -> None:
     made = captioner()
     alone = Features(torch.randn(1, 1, 8), torch.ones(1, 1, dtype=torch.bool))
-    seen = EncodedBatch(PreparedBatch.of(torch.zeros(1, 3, 32, 32, dtype=torch.uint8)), alone)
+    batch = EncodedBatch(PreparedBatch.of(torch.zeros(1, 3, 32, 32, dtype=torch.uint8)), alone)
     nothing = dataclasses.replace(alone, vectors=torch.zeros(1, 1, 8))
     expected = said(made, alone, WORDS[0, 0]) - said(made, nothing, WORDS[0, 0])
-    for hide in ("mean", "remove"):
-        torch.testing.assert_close(occlude(made, seen, WORDS[:1, :1], hide)[0, 0, :, 0], expected)
+    for method in ("mean", "remove"):
+        torch.testing.assert_close(occlude(made, batch, WORDS[:1, :1], method)[0, 0, :, 0], expected)
 
 
 @torch.no_grad()
 def test_it_works_without_attention_and_at_a_stage() -> None:
     made = captioner(model="nic")
-    falls = occlude(made, seen_by(made), WORDS, "pixels")
-    assert falls.shape == (2, 2, 4, 16)
-    assert falls.abs().max() > 1e-3
+    drops = occlude(made, seen_by(made), WORDS, "pixels")
+    assert drops.shape == (2, 2, 4, 16)
+    assert drops.abs().max() > 1e-3
     torch.testing.assert_close(
         occlude(made, seen_by(made), WORDS, decoder=AtStage(made.decoder, 0)), occlude(made, seen_by(made), WORDS)
     )
@@ -131,41 +140,41 @@ def test_it_works_without_attention_and_at_a_stage() -> None:
 @torch.no_grad()
 def test_a_larger_patch_hides_the_neighbours_too() -> None:
     made = captioner()
-    seen = seen_by(made)
-    whole = occlude(made, seen, WORDS, "pixels", patch=20.0)  # every patch paints the whole photo
+    batch = seen_by(made)
+    whole = occlude(made, batch, WORDS, "pixels", patch=20.0)  # every patch paints the whole photo
     torch.testing.assert_close(whole, whole[..., :1].expand_as(whole), atol=1e-5, rtol=1e-4)
-    assert not torch.allclose(occlude(made, seen, WORDS, "pixels"), whole, atol=1e-3)
+    assert not torch.allclose(occlude(made, batch, WORDS, "pixels"), whole, atol=1e-3)
 
 
 def test_it_leaves_a_decoder_that_learns_as_it_was() -> None:
     made = captioner()
     made.decoder.train()
-    falls = occlude(made, seen_by(made), WORDS)
+    drops = occlude(made, seen_by(made), WORDS)
     assert made.decoder.training
-    assert not falls.requires_grad
+    assert not drops.requires_grad
     made.decoder.eval()
-    assert torch.equal(occlude(made, seen_by(made), WORDS), falls)  # without dropout
+    assert torch.equal(occlude(made, seen_by(made), WORDS), drops)  # without dropout
 
 
 def test_what_cannot_be_hidden_is_refused() -> None:
     made = captioner()
-    seen = seen_by(made)
-    with pytest.raises(UsageError, match='There is no way "pixel" to hide a place; did you mean "pixels"'):
-        occlude(made, seen, WORDS, "pixel")
-    together = dataclasses.replace(seen, features=EnsembleFeatures.of([seen.features, seen.features]))
-    with pytest.raises(UsageError, match="The members of an ensemble look at places of their own"):
-        occlude(made, together, WORDS)
+    batch = seen_by(made)
+    with pytest.raises(UsageError, match='There is no occlusion method "pixel"; did you mean "pixels"'):
+        occlude(made, batch, WORDS, "pixel")
+    ensemble = dataclasses.replace(batch, features=EnsembleFeatures.of([batch.features, batch.features]))
+    with pytest.raises(UsageError, match="The members of an ensemble have regions of their own"):
+        occlude(made, ensemble, WORDS)
 
 
 def test_painting_covers_exactly_the_pixels_whose_centres_are_inside() -> None:
     image = torch.zeros(3, 4, 8, dtype=torch.uint8)
     image[0, 0, 0] = 64  # mean 2
     window = torch.tensor([100.0, 50.0, 180.0, 90.0])  # ten pixels of the photo to one of the image
-    painted = paint_over(image, window, torch.tensor([115.0, 54.0, 136.0, 76.0]))
+    filled = fill_rectangle(image, window, torch.tensor([115.0, 54.0, 136.0, 76.0]))
     # centres at x 105, 115, 125, 135, ... and y 55, 65, 75, 85: columns 1 to 3 and rows 0 to 2
     expected = image.clone()
     expected[0, 0:3, 1:4] = 2
-    assert torch.equal(painted, expected)
+    assert torch.equal(filled, expected)
     assert torch.equal(image.sum(), torch.tensor(64))  # the photo is as it was
 
 

@@ -22,25 +22,23 @@ from showtell.decoding import DecodingConfig
 from showtell.errors import DataError, UsageError
 from showtell.explanations.geometry import attention_map
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
+from showtell.grounding.mentions import GroundedMention, annotated_mentions, category_mentions, category_phrases
 from showtell.grounding.pointing import (
     AttentionNumbers,
-    GroundedMention,
-    Maps,
-    as_weights,
-    by_category,
-    central,
+    CaptionMaps,
+    central_weights,
     coverage,
-    grounded,
+    drop_weights,
     is_centre_inside,
     measure_attention,
-    names_of,
-    peak,
+    peak_weights,
     statistics_of,
 )
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.scores.base import corpus_numbers
 from showtell.scores.bootstrap import compare
+from showtell.scores.chair import Mention
 from showtell.text.vocabulary import Vocabulary, tokenize_all
 
 WINDOW = torch.tensor([0.0, 0.0, 30.0, 20.0])
@@ -79,21 +77,21 @@ def test_a_cell_is_in_a_box_if_its_centre_is() -> None:
 
 
 def test_the_centre_is_one_cell_or_several() -> None:
-    assert central(CELLS, WINDOW).tolist() == [0, 0.5, 0, 0, 0.5, 0]
-    assert central(CELLS, torch.tensor([0.0, 0.0, 12.0, 12.0])).tolist() == [1, 0, 0, 0, 0, 0]
+    assert central_weights(CELLS, WINDOW).tolist() == [0, 0.5, 0, 0, 0.5, 0]
+    assert central_weights(CELLS, torch.tensor([0.0, 0.0, 12.0, 12.0])).tolist() == [1, 0, 0, 0, 0, 0]
 
 
 def test_weights_that_are_all_alike_point_like_chance() -> None:
-    assert peak(torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])).tolist() == [[0, 0.5, 0.5], [1 / 3] * 3]
-    assert as_weights(torch.tensor([[1.0, -5.0, 3.0], [0.0, -1.0, -2.0]])).tolist() == [[0.25, 0, 0.75], [1 / 3] * 3]
+    assert peak_weights(torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])).tolist() == [[0, 0.5, 0.5], [1 / 3] * 3]
+    assert drop_weights(torch.tensor([[1.0, -5.0, 3.0], [0.0, -1.0, -2.0]])).tolist() == [[0.25, 0, 0.75], [1 / 3] * 3]
 
 
 def one_by_hand(**changes: object) -> dict[str, float]:
     attention = torch.tensor([[[0.5, 0.1, 0.1, 0.1, 0.1, 0.1], [0.1, 0.4, 0.2, 0.1, 0.1, 0.1]]])  # (1, 2, 6)
-    falls = torch.tensor([[[0.9, -0.1, 0.0, 0.2, 0.3, 0.4], [-2.0, 3.0, 1.0, 0.0, 0.0, 0.0]]])
-    maps = Maps(CELLS, WINDOW, is_region=False, attention=attention, falls=falls, lengths=[2])
+    drops = torch.tensor([[[0.9, -0.1, 0.0, 0.2, 0.3, 0.4], [-2.0, 3.0, 1.0, 0.0, 0.0, 0.0]]])
+    maps = CaptionMaps(CELLS, WINDOW, is_detected=False, attention=attention, logprob_drop=drops, lengths=[2])
     box = torch.tensor([[8.0, 0.0, 20.0, 10.0]])  # a fifth of cell 0, all of cell 1
-    row = statistics_of(dataclasses.replace(maps, **changes), [[GroundedMention(1, 2, box)]])  # type: ignore[arg-type]
+    row = statistics_of(dataclasses.replace(maps, **changes), [[GroundedMention(Mention(1, 2, "star"), box)]])  # type: ignore[arg-type]
     return dict(zip(AttentionNumbers.names, corpus_numbers(AttentionNumbers(), row[None]).tolist(), strict=True))
 
 
@@ -110,7 +108,7 @@ def test_one_mention_by_hand() -> None:
     assert found["occlusion_mass"] == pytest.approx(3 / 4)
     assert math.isnan(found["overlap"])
     assert found["pointing_over_centre"] == 0.5
-    # of attention and the falls' sizes; with its sign, the fall of -2 ranks last
+    # of attention and the absolute drops; with its sign, the drop of -2 ranks last
     looked, sizes = [2.5, 6, 5, 2.5, 2.5, 2.5], [5, 6, 4, 2, 2, 2]
     assert found["correlation_named"] == pytest.approx(np.corrcoef(looked, sizes)[0, 1])
     other = [np.corrcoef([6, 3, 3, 3, 3, 3], ranks)[0, 1] for ranks in ([6, 2, 1, 3, 4, 5], [6, 1, 2, 3, 4, 5])]
@@ -124,7 +122,7 @@ def test_what_is_not_there_is_not_a_number() -> None:
     assert math.isnan(found["pointing"])
     assert math.isnan(found["correlation"])
     assert found["occlusion_pointing"] == 1
-    found = one_by_hand(falls=None)
+    found = one_by_hand(logprob_drop=None)
     assert math.isnan(found["occlusion_mass"])
     assert found["pointing"] == 1
     # a photo that was cropped shows nothing of the object, so nothing is asked
@@ -135,17 +133,17 @@ def test_what_is_not_there_is_not_a_number() -> None:
 def test_a_region_is_the_object_if_it_overlaps_enough() -> None:
     # intersections over unions with 8..20 x 0..10 (120): 100/120 for cell 1; the whole photo has its centre elsewhere
     whole = torch.cat([CELLS[:5], WINDOW[None]])
-    found = one_by_hand(rectangles=whole, is_region=True)
+    found = one_by_hand(rectangles=whole, is_detected=True)
     assert found["overlap"] == 1
     assert found["chance_overlap"] == pytest.approx(1 / 6)
-    assert one_by_hand(rectangles=whole.flip(0), is_region=True)["overlap"] == 0
+    assert one_by_hand(rectangles=whole.flip(0), is_detected=True)["overlap"] == 0
 
 
 def test_several_words_are_one_mention() -> None:
     attention = torch.tensor([[[0.6, 0.4], [0.3, 0.7]]])
-    falls = torch.tensor([[[1.0, 0.0], [-2.0, 0.5]]])  # together -1 and 0.5
-    maps = Maps(CELLS[:2], torch.tensor([0.0, 0.0, 20.0, 10.0]), False, attention, falls, [2])
-    row = statistics_of(maps, [[GroundedMention(0, 2, CELLS[1:2])]])
+    drops = torch.tensor([[[1.0, 0.0], [-2.0, 0.5]]])  # together -1 and 0.5
+    maps = CaptionMaps(CELLS[:2], torch.tensor([0.0, 0.0, 20.0, 10.0]), False, attention, drops, [2])
+    row = statistics_of(maps, [[GroundedMention(Mention(0, 2, "star"), CELLS[1:2])]])
     found = dict(zip(AttentionNumbers.names, corpus_numbers(AttentionNumbers(), row[None]).tolist(), strict=True))
     assert (found["pointing"], found["mass"]) == (1, pytest.approx(0.55))
     assert (found["occlusion_pointing"], found["occlusion_mass"]) == (1, 1)
@@ -162,26 +160,29 @@ def record(*captions: str, groundings: tuple[tuple[Grounding, ...], ...] | None 
 def test_groundings_name_the_noun_and_its_boxes() -> None:
     spans = (Grounding(0, 4, (7,)), Grounding(5, 7, (8, 9)), Grounding(7, 8, (8,)))
     given = record("A big, pink disc beside two stars, too.", groundings=(spans,))
-    first, second = grounded(given, 0, names_of([given]))  # "too" names nothing
-    assert (first.first, first.end) == (3, 4)
+    first, second = annotated_mentions(given, 0, category_phrases([given]))  # "too" names nothing
+    assert first.mention == Mention(3, 4, "circle")
     assert first.boxes.tolist() == [[0, 0, 10, 10]]
-    assert (second.first, second.end) == (6, 7)  # the comma is no word
+    assert second.mention == Mention(6, 7, "star")  # the comma is no word
     assert second.boxes.tolist() == [[5, 5, 15, 25], [1, 2, 4, 6]]
     crossing = record("2 1/2 stars", groundings=((Grounding(0, 3, (8,)),),))
-    assert grounded(crossing, 0, names_of([crossing])) == []  # "2 1/2" is one word, so places cannot be told
+    assert (
+        annotated_mentions(crossing, 0, category_phrases([crossing])) == []
+    )  # "2 1/2" is one word, so positions are unknown
 
 
 def test_words_name_categories() -> None:
     given = record()
-    found, absent = by_category(given, ["a", "disc", "and", "two", "stars", "and", "a", "plus"], names_of([given]))
-    assert [(one.first, len(one.boxes)) for one in found] == [(1, 1), (4, 2)]
-    assert absent == 0  # nothing here is a cross, so "plus" is no name
+    words = ["a", "disc", "and", "two", "stars", "and", "a", "plus"]
+    found, hallucinated = category_mentions(given, words, category_phrases([given]))
+    assert [(one.mention.first, len(one.boxes)) for one in found] == [(1, 1), (4, 2)]
+    assert hallucinated == 0  # nothing here is a cross, so "plus" is no name
     dog = dataclasses.replace(given, boxes=(Box(1, 0, 0, 5, 5, "dog"), Box(2, 0, 0, 5, 5, "hot dog")))
     cat = dataclasses.replace(given, boxes=(Box(3, 0, 0, 5, 5, "cat"),))
-    names = names_of([dog, cat])
-    found, absent = by_category(dog, ["a", "puppy", ",", "a", "kitten", "and", "a", "hot", "dog"], names)
-    assert [(one.first, one.end) for one in found] == [(1, 2), (7, 9)]
-    assert absent == 1
+    names = category_phrases([dog, cat])
+    found, hallucinated = category_mentions(dog, ["a", "puppy", ",", "a", "kitten", "and", "a", "hot", "dog"], names)
+    assert [(one.mention.first, one.mention.end) for one in found] == [(1, 2), (7, 9)]
+    assert hallucinated == 1
 
 
 # --- a model ---
@@ -192,19 +193,19 @@ def test_a_model_measured_the_other_way_round(tiny_checkpoint: Path, tiny_scenes
     captioner = Captioner.from_pretrained(tiny_checkpoint)
     records = open_dataset(tiny_scenes).split("test")
     own = captioner.settings(num_beams=1, max_length=30)
-    report = measure_attention(captioner, records, of="own", occlusion=occlusion, settings=own, batch_size=3)
-    names, hits, chances = names_of(records), [], []
+    report = measure_attention(captioner, records, captions="own", occlusion=occlusion, settings=own, batch_size=3)
+    names, hits, chances = category_phrases(records), [], []
     for one in records:
         caption = captioner.caption(one.path, attention=True, num_beams=1, max_length=30)[0]
         attention = caption.attention
         assert attention is not None
         assert attention.boxes is not None
-        for mention in by_category(one, [word.word for word in caption.words], names)[0]:
-            weights = attention.weights[mention.first]
+        for grounded in category_mentions(one, [word.word for word in caption.words], names)[0]:
+            weights = attention.weights[grounded.mention.first]
             best = attention.boxes[weights.argmax()]
             x, y = ((best[:2] + best[2:]) / 2).tolist()
-            hits.append(any(b[0] <= x < b[2] and b[1] <= y < b[3] for b in mention.boxes.tolist()))
-            chances.append(is_centre_inside(attention.boxes, mention.boxes).double().mean().item())
+            hits.append(any(b[0] <= x < b[2] and b[1] <= y < b[3] for b in grounded.boxes.tolist()))
+            chances.append(is_centre_inside(attention.boxes, grounded.boxes).double().mean().item())
     assert report.mentions == len(hits)
     if hits:
         assert report.report.scores["pointing"] == pytest.approx(np.mean(hits))
@@ -217,7 +218,7 @@ def test_batches_change_nothing_and_reports_compare(tiny_checkpoint: Path, tiny_
     records = open_dataset(tiny_scenes).split("test")
     first, second = (measure_attention(captioner, records, batch_size=size) for size in (1, 16))
     assert first.mentions > 10
-    assert first.absent == 0
+    assert first.hallucinated == 0
     pairs = zip(first.report.statistics["attention"].rows, second.report.statistics["attention"].rows, strict=True)
     for one, other in pairs:
         np.testing.assert_allclose(one, other, atol=0.02)  # ranks of falls near 0 go by the last bits
@@ -233,13 +234,13 @@ def test_what_cannot_be_asked_is_refused(tiny_checkpoint: Path, tiny_scenes: Pat
     captioner = Captioner.from_pretrained(tiny_checkpoint)
     records = open_dataset(tiny_scenes).split("val")
     bare = [dataclasses.replace(one, boxes=None) for one in records]
-    with pytest.raises(DataError, match="the dataset has no boxes"):
+    with pytest.raises(DataError, match="the dataset has none; use one with boxes"):
         measure_attention(captioner, bare)
     silent = [dataclasses.replace(one, captions=("nothing here",), groundings=None) for one in records]
     with pytest.raises(DataError, match="No caption of these 2 images names any of the objects that have boxes"):
         measure_attention(captioner, silent)
-    with pytest.raises(UsageError, match='Captions of "other" are not known; say references or own'):
-        measure_attention(captioner, records, of="other")
+    with pytest.raises(UsageError, match='There are no captions "other"; use references or own'):
+        measure_attention(captioner, records, captions="other")
     decoder = NicDecoder(NicConfig(), feature_size=16, vocabulary_size=len(captioner.vocabulary))
     blind = Captioner(
         encoder=captioner.encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=DecodingConfig()
@@ -290,7 +291,7 @@ def test_coco_by_names_and_synonyms(shared_data: Path) -> None:
     )
     report = measure_attention(captioner, records)
     assert report.mentions >= 12  # objects that people name
-    assert report.absent >= 0
+    assert report.hallucinated >= 0
     scores = report.report.scores
     assert all(0 <= scores[name] <= 1 for name in ("pointing", "mass", "occlusion_pointing", "chance_mass"))
     # weights that are nearly alike have the mass of chance, whatever the photo's shape and its squashing

@@ -18,14 +18,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
-from showtell.explanations.geometry import attention_map, scaled
-from showtell.reports.explanation_page import fragment, page, whereabouts, write_page
+from showtell.explanations.explanation import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
+from showtell.explanations.geometry import attention_map, scale_boxes
+from showtell.reports.explanation_page import fragment, page, write_page
+from showtell.reports.explanation_view import describe_locations
 from tests.chromium import Chromium
 
 WIDTH, HEIGHT = 320, 240  # of the photo in the page, a quarter of the photo in full
 SIZE = (4 * WIDTH, 4 * HEIGHT)
-DARKEST = 0.78  # of the script
+MAX_SHADE = 0.78  # of the script
 HOSTILE = "</script><script>alert(1)</script><b>&"
 
 
@@ -36,9 +37,9 @@ def grid(rows: int, columns: int, window: tuple[float, float, float, float] = (0
     return torch.tensor([[x[c], y[r], x[c + 1], y[r + 1]] for r in range(rows) for c in range(columns)])
 
 
-def hot(places: int, *where: int) -> Tensor:
-    """All attention of word t at place where[t]."""
-    return torch.eye(places)[list(where)]
+def hot(regions: int, *peaks: int) -> Tensor:
+    """All attention of word t on region peaks[t]."""
+    return torch.eye(regions)[list(peaks)]
 
 
 def say(text: str, attention: Tensor | None, **of_words: Any) -> ExplainedCaption:
@@ -52,20 +53,20 @@ def say(text: str, attention: Tensor | None, **of_words: Any) -> ExplainedCaptio
     return ExplainedCaption(text, made, -3.0, True, 0.5, attention=attention)
 
 
-def explain(image: str, *by: ExplainedBy, **others: Any) -> Explanation:
+def explain(image: str, *by: ModelExplanation, **others: Any) -> Explanation:
     return Explanation(image, SIZE, Image.new("RGB", (WIDTH, HEIGHT), (200, 100, 50)), by, **others)
 
 
-def soft(text: str = "a dog", name: str = "soft", **scores: float) -> ExplainedBy:
-    """Over a grid of 3 x 4, the first word at the upper left, each other one place further."""
+def soft(text: str = "a dog", name: str = "soft", **scores: float) -> ModelExplanation:
+    """Over a grid of 3 x 4, the first word at the upper left, each other one cell further."""
     places = range(len(text.split()) + 1)
-    return ExplainedBy(name, (say(text, hot(12, *places)),), grid(3, 4), (3, 4), scores=scores)
+    return ModelExplanation(name, (say(text, hot(12, *places)),), grid(3, 4), (3, 4), scores=scores)
 
 
-def regions() -> ExplainedBy:
+def regions() -> ModelExplanation:
     boxes = torch.tensor([[0.0, 0, 640, 480], [640, 480, 1280, 960], [320, 240, 960, 720]])
     weights = torch.tensor([[0.6, 0.3, 0.1], [0.0, 1, 0], [0, 0, 1]])
-    return ExplainedBy("updown", (say("two dogs", weights),), boxes, None, ("dog", "", "cat"))
+    return ModelExplanation("updown", (say("two dogs", weights),), boxes, None, ("dog", "", "cat"))
 
 
 # --- what it says ---
@@ -74,9 +75,9 @@ def regions() -> ExplainedBy:
 def test_where_a_word_looked_in_words():
     # of a 3 x 3 grid over the photo cell 5 is the right one in the middle row; of 2 x 2 cells each covers
     # a whole corner ninth, half of two others and a quarter of the middle: 4/9 of it lies in its corner
-    assert whereabouts(hot(9, 5, 0), grid(3, 3), SIZE) == ["the right (100%)", "the upper left (100%)"]
-    assert whereabouts(hot(4, 3), grid(2, 2), SIZE) == ["the lower right (44%)"]
-    assert whereabouts(torch.full((1, 9), 1 / 9), grid(3, 3), SIZE) == ["no place in particular"]
+    assert describe_locations(hot(9, 5, 0), grid(3, 3), SIZE) == ["the right (100%)", "the upper left (100%)"]
+    assert describe_locations(hot(4, 3), grid(2, 2), SIZE) == ["the lower right (44%)"]
+    assert describe_locations(torch.full((1, 9), 1 / 9), grid(3, 3), SIZE) == ["no location in particular"]
 
 
 def test_a_screen_reader_is_told_the_word_its_probability_and_where_it_looks():
@@ -84,9 +85,9 @@ def test_a_screen_reader_is_told_the_word_its_probability_and_where_it_looks():
     said = re.findall(r'<button type="button" class="[^"]*" aria-pressed="false" aria-label="([^"]*)"', content)
     # the cells of a grid of 4 columns reach over a third of the photo: the second has 1/3 of itself in the left third
     assert said == [
-        "a, probability 50 percent; looks at the upper left (100%); next likeliest dog, 20 percent",
-        "dog, probability 50 percent; looks at the top (67%); next likeliest dog, 20 percent",
-        "end of the caption, probability 50 percent; looks at the top (67%); next likeliest dog, 20 percent",
+        "a, probability 50 percent; looks at the upper left (100%); next most likely dog, 20 percent",
+        "dog, probability 50 percent; looks at the top (67%); next most likely dog, 20 percent",
+        "end of the caption, probability 50 percent; looks at the top (67%); next most likely dog, 20 percent",
     ]
     assert 'aria-label="Caption: a dog. The arrow keys move from word to word."' in content
 
@@ -117,19 +118,21 @@ def test_photos_are_called_by_their_files_where_no_two_have_one_name():
 
 def test_captions_that_repeat_are_gathered_by_model():
     content = page([explain(f"{n}.jpg", soft("a dog"), soft("a cat" if n else "a cow", "other")) for n in range(3)])
-    (clusters,) = re.findall(r'(?s)<ol class="clusters">(.*?)</ol>', content)
-    found = re.findall(r"<li>(.*?) <span class=\"small\">\((.*?), (\d) photos: ", clusters)
+    (repeated,) = re.findall(r'(?s)<ol class="repeated">(.*?)</ol>', content)
+    found = re.findall(r"<li>(.*?) <span class=\"small\">\((.*?), (\d) photos: ", repeated)
     assert found == [("a dog", "soft", "3"), ("a cat", "other", "2")]
-    assert re.findall(r'href="#(photo-\d)"', clusters) == ["photo-1", "photo-2", "photo-3", "photo-2", "photo-3"]
-    assert "clusters" not in page([explain("0.jpg", soft("a dog"))]).partition("<body>")[2].partition("<script>")[0]
+    assert re.findall(r'href="#(photo-\d)"', repeated) == ["photo-1", "photo-2", "photo-3", "photo-2", "photo-3"]
+    assert "repeated" not in page([explain("0.jpg", soft("a dog"))]).partition("<body>")[2].partition("<script>")[0]
 
 
-def test_objects_that_are_not_there_are_marked_and_said():
-    by = ExplainedBy("m", (say("a puppy", hot(12, 0, 1, 2), absent=(None, "dog", None)),), grid(3, 4), (3, 4))
+def test_hallucinated_objects_are_marked():
+    by = ModelExplanation(
+        "m", (say("a puppy", hot(12, 0, 1, 2), hallucinated=(None, "dog", None)),), grid(3, 4), (3, 4)
+    )
     content = page([explain("x.jpg", by)])
-    assert '<span class="bad">not in the photo: dog</span>' in content
-    assert 'class="absent" aria-pressed="false" aria-label="puppy, probability 50 percent; ' in content
-    assert "names a dog, which the photo does not show" in content
+    assert '<span class="bad">hallucinated: dog</span>' in content
+    assert 'class="hallucinated" aria-pressed="false" aria-label="puppy, probability 50 percent; ' in content
+    assert "hallucinated: the photo shows no dog" in content
 
 
 def data_of(content: str) -> Any:
@@ -139,28 +142,28 @@ def data_of(content: str) -> Any:
 
 def test_occlusion_is_told_with_its_rank_correlation():
     attention = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]])
-    falls = (torch.tensor([0.1, 0.2, math.log(2), 0.3]), torch.tensor([-0.1, -0.2, -0.3, -0.4]), torch.rand(4))
+    drops = (torch.tensor([0.1, 0.2, math.log(2), 0.3]), torch.tensor([-0.1, -0.2, -0.3, -0.4]), torch.rand(4))
     content = page(
-        [explain("x.jpg", ExplainedBy("m", (say("a dog", attention, occlusion=falls),), grid(2, 2), (2, 2)))]
+        [explain("x.jpg", ModelExplanation("m", (say("a dog", attention, logprob_drop=drops),), grid(2, 2), (2, 2)))]
     )
-    first, second, last = (word["sentences"] for word in data_of(content)["by"][0]["captions"][0])
+    first, second, last = (word["sentences"] for word in data_of(content)["models"][0]["captions"][0])
     # ranks 1 2 3 4 and 1 2 4 3: 1 - 6 (0 + 0 + 1 + 1) / (4 (16 - 1)) = 0.8; half the probability is exp(-log 2)
     assert first[1:] == [
         "Without row 2, column 1 its probability is 25.0% instead of 50.0%.",
         "Rank correlation of attention and occlusion for this word: 0.80.",
     ]
     assert second[1:] == [
-        "It is no less likely without any one place.",
+        "No single region lowers its probability when hidden.",
         "Rank correlation of attention and occlusion for this word: 1.00.",  # of the sizes: attention has no sign
     ]
     assert len(last) == 2  # where attention is the same everywhere nothing can be ranked
-    assert "rank the places alike by 0.90 (Spearman" in content  # the mean of 0.8 and 1
+    assert "Rank correlation of attention and occlusion: 0.90 (Spearman" in content  # the mean of 0.8 and 1
 
 
 def test_a_model_without_attention_is_said_to_have_none():
-    content = page([explain("x.jpg", ExplainedBy("nic", (say("a dog", None),), grid(1, 1), (1, 1)))])
+    content = page([explain("x.jpg", ModelExplanation("nic", (say("a dog", None),), grid(1, 1), (1, 1)))])
     body = content.partition("<main>")[2].partition("</main>")[0]
-    assert "Here is no attention: the photo is seen as a whole." in body
+    assert "This model has no attention: it sees the photo as a whole." in body
     assert "<canvas" not in body
     assert "looks at" not in body
 
@@ -213,15 +216,15 @@ def pixels(browser: Chromium, selector: str = "canvas.attention") -> np.ndarray:
 
 
 def brightness(picture: np.ndarray) -> np.ndarray:
-    """What the veil leaves of the photo, 0 where it is darkest and 1 where there is none."""
-    return 1 - picture[..., 3] / 255 / DARKEST
+    """What the shade leaves of the photo, 0 where it is darkest and 1 where there is none."""
+    return 1 - picture[..., 3] / 255 / MAX_SHADE
 
 
 def word(number: int) -> str:
     return f".words button:nth-child({number + 1})"
 
 
-def chosen(browser: Chromium) -> list[int]:
+def selected(browser: Chromium) -> list[int]:
     return browser.ask(
         "[...document.querySelectorAll('.words button')].flatMap((one, i) => one.ariaPressed == 'true' ? [i] : [])"
     )
@@ -243,12 +246,12 @@ def test_a_click_lights_exactly_the_cell_that_the_word_looked_at(show):
 @pytest.mark.parametrize("window", [(0, 0, *SIZE), (160, 0, 1120, 960)], ids=["squash", "crop"])
 def test_the_smooth_map_is_that_of_geometry(show, window):
     weights = torch.rand(3, 20, generator=torch.Generator().manual_seed(0)).softmax(-1) ** 4
-    by = ExplainedBy("m", (say("a dog", weights / weights.sum(-1, keepdim=True)),), grid(4, 5, window), (4, 5))
+    by = ModelExplanation("m", (say("a dog", weights / weights.sum(-1, keepdim=True)),), grid(4, 5, window), (4, 5))
     browser = show(explain("x.jpg", by))
     browser.click(word(0))
     picture = brightness(pixels(browser))
     size = picture.shape[1], picture.shape[0]
-    expected = attention_map(weights[0], scaled(by.boxes, SIZE, size), size, grid=(4, 5), style="smooth")
+    expected = attention_map(weights[0], scale_boxes(by.boxes, SIZE, size), size, grid=(4, 5), style="smooth")
     expected /= expected.max()
     # 160 samples a side in bytes, stretched over 640 pixels: beside the sharp edge of what was cropped away some differ
     assert np.abs(picture - expected).mean() < 0.01
@@ -268,21 +271,21 @@ def test_the_keyboard_moves_from_word_to_word_and_the_map_with_it(show):
         ("Home", 0),
     ]:
         browser.press(key)
-        assert chosen(browser) == [expected]
+        assert selected(browser) == [expected]
         assert (
             browser.ask("[...document.querySelectorAll('.words button')].indexOf(document.activeElement)") == expected
         )
         seen.append(pixels(browser).tobytes())
     assert len(set(seen)) == 4  # four words, four maps
-    assert browser.ask("document.querySelector('.now').textContent").startswith(
-        "Said, and what else it thought of:a50%dog20%end5%"
+    assert browser.ask("document.querySelector('.details').textContent").startswith(
+        "The word, and the most likely alternatives:a50%dog20%end5%"
     )
     browser.press("Escape")
-    assert chosen(browser) == []
+    assert selected(browser) == []
     browser.press("Tab")  # the words of a caption are one stop
     assert browser.ask("[...document.querySelectorAll('.words button')].indexOf(document.activeElement)") == 4
     browser.press("Enter")
-    assert chosen(browser) == [4]
+    assert selected(browser) == [4]
 
 
 def test_regions_are_lit_by_their_weight_and_named(show):
@@ -299,40 +302,40 @@ def test_regions_are_lit_by_their_weight_and_named(show):
     assert at(0.7, 0.4) == pytest.approx(1 / 6, abs=0.01)  # the third alone
     assert at(0.4, 0.4) == pytest.approx(1, abs=0.01)  # the first and the third: the higher of them
     assert at(0.9, 0.1) == pytest.approx(0, abs=0.01)
-    assert "Most of all at: dog 60%, region 2 30%, cat 10%." in browser.ask(
-        "document.querySelector('.now').textContent"
+    assert "Highest weights: dog 60%, region 2 30%, cat 10%." in browser.ask(
+        "document.querySelector('.details').textContent"
     )
 
 
-def test_the_sampled_place_has_a_ring(show):
-    caption = say("a dog", hot(12, 0, 1, 2), place=(5, None, 2))
-    browser = show(explain("x.jpg", ExplainedBy("hard", (caption,), grid(3, 4), (3, 4))))
+def test_the_sampled_region_has_a_ring(show):
+    caption = say("a dog", hot(12, 0, 1, 2), sampled_region=(5, None, 2))
+    browser = show(explain("x.jpg", ModelExplanation("hard", (caption,), grid(3, 4), (3, 4))))
     browser.click(word(0))
     red, green, blue = (pixels(browser)[..., channel].astype(int) for channel in range(3))
     y, x = np.nonzero((red > 200) & (green > 150) & (blue < 80))
     # the middle of row 2, column 2 of 3 x 4 cells over a canvas of 640 x 480
     assert (x.mean(), y.mean()) == pytest.approx((240, 240), abs=1)
-    assert "Sampled place: row 2, column 2." in browser.ask("document.querySelector('.now').textContent")
+    assert "Sampled region: row 2, column 2." in browser.ask("document.querySelector('.details').textContent")
     browser.click(word(1))
-    assert "Sampled" not in browser.ask("document.querySelector('.now').textContent")
+    assert "Sampled" not in browser.ask("document.querySelector('.details').textContent")
 
 
-def test_occlusion_is_orange_where_a_place_is_needed_and_blue_where_it_is_in_the_way(show):
-    falls = torch.tensor([2.0, -2, 0, 0])
-    caption = say("a dog", hot(4, 0, 1, 2), occlusion=[falls] * 3)
+def test_occlusion_is_orange_for_supporting_and_blue_for_opposing_regions(show):
+    drops = torch.tensor([2.0, -2, 0, 0])
+    caption = say("a dog", hot(4, 0, 1, 2), logprob_drop=[drops] * 3)
     for by in (
-        ExplainedBy("soft", (caption,), grid(2, 2), (2, 2)),
-        ExplainedBy("nic", (replace(caption, attention=None),), grid(2, 2), (2, 2)),
+        ModelExplanation("soft", (caption,), grid(2, 2), (2, 2)),
+        ModelExplanation("nic", (replace(caption, attention=None),), grid(2, 2), (2, 2)),
     ):
         browser = show(explain("x.jpg", by))
         browser.click("button.smooth")
         browser.click(word(0))
         picture = pixels(browser, "canvas.occlusion").astype(int)
-        needed, in_the_way, neither = picture[100, 100], picture[100, 500], picture[400, 300]
-        assert needed[0] > needed[2] + 80
-        assert in_the_way[2] > in_the_way[0] + 80
+        supporting, opposing, neither = picture[100, 100], picture[100, 500], picture[400, 300]
+        assert supporting[0] > supporting[2] + 80
+        assert opposing[2] > opposing[0] + 80
         assert max(neither[:3]) == 0
-        assert np.unique(pixels(browser, ".strip canvas").reshape(-1, 4), axis=0).shape[0] > (
+        assert np.unique(pixels(browser, ".thumbnails canvas").reshape(-1, 4), axis=0).shape[0] > (
             1 if by.model == "soft" else 2
         )
 
@@ -342,69 +345,73 @@ def test_stages_and_models_have_their_own_maps(show):
         replace(say("a dog", hot(12, *where)), title=f"stage {number} of 2")
         for number, where in enumerate([(0, 1, 2), (11, 10, 9)], start=1)
     )
-    browser = show(explain("x.jpg", ExplainedBy("stack", stages, grid(3, 4), (3, 4)), soft()))
-    assert browser.ask("[...document.querySelectorAll('.said')].map(one => one.ariaLabel)") == [
+    browser = show(explain("x.jpg", ModelExplanation("stack", stages, grid(3, 4), (3, 4)), soft()))
+    assert browser.ask("[...document.querySelectorAll('.explained')].map(one => one.ariaLabel)") == [
         "stage 1 of 2",
         "stage 2 of 2",
         None,
     ]
-    browser.ask("[...document.querySelectorAll('.said')].forEach(one => one.querySelector('.words button').click())")
+    browser.ask(
+        "[...document.querySelectorAll('.explained')].forEach(one => one.querySelector('.words button').click())"
+    )
     brightest = [
         np.unravel_index(brightness(pixels(browser, f"[data-number='{number}']")).argmax(), (480, 640))
         for number in range(3)
         if browser.ask(f"document.querySelectorAll('canvas.attention')[{number}].dataset.number = '{number}'")
     ]
     assert [(y < 160, x < 160) for y, x in brightest] == [(True, True), (False, False), (True, True)]
-    tops = browser.ask("[...document.querySelectorAll('.said')].map(one => one.getBoundingClientRect().top)")
+    tops = browser.ask("[...document.querySelectorAll('.explained')].map(one => one.getBoundingClientRect().top)")
     assert tops[0] == tops[1] < tops[2]  # stages beside each other, models below each other
 
 
-def test_all_words_are_a_strip_of_pictures_that_choose_them(show):
+def test_a_thumbnail_of_each_word_selects_it(show):
     browser = show(explain("x.jpg", soft("a dog runs")))
     browser.ask("new Promise(done => setTimeout(done, 100))")
-    pictures = [pixels(browser, f".strip li:nth-child({number}) canvas").tobytes() for number in (1, 2, 3, 4)]
+    pictures = [pixels(browser, f".thumbnails li:nth-child({number}) canvas").tobytes() for number in (1, 2, 3, 4)]
     assert len(set(pictures)) == 4
-    browser.click(".strip li:nth-child(3)")
-    assert chosen(browser) == [2]
+    browser.click(".thumbnails li:nth-child(3)")
+    assert selected(browser) == [2]
 
 
-def test_numbers_along_a_caption_are_lines_above_their_words(show):
-    strips = (
-        Strip("gate", torch.tensor([[0.2], [1.0], [0.6], [0.2]])),
-        Strip("subgoal", torch.tensor([[0.0, 4], [1, 3], [0, 2], [-1, 1]])),
+def test_values_of_words_are_lines_above_the_words(show):
+    word_values = (
+        WordValues("gate", torch.tensor([[0.2], [1.0], [0.6], [0.2]])),
+        WordValues("subgoal", torch.tensor([[0.0, 4], [1, 3], [0, 2], [-1, 1]])),
     )
-    caption = replace(say("a dog runs", hot(12, 0, 1, 2, 3)), strips=strips)
-    browser = show(explain("x.jpg", ExplainedBy("hacap", (caption,), grid(3, 4), (3, 4)), soft()))
-    assert browser.ask("[...document.querySelectorAll('.along svg')].map(one => one.ariaLabel)") == [
-        "gate along the caption: a 0.20, dog 1.00, runs 0.60, end 0.20",
-        "subgoal along the caption: 2 lines; half of them or more turn at dog",
+    caption = replace(say("a dog runs", hot(12, 0, 1, 2, 3)), word_values=word_values)
+    browser = show(explain("x.jpg", ModelExplanation("hacap", (caption,), grid(3, 4), (3, 4)), soft()))
+    assert browser.ask("[...document.querySelectorAll('.word-values svg')].map(one => one.ariaLabel)") == [
+        "gate at each word: a 0.20, dog 1.00, runs 0.60, end 0.20",
+        "subgoal at each word: 2 lines; half of them or more turn at dog",
     ]
     assert browser.ask("[...document.querySelectorAll('figcaption')].map(one => one.textContent)") == [
-        "gate, 0.20 to 1.00",
+        "gate, 0.00 to 1.00",
         "subgoal, -1.00 to 4.00",
     ]
-    points = "[...[...document.querySelectorAll('.along polyline')][{}].points].map(at => [at.x, at.y])"
+    points = "[...[...document.querySelectorAll('.word-values polyline')][{}].points].map(at => [at.x, at.y])"
     gate, second = (browser.ask(points.format(line)) for line in (0, 2))
-    np.testing.assert_allclose(gate, [(0.5, 1), (1.5, 0), (2.5, 0.5), (3.5, 1)], atol=1e-3)
+    np.testing.assert_allclose(gate, [(0.5, 0.8), (1.5, 0), (2.5, 0.4), (3.5, 0.8)], atol=1e-3)
     np.testing.assert_allclose(second, [(0.5, 0), (1.5, 0.2), (2.5, 0.4), (3.5, 0.6)], atol=1e-3)
     middles = (
-        "[...document.querySelectorAll('.along {}')].map(one => one.getBoundingClientRect())"
+        "[...document.querySelectorAll('.word-values {}')].map(one => one.getBoundingClientRect())"
         ".map(at => at.x + at.width / 2)"
     )
     columns, words = browser.ask(middles.format("rect")), browser.ask(middles.format("li"))
     assert columns == pytest.approx(words * 2, abs=1)
-    marked = "[...document.querySelectorAll('.along {}')].flatMap((one, i) => one.matches('.chosen') ? [i] : [])"
+    marked = (
+        "[...document.querySelectorAll('.word-values {}')].flatMap((one, i) => one.matches('.selected') ? [i] : [])"
+    )
     assert browser.ask(marked.format("rect")) == []
     browser.click(word(1))
     assert (browser.ask(marked.format("rect")), browser.ask(marked.format("li"))) == ([1, 5], [1])
-    said = browser.ask("document.querySelector('.now').textContent")
+    said = browser.ask("document.querySelector('.details').textContent")
     assert said.endswith("Gate: 1.00.Subgoal: 1.00, 3.00.")
     browser.ask(
-        "document.querySelectorAll('.along svg')[1].querySelectorAll('rect')[2].dispatchEvent(new Event('click'))"
+        "document.querySelectorAll('.word-values svg')[1].querySelectorAll('rect')[2].dispatchEvent(new Event('click'))"
     )
-    assert chosen(browser) == [2]
-    browser.click(".along li:nth-child(4)")
-    assert chosen(browser) == [3]
+    assert selected(browser) == [2]
+    browser.click(".word-values li:nth-child(4)")
+    assert selected(browser) == [3]
 
 
 def test_the_table_sorts_the_photos_by_any_score(show):
@@ -425,11 +432,11 @@ def test_the_table_sorts_the_photos_by_any_score(show):
 
 
 def test_html_in_captions_and_names_is_text(show):
-    by = ExplainedBy(HOSTILE, (say(f"a {HOSTILE.replace(' ', '')} dog", hot(12, 0, 1, 2, 3)),), grid(3, 4), (3, 4))
+    by = ModelExplanation(HOSTILE, (say(f"a {HOSTILE.replace(' ', '')} dog", hot(12, 0, 1, 2, 3)),), grid(3, 4), (3, 4))
     browser = show(explain(HOSTILE, by, references=(HOSTILE,)), explain("other.jpg", by))
     browser.click(word(1))
     assert browser.ask("document.querySelector('.words button:nth-child(2)').textContent") == HOSTILE
-    assert browser.ask("document.querySelector('.now li span').textContent") == HOSTILE
+    assert browser.ask("document.querySelector('.details li span').textContent") == HOSTILE
     assert browser.ask("document.querySelector('h2').title") == HOSTILE
     assert browser.ask("document.querySelector('h2').textContent") == "script><b>&"  # as it names a file in a folder
     assert browser.ask("document.querySelector('article > details li').textContent") == HOSTILE
@@ -456,8 +463,8 @@ def test_both_colour_schemes_and_a_narrow_screen(show, scheme):
 
 def test_printing_draws_what_was_not_seen_yet(show):
     browser = show(*(explain(f"{n}.jpg", soft(), regions()) for n in range(6)))
-    drawn = "[...document.querySelectorAll('.strip canvas')].filter(one => one.width != 300).length"
-    canvases = browser.ask("document.querySelectorAll('.strip canvas').length")
+    drawn = "[...document.querySelectorAll('.thumbnails canvas')].filter(one => one.width != 300).length"
+    canvases = browser.ask("document.querySelectorAll('.thumbnails canvas').length")
     assert browser.ask(drawn) < canvases
     browser.call("Page.printToPDF")
     assert browser.ask(drawn) == canvases

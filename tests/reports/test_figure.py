@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
-from showtell.reports.figure import ACROSS, DARK, LEAST, draw, draw_segments, to_png
+from showtell.explanations.explanation import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
+from showtell.reports.figure import DARK, MAX_COLUMNS, MAX_WORD, MIN_COLUMNS, draw, to_png
 
 QUARTERS = torch.tensor([[0.0, 0, 40, 20], [40, 0, 80, 20], [0, 20, 40, 40], [40, 20, 80, 40]])
 
@@ -20,13 +20,13 @@ def word(text: str, **more: object) -> ExplainedWord:
 
 
 def caption(
-    *words: ExplainedWord, attention: torch.Tensor | None, title: str = "", strips: tuple[Strip, ...] = ()
+    *words: ExplainedWord, attention: torch.Tensor | None, title: str = "", word_values: tuple[WordValues, ...] = ()
 ) -> ExplainedCaption:
     text = " ".join(one.word for one in words if one.word)
-    return ExplainedCaption(text, words, -1.0, True, 0.6, title, attention, strips)
+    return ExplainedCaption(text, words, -1.0, True, 0.6, title, attention, word_values)
 
 
-def explanation(*by: ExplainedBy) -> Explanation:
+def explanation(*by: ModelExplanation) -> Explanation:
     return Explanation("photo.jpg", (80, 40), Image.new("RGB", (80, 40), "white"), by)
 
 
@@ -36,8 +36,8 @@ def brightness(axes) -> np.ndarray:
 
 def test_each_word_has_a_panel_lit_where_it_looked():
     attention = torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 1.0], [0.25, 0.25, 0.25, 0.25]])
-    said = caption(word("a"), word("dog"), word(""), attention=attention)
-    figure = draw(explanation(ExplainedBy("sat", (said,), QUARTERS, (2, 2))))
+    explained = caption(word("a"), word("dog"), word(""), attention=attention)
+    figure = draw(explanation(ModelExplanation("sat", (explained,), QUARTERS, (2, 2))))
     photo, first, second, end = figure.axes
     assert [axes.get_title() for axes in figure.axes] == ["", "a 50%", "dog 50%", "(end) 50%"]
     assert brightness(photo).min() == 255
@@ -52,8 +52,8 @@ def test_each_word_has_a_panel_lit_where_it_looked():
 def test_captioners_and_stages_are_rows_with_their_names():
     even = torch.full((1, 4), 0.25)
     stages = tuple(caption(word("dog"), attention=even, title=f"stage {n} of 2") for n in (1, 2))
-    nic = ExplainedBy("nic", (caption(word("cat"), attention=None),), QUARTERS, (2, 2))
-    figure = draw(explanation(ExplainedBy("stack", stages, QUARTERS, (2, 2)), nic))
+    nic = ModelExplanation("nic", (caption(word("cat"), attention=None),), QUARTERS, (2, 2))
+    figure = draw(explanation(ModelExplanation("stack", stages, QUARTERS, (2, 2)), nic))
     assert [text.get_text() for text in figure.texts] == [
         "stack, stage 1 of 2: dog", "stack, stage 2 of 2: dog", "nic: cat", "cat\N{NO-BREAK SPACE}50%"
     ]  # fmt: skip
@@ -64,15 +64,17 @@ def test_captioners_and_stages_are_rows_with_their_names():
 
 def test_long_captions_are_wrapped():
     words = tuple(word(f"w{n}") for n in range(20))
-    figure = draw(explanation(ExplainedBy("sat", (caption(*words, attention=torch.full((20, 4), 0.25)),), QUARTERS)))
+    figure = draw(
+        explanation(ModelExplanation("sat", (caption(*words, attention=torch.full((20, 4), 0.25)),), QUARTERS))
+    )
     lines = {round(axes.get_position().y0, 4) for axes in figure.axes}
     assert len(figure.axes) == 21
-    assert len(lines) == -(-21 // ACROSS)
+    assert len(lines) == -(-21 // MAX_COLUMNS)
 
 
 def test_regions_are_boxes_by_weight_and_the_heaviest_is_named():
-    said = caption(word("dog"), attention=torch.tensor([[0.1, 0.6, 0.3, 0.0]]))
-    by = ExplainedBy("updown", (said,), QUARTERS, labels=("sky", "dog", "", "cat"))
+    explained = caption(word("dog"), attention=torch.tensor([[0.1, 0.6, 0.3, 0.0]]))
+    by = ModelExplanation("updown", (explained,), QUARTERS, labels=("sky", "dog", "", "cat"))
     _, panel = draw(explanation(by)).axes
     shares = [brightness(panel)[row, column] for row, column in ((5, 5), (5, 45), (25, 5), (25, 45))]
     assert shares == pytest.approx([DARK + (1 - DARK) * share for share in (1 / 6, 1, 1 / 2, 0)])
@@ -81,32 +83,32 @@ def test_regions_are_boxes_by_weight_and_the_heaviest_is_named():
     assert [text.get_text() for text in panel.texts] == ["dog"]
 
 
-def test_a_place_is_marked_and_a_hallucination_is_red():
-    said = caption(word("dog", place=2, absent="dog"), attention=torch.full((1, 4), 0.25))
-    _, panel = draw(explanation(ExplainedBy("sat", (said,), QUARTERS, (2, 2)))).axes
+def test_a_sampled_region_is_marked_and_a_hallucination_is_red():
+    explained = caption(word("dog", sampled_region=2, hallucinated="dog"), attention=torch.full((1, 4), 0.25))
+    _, panel = draw(explanation(ModelExplanation("sat", (explained,), QUARTERS, (2, 2)))).axes
     (mark,) = panel.lines
     assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (20, 30)
     assert panel.title.get_color() == "#b3261e"
 
 
 def test_the_png_is_one_whole_image_and_dollars_are_no_formula():
-    said = caption(word("$5$"), word("$"), attention=torch.full((2, 4), 0.25))
-    content = to_png(explanation(ExplainedBy("sat", (said,), QUARTERS, (2, 2))), dots=50)
+    explained = caption(word("$5$"), word("$"), attention=torch.full((2, 4), 0.25))
+    content = to_png(explanation(ModelExplanation("sat", (explained,), QUARTERS, (2, 2))), dots=50)
     image = Image.open(io.BytesIO(content))
     image.load()
     assert image.format == "PNG"
-    assert image.width == LEAST * 75
+    assert image.width == MIN_COLUMNS * 75
 
 
 def test_explanation_has_it_as_a_method():
-    said = caption(word("dog"), attention=torch.full((1, 4), 0.25))
-    assert len(explanation(ExplainedBy("sat", (said,), QUARTERS, (2, 2))).figure().axes) == 2
+    explained = caption(word("dog"), attention=torch.full((1, 4), 0.25))
+    assert len(explanation(ModelExplanation("sat", (explained,), QUARTERS, (2, 2))).figure().axes) == 2
 
 
 def test_numbers_along_a_caption_are_lines_below_it():
-    strips = (Strip("gate", torch.tensor([[0.9], [0.1], [0.4]])), Strip("subgoal", torch.rand(3, 6)))
-    said = caption(word("a"), word("$dog$"), word(""), attention=torch.full((3, 4), 0.25), strips=strips)
-    *panels, gate, subgoal = draw(explanation(ExplainedBy("hacap", (said,), QUARTERS, (2, 2)))).axes
+    word_values = (WordValues("gate", torch.tensor([[0.9], [0.1], [0.4]])), WordValues("subgoal", torch.rand(3, 6)))
+    explained = caption(word("a"), word("$dog$"), word(""), attention=torch.full((3, 4), 0.25), word_values=word_values)
+    *panels, gate, subgoal = draw(explanation(ModelExplanation("hacap", (explained,), QUARTERS, (2, 2)))).axes
     assert len(panels) == 4
     assert gate.lines[0].get_ydata() == pytest.approx([0.9, 0.1, 0.4])
     assert len(subgoal.lines) == 6
@@ -117,34 +119,24 @@ def test_numbers_along_a_caption_are_lines_below_it():
 
 def test_where_regions_overlap_the_heavier_one_is_seen():
     boxes = torch.tensor([[0.0, 0, 60, 40], [20, 0, 80, 40], [79.8, 39.8, 80, 40]])
-    said = caption(word("dog"), attention=torch.tensor([[0.6, 0.3, 0.1]]))
-    _, panel = draw(explanation(ExplainedBy("updown", (said,), boxes))).axes
+    explained = caption(word("dog"), attention=torch.tensor([[0.6, 0.3, 0.1]]))
+    _, panel = draw(explanation(ModelExplanation("updown", (explained,), boxes))).axes
     assert brightness(panel)[0, [0, 40, 70]] == pytest.approx([1, 1, DARK + (1 - DARK) / 2])
 
 
-def test_segments_are_rows_that_share_their_border():
-    goals = torch.tensor([[0.0, 1], [1, 2], [2, 3], [1, 2], [0, 1]])  # both turn at the third word
-    attention = torch.eye(4)[[0, 0, 3, 3, 1]]
-    photo = Image.new("RGB", (80, 40), "white")
-    words = ["a", "red", "star", "above", "$it$"]
-    plot, *panels = draw_segments(photo, QUARTERS, (2, 2), words, attention, goals).axes
-    lines = [line for line in plot.lines if len(line.get_xdata()) == 5]
-    assert [line.get_ydata().tolist() for line in lines] == goals.T.tolist()
-    (border,) = (line for line in plot.lines if len(line.get_xdata()) == 2)
-    assert border.get_xdata() == [2, 2]
-    assert [label.get_text() for label in plot.get_xticklabels()] == words
-    assert [axes.get_title() for axes in panels] == ["a", "red", "star", "star", "above", "$it$"]
-    assert panels[0].get_position().y0 == panels[2].get_position().y0 > panels[3].get_position().y1
-    assert plot.get_position().x1 < panels[0].get_position().x0
-    np.testing.assert_array_equal(brightness(panels[2]), brightness(panels[3]))
-    assert brightness(panels[2])[-1, -1] == pytest.approx(1, abs=1e-3)
-    assert min(axes.get_position().y0 for axes in panels) >= 0
-    assert max(axes.get_position().x1 for axes in panels) <= 1
+def test_a_gate_has_an_axis_from_0_to_1_and_other_values_their_own():
+    values = (WordValues("gate", torch.tensor([[0.95], [1.0]])), WordValues("subgoal", torch.tensor([[-2.0], [2.0]])))
+    explained = caption(word("a"), word("dog"), attention=torch.full((2, 4), 0.25), word_values=values)
+    *_, gate, subgoal = draw(explanation(ModelExplanation("hacap", (explained,), QUARTERS, (2, 2)))).axes
+    assert gate.get_ylim() == (-0.05, 1.05)
+    assert subgoal.get_ylim()[0] < -2 and subgoal.get_ylim()[1] > 2
 
 
-def test_one_segment_of_regions_is_one_row():
-    goals = torch.tensor([[0.0], [1], [2]])
-    photo = Image.new("RGB", (80, 40), "white")
-    _, *panels = draw_segments(photo, QUARTERS, None, ["a", "b", "c"], torch.eye(4)[:3], goals, title="own").axes
-    assert len({axes.get_position().y0 for axes in panels}) == 1
-    assert brightness(panels[1])[0, [0, 79]] == pytest.approx([DARK, 1])
+def test_endless_words_and_control_characters_are_shortened_and_escaped():
+    words = (word("x" * 1_000_000), word("a\x1b[31m\nb"))
+    explained = caption(*words, attention=torch.full((2, 4), 0.25))
+    figure = draw(explanation(ModelExplanation("sat", (explained,), QUARTERS, (2, 2))))
+    titles = [axes.get_title() for axes in figure.axes[1:]]
+    assert len(titles[0]) <= MAX_WORD + len(" 50%")
+    assert titles[1] == "a\\x1b[31m\\nb 50%"
+    assert to_png(explanation(ModelExplanation("sat", (explained,), QUARTERS, (2, 2))), dots=30).startswith(b"\x89PNG")

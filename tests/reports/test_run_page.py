@@ -16,8 +16,9 @@ from showtell.cli import main
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.evaluation import evaluate
-from showtell.reports.curves import MOST_POINTS, chart
-from showtell.reports.run_page import Run, draw_curves, read_run, score_run, write_run_page
+from showtell.reports.curves import MAX_POINTS, chart
+from showtell.reports.run import Run, read_run, score_run
+from showtell.reports.run_page import draw_curves, write_run_page
 from showtell.scores import intervals
 from showtell.training import make_recipe
 from tests.chromium import Chromium
@@ -70,7 +71,8 @@ def write_run(folder: Path, lines: list[dict[str, Any]], **options: Any) -> Path
 def test_an_interrupted_run(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "run", LOG))
     assert run.progress == (
-        "not finished: 45 steps, in epoch 3 of 4; it is still running, or was interrupted and goes on with --resume"
+        "not finished: 45 steps, in epoch 3 of 4; it is still running, or was interrupted and can be resumed with "
+        "--resume"
     )
     assert run.best == (0.5, 2)  # the first of the two with 0.5
     assert run.checkpoint is None
@@ -84,7 +86,7 @@ def test_an_interrupted_run(tmp_path: Path) -> None:
     [
         ([*LOG, validation(60, 4, 0.4)], False, "finished: 4 epochs, 60 steps"),
         (LOG, True, "stopped early: 3 of 4 epochs, 45 steps"),
-        ([], False, "not finished: no step is logged yet; it is still running, or was interrupted and goes on with "),
+        ([], False, "not finished: no step is logged yet; it is still running, or was interrupted and can be "),
     ],
 )  # fmt: skip
 def test_how_far_a_run_has_come(tmp_path: Path, lines: list[dict[str, Any]], stopped: bool, said: str) -> None:
@@ -133,6 +135,50 @@ def test_what_is_no_run_is_a_sentence(tmp_path: Path) -> None:
             read_run(folder)
 
 
+GOOD_LOG = "".join(json.dumps(line) + "\n" for line in LOG)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "sentence"),
+    [
+        ("log.jsonl", "[1, 2]\n", "Line 1 of {} is damaged: it has no step."),
+        ("log.jsonl", '{"step": "1", "epoch": 1}\n', "Line 1 of {} is damaged: its step is text."),
+        ("log.jsonl", '{"step": 1}\n', "Line 1 of {} is damaged: it has no epoch."),
+        ("log.jsonl", '{"step": 1, "epoch": true}\n', "Line 1 of {} is damaged: its epoch is true or false."),
+        ("log.jsonl", GOOD_LOG + '{"step": 1, "epoch": 1, "validation": 3}\n', "its validation is a number"),
+        ("log.jsonl", '{"step": 1, "epoch": 1, "validation": {"cider": [1]}}\n', "its validation cider is a list"),
+        ("log.jsonl", '{"step": 1, "epoch": 1, "warnings": "all alike"}\n', "its warnings is text"),
+        ("log.jsonl", b"\xff\xfe\n", "{} is damaged: it is not UTF-8"),
+        ("last/training/state.json", "[]", "{} is damaged: it has no progress"),
+        ("last/training/state.json", '{"progress": 3}', "{} is damaged: it has no progress"),
+        ("last/training/state.json", '{"progress": {"best": "high"}}', "{} is damaged: its best is text."),
+        ("last/training/state.json", '{"progress": {"best": 0.5}}', "{} is damaged: it has no best_epoch."),
+        ("recipe.yaml", "a: 1", "{} is damaged: it has no model.name."),
+        ("recipe.yaml", yaml.safe_dump({**recipe(), "training": 7}), "{} is damaged: it has no training."),
+        ("recipe.yaml", yaml.safe_dump({**recipe(), "data": {"path": 7}}), "{} is damaged: its data.path is a number."),
+    ],
+)
+def test_a_damaged_file_is_named_with_what_is_wrong(
+    tmp_path: Path, file: str, content: str | bytes, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_run(tmp_path / "run", LOG)
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert report(folder, "--out", tmp_path / "a.html") == 2
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1
+    assert sentence.format(path) in err
+    assert not (tmp_path / "a.html").exists()
+
+
+def test_values_of_the_log_that_are_no_numbers_are_left_out_of_the_curves() -> None:
+    run = Run(Path("run"), recipe(), "", (*LOG, {**step(50, 3, 2.0), "loss": "low", "words": None}))
+    (words, loss, *_) = draw_curves(run)
+    assert "training 4 at step 10, 2.5 at step 40;" in words
+    assert "4 at step 10, 2.5 at step 40" in loss
+
+
 # --- what is drawn ---
 
 
@@ -157,9 +203,9 @@ def test_a_chart_of_one_value_of_none_and_of_what_is_no_number() -> None:
 
 
 def test_a_long_line_is_thinned_to_means() -> None:
-    count = 10 * MOST_POINTS
+    count = 10 * MAX_POINTS
     corners = numbers(chart("x", {"": [(at, at % 2) for at in range(count)]}))  # every ten of them have the mean 0.5
-    assert len(corners) == MOST_POINTS
+    assert len(corners) == MAX_POINTS
     assert len({y for _, y in corners}) == 1
 
 
@@ -174,11 +220,11 @@ def test_every_term_has_a_chart_and_a_term_that_is_the_loss_has_none() -> None:
         return [re.findall(r"<figcaption>(.*?)(?: ·|</fig)", one)[0] for one in draw_curves(run)]
 
     rest = ["gradient norm, before it is clipped", "learning rate"]
-    assert titles(LOG) == ["loss", "validation bleu_4", "validation cider", *rest]
+    assert titles(LOG) == ["cross-entropy per word", "validation bleu_4", "validation cider", *rest]
     lines = [step(1, 1, 4.0, words=3.0, reward=0.5), step(2, 1, 4.0, words=3.0, reward=0.5, length_mean=9.0)]
-    assert titles(lines) == ["loss", "words", "reward", "length mean", *rest]
-    # of a reward the two losses are no likelihoods of one kind, and no chart holds both
-    rewarded = ["loss of training, not a likelihood", "loss of validation, cross-entropy per word", "reward", *rest]
+    assert titles(lines) == ["cross-entropy per word", "training loss, all terms", "reward", "length mean", *rest]
+    # the loss of a reward is no likelihood, so the two losses have a chart each
+    rewarded = ["training loss, not a likelihood", "validation loss, cross-entropy per word", "reward", *rest]
     assert titles([step(1, 1, -0.5, reward=0.5)]) == rewarded
 
 
@@ -220,7 +266,7 @@ def test_the_page_in_a_browser(run_folder: Path, tmp_path: Path) -> None:
         assert browser.ask("document.querySelector('h1').textContent") == "Run <i>mine"
         assert "not bold" in browser.ask("document.querySelector('.warnings').textContent")
         assert browser.ask("[...document.querySelectorAll('h2')].map(one => one.textContent).slice(0, 4)") == [
-            "Warnings", "How it learned", "Scores", "Captions",
+            "Warnings", "Curves", "Scores", "Captions",
         ]  # fmt: skip
         assert browser.ask("document.querySelectorAll('.charts svg polyline').length") == 6
         assert browser.ask("document.querySelectorAll('article.photo').length") == 3
@@ -242,7 +288,7 @@ def test_without_scores_and_photos_nothing_but_the_folder_is_read(run_folder: Pa
     shutil.copy(run_folder / "best" / "config.json", folder / "best")
     assert report(folder, "--out", tmp_path / "a.html", "--no-score", "--photos", 0) == 0
     page = (tmp_path / "a.html").read_text()
-    assert "<h2>How it learned</h2>" in page and "<h2>Scores</h2>" not in page and "<article" not in page
+    assert "<h2>Curves</h2>" in page and "<h2>Scores</h2>" not in page and "<article" not in page
 
 
 def test_a_run_without_a_checkpoint_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,7 +305,7 @@ def test_wrong_use_is_a_sentence(
     (gone / "best").mkdir()
     shutil.copy(run_folder / "best" / "config.json", gone / "best")
     for arguments, sentence in (
-        ([gone, "--out", tmp_path / "a.html"], "The run was trained on not-here, which is not there; name its dataset"),
+        ([gone, "--out", tmp_path / "a.html"], "The run was trained on not-here, which is not there; give its dataset"),
         ([run_folder, "--out", tmp_path / "a.html", "--split", "tets"], 'has no split "tets": did you mean "test"?'),
         ([run_folder, "--out", run_folder / "log.jsonl"], "would replace what is read from"),
         ([tiny_scenes, "--out", tmp_path / "a.html"], "is no run folder"),
@@ -278,4 +324,4 @@ def test_a_run_that_is_called_by_a_number_has_the_name_of_its_series(tmp_path: P
 def test_a_page_of_nothing_is_whole(tmp_path: Path) -> None:
     write_run_page(tmp_path / "a.html", read_run(write_run(tmp_path / "run", [])), None, [])
     page = (tmp_path / "a.html").read_text()
-    assert page.rstrip().endswith("</html>") and "loss: no values yet" in page
+    assert page.rstrip().endswith("</html>") and "cross-entropy per word: no values yet" in page

@@ -47,6 +47,14 @@ def test_too_few_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert err == "showtell: 2 images are too few: scenes has 4 splits of at least one image each.\n"
 
 
+@pytest.mark.parametrize("images", [10**6, 10**12, 10**40])
+def test_too_many_images(tmp_path: Path, capsys: pytest.CaptureFixture[str], images: int) -> None:
+    status, out, err = run([str(tmp_path / "drawn"), "--images", str(images)], capsys)
+    assert (status, out) == (2, "")
+    assert err == f"showtell: {images} images are too many: scenes has 999,999 at most.\n"
+    assert not (tmp_path / "drawn").exists()
+
+
 def test_a_folder_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "thesis.tex").write_text("")
     status, _, err = run([str(tmp_path)], capsys)

@@ -26,7 +26,7 @@ from showtell.scenes.world import HELD_OUT
 IMAGES = 60
 ITEM = (
     '{"scenes": {"1": {"background": "white", "items": [{"shape": "moon", "colour": "red", "size": "big", '
-    '"pattern": "solid", "x": %s, "y": 1.5, "extent": 45}]}}}'
+    '"pattern": "solid", "x": %s, "y": 48, "extent": 45}]}}}'
 )
 
 
@@ -211,6 +211,8 @@ def test_pictures_of_another_size(tmp_path: Path) -> None:
     assert here == pytest.approx([edge / 2 for edge in there], abs=0.01)
     with pytest.raises(UsageError, match="Scenes of 47 pixels are too small to see patterns in; 48 is the least"):
         write_scenes(tmp_path / "tiny", images=4, size=47)
+    with pytest.raises(UsageError, match="Scenes of 4097 pixels are too large; 4096 is the most"):
+        write_scenes(tmp_path / "tiny", images=4, size=4097)
     assert not (tmp_path / "tiny").exists()
 
 
@@ -372,8 +374,10 @@ def test_reading_what_is_no_scenes_dataset(tmp_path: Path) -> None:
         '{"scenes": {"1": {}}}',
         '{"scenes": {"1": {"background": "white", "items": [{"x": 1}]}}}',
         "[]",
-        ITEM % '"star"',
-        ITEM % 9,
+        *(ITEM % x for x in ('"star"', 1.5, 10**30, -1, "NaN", "true", "[4]")),
+        ITEM.replace("moon", "house") % 48,
+        ITEM.replace('"red"', "7") % 48,
+        ITEM.replace("white", "black") % 48,
     ],
 )
 def test_damaged_scenes_are_named(content: str, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def is_caption_result(record: dict[str, Any]) -> bool:
 
 def _is_caption(caption: Caption) -> bool:
     numbers = [caption.logprob, *(word.logprob for word in caption.words)]
-    numbers += [number for number in (caption.score, caption.chance) if number is not None]
+    numbers += [number for number in (caption.score, caption.calibrated_confidence) if number is not None]
     texts = [caption.text, *(word.word for word in caption.words)]
     return all(isinstance(text, str) for text in texts) and all(isinstance(number, int | float) for number in numbers)
 

@@ -1,4 +1,4 @@
-"""`showtell compare-searches`: every search for one photo side by side."""
+"""`showtell compare-searches`: all searches on one photo, side by side."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def compare_searches(
         ),
     ],
 ) -> None:
-    """Caption a photo by every search: captions, scores, diversity and time side by side."""
+    """Compare all searches on one photo: captions, scores, diversity and time."""
     import json
     import sys
 
@@ -53,43 +53,50 @@ def compare_searches(
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f'--out writes a page; give "{out}" the suffix .html.')
     captioner = open_captioner(checkpoint, ensemble)
-    trials = []
+    results = []
     with counting("searching", len(PRESETS) + bool(decoding.get("force_words"))) as progress:
-        for trial in run_searches(captioner, image, **decoding):
-            trials.append(trial)
+        for result in run_searches(captioner, image, **decoding):
+            results.append(result)
             progress(1)
     if out is not None:
-        write_page(out, image, trials)
+        write_page(out, image, checkpoint, results)
     if as_json:
-        found = {"image": str(image), "searches": [trial.to_json() for trial in trials]}
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        content = {"image": str(image), "searches": [result.to_json() for result in results]}
+        typer.echo(json.dumps(content, ensure_ascii=False))
     elif out is None:
-        # Where nobody looks there is no edge to wrap at.
-        Console(width=None if sys.stdout.isatty() else 160).print(_table(trials))
+        # a pipe has no width to wrap at
+        Console(width=None if sys.stdout.isatty() else 160).print(_table(results))
     else:
         typer.echo(out)
 
 
-def _table(trials: Sequence[SearchResult]) -> Table:
+MAX_CAPTION = 1000  # characters of a caption in the table; the middle of a longer one is left out
+
+
+def _table(results: Sequence[SearchResult]) -> Table:
     """A section for each search, a row for each caption."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
+
+    from showtell.errors import printable, shorten
 
     table = Table("search", "caption", box=box.SIMPLE)
     for name in ("score", "logprob", "words", "distinct-2", "mBLEU-4", "ms"):
         table.add_column(name, justify="right")
-    for trial in trials:
-        rates = trial.diversity or {}
-        last = len(trial.captions) - 1
-        for number, caption in enumerate(trial.captions):
-            measured = [f"{rates[name]:.2f}" if name in rates else "" for name in ("distinct_2", "mbleu_4")]
+    for result in results:
+        rates = result.diversity or {}
+        last = len(result.captions) - 1
+        for number, caption in enumerate(result.captions):
+            diversity = [f"{rates[name]:.2f}" if name in rates else "" for name in ("distinct_2", "mbleu_4")]
+            text = printable(shorten(caption.text, MAX_CAPTION)) + ("" if caption.finished else " …")
             table.add_row(
-                trial.name if number == 0 else "",
-                caption.text + ("" if caption.finished else " …"),
+                Text(result.name if number == 0 else ""),
+                Text(text),  # not markup, whatever the words are
                 f"{caption.score:.2f}",
                 f"{caption.logprob:.2f}",
                 str(len(caption.words)),
-                *([*measured, f"{trial.milliseconds:.1f}"] if number == 0 else []),
+                *([*diversity, f"{result.milliseconds:.1f}"] if number == 0 else []),
                 end_section=number == last,
             )
     return table

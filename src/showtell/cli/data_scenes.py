@@ -10,6 +10,8 @@ import typer
 
 from showtell.cli.arguments import AsJson
 
+IF_INTERRUPTED = "the same command draws the dataset from the start"
+
 
 def scenes(
     folder: Annotated[
@@ -19,9 +21,9 @@ def scenes(
     seed: Annotated[int, typer.Option(help="Random seed of the scenes.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Draw small pictures of shapes with captions that can be checked, in COCO format.
+    """Draw small pictures of shapes with captions whose truth can be checked, in COCO format.
 
-    A folder that already holds these very pictures is left as it is.
+    A folder with the complete dataset is left as it is; an incomplete one is drawn again.
     """
     from showtell.progress import counting
     from showtell.scenes import CAPTIONS, LANGUAGE_VERSION, split_sizes, write_scenes

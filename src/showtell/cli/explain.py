@@ -1,4 +1,4 @@
-"""`showtell explain`: why it said that, as a page, as figures or as JSON."""
+"""`showtell explain`: explanations of captions as a page, as figures or as JSON."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from showtell.cli.decoding_options import DecodingOfOne, settings_of
 from showtell.errors import notify
 
 if TYPE_CHECKING:
+    from showtell.errors import ImageError
     from showtell.explanations import Explanation
 
 
 class Format(StrEnum):
-    """How explanations are written."""
+    """Output formats."""
 
     html = "html"
     png = "png"
     json = "json"
 
 
-class Hiding(StrEnum):
-    """How a place is hidden."""
+class OcclusionMethod(StrEnum):
+    """How a region is hidden."""
 
     mean = "mean"
     remove = "remove"
@@ -71,42 +72,44 @@ def explain(
         typer.Option(help="References of the photos: a dataset, or JSON of {id: \\[texts]}.", show_default="none"),
     ] = None,
     occlusion: Annotated[
-        Hiding | None,
+        OcclusionMethod | None,
         typer.Option(help="Hide each region in turn and measure the drop of each word.", show_default="no occlusion"),
     ] = None,
     batch_size: BatchSize = 32,
     *,
     decoding: DecodingOfOne,
 ) -> None:
-    """Show why it said that: words with their probabilities and runners-up, and where each of them looked.
+    """Explain captions: the probability of each word, its runners-up, and where the model looked.
 
-    With references the worst photos come first. A file that is no image is named at the end, the others are explained
-    all the same.
+    With references the worst captions come first. Unreadable photos are reported at the end and skipped.
     """
     import sys
 
     from showtell.captioner import Captioner
     from showtell.checkpoint import find_checkpoint
     from showtell.errors import DataError, UsageError, summarise
+    from showtell.explanations.photo_set import add_references, choose_photos
     from showtell.files import refuse_overwriting, require_writable_file
-    from showtell.grounding.subjects import explain_subjects, find_subjects, with_references
+    from showtell.grounding.judging import explain_and_judge
     from showtell.progress import counting
     from showtell.reports.figure import is_foreign_picture
 
-    style = Format.json if as_json else format or _style_of(out)
-    if out is None and style is not Format.json:
-        raise UsageError(f"--format {style} writes a file; name it with --out FILE, or ask for --format json.")
+    output = Format.json if as_json else format or _format_of(out)
+    if out is None and output is not Format.json:
+        raise UsageError(f"--format {output} writes a file; name it with --out FILE, or use --format json.")
+    if occlusion is not None and output is Format.png:
+        raise UsageError("--format png does not draw --occlusion; use --format html or json, or leave --occlusion out.")
     if "" in photos:
         raise UsageError("A photo has an empty name; is a variable of the shell not set?")
     if "-" in photos and sys.stdin is None:
         raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
-    subjects = find_subjects(photos, split, limit, sys.stdin.buffer if "-" in photos else None)
+    photo_set = choose_photos(photos, split, limit, sys.stdin.buffer if "-" in photos else None)
     if references is not None:
-        subjects = with_references(subjects, references)
-    paths = [subject.path for subject in subjects.photos]
-    if not any(path.exists() for path in paths):
+        photo_set = add_references(photo_set, references)
+    paths = [photo.path for photo in photo_set.photos]
+    if not any(_exists(path) for path in paths):
         raise DataError(f"There is no photo to explain: {summarise(paths)} cannot be found; check the path.")
-    pictures = _pictures(paths, out) if out is not None and style is Format.png else {}
+    pictures = _pictures(paths, out) if out is not None and output is Format.png else {}
     files = list(pictures.values()) or ([] if out is None else [out])
     for file in files:
         require_writable_file(file, "--out")
@@ -119,106 +122,114 @@ def explain(
             refuse_overwriting(file, "--out", inputs)
             if is_foreign_picture(file):
                 raise UsageError(f"--out would replace {file}, a picture that is none of showtell's; choose another.")
-    captioners = dict(zip(titles_of(names), map(Captioner.from_pretrained, folders), strict=True))
+    captioners = dict(zip(short_names(names), map(Captioner.from_pretrained, folders), strict=True))
     settings = {title: settings_of(one, {**decoding, "num_return_sequences": 1}) for title, one in captioners.items()}
     with counting("explaining", len(paths)) as progress:
-        found, broken = explain_subjects(
-            captioners, subjects, settings, occlusion=occlusion, batch_size=batch_size, progress=progress
+        explanations, failures = explain_and_judge(
+            captioners, photo_set, settings, occlusion=occlusion, batch_size=batch_size, progress=progress
         )
-    failures = {str(path): str(error) for path, error in broken.items()}
-    if found or style is Format.json:
-        _write(found, failures, style, out, pictures)
-    if subjects.left_out:
-        notify(f"{subjects.left_out} more photos of the split {split} were left out; --limit takes more.")
+    if explanations or output is Format.json:
+        _write(explanations, failures, output, out, pictures)
+    if photo_set.num_skipped:
+        notify(f"{photo_set.num_skipped} more photos of the split {split} were skipped; --limit includes more.")
     if failures:
         raise DataError(
             f"{len(failures)} of {len(paths)} files could not be explained: "
-            + summarise([failure.rstrip(".") for failure in failures.values()], MOST_NAMED)
+            + summarise([str(error).rstrip(".") for error in failures.values()], MAX_NAMED)
             + "."
         )
 
 
-MOST_NAMED = 20  # files that could not be explained; JSON has them all
+MAX_NAMED = 20  # files that could not be explained which the message names; JSON has them all
 
 
-def titles_of(checkpoints: Sequence[str]) -> list[str]:
-    """Short names of checkpoints: the ends of their paths, as long as it takes to tell them apart.
+def short_names(checkpoints: Sequence[str]) -> list[str]:
+    """Short names of checkpoints: as many last parts of their paths as distinguish them.
 
-    `best` and `last` of a run are left out where the run's name tells.
+    `best` and `last` of a run are left out if the run's name suffices.
 
-    >>> titles_of(["runs/soft/best", "runs/hard/best"])
+    >>> short_names(["runs/soft/best", "runs/hard/best"])
     ['soft', 'hard']
-    >>> titles_of(["runs/soft/0/best", "runs/hard/0/best"])
+    >>> short_names(["runs/soft/0/best", "runs/hard/0/best"])
     ['soft/0', 'hard/0']
-    >>> titles_of(["runs/soft/best", "runs/soft/last"])
+    >>> short_names(["runs/soft/best", "runs/soft/last"])
     ['soft/best', 'soft/last']
     """
-    from showtell.explanations.explanation import distinct
+    from showtell.explanations.explanation import unique_titles
 
     whole = [Path(name).parts for name in checkpoints]
     runs = [parts[:-1] if parts[-1:] in (("best",), ("last",)) and len(parts) > 1 else parts for parts in whole]
     least, ends = (1, runs) if len(set(runs)) == len(runs) else (2, whole)
     tails = [["/".join(end[-parts:]) for end in ends] for parts in range(least, max(map(len, ends)) + 1)]
-    return distinct(next((tail for tail in tails if len(set(tail)) == len(tail)), list(checkpoints)))
+    return unique_titles(next((tail for tail in tails if len(set(tail)) == len(tail)), list(checkpoints)))
 
 
-def _style_of(out: Path | None) -> Format:
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # such as a name that is too long
+        return False
+
+
+def _format_of(out: Path | None) -> Format:
     suffix = "" if out is None else out.suffix.lower().removeprefix(".")
     return Format(suffix) if suffix in set(Format) else Format.html
 
 
 def _pictures(photos: Sequence[Path], out: Path) -> dict[str, Path]:
-    """The picture of each photo: `out` itself, or a file of the photo's name in that folder.
+    """The PNG file of each photo, by the photo's name: `out` itself, or a file in that folder.
 
     Raises:
-        UsageError: it is a file, and there are several photos.
+        UsageError: `out` is a file, and there are several photos.
     """
     from showtell.errors import UsageError
+    from showtell.explanations.explanation import display_name
 
     if len(photos) == 1 and out.suffix:
-        return {str(photos[0]): out}
+        return {display_name(photos[0]): out}
     if out.suffix or out.is_file():
         raise UsageError(
             f"--out {out} is one file and there are {len(photos)} photos, each of which gets a picture; name a folder, "
-            "or ask for --format html."
+            "or use --format html."
         )
-    found = {}
+    pictures = {}
     taken: Counter[str] = Counter()
     for photo in photos:
         taken[photo.stem] += 1
         number = taken[photo.stem]
-        found[str(photo)] = out / f"{photo.stem if number == 1 else f'{photo.stem}-{number}'}.png"
-    return found
+        pictures[display_name(photo)] = out / f"{photo.stem if number == 1 else f'{photo.stem}-{number}'}.png"
+    return pictures
 
 
 def _write(
-    found: Sequence[Explanation],
-    failures: Mapping[str, str],
-    style: Format,
+    explanations: Sequence[Explanation],
+    failures: Mapping[Path, ImageError],
+    output: Format,
     out: Path | None,
     pictures: Mapping[str, Path],
 ) -> None:
-    """Write what was found, each file whole or not at all; pictures by the paths of their photos."""
+    """Write the explanations, each file whole or not at all; pictures by the names of their photos."""
     import json
     import sys
 
+    from showtell.explanations.explanation import display_name
     from showtell.files import write_bytes, write_json
     from showtell.reports.explanation_page import write_page
     from showtell.reports.figure import to_png
 
-    if style is Format.json:
+    if output is Format.json:
         content = [
-            *(one.to_json() for one in found),
-            *({"image": path, "error": why} for path, why in failures.items()),
+            *(one.to_json() for one in explanations),
+            *({"image": display_name(path), "error": str(error)} for path, error in failures.items()),
         ]
         if out is None:
             sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
             return
         write_json(out, content)
-    elif style is Format.html:
+    elif output is Format.html:
         assert out is not None
-        write_page(out, found)
+        write_page(out, explanations)
     else:
-        for one in found:
+        for one in explanations:
             write_bytes(pictures[one.image], to_png(one))
     typer.echo(out)

@@ -1,4 +1,4 @@
-"""`showtell grounding`: whether a model looks at the objects that it names, and needs to see them."""
+"""`showtell grounding`: whether a model looks at the objects that it names, and needs them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Limit, Split, ou
 from showtell.cli.decoding_options import DecodingOfOne, settings_of
 
 
-class Whose(StrEnum):
-    """Which captions are asked about."""
+class CaptionSource(StrEnum):
+    """Captions that are measured."""
 
     references = "references"
     own = "own"
 
 
-class Hidden(StrEnum):
-    """How places are hidden."""
+class OcclusionChoice(StrEnum):
+    """How regions are hidden."""
 
     none = "none"
     mean = "mean"
@@ -33,22 +33,26 @@ def grounding(
     dataset: Dataset,
     split: Split = "test",
     captions: Annotated[
-        Whose, typer.Option(help="Take the object words from the references, or from the model's own captions.")
-    ] = Whose.references,
+        CaptionSource,
+        typer.Option(help="Take the object words from the references, or from the model's own captions."),
+    ] = CaptionSource.references,
     occlusion: Annotated[
-        Hidden,
+        OcclusionChoice,
         typer.Option(
             help="How to hide each region in turn: replace its feature by the mean of the others, remove it, or paint "
             "over its pixels and encode the photo again."
         ),
-    ] = Hidden.mean,
+    ] = OcclusionChoice.mean,
     limit: Limit = None,
     out: Annotated[Path | None, out_file("Write the scores, and those of each image, to a JSON file.")] = None,
     as_json: AsJson = False,
     *,
     decoding: DecodingOfOne,
 ) -> None:
-    """Ask of every word for an object whether attention is on the object, and whether the word needs it there."""
+    """Measure whether attention lies on the objects that captions name, and whether the words need them.
+
+    The dataset must have boxes of objects, such as COCO captions with the instances file beside them.
+    """
     import json
 
     from showtell.captioner import Captioner
@@ -61,23 +65,23 @@ def grounding(
         refuse_overwriting(out, "--out", [Path(checkpoint), dataset])
     records = open_dataset(dataset).limited(limit).split(split)
     captioner = Captioner.from_pretrained(checkpoint)
-    with counting("asking", len(records)) as progress:
-        found = measure_attention(
+    with counting("measuring", len(records)) as progress:
+        report = measure_attention(
             captioner,
             records,
-            of=captions.value,
-            occlusion=None if occlusion is Hidden.none else occlusion.value,
+            captions=captions.value,
+            occlusion=None if occlusion is OcclusionChoice.none else occlusion.value,
             settings=settings_of(captioner, {**decoding, "num_return_sequences": 1}),
             progress=progress,
         )
-    content = {"split": split, **found.to_json()}
+    content = {"split": split, **report.to_json()}
     if out is not None:
-        write_json(out, {**content, "per_image": found.report.per_image})
-    typer.echo(json.dumps(content) if as_json else in_words(content))
+        write_json(out, {**content, "per_image": report.report.per_image})
+    typer.echo(json.dumps(content) if as_json else describe(content))
 
 
-def in_words(content: dict[str, Any]) -> str:
-    """The numbers as lines: what was measured, with its interval, beside what knows nothing of the words."""
+def describe(content: dict[str, Any]) -> str:
+    """The numbers as text: with their intervals, beside those of maps that do not depend on the words."""
 
     def cell(name: str) -> str:
         number = content["numbers"][name]
@@ -85,7 +89,7 @@ def in_words(content: dict[str, Any]) -> str:
 
     lines = [
         f"{content['mentions']} mentions of objects in {content['images']} images of {content['split']} "
-        f"({content['captions']}); {content['absent']} words for objects that are not there",
+        f"({content['captions']}); {content['hallucinated']} mentions of objects that are not there",
         "",
         f"{'':10}{'pointing':24}{'mass in the box':24}{'overlap of 1/2':24}",
     ]
@@ -97,5 +101,5 @@ def in_words(content: dict[str, Any]) -> str:
     }.items():
         lines.append(f"{title:10}" + "".join(f"{cell(name) if name else '':24}" for name in names).rstrip())
     lines += ["", f"rank correlation of attention with occlusion: {cell('correlation')}"]
-    lines += [f"of words for objects alone: {cell('correlation_named')}"]
+    lines += [f"of mentions of objects alone: {cell('correlation_named')}"]
     return "\n".join(lines)

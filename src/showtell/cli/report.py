@@ -38,34 +38,36 @@ def report(
     from showtell.captioner import Captioner
     from showtell.datasets import open_dataset
     from showtell.errors import DataError
+    from showtell.explanations.photo_set import choose_photos
     from showtell.features.store import FeatureStore
     from showtell.files import refuse_overwriting
-    from showtell.grounding.subjects import explain_subjects, find_subjects
+    from showtell.grounding.judging import explain_and_judge
     from showtell.progress import counting
-    from showtell.reports.run_page import read_run, score_run, write_run_page
+    from showtell.reports.run import read_run, score_run
+    from showtell.reports.run_page import write_run_page
 
-    found = read_run(run)
+    record = read_run(run)
     refuse_overwriting(out, "--out", [run])
-    chosen = split or found.recipe["data"]["validation_split"] or "test"
+    chosen = split or record.recipe["data"]["validation_split"] or "test"
     card = None
     explanations: list[Explanation] = []
-    if found.checkpoint is not None and (score or photos):
-        path = data or found.recipe["data"]["path"]
+    if record.checkpoint is not None and (score or photos):
+        path = data or record.recipe["data"]["path"]
         if data is None and not path.startswith("hf:") and not Path(path).exists():
             raise DataError(
-                f"The run was trained on {path}, which is not there; name its dataset with --data, or leave out what "
-                "needs it: --no-score --photos 0."
+                f"The run was trained on {path}, which is not there; give its dataset with --data, or skip what needs "
+                "it: --no-score --photos 0."
             )
-        captioner = Captioner.from_pretrained(found.checkpoint)
+        captioner = Captioner.from_pretrained(record.checkpoint)
         dataset = open_dataset(path).limited(limit)
         if score:
-            stored = found.recipe["data"].get("features") if data is None else None
+            stored = record.recipe["data"].get("features") if data is None else None
             store = FeatureStore(stored) if stored is not None and Path(stored).exists() else None
             with counting("captioning", len(dataset.split(chosen))) as progress:
                 card = score_run(captioner, dataset, chosen, store=store, progress=progress)
         if photos:
-            subjects = find_subjects([path], chosen, photos)
-            with counting("explaining", len(subjects.photos)) as progress:  # what is no image is left out
-                explanations, _ = explain_subjects({found.title: captioner}, subjects, progress=progress)
-    write_run_page(out, found, card, explanations)
+            photo_set = choose_photos([path], chosen, photos)
+            with counting("explaining", len(photo_set.photos)) as progress:  # unreadable photos are skipped
+                explanations, _ = explain_and_judge({record.title: captioner}, photo_set, progress=progress)
+    write_run_page(out, record, card, explanations)
     typer.echo(out)

@@ -37,7 +37,9 @@ def sweep(
     ] = None,
     trials: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Number of trials, for all samplers but grid.", show_default=False),
+        typer.Option(
+            metavar="N", min=1, help="Number of trials, for all samplers but grid.", show_default="required by them"
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the sampler.")] = 0,
     metric: Annotated[

@@ -32,7 +32,7 @@ class EnsembleOutput(Output):
 class EnsembleConfig(DecoderConfig):
     """The settings of the members."""
 
-    name: str = "Ensemble"
+    name: str = Field("Ensemble", description="Name that is shown for an ensemble.")
     members: tuple[DecoderConfig, ...] = Field(description="Settings of each decoder.")
 
 

@@ -1,4 +1,4 @@
-"""Explanations: why a captioner said what it said, and how far to trust the picture."""
+"""Explanations of captions: probabilities, runners-up, attention and occlusion."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any, overload
 from showtell.captioner import Captioner
 from showtell.errors import ImageError
 from showtell.explanations.explanation import (
-    ExplainedBy,
     ExplainedCaption,
     ExplainedWord,
     Explanation,
-    Strip,
-    distinct,
+    ModelExplanation,
+    WordValues,
     explain_features,
     explain_photos,
-    title_of,
+    model_name,
+    unique_titles,
 )
 from showtell.images.photo import PhotoSource
 
 __all__ = [
-    "ExplainedBy",
     "ExplainedCaption",
     "ExplainedWord",
     "Explanation",
-    "Strip",
+    "ModelExplanation",
+    "WordValues",
     "explain",
     "explain_features",
     "explain_photos",
 ]
 
-AnyCaptioner = Captioner | str | Path  # open, or the checkpoint or the name on the hub that it is opened from
+AnyCaptioner = Captioner | str | Path  # a captioner, a checkpoint folder, or a name on the Hugging Face Hub
 
 
 @overload
@@ -61,32 +61,33 @@ def explain(
     batch_size: int = 32,
     **decoding: Any,
 ) -> Explanation | list[Explanation]:
-    """Why a captioner, or each of several, says what it says of a photo, or of each of many.
+    """Explain the captions of one or several captioners for a photo, or for each of many photos.
 
     >>> explain("runs/soft/best", "photo.jpg").figure().savefig("why.png")  # doctest: +SKIP
     >>> explain(["runs/soft/best", "runs/hard/best"], "photo.jpg").to_json()  # doctest: +SKIP
 
     Args:
-        captioner: a captioner, a checkpoint, or a list of them to be put side by side.
+        captioner: a captioner, a checkpoint, or a list of them to compare.
         photo: in any form that `Captioner.caption` takes, or many of them.
-        occlusion: hide each place in turn and see what every word loses: mean, remove or pixels; None: do not.
-        batch_size: of many, how many are encoded at a time.
-        decoding: fields of `DecodingConfig` in place of each checkpoint's. The best caption is explained.
+        occlusion: hide each region in turn and compute what every word loses, by mean, remove or pixels (default: no
+            occlusion).
+        batch_size: photos in a batch.
+        decoding: fields of `DecodingConfig` that override each checkpoint's. The best caption is explained.
 
     Raises:
         CheckpointError: there is no such checkpoint.
-        ImageError: one of the photos is no image; `explain_photos` goes on without it.
-        UsageError: an unknown decode setting, or a value out of range.
+        ImageError: one of the photos cannot be read; `explain_photos` continues without it.
+        UsageError: an unknown decoding setting, or a value out of range.
     """
     models = captioner if isinstance(captioner, list) else [captioner]
-    opened = [one if isinstance(one, Captioner) else Captioner.from_pretrained(one) for one in models]
-    captioners = dict(zip(distinct([title_of(one) for one in opened]), opened, strict=True))
-    settings = {title: one.settings(**decoding) for title, one in captioners.items()}
-    many = isinstance(photo, Iterable) and not isinstance(photo, PhotoSource)
-    photos: list[Any] = list(photo) if many else [photo]  # type: ignore[arg-type]  # mypy loses sight of `many`
-    found = []
-    for _, one in explain_photos(captioners, photos, settings, occlusion=occlusion, batch_size=batch_size):
-        if isinstance(one, ImageError):
-            raise one
-        found.append(one)
-    return found if many else found[0]
+    opened = [model if isinstance(model, Captioner) else Captioner.from_pretrained(model) for model in models]
+    captioners = dict(zip(unique_titles([model_name(model) for model in opened]), opened, strict=True))
+    settings = {title: model.settings(**decoding) for title, model in captioners.items()}
+    is_many = isinstance(photo, Iterable) and not isinstance(photo, PhotoSource)
+    photos: list[Any] = list(photo) if is_many else [photo]  # type: ignore[arg-type]  # mypy does not narrow by a name
+    explanations = []
+    for _, result in explain_photos(captioners, photos, settings, occlusion=occlusion, batch_size=batch_size):
+        if isinstance(result, ImageError):
+            raise result
+        explanations.append(result)
+    return explanations if is_many else explanations[0]

@@ -1,11 +1,11 @@
-"""Why it said that: a caption's words with their probabilities and runners-up, and where each of them looked.
+"""Explanations of captions: each word with its probability, its runners-up and where the model looked.
 
-    explanation = captioner.explain("photo.jpg")      # shows itself in a notebook
+    explanation = captioner.explain("photo.jpg")      # displays itself in a notebook
     explanation.figure().savefig("why.png")
     explanation.to_json()
 
-The caption is found by the search as always, and explained by what the model said on the way to it: the probabilities
-are those that the search saw, before its rules, and hard attention's places are those that it looked at.
+The caption comes from the usual search and is explained by the model's outputs of that search: probabilities are those
+before the search's rules, and the regions that hard attention sampled are the ones that were sampled during the search.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SourceT = TypeVar("SourceT", bound=PhotoSource)
-# words (B, 1, T + 1), begin first, and a decoder that says them, to the fall of their logprobs, (B, 1, T, R)
-Falls = Callable[[Tensor, Decoder], Tensor]
-SHOWN = 640  # pixels that the longer side of the kept photo has at most
-RUNNERS_UP = 5  # words beside the one that was said
+# words (B, 1, T + 1), begin first, and a decoder that generates them, to drops of their log-probabilities, (B, 1, T, R)
+OcclusionFunction = Callable[[Tensor, Decoder], Tensor]
+THUMBNAIL_SIDE = 640  # pixels of the longer side of the photo that is kept, at most
+NUM_RUNNERS_UP = 5  # alternatives that are kept of each word
 
 
 @dataclass(frozen=True)
 class ExplainedWord:
-    """One word of a caption. The end is the last word of a caption that has come to it."""
+    """One word of a caption. The end token is the last word of a finished caption."""
 
-    word: str  # "" for the end
-    probability: float  # given the image and the words before
-    others: tuple[tuple[str, float], ...]  # words that were not said and their probabilities, the likeliest first
-    place: int | None = None  # of R, which one hard attention looked at; None where it looked at their mean
-    absent: str | None = None  # the kind of object that it names, where the image is known not to show one
-    occlusion: Tensor | None = field(default=None, compare=False, repr=False)  # (R,) fall of logprob without a place
+    word: str  # "" for the end token
+    probability: float  # given the image and the previous words
+    others: tuple[tuple[str, float], ...]  # the most likely alternatives and their probabilities, in descending order
+    sampled_region: int | None = None  # index of the region that hard attention sampled; None if it took the mean
+    hallucinated: str | None = None  # category of the object that the word names, if the image is known not to have one
+    logprob_drop: Tensor | None = field(default=None, compare=False, repr=False)  # (R,) by occlusion of each region
 
 
 @dataclass(frozen=True)
-class Strip:
-    """Numbers of a model that run along a caption, such as a gate or the subgoals of HACap."""
+class WordValues:
+    """Values of a model at each word of a caption, such as those of a gate or the subgoals of HACap."""
 
     title: str
     values: Tensor = field(compare=False, repr=False)  # (T, K)
@@ -68,16 +68,16 @@ class Strip:
 
 @dataclass(frozen=True)
 class ExplainedCaption:
-    """One caption and how it came about."""
+    """A caption with its words, attention and other values of the model."""
 
     text: str
-    words: tuple[ExplainedWord, ...]  # T, the end included if the caption is finished
-    logprob: float  # of the whole caption, its end included
-    finished: bool  # false where the limit on the length cut it off
-    confidence: float  # see `captioner.Caption.confidence`
+    words: tuple[ExplainedWord, ...]  # T, including the end token if the caption is finished
+    logprob: float  # of the whole caption, including its end token
+    finished: bool  # False if it was cut off at the maximum length
+    confidence: float  # see `captions.Caption.confidence`
     title: str = ""  # such as "stage 0 of 0 to 2"
-    attention: Tensor | None = field(default=None, compare=False, repr=False)  # (T, R) rows sum to one
-    strips: tuple[Strip, ...] = ()
+    attention: Tensor | None = field(default=None, compare=False, repr=False)  # (T, R), rows sum to one
+    word_values: tuple[WordValues, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: numbers to 6 decimals, maps to 4."""
@@ -89,24 +89,24 @@ class ExplainedCaption:
             "finished": self.finished,
             "words": [_word_to_json(word) for word in self.words],
             "attention": None if self.attention is None else [_rounded(row, 4) for row in self.attention],
-            "strips": {strip.title: [_rounded(row, 4) for row in strip.values] for strip in self.strips},
+            "word_values": {one.title: [_rounded(row, 4) for row in one.values] for one in self.word_values},
         }
 
 
 @dataclass(frozen=True)
-class ExplainedBy:
-    """What one captioner says of a photo."""
+class ModelExplanation:
+    """The captions of one model for a photo, with the regions that it attends to."""
 
     model: str  # a short title
-    captions: tuple[ExplainedCaption, ...]  # the caption; of a decoder with stages one for each, the last one last
+    captions: tuple[ExplainedCaption, ...]  # one; of a multi-stage decoder one per stage, the last stage last
     boxes: Tensor = field(compare=False, repr=False)  # (R, 4) left, top, right, bottom in pixels of the upright photo
-    grid: tuple[int, int] | None = None  # (rows, columns) where the R places are a grid, row by row
-    labels: tuple[str, ...] | None = None  # what the encoder takes each of the R regions for, if it says
-    scores: Mapping[str, float] = field(default_factory=dict)  # of the last caption against the references
+    grid: tuple[int, int] | None = None  # (rows, columns) if the R regions are the cells of a grid, row by row
+    labels: tuple[str, ...] | None = None  # class of each of the R regions, if the encoder has classes
+    scores: Mapping[str, float] = field(default_factory=dict)  # of the final caption against the references
 
     @property
     def caption(self) -> ExplainedCaption:
-        """What it says in the end."""
+        """The final caption."""
         return self.captions[-1]
 
     def to_json(self) -> dict[str, Any]:
@@ -123,25 +123,25 @@ class ExplainedBy:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What one or several captioners say of a photo, and why."""
+    """The captions of one or several models for a photo, explained."""
 
-    image: str  # its path, or what else it is called
-    size: tuple[int, int]  # (width, height) of the upright photo, to which boxes refer
-    photo: Image.Image = field(compare=False, repr=False)  # upright, RGB, at most `SHOWN` pixels
-    by: tuple[ExplainedBy, ...]
-    references: tuple[str, ...] = ()  # captions by people
+    image: str  # path of the photo, or "photo 1" and so on for photos without a path
+    size: tuple[int, int]  # (width, height) of the upright photo, in whose pixels boxes are
+    photo: Image.Image = field(compare=False, repr=False)  # upright, RGB, longer side at most `THUMBNAIL_SIDE`
+    models: tuple[ModelExplanation, ...]
+    references: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        captions = ", ".join(f"{by.model} {by.caption.text!r}" for by in self.by)
+        captions = ", ".join(f"{model.model} {model.caption.text!r}" for model in self.models)
         return f"<Explanation of {self.image}: {captions}>"
 
     def __str__(self) -> str:
         """Each caption with a line for each word: its probability and the most likely alternatives."""
         lines = [self.image]
-        for by in self.by:
-            lines += ["", f"{by.model}: {by.caption.text}"]
-            width = max((len(word.word or "(end)") for word in by.caption.words), default=0)
-            for word in by.caption.words:
+        for model in self.models:
+            lines += ["", f"{model.model}: {model.caption.text}"]
+            width = max((len(word.word or "(end)") for word in model.caption.words), default=0)
+            for word in model.caption.words:
                 others = ", ".join(f"{other or '(end)'} {share:.2f}" for other, share in word.others[:3])
                 lines.append(f"  {word.word or '(end)':{width}}  {word.probability:.2f}  not {others}".rstrip())
         return "\n".join(lines)
@@ -152,17 +152,17 @@ class Explanation:
             "image": self.image,
             "size": list(self.size),
             "references": list(self.references),
-            "models": [by.to_json() for by in self.by],
+            "models": [model.to_json() for model in self.models],
         }
 
     def figure(self) -> Figure:
-        """A figure of matplotlib: the photo under the attention of each word, a row for each caption."""
+        """A matplotlib figure: the photo under the attention of each word, a row for each caption."""
         from showtell.reports.figure import draw
 
         return draw(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook displays."""
         from showtell.reports.explanation_page import fragment
 
         return fragment(self)
@@ -177,39 +177,38 @@ def explain_photos(
     occlusion: str | None = None,
     batch_size: int = 32,
 ) -> Iterator[tuple[SourceT, Explanation | ImageError]]:
-    """Explain many photos, batch by batch, in their order. What is no image gives its error.
+    """Explain the captions of many photos, batch by batch and in order. Unreadable photos yield their error.
 
     Args:
-        captioners: a short title of each, in the order in which they are to be shown.
+        captioners: by title, in the order in which they are shown.
         photos: in any form that `Captioner.caption` takes.
-        settings: how each is to search, by title; None, and for titles that are not there: as the checkpoint has it.
-        boxes: for each photo (n, 4) boxes that its dataset has, for encoders that look at those.
-        occlusion: how to hide each place in turn, one of `occlusion.HIDINGS`; None: nothing is hidden.
-        batch_size: how many are encoded at a time.
+        settings: decoding settings by title (default: those of each checkpoint).
+        boxes: (n, 4) boxes of each photo from its dataset, for encoders that take boxes.
+        occlusion: occlusion method, one of `occlusion.OCCLUSION_METHODS` (default: no occlusion).
+        batch_size: photos in a batch.
     """
     settings = settings or {}
-    walks = [
-        _explained_by(title, captioner, photos, settings.get(title, captioner.decoding), boxes, occlusion, batch_size)
+    by_captioner = [
+        _explain_by(title, captioner, photos, settings.get(title, captioner.decoding), boxes, occlusion, batch_size)
         for title, captioner in captioners.items()
     ]
-    for number, (source, *said) in enumerate(zip(photos, *walks, strict=True), start=1):
-        error = next((one for one in said if isinstance(one, ImageError)), None)
-        if error is not None:
-            yield source, error
+    for number, (source, *results) in enumerate(zip(photos, *by_captioner, strict=True), start=1):
+        failure = next((result for result in results if isinstance(result, ImageError)), None)
+        if failure is not None:
+            yield source, failure
             continue
         try:
-            decoded = to_photo(source, lambda _: (SHOWN, SHOWN))
-        except ImageError as gone:  # between the first reading and this one
-            yield source, gone
+            photo = to_photo(source, lambda _: (THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+        except ImageError as error:  # it was readable a moment ago
+            yield source, error
             continue
-        shown = decoded.image
-        shown.thumbnail((SHOWN, SHOWN), Image.Resampling.LANCZOS)
-        name = str(source) if isinstance(source, str | Path) else f"photo {number}"
-        by = tuple(one for one in said if isinstance(one, ExplainedBy))
-        yield source, Explanation(name, decoded.size, shown, by)
+        photo.image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
+        name = display_name(source) if isinstance(source, str | Path) else f"photo {number}"
+        models = tuple(result for result in results if isinstance(result, ModelExplanation))
+        yield source, Explanation(name, photo.size, photo.image, models)
 
 
-def _explained_by(
+def _explain_by(
     title: str,
     captioner: Captioner,
     photos: Iterable[PhotoSource],
@@ -217,16 +216,16 @@ def _explained_by(
     boxes: Iterable[Tensor] | None,
     occlusion: str | None,
     batch_size: int,
-) -> Iterator[ExplainedBy | ImageError]:
-    """What one captioner says of each of many photos."""
-    looks = boxes is not None and captioner.encoder.takes_boxes
-    of_photos: Iterator[Tensor | None] = iter(boxes) if looks and boxes is not None else repeat(None)
-    for chunk in prepare_batches(photos, captioner.encoder.preprocessing, batch_size):
-        pairs = zip((photo for _, photo in chunk), islice(of_photos, len(chunk)), strict=True)
+) -> Iterator[ModelExplanation | ImageError]:
+    """The explanations of one captioner for many photos."""
+    boxes_of_photos: Iterator[Tensor | None]
+    boxes_of_photos = repeat(None) if boxes is None or not captioner.encoder.takes_boxes else iter(boxes)
+    for batch in prepare_batches(photos, captioner.encoder.preprocessing, batch_size):
+        pairs = zip((photo for _, photo in batch), islice(boxes_of_photos, len(batch)), strict=True)
         readable = [(photo, own) for photo, own in pairs if not isinstance(photo, ImageError)]
-        found = _explain_prepared(title, captioner, readable, settings, occlusion)
-        for _, photo in chunk:
-            yield photo if isinstance(photo, ImageError) else next(found)
+        explanations = _explain_prepared(title, captioner, readable, settings, occlusion)
+        for _, photo in batch:
+            yield photo if isinstance(photo, ImageError) else next(explanations)
 
 
 @torch.no_grad()
@@ -236,8 +235,8 @@ def _explain_prepared(
     photos: Sequence[tuple[PreparedPhoto, Tensor | None]],
     settings: DecodingConfig,
     occlusion: str | None,
-) -> Iterator[ExplainedBy]:
-    """What one captioner says of a batch of photos, each with the boxes that its dataset has, or none of them."""
+) -> Iterator[ModelExplanation]:
+    """The explanations of one captioner for a batch of photos, each with the boxes of its dataset or None."""
     if not photos:
         return
     boxes = [own for _, own in photos if own is not None] or None
@@ -245,22 +244,22 @@ def _explain_prepared(
     features = captioner.encode(batch)
     rectangles = captioner.encoder.rectangles(features, batch.windows.to(captioner.device))
     ids = [pixel_hash(photo.pixels) for photo, _ in photos] if settings.kind == "sample" else None
-    seen = EncodedBatch(batch, features)
+    encoded = EncodedBatch(batch, features)
 
-    def falls(words: Tensor, decoder: Decoder) -> Tensor:
+    def occlude_words(words: Tensor, decoder: Decoder) -> Tensor:
         assert occlusion is not None
-        return occlude(captioner, seen, words, occlusion, decoder=decoder)
+        return occlude(captioner, encoded, words, occlusion, decoder=decoder)
 
     captions = explain_features(
-        captioner, features, settings, image_ids=ids, falls=None if occlusion is None else falls
+        captioner, features, settings, image_ids=ids, occlude_words=None if occlusion is None else occlude_words
     )
-    for image, there in enumerate(features.is_region):
-        yield ExplainedBy(
+    for image, is_region in enumerate(features.is_region):
+        yield ModelExplanation(
             title,
             captions[image],
-            rectangles[image, there].cpu(),
-            grid_of(captioner.encoder, int(there.sum())),
-            _labels_of(captioner.encoder, features, image),
+            rectangles[image, is_region].cpu(),
+            grid_of(captioner.encoder, int(is_region.sum())),
+            _region_labels(captioner.encoder, features, image),
         )
 
 
@@ -271,31 +270,31 @@ def explain_features(
     settings: DecodingConfig,
     *,
     image_ids: Sequence[str] | None = None,
-    falls: Falls | None = None,
+    occlude_words: OcclusionFunction | None = None,
 ) -> list[tuple[ExplainedCaption, ...]]:
-    """The best caption of each encoded image, explained; of decoders with stages that of each stage.
+    """The best caption of each encoded image, explained; of a multi-stage decoder one caption per stage.
 
     Args:
-        captioner: whose decoder and vocabulary.
+        captioner: its decoder and vocabulary are used.
         features: of B images, from `captioner.encode`.
-        settings: how to search.
-        image_ids: names that samples depend on; None counts the images.
-        falls: gives what each word loses when a place is hidden; None: nothing is.
+        settings: decoding settings.
+        image_ids: names that seed the sampling of each image (default: their index).
+        occlude_words: computes the drop of log-probability by occlusion (default: no occlusion).
     """
     decoder = captioner.decoder
     with eval_mode(decoder):
         if decoder.stages == 1:
-            stages = [_explain_stage(captioner, features, settings, image_ids, falls, -1)]
+            stages = [_explain_stage(captioner, features, settings, image_ids, occlude_words, -1)]
         else:
-            wanted = range(decoder.stages) if settings.stage is None else [settings.stage]
+            indices = range(decoder.stages) if settings.stage is None else [settings.stage]
             stages = [
                 [
                     replace(caption, title=f"stage {stage} of 0 to {decoder.stages - 1}")
                     for caption in _explain_stage(
-                        captioner, features, settings.changed(stage=stage), image_ids, falls, stage
+                        captioner, features, settings.changed(stage=stage), image_ids, occlude_words, stage
                     )
                 ]
-                for stage in wanted
+                for stage in indices
             ]
     return list(zip(*stages, strict=True))
 
@@ -305,89 +304,86 @@ def _explain_stage(
     features: Features,
     settings: DecodingConfig,
     image_ids: Sequence[str] | None,
-    falls: Falls | None,
+    occlude_words: OcclusionFunction | None,
     stage: int,
 ) -> list[ExplainedCaption]:
-    """What one stage says of each image; -1 is the last, and with settings that name none the whole decoder."""
+    """The caption of each image at one stage; -1 is the last stage of the whole decoder."""
     decoder = captioner.decoder
-    found = search(decoder, features, settings, captioner.vocabulary, image_ids=image_ids, keep_outputs=True)
-    assert found.outputs is not None
-    best = map_tensors(found.outputs, lambda x: x[:, :1])
-    logprobs = decoder.readout(best, stage).float().log_softmax(-1)[:, 0].cpu()  # (B, T, V), as the model says it
+    results = search(decoder, features, settings, captioner.vocabulary, image_ids=image_ids, keep_outputs=True)
+    assert results.outputs is not None
+    best = map_tensors(results.outputs, lambda x: x[:, :1])
+    logprobs = decoder.readout(best, stage).float().log_softmax(-1)[:, 0].cpu()  # (B, T, V), before the search's rules
     attention = None if best.attention is None else best.attention[:, 0].cpu()  # (B, T, R)
-    places = None if best.sampled_regions is None else best.sampled_regions[:, 0].tolist()
-    strips = {title: values[:, 0].cpu() for title, values in best.diagnostics().items()}  # (B, T, K) each
-    lost = None
-    if falls is not None:
-        first = found.words.new_full((len(found.words), 1, 1), Vocabulary.begin)
-        lost = falls(torch.cat((first, found.words[:, :1]), -1), decoder if stage < 0 else AtStage(decoder, stage))
-        lost = lost[:, 0].cpu()  # (B, T, R)
-    lengths = found.is_word[:, 0].sum(-1).tolist()
-    read = captioner.read_captions(found)
+    sampled = None if best.sampled_regions is None else best.sampled_regions[:, 0].tolist()
+    word_values = {title: values[:, 0].cpu() for title, values in best.diagnostics().items()}  # (B, T, K) each
+    drops = None
+    if occlude_words is not None:
+        begin = results.words.new_full((len(results.words), 1, 1), Vocabulary.begin)
+        words = torch.cat((begin, results.words[:, :1]), -1)
+        drops = occlude_words(words, decoder if stage < 0 else AtStage(decoder, stage))[:, 0].cpu()  # (B, T, R)
+    lengths = results.is_word[:, 0].sum(-1).tolist()
     explained = []
-    for image, (caption, *_) in enumerate(read):
-        length = lengths[image]
-        said = found.words[image, 0, :length].cpu()
-        looked = [None] * length if places is None else [None if one < 0 else one for one in places[image][:length]]
-        words = _explain_words(captioner, said, logprobs[image, :length], looked)
-        there = features.is_region[image].cpu()
-        if lost is not None:
-            words = tuple(
-                replace(word, occlusion=fall) for word, fall in zip(words, lost[image, :length, there], strict=True)
-            )
+    for image, (caption, *_) in enumerate(captioner.read_captions(results)):
+        length, is_region = lengths[image], features.is_region[image].cpu()
         explained.append(
             ExplainedCaption(
                 caption.text,
-                words,
+                _explain_words(
+                    captioner.vocabulary,
+                    results.words[image, 0, :length].cpu(),
+                    logprobs[image, :length],
+                    None if sampled is None else sampled[image][:length],
+                    None if drops is None else drops[image, :length, is_region],
+                ),
                 caption.logprob,
                 caption.finished,
                 caption.confidence,
-                attention=None if attention is None else attention[image, :length, there],
-                strips=tuple(Strip(title, values[image, :length]) for title, values in strips.items()),
+                attention=None if attention is None else attention[image, :length, is_region],
+                word_values=tuple(WordValues(title, values[image, :length]) for title, values in word_values.items()),
             )
         )
     return explained
 
 
 def _explain_words(
-    captioner: Captioner, said: Tensor, logprobs: Tensor, places: Sequence[int | None]
+    vocabulary: Vocabulary, ids: Tensor, logprobs: Tensor, sampled: Sequence[int] | None, drops: Tensor | None
 ) -> tuple[ExplainedWord, ...]:
-    """Words (T,), logprobs (T, V) and the places that they looked at."""
-    vocabulary = captioner.vocabulary
+    """Word ids (T,), log-probabilities (T, V), sampled regions (T) with -1 for none, and drops (T, R), as words."""
 
-    def written(index: int) -> str:
+    def text(index: int) -> str:
         return "" if index == vocabulary.end else vocabulary.words[index]
 
-    own = logprobs.gather(1, said.unsqueeze(1)).squeeze(1).exp().tolist()
+    probabilities = logprobs.gather(1, ids.unsqueeze(1)).squeeze(1).exp().tolist()
     rest = logprobs.clone()
-    rest[:, [vocabulary.begin, vocabulary.pad]] = -math.inf  # never said
-    rest.scatter_(1, said.unsqueeze(1), -math.inf)
-    likeliest = rest.topk(min(RUNNERS_UP, rest.shape[1]))
+    rest[:, [vocabulary.begin, vocabulary.pad]] = -math.inf  # never generated
+    rest.scatter_(1, ids.unsqueeze(1), -math.inf)
+    others = rest.topk(min(NUM_RUNNERS_UP, rest.shape[1]))
     return tuple(
         ExplainedWord(
-            written(index),
-            probability,
+            text(index),
+            probabilities[position],
             tuple(
-                (written(other), math.exp(logprob))
-                for other, logprob in zip(others, values, strict=True)
+                (text(other), math.exp(logprob))
+                for other, logprob in zip(
+                    others.indices[position].tolist(), others.values[position].tolist(), strict=True
+                )
                 if logprob > -math.inf
             ),
-            place,
+            sampled_region=None if sampled is None or sampled[position] < 0 else sampled[position],
+            logprob_drop=None if drops is None else drops[position],
         )
-        for index, probability, others, values, place in zip(
-            said.tolist(), own, likeliest.indices.tolist(), likeliest.values.tolist(), places, strict=True
-        )
+        for position, index in enumerate(ids.tolist())
     )
 
 
-def grid_of(encoder: Encoder, places: int) -> tuple[int, int] | None:
-    """(rows, columns) of the places that an encoder looks at, where they are a grid."""
+def grid_of(encoder: Encoder, regions: int) -> tuple[int, int] | None:
+    """(rows, columns) of the regions of an encoder, if they are the cells of a grid."""
     first = encoder.members[0] if isinstance(encoder, EnsembleEncoder) else encoder
-    return first.grid_of(places) if isinstance(first, GridEncoder) else None
+    return first.grid_of(regions) if isinstance(first, GridEncoder) else None
 
 
-def _labels_of(encoder: Encoder, features: Features, image: int) -> tuple[str, ...] | None:
-    """What an encoder takes the regions of an image for, "" for nothing that it knows."""
+def _region_labels(encoder: Encoder, features: Features, image: int) -> tuple[str, ...] | None:
+    """The class of each region of an image, "" for none of the encoder's categories."""
     if features.regions is None or features.regions.labels is None or not encoder.categories:
         return None
     labels = features.regions.labels[image, features.is_region[image]].tolist()
@@ -399,9 +395,9 @@ def _word_to_json(word: ExplainedWord) -> dict[str, Any]:
         "word": word.word,
         "probability": round(word.probability, 6),
         "others": [{"word": other, "probability": round(probability, 6)} for other, probability in word.others],
-        **({} if word.place is None else {"place": word.place}),
-        **({} if word.absent is None else {"absent": word.absent}),
-        **({} if word.occlusion is None else {"occlusion": _rounded(word.occlusion, 4)}),
+        **({} if word.sampled_region is None else {"sampled_region": word.sampled_region}),
+        **({} if word.hallucinated is None else {"hallucinated": word.hallucinated}),
+        **({} if word.logprob_drop is None else {"logprob_drop": _rounded(word.logprob_drop, 4)}),
     }
 
 
@@ -409,16 +405,25 @@ def _rounded(values: Tensor, decimals: int) -> list[float]:
     return [round(value, decimals) for value in values.tolist()]
 
 
-def distinct(titles: Sequence[str]) -> list[str]:
-    """Titles of which no two are alike: where several are, each gets its number among all.
+def display_name(path: str | Path) -> str:
+    r"""The name of a file in texts: bytes that are not UTF-8 are escaped.
 
-    >>> distinct(["sat", "nic", "sat"])
+    >>> print(display_name("caf\udce9.jpg"))
+    caf\udce9.jpg
+    """
+    return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def unique_titles(titles: Sequence[str]) -> list[str]:
+    """The titles with a number behind those that occur more than once.
+
+    >>> unique_titles(["sat", "nic", "sat"])
     ['sat (1)', 'nic', 'sat (3)']
     """
     counts = Counter(titles)
     return [title if counts[title] == 1 else f"{title} ({number})" for number, title in enumerate(titles, start=1)]
 
 
-def title_of(captioner: Captioner) -> str:
-    """What a captioner is called if nobody says: the name of its model."""
+def model_name(captioner: Captioner) -> str:
+    """The name of a captioner's model, its default title."""
     return captioner.decoder.config.name

@@ -1,21 +1,20 @@
-"""From attention over places to a map over the pixels of the photo, and back to nothing lost on the way.
+"""Attention maps: weights of regions or grid cells as densities over the pixels of the photo.
 
-A map is a density: what a place weighs is spread evenly over the rectangle of the upright photo that it saw (the
-encoder's `rectangles`, which know of resizing, cropping and turning), so that a map adds up to what the weights add up
-to.
+A map is a density: the weight of a region is spread evenly over the rectangle of the upright photo that it covers (the
+encoder's `rectangles`, which account for resizing, cropping and orientation), so that a map has the sum of the weights.
 
     map(pixel) = sum_r weight_r |pixel and rectangle_r| / |rectangle_r|
 
- 1. A pixel that several places saw, where cells of pooled maps or boxes overlap, gets something from each of them.
- 2. A pixel that no place saw, such as those that were cropped away, gets 0.
+ 1. A pixel that several regions cover, where cells of pooled maps or boxes overlap, gets a part of each of them.
+ 2. A pixel that no region covers, such as those that were cropped away, gets 0.
  3. A pixel on the edge of a cell belongs to it by the share of its area that lies inside.
  4. What a convolution sees beyond its cell, and what resizing blends in from beside it, is not counted.
 
 `nearest` is that map. `smooth` is the picture of the papers: papers/002 upsamples the weights by 16 and applies a
 Gaussian; the authors' release of papers/003 does the same with a deviation of 20 of those samples, that is 1.25 cells,
 and so do we, over the part of the photo that was seen, mirrored at its edges, so that no weight is lost there; then
-samples are laid onto pixels as cells are above. Regions have no neighbours to be blended with: of them both maps are
-the same.
+samples are laid onto pixels as cells are above. Boxes have no neighbours to be blended with: both maps of them are the
+same.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ def attention_map(
     grid: tuple[int, int] | None = None,
     style: Style = "nearest",
 ) -> Floats:
-    """Lay weights of places onto pixels.
+    """The map of some weights over pixels.
 
     Args:
         weights: (..., R).
-        boxes: (R, 4) left, top, right, bottom of each place, in pixels of the map to be made.
-        size: (width, height) of the map. For a smaller one of the same photo, shrink the boxes alike (`scaled`).
-        grid: (rows, columns) where the places are a grid, row by row; None for regions.
-        style: see above.
+        boxes: (R, 4) left, top, right, bottom of each region, in pixels of the map.
+        size: (width, height) of the map. For another size than the photo's, scale the boxes too (`scale_boxes`).
+        grid: (rows, columns) if the regions are the cells of a grid, row by row; None for boxes.
+        style: nearest or smooth.
 
     Returns:
         (..., height, width).
@@ -60,39 +59,39 @@ def attention_map(
     if style == "smooth" and grid is not None:
         across, down = _smooth_shares(edges.reshape(*grid, 4), size)  # (columns, width) and (rows, height)
         return np.einsum("...rc,cx,ry->...yx", values.reshape(*values.shape[:-1], *grid), across, down, optimize=True)
-    across = shares(edges[:, [0, 2]], _pixels(size[0]))  # (R, width)
-    down = shares(edges[:, [1, 3]], _pixels(size[1]))  # (R, height)
+    across = overlap_shares(edges[:, [0, 2]], _pixel_borders(size[0]))  # (R, width)
+    down = overlap_shares(edges[:, [1, 3]], _pixel_borders(size[1]))  # (R, height)
     return np.einsum("...r,rx,ry->...yx", values, across, down, optimize=True)
 
 
-def scaled(boxes: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
-    """Boxes (R, 4) of a photo of some (width, height), for the same photo in another size."""
+def scale_boxes(boxes: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """Boxes (R, 4) of a photo of an old (width, height), for the same photo in a new size."""
     return boxes * torch.tensor([new[0] / old[0], new[1] / old[1]] * 2)
 
 
-def shares(spans: Floats, borders: Floats) -> Floats:
-    """The share of each span (R, 2) that lies between each border and the next: (R, borders - 1)."""
-    first, last = spans[:, :1], spans[:, 1:]
+def overlap_shares(intervals: Floats, borders: Floats) -> Floats:
+    """The share of each interval (R, 2) that lies between each border and the next: (R, borders - 1)."""
+    first, last = intervals[:, :1], intervals[:, 1:]
     inside = np.diff(np.clip(borders, first, last))
     return np.divide(inside, last - first, out=np.zeros_like(inside), where=last > first)
 
 
-def _pixels(count: int) -> Floats:
-    """Their borders."""
+def _pixel_borders(count: int) -> Floats:
+    """0, 1, ..., count."""
     return np.arange(count + 1, dtype=np.float64)
 
 
 def _smooth_shares(edges: Floats, size: tuple[int, int]) -> tuple[Floats, Floats]:
-    """How the columns (columns, width) and the rows (rows, height) of a grid with boxes (rows, columns, 4) spread."""
+    """How columns (columns, width) and rows (rows, height) of a grid (rows, columns, 4) spread over pixels."""
     across = _smooth_along(edges[0, :, 0], edges[0, :, 2], size[0])
     down = _smooth_along(edges[:, 0, 1], edges[:, 0, 3], size[1])
     return across, down
 
 
 def _smooth_along(first: Floats, last: Floats, pixels: int) -> Floats:
-    """Cells of one axis, upsampled, blurred, and laid onto pixels: (cells, pixels).
+    """How the cells of one axis spread over pixels when upsampled and blurred: (cells, pixels).
 
-    A cell that is averaged over the length of a cell is the tent that straight lines between the cells make of it.
+    Linear interpolation between cells is a box filter of the length of a cell: a tent of samples.
     """
     count = len(first) * SAMPLES
     start, end = first.min(), last.max()
@@ -101,16 +100,20 @@ def _smooth_along(first: Floats, last: Floats, pixels: int) -> Floats:
     tent[[0, -1]] = 0.5
     reach = math.ceil(4 * DEVIATION * SAMPLES)
     gaussian = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * (DEVIATION * SAMPLES) ** 2))
-    blurred = shares(samples, _pixels(count)) @ _mirrored(tent, count) @ _mirrored(gaussian, count)
+    blurred = (
+        overlap_shares(samples, _pixel_borders(count))
+        @ _reflecting_filter(tent, count)
+        @ _reflecting_filter(gaussian, count)
+    )
     borders = np.linspace(start, end, count + 1)
-    return blurred @ shares(np.stack((borders[:-1], borders[1:]), axis=-1), _pixels(pixels))
+    return blurred @ overlap_shares(np.stack((borders[:-1], borders[1:]), axis=-1), _pixel_borders(pixels))
 
 
-def _mirrored(kernel: Floats, count: int) -> Floats:
-    """What an even filter of odd length does to samples in a row, which is mirrored at its ends: (count, count)."""
+def _reflecting_filter(kernel: Floats, count: int) -> Floats:
+    """The matrix of a symmetric filter over samples with reflecting ends: (count, count)."""
     reach = len(kernel) // 2
-    places = np.arange(count)[:, None] + np.arange(-reach, reach + 1)
-    folded = places % (2 * count)
-    found = np.zeros((count, count))
-    np.add.at(found, (np.arange(count)[:, None], np.minimum(folded, 2 * count - 1 - folded)), kernel / kernel.sum())
-    return found
+    positions = np.arange(count)[:, None] + np.arange(-reach, reach + 1)
+    folded = positions % (2 * count)
+    matrix = np.zeros((count, count))
+    np.add.at(matrix, (np.arange(count)[:, None], np.minimum(folded, 2 * count - 1 - folded)), kernel / kernel.sum())
+    return matrix

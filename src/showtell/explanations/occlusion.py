@@ -1,24 +1,24 @@
-"""Occlusion: how much less likely each word of a caption becomes when the model cannot see a place.
+"""Occlusion: how much less likely each word of a caption becomes when one region of the photo is hidden.
 
 M. D. Zeiler and R. Fergus, Visualizing and understanding convolutional networks, ECCV 2014, for captions: the words
-stay as they are (teacher forcing), one place after the other is hidden, and for every word t and place r
+are given (teacher forcing), the regions are hidden one at a time, and for every word t and region r
 
-    fall[t, r] = log p(y_t | y_<t, image) - log p(y_t | y_<t, image without r)
+    logprob_drop[t, r] = log p(y_t | y_<t, image) - log p(y_t | y_<t, image without r)
 
-Attention is what a model weighs; the fall is what a word loses. Three ways to hide a place:
+Attention is what a model weighs; the drop is what a word loses. There are three methods:
 
-    mean    its vector is replaced by the mean of the image's other vectors: the decoder reads nothing particular there.
-            What neighbouring vectors know of the place stays, and with convolutions that is much.
-    remove  the vector is taken away, as if the image had one place less. Attention over the others is then larger, so
-            this also changes how much of each of them is seen.
-    pixels  the place's rectangle is painted over in the mean colour of the photo, which is encoded anew: nobody can
-            know any more what was there. It is the strictest of the three, the only one that means something for models
-            that see the photo as a whole, and the dearest: an encoding for each place.
+    mean    replaces the region's vector by the mean of the image's other vectors, so that the decoder reads nothing
+            particular there. Neighbouring vectors keep what they know of the region, which with convolutions is much.
+    remove  removes the vector, as if the image had one region less. Attention over the others is then larger, so this
+            also changes how much of each of them is seen.
+    pixels  fills the region's rectangle with the mean colour of the photo and encodes it again: nothing can know any
+            more what was there. It is the strictest method, the only one that means something for models that see the
+            photo as a whole, and the most expensive: one encoding per region.
 
-`mean` is the default: it costs no encoding, and leaves the other places with the weights that they had. What none of
-them shows: a word that two places can each support by themselves loses little when either is hidden; what a place did
-to the words before is not counted, because they are given; and a painted patch is itself something to be seen. The
-edges of a patch are new lines in the photo.
+`mean` is the default: it costs no encoding and keeps the weights of the other regions. None of the methods shows a word
+that two regions support independently, since it loses little when either is hidden; nor what a region contributed to
+the previous words, because they are given. A filled rectangle is itself something to be seen: its edges are new lines
+in the photo.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from showtell.models.contract import eval_mode
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import EnsembleFeatures, Features, PreparedBatch, map_tensors
 
-Hiding = Literal["mean", "remove", "pixels"]
-HIDINGS: tuple[str, ...] = get_args(Hiding)
+OcclusionMethod = Literal["mean", "remove", "pixels"]
+OCCLUSION_METHODS: tuple[str, ...] = get_args(OcclusionMethod)
 
-MEMORY = 256 * 2**20  # bytes of features and logits of the variants that are looked at together
-PHOTOS_AT_ONCE = 32  # painted ones that are encoded together
+MEMORY = 256 * 2**20  # bytes of features and logits of the variants in a batch
+MAX_PHOTOS = 32  # filled photos in a batch
 
 
 @dataclass(frozen=True)
 class EncodedBatch:
-    """B prepared photos and what the encoder makes of them."""
+    """B prepared photos and their features."""
 
     photos: PreparedBatch
     features: Features
@@ -58,84 +58,84 @@ class EncodedBatch:
 @torch.no_grad()
 def occlude(
     captioner: Captioner,
-    seen: EncodedBatch,
+    batch: EncodedBatch,
     words: Tensor,
-    hide: str = "mean",
+    method: str = "mean",
     *,
     decoder: Decoder | None = None,
     patch: float = 1.0,
     memory: int = MEMORY,
 ) -> Tensor:
-    """The fall of each word's log-probability when a place is hidden.
+    """The drop of each word's log-probability when a region is hidden.
 
-    All captions of an image share its variants, and variants of different images are looked at together, as many as
-    the memory allows.
+    All captions of an image share its variants; variants of different images share a batch, as many as fit into the
+    memory.
 
     Args:
-        captioner: that sees and speaks.
-        seen: B photos.
+        captioner: the model.
+        batch: B photos.
         words: (B, N, T + 1) int64, begin first, padded: N captions of each image.
-        hide: one of `HIDINGS`.
-        decoder: a view of the captioner's decoder; None is the decoder itself.
-        patch: with "pixels", sides of the painted rectangle over those of the place.
-        memory: bytes that the variants may take together.
+        method: one of `OCCLUSION_METHODS`.
+        decoder: a view of the captioner's decoder (default: the decoder itself).
+        patch: with "pixels", scale of the filled rectangle's sides relative to the region's.
+        memory: bytes that a batch of variants may use.
 
     Returns:
-        (B, N, T, R) natural logarithms, above 0 where the place speaks for the word; 0 where there is none.
+        (B, N, T, R) natural logarithms, above 0 where the region supports the word; 0 for padding.
 
     Raises:
-        UsageError: there is no such way to hide, or the members of an ensemble look at places of their own.
+        UsageError: an unknown method, or an ensemble whose members have regions of their own.
     """
-    if hide not in HIDINGS:
-        raise UsageError(f'There is no way "{hide}" to hide a place; {nearest(hide, HIDINGS)}.')
-    if hide != "pixels" and isinstance(seen.features, EnsembleFeatures):
+    if method not in OCCLUSION_METHODS:
+        raise UsageError(f'There is no occlusion method "{method}"; {nearest(method, OCCLUSION_METHODS)}.')
+    if method != "pixels" and isinstance(batch.features, EnsembleFeatures):
         raise UsageError(
-            "The members of an ensemble look at places of their own, so a place cannot be hidden from all of them; "
-            "hide pixels instead (pixels), or ask each member."
+            "The members of an ensemble have regions of their own, so a region cannot be hidden from all of them; use "
+            "the occlusion method pixels, or explain each member by itself."
         )
     decoder = decoder or captioner.decoder
     with eval_mode(decoder):
         words = words.to(captioner.device)
-        whole = logprobs_of(decoder, seen.features, words)  # (B, N, T)
-        falls = whole.new_zeros(*whole.shape, seen.features.is_region.shape[1])
-        at_once = _at_once(seen, words, len(captioner.vocabulary), memory)
-        for image, place, features in _variants(captioner, seen, hide, patch, at_once):
-            falls[image, :, :, place] = whole[image] - logprobs_of(decoder, features, words[image])
-    return falls
+        whole = word_logprobs(decoder, batch.features, words)  # (B, N, T)
+        drops = whole.new_zeros(*whole.shape, batch.features.is_region.shape[1])
+        batch_size = _batch_size(batch, words, len(captioner.vocabulary), memory)
+        for image, region, features in _variants(captioner, batch, method, patch, batch_size):
+            drops[image, :, :, region] = whole[image] - word_logprobs(decoder, features, words[image])
+    return drops
 
 
-def logprobs_of(decoder: Decoder, features: Features, words: Tensor) -> Tensor:
-    """The log-probability of each given word, the end included: words (B, N, T + 1) to (B, N, T), 0 for padding."""
+def word_logprobs(decoder: Decoder, features: Features, words: Tensor) -> Tensor:
+    """The log-probability of each given word, end included: words (B, N, T + 1) to (B, N, T), 0 for padding."""
     targets = words[..., 1:]
-    said = log_likelihood(teacher_forced(decoder, features, words[..., :-1]).logits, targets)
-    return said.masked_fill(targets == Vocabulary.pad, 0)
+    logprobs = log_likelihood(teacher_forced(decoder, features, words[..., :-1]).logits, targets)
+    return logprobs.masked_fill(targets == Vocabulary.pad, 0)
 
 
-def agreement(attention: Tensor, falls: Tensor) -> Tensor:
-    """How far attention ranks places as occlusion does: its rank correlation with the sizes of the falls.
+def agreement(attention: Tensor, logprob_drop: Tensor) -> Tensor:
+    """Rank correlation of attention with the absolute drop of log-probability.
 
-    Attention says how much of a place is seen, not whether that speaks for or against the word, so falls and rises
-    count alike. (Signed falls are near 0 for most places, and their order there is noise: docs/explaining.md.)
+    Attention says how much of a region is seen, not whether that speaks for or against the word, so drops and rises
+    count alike. (Signed drops are near 0 for most regions, and their order there is noise: docs/explaining.md.)
 
     Args:
         attention: (..., R).
-        falls: (..., R), from `occlude`.
+        logprob_drop: (..., R), from `occlude`.
 
     Returns:
         (...), see `rank_correlation`.
     """
-    return rank_correlation(attention, falls.abs())
+    return rank_correlation(attention, logprob_drop.abs())
 
 
 def rank_correlation(first: Tensor, second: Tensor) -> Tensor:
-    """Spearman's correlation of two maps over the same places, ties taking the mean of their ranks.
+    """Spearman's correlation of two maps over the same regions, ties sharing the mean of their ranks.
 
     Args:
         first: (..., R).
         second: (..., R).
 
     Returns:
-        (...) float64 from -1 to 1; nan where a map is the same everywhere, so that nothing can be ranked.
+        (...) float64 from -1 to 1; nan where a map is constant, so that it has no ranks.
     """
     one, other = ((ranks := _ranks(x)) - ranks.mean(-1, keepdim=True) for x in (first, second))
     return (one * other).sum(-1) / (one.square().sum(-1) * other.square().sum(-1)).sqrt()
@@ -149,69 +149,73 @@ def _ranks(values: Tensor) -> Tensor:
     return (below + not_above + 1).double() / 2
 
 
-# --- variants of photos, each with one place hidden ---
+# --- variants of photos, each with one region hidden ---
 
 
 def _variants(
-    captioner: Captioner, seen: EncodedBatch, hide: str, patch: float, at_once: int
+    captioner: Captioner, batch: EncodedBatch, method: str, patch: float, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor, Features]]:
-    """Some of them at a time: of which image (c,), without which place (c,), and how they look to the decoder."""
-    if hide == "pixels":
-        rectangles = captioner.encoder.rectangles(seen.features, seen.photos.windows.to(captioner.device)).cpu()
-        at_once = min(at_once, PHOTOS_AT_ONCE)
-    for chunk in seen.features.is_region.nonzero().split(at_once):
-        image, place = chunk.unbind(-1)
-        if hide == "pixels":
-            yield image, place, _painted(captioner, seen, _grown(rectangles[chunk.cpu().unbind(-1)], patch), image)
+    """Batches of variants: index of the image (c,), index of the hidden region (c,), and features without it."""
+    if method == "pixels":
+        rectangles = captioner.encoder.rectangles(batch.features, batch.photos.windows.to(captioner.device)).cpu()
+        batch_size = min(batch_size, MAX_PHOTOS)
+    for indices in batch.features.is_region.nonzero().split(batch_size):
+        image, region = indices.unbind(-1)
+        if method == "pixels":
+            scaled = _scale_rectangles(rectangles[indices.cpu().unbind(-1)], patch)
+            yield image, region, _encode_filled(captioner, batch, scaled, image)
         else:
-            yield image, place, _without(map_tensors(seen.features, lambda x, of=image: x[of]), place, hide)
+            features = map_tensors(batch.features, lambda x, of=image: x[of])
+            yield image, region, _hide_vectors(features, region, method)
 
 
-def _at_once(seen: EncodedBatch, words: Tensor, vocabulary: int, memory: int) -> int:
+def _batch_size(batch: EncodedBatch, words: Tensor, vocabulary: int, memory: int) -> int:
     """How many variants fit: each has features of its own, and logits for all captions of its image."""
     logits = words.shape[1] * (words.shape[2] - 1) * vocabulary
-    return max(1, memory // (4 * (2 * seen.features.vectors[0].numel() + 3 * logits)))
+    return max(1, memory // (4 * (2 * batch.features.vectors[0].numel() + 3 * logits)))
 
 
-def _without(features: Features, place: Tensor, hide: str) -> Features:
-    """Features (c, R, D) with a place (c,) of each hidden. Where it is the only one, nothing is left but zeros."""
-    here = torch.arange(len(place), device=place.device), place
+def _hide_vectors(features: Features, region: Tensor, method: str) -> Features:
+    """Features (c, R, D) with a region (c,) of each hidden; if it is the only one, zeros are left."""
+    hidden = torch.arange(len(region), device=region.device), region
     is_region = features.is_region
-    own = features.vectors[here]  # (c, D)
+    own = features.vectors[hidden]  # (c, D)
     others = is_region.sum(-1, keepdim=True) - 1  # (c, 1)
     total = features.vectors.masked_fill(~is_region.unsqueeze(-1), 0).sum(1)
     mean = torch.where(others > 0, (total - own) / others.clamp(min=1), 0)
-    vectors = features.vectors.index_put(here, mean)
-    if hide == "remove":
-        is_region = is_region.index_put(here, others.squeeze(-1) == 0)
+    vectors = features.vectors.index_put(hidden, mean)
+    if method == "remove":
+        is_region = is_region.index_put(hidden, others.squeeze(-1) == 0)
     return replace(features, vectors=vectors, is_region=is_region)
 
 
-def _grown(rectangles: Tensor, factor: float) -> Tensor:
-    """Rectangles (c, 4) with other sides around the same centres."""
+def _scale_rectangles(rectangles: Tensor, factor: float) -> Tensor:
+    """Rectangles (c, 4) with scaled sides around the same centres."""
     centre = (rectangles[:, :2] + rectangles[:, 2:]) / 2
     half = (rectangles[:, 2:] - rectangles[:, :2]) / 2 * factor
     return torch.cat((centre - half, centre + half), -1)
 
 
-def _painted(captioner: Captioner, seen: EncodedBatch, rectangles: Tensor, image: Tensor) -> Features:
-    """What the encoder sees of photos image (c,) with rectangles (c, 4), in pixels of the photos, painted over."""
-    numbers = image.tolist()
-    photos = [
-        paint_over(seen.photos.images[number], seen.photos.windows[number], rectangle)
-        for number, rectangle in zip(numbers, rectangles, strict=True)
+def _encode_filled(captioner: Captioner, batch: EncodedBatch, rectangles: Tensor, image: Tensor) -> Features:
+    """Features of the images (c,) with rectangles (c, 4), in pixels of the photos, filled."""
+    indices = image.tolist()
+    photos = batch.photos
+    filled = [
+        fill_rectangle(photos.images[index], photos.windows[index], rectangle)
+        for index, rectangle in zip(indices, rectangles, strict=True)
     ]
-    boxes = None if seen.photos.boxes is None else [seen.photos.boxes[number] for number in numbers]
-    return captioner.encode(PreparedBatch.of(stack_images(photos), seen.photos.windows[numbers], boxes))
+    boxes = None if photos.boxes is None else [photos.boxes[index] for index in indices]
+    return captioner.encode(PreparedBatch.of(stack_images(filled), photos.windows[indices], boxes))
 
 
-def paint_over(image: Tensor, window: Tensor, rectangle: Tensor) -> Tensor:
-    """A prepared photo in whose rectangle every pixel has the photo's mean colour.
+def fill_rectangle(image: Tensor, window: Tensor, rectangle: Tensor) -> Tensor:
+    """A prepared photo with a rectangle filled with the photo's mean colour.
 
     Args:
         image: (3, height, width) uint8.
-        window: (4,) the part of the upright photo that the image shows, in its pixels.
-        rectangle: (4,) left, top, right, bottom in pixels of the upright photo; it has the pixels whose centres it has.
+        window: (4,) the part of the upright photo that the image shows, in the photo's pixels.
+        rectangle: (4,) left, top, right, bottom in pixels of the upright photo; pixels with their centre inside are
+            filled.
 
     Returns:
         (3, height, width) uint8, a copy.

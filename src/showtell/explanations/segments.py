@@ -1,4 +1,4 @@
-"""Segments of a caption: stretches of words along which the subgoals of a hierarchical model keep their direction."""
+"""Segments of a caption: runs of words along which the subgoals of a hierarchical model keep their direction."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-FIRST = 2  # the first word at which anything can turn
+FIRST_TURN = 2  # index of the first word at which a dimension can turn
 
 
 def turns(goals: Floats) -> Bools:
-    """At which words each dimension sets out the other way: (T, G) to (T - 2, G), of the words from the third on.
+    """At which words each dimension reverses its direction: (T, G) to (T - 2, G), for the words from the third on.
 
-    A dimension that stays as it is goes on as it did.
+    A dimension that does not change keeps its direction.
     """
     signs = np.sign(np.diff(goals, axis=0))
     for step in range(1, len(signs)):
@@ -22,9 +22,9 @@ def turns(goals: Floats) -> Bools:
 
 
 def segments(goals: Floats) -> list[tuple[int, int]]:
-    """First and last word of each stretch between words from which half of the dimensions or more turn: (T, G).
+    """First and last word of each run between words at which at least half of the dimensions turn: (T, G).
 
-    A word at which a segment ends is the first one of the next, as in papers/000, Figure 3.
+    The last word of a segment is the first word of the next, as in papers/000, Figure 3.
     """
-    cuts = (np.flatnonzero(turns(goals).mean(-1) >= 0.5) + FIRST - 1).tolist()
+    cuts = (np.flatnonzero(turns(goals).mean(-1) >= 0.5) + FIRST_TURN - 1).tolist()
     return list(zip([0, *cuts], [*cuts, len(goals) - 1], strict=True))

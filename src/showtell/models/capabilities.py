@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from showtell.config import Config
 
 
@@ -27,7 +29,7 @@ class DecoderConfig(Config):
     # Each capability that a decoder of this class may have, with the settings that it takes; {} if it always has it.
     provides: ClassVar[Mapping[Capability, Mapping[str, Any]]] = {}
 
-    name: str  # of the model; a subclass gives the default
+    name: str = Field(description="Name of the model; a subclass gives the default.")
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from pydantic import Field
 from torch import nn
 
 from showtell.config import Config
@@ -40,7 +41,7 @@ class HealthRange:
 class ObjectiveConfig(Config):
     """The settings of an objective."""
 
-    name: str  # of the objective; a subclass gives the default
+    name: str = Field(description="Name of the objective; a subclass gives the default.")
 
 
 class Objective(nn.Module, abc.ABC):

@@ -1,21 +1,75 @@
-"""What all pages of HTML share: templates that escape what is put into them, and pictures within the page."""
+"""What all pages share: one template and stylesheet, a policy that lets nothing be loaded, and pictures in the page."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 
+@cache
 def templates() -> jinja2.Environment:
-    """The templates of this package; lines with nothing but a statement leave nothing behind."""
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__, ""), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    """The templates of this package; what is put into them is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__, ""),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    return environment
+
+
+def render_page(template: str, title: str, *, styles: Sequence[str] = (), script: str = "", **values: Any) -> str:
+    """A page of HTML in one file that loads nothing.
+
+    Args:
+        template: file name of a template that extends base.html.j2.
+        title: of the page.
+        styles: CSS after that of all pages.
+        script: JavaScript of the page.
+        values: for the template.
+    """
+    style = "\n".join([resource("base.css"), *styles])
+    return (
+        templates()
+        .get_template(template)
+        .render(
+            values,
+            title=title,
+            policy=Markup(content_policy(style, script)),
+            style=Markup(style),
+            script=Markup(script),
+        )
     )
 
 
+def content_policy(style: str, script: str = "") -> str:
+    """The Content-Security-Policy that allows one stylesheet, one script and pictures in the page, and nothing else."""
+    allowed = f"script-src '{_hash(script)}'; " if script else ""
+    return (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; {allowed}base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}"
+
+
+def resource(name: str) -> str:
+    """The text of a file of this package."""
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
 def data_url(content: bytes, kind: str) -> str:
-    """A picture as an address that holds it, so that the page needs no other file.
+    """The URL of a picture that contains it.
 
     >>> data_url(b"GIF89a", "gif")
     'data:image/gif;base64,R0lGODlh'

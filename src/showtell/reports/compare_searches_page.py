@@ -1,4 +1,4 @@
-"""The laboratory's page: one file with the photo and what each search said of it."""
+"""The page of compare-searches: one photo, and the captions of every search."""
 
 from __future__ import annotations
 
@@ -8,24 +8,40 @@ from pathlib import Path
 
 from showtell.compare_searches import SearchResult
 from showtell.files import write_text
-from showtell.images.photo import PhotoSource, to_photo
-from showtell.reports.base import data_url, templates
+from showtell.images.photo import to_photo
+from showtell.reports.base import data_url, render_page
+
+MAX_SIDE = 640  # pixels of the photo's longer side
+
+_STYLE = """
+img.photo { max-width: 100%; border-radius: .3rem; outline: 1px solid var(--line); margin: .6rem 0; }
+td.caption { min-width: 14rem; overflow-wrap: anywhere; }
+"""
 
 
-def write_page(file: Path, photo: PhotoSource, trials: Sequence[SearchResult]) -> None:
-    """Write one page of HTML with the photo and the trials, whole or not at all.
+def write_page(file: Path, photo: Path, checkpoint: str, results: Sequence[SearchResult]) -> None:
+    """Write an HTML page with the photo and the results, whole or not at all.
 
     Args:
         file: the page.
-        photo: the one that was captioned.
-        trials: what `compare_searches` found.
+        photo: that was captioned.
+        checkpoint: that captioned it.
+        results: from `compare_searches`.
 
     Raises:
         DataError: it cannot be written.
     """
-    seen = to_photo(photo).image.convert("RGB")
-    seen.thumbnail((640, 640))
+    image = to_photo(photo).image.convert("RGB")
+    image.thumbnail((MAX_SIDE, MAX_SIDE))
     content = io.BytesIO()
-    seen.save(content, "JPEG")
-    template = templates().get_template("compare_searches_page.html.j2")
-    write_text(file, template.render(picture=data_url(content.getvalue(), "jpeg"), trials=trials))
+    image.save(content, "JPEG")
+    page = render_page(
+        "compare_searches_page.html.j2",
+        "Searches compared",
+        styles=[_STYLE],
+        picture=data_url(content.getvalue(), "jpeg"),
+        image=photo.name,
+        checkpoint=checkpoint,
+        results=results,
+    )
+    write_text(file, page)

@@ -1,12 +1,12 @@
-// Draws the maps of the page of explanations and answers the mouse and the keyboard; it loads nothing.
+// Draws the maps of explanations and handles mouse and keyboard; it loads nothing.
 "use strict";
 (() => {
-  // The veil over what a word did not look at, and the colours of occlusion: needed, and in the way.
-  const DARKEST = 0.78;
-  const NEEDED = [255, 140, 0], IN_THE_WAY = [60, 150, 255];
-  const SMALL = 160; // pixels of the longer side of a smoothed map and of a picture of the strip
+  const MAX_SHADE = 0.78; // opacity of the shade over pixels without attention
+  // Colours of occlusion: regions that support the word, and regions that speak against it.
+  const SUPPORTING = [255, 140, 0], OPPOSING = [60, 150, 255];
+  const SMALL = 160; // pixels of the longer side of a smoothed map and of a thumbnail
   let smooth = true;
-  const said = []; // every caption of the page
+  const captions = []; // all of the page
 
   const decode = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const percent = (share) => (share > 0 && share < 0.01 ? "<1%" : `${Math.round(100 * share)}%`);
@@ -18,11 +18,11 @@
     return made;
   }
 
-  /** Values of places, 0 to 1, as a picture (height x width) of at most 1: of grids smooth, or places as they are. */
-  function field(places, values, width, height) {
-    const found = new Float32Array(width * height);
-    if (places.grid && smooth) {
-      const { rows, columns, samples, across, down } = places.grid; // how much of each column and of each row lies at each sample
+  /** Values of regions, 0 to 1, as a map (height x width) of at most 1: smooth for grids if asked for, or as they are. */
+  function valueMap(model, values, width, height) {
+    const map = new Float32Array(width * height);
+    if (model.grid && smooth) {
+      const { rows, columns, samples, across, down } = model.grid; // share of each column and of each row at each sample
       const lines = Array.from({ length: rows }, (_, row) => {
         const line = new Float32Array(width);
         for (let column = 0; column < columns; column++)
@@ -34,30 +34,30 @@
       for (let v = 0, at = 0; v < height; v++) {
         const sample = Math.floor((v * samples) / height);
         for (let row = 0; row < rows; row++)
-          for (let u = 0; u < width; u++) found[at + u] += lines[row][u] * down[row * samples + sample];
-        for (const end = at + width; at < end; at++) highest = Math.max(highest, found[at]);
+          for (let u = 0; u < width; u++) map[at + u] += lines[row][u] * down[row * samples + sample];
+        for (const end = at + width; at < end; at++) highest = Math.max(highest, map[at]);
       }
-      return highest > 0 ? found.map((value) => value / highest) : found;
+      return highest > 0 ? map.map((value) => value / highest) : map;
     }
-    places.boxes.forEach(([left, top, right, bottom], place) => { // where several overlap, the highest
+    model.boxes.forEach(([left, top, right, bottom], region) => { // the maximum where several overlap
       const last = Math.min(width, Math.round(right * width));
       for (let v = Math.max(0, Math.round(top * height)); v < Math.min(height, Math.round(bottom * height)); v++)
         for (let u = Math.max(0, Math.round(left * width)); u < last; u++)
-          found[v * width + u] = Math.max(found[v * width + u], values[place]);
+          map[v * width + u] = Math.max(map[v * width + u], values[region]);
     });
-    return found;
+    return map;
   }
 
-  /** Lay a picture of colours and opacities over a canvas. */
-  function lay(canvas, places, values, paint) {
+  /** Paint a map of values over a canvas; `paint` turns a value into a colour and its opacity. */
+  function paintMap(canvas, model, values, paint) {
     const shrink = Math.min(1, SMALL / Math.max(canvas.width, canvas.height));
-    const exact = !(places.grid && smooth);
+    const exact = !(model.grid && smooth);
     const width = exact ? canvas.width : Math.max(1, Math.round(canvas.width * shrink));
     const height = exact ? canvas.height : Math.max(1, Math.round(canvas.height * shrink));
     const shades = new Uint32Array(Uint8ClampedArray.from({ length: 4 * 256 }, (_, at) => paint((at >> 2) / 255)[at & 3]).buffer);
     const picture = new ImageData(width, height);
     const pixels = new Uint32Array(picture.data.buffer);
-    field(places, values, width, height).forEach((value, at) => { pixels[at] = shades[Math.round(255 * value)]; });
+    valueMap(model, values, width, height).forEach((value, at) => { pixels[at] = shades[Math.round(255 * value)]; });
     const sheet = document.createElement("canvas");
     sheet.width = width;
     sheet.height = height;
@@ -67,7 +67,7 @@
     context.drawImage(sheet, 0, 0, canvas.width, canvas.height);
   }
 
-  const veil = (value) => [0, 0, 0, 255 * DARKEST * (1 - value)];
+  const shade = (value) => [0, 0, 0, 255 * MAX_SHADE * (1 - value)];
   const tint = (colour) => (value) => [...colour, 190 * value];
 
   function outline(canvas, [left, top, right, bottom], colour, width) {
@@ -82,7 +82,7 @@
     return box;
   }
 
-  function name(canvas, text, x, y) {
+  function drawLabel(canvas, text, x, y) {
     const context = canvas.getContext("2d");
     const size = Math.max(11, canvas.width / 32);
     context.font = `${size}px system-ui, sans-serif`;
@@ -95,8 +95,8 @@
     context.fillText(text, left + size * 0.3, top + size * 1.05);
   }
 
-  /** Where hard attention looked: a ring about the middle of the place. */
-  function ring(canvas, [left, top, right, bottom]) {
+  /** A ring around the centre of the region that hard attention sampled. */
+  function drawRing(canvas, [left, top, right, bottom]) {
     const context = canvas.getContext("2d");
     const radius = Math.max(3, canvas.width / 40);
     for (const [colour, width] of [["#000", 4], ["#ffd400", 2]]) {
@@ -108,56 +108,57 @@
     }
   }
 
-  function drawAttention(canvas, places, word, large) {
-    lay(canvas, places, word.attention, veil);
-    for (const [place, title, weight] of word.named.toReversed()) { // regions, the most looked at on top
+  function drawAttention(canvas, model, word, large) {
+    paintMap(canvas, model, word.attention, shade);
+    for (const [region, title, weight] of word.named.toReversed()) { // the region of the highest weight on top
       const width = (0.5 + 1.5 * (weight / word.named[0][2])) * Math.max(1, canvas.width / 320);
-      const [x, y] = outline(canvas, places.boxes[place], "#ff5a4f", width);
-      if (large) name(canvas, `${title} ${percent(weight)}`, x, y);
+      const [x, y] = outline(canvas, model.boxes[region], "#ff5a4f", width);
+      if (large) drawLabel(canvas, `${title} ${percent(weight)}`, x, y);
     }
-    if (word.place !== null) ring(canvas, places.boxes[word.place]);
+    if (word.sampledRegion !== null) drawRing(canvas, model.boxes[word.sampledRegion]);
   }
 
-  function drawOcclusion(canvas, places, word) {
+  function drawOcclusion(canvas, model, word) {
     const context = canvas.getContext("2d");
     context.fillStyle = "#0009";
     context.fillRect(0, 0, canvas.width, canvas.height);
-    for (const [sign, colour] of [[1, NEEDED], [-1, IN_THE_WAY]]) {
-      const values = Float32Array.from(word.occlusion, (fall) => Math.max(0, sign * fall));
+    for (const [sign, colour] of [[1, SUPPORTING], [-1, OPPOSING]]) {
+      const values = Float32Array.from(word.occlusion, (drop) => Math.max(0, sign * drop));
       const highest = Math.max(...values);
-      if (highest > 0) lay(canvas, places, values, (value) => tint(colour)(value * highest));
+      if (highest > 0) paintMap(canvas, model, values, (value) => tint(colour)(value * highest));
     }
   }
 
-  function blank(canvas, image, longest) {
+  function resizeCanvas(canvas, image, longest) {
     const scale = longest / Math.max(image.naturalWidth, image.naturalHeight);
     canvas.width = Math.max(1, Math.round(image.naturalWidth * scale));
     canvas.height = Math.max(1, Math.round(image.naturalHeight * scale));
   }
 
-  class Said {
-    constructor(section, places, words, image) {
-      Object.assign(this, { section, places, image, chosen: null });
+  /** A caption with its buttons, maps and thumbnails. */
+  class Caption {
+    constructor(section, model, words, image) {
+      Object.assign(this, { section, model, image, selected: null });
       this.words = words.map((word) => ({
         ...word,
         attention: word.attention && Float32Array.from(decode(word.attention), (value) => value / 255),
         occlusion: word.occlusion && Float32Array.from(new Int8Array(decode(word.occlusion).buffer), (value) => value / 127),
       }));
       this.buttons = [...section.querySelectorAll(".words button")];
-      this.pictures = [...section.querySelectorAll(".strip li")];
-      this.columns = [...section.querySelectorAll(".along svg, .along ol")].map((drawn) => // of each strip, and of their words
-        [...drawn.querySelectorAll("rect, li")]);
-      this.now = section.querySelector(".now");
-      this.hint = this.now.textContent;
+      this.thumbnails = [...section.querySelectorAll(".thumbnails li")];
+      this.columns = [...section.querySelectorAll(".word-values svg, .word-values ol")].map((chart) =>
+        [...chart.querySelectorAll("rect, li")]); // one per word, in each chart and below them
+      this.details = section.querySelector(".details");
+      this.hint = this.details.textContent;
       this.buttons.forEach((button, index) => {
         button.tabIndex = index ? -1 : 0;
         button.style.setProperty("--probability", this.words[index].p);
-        button.addEventListener("click", () => this.choose(this.chosen === index ? null : index));
+        button.addEventListener("click", () => this.select(this.selected === index ? null : index));
         button.addEventListener("keydown", (event) => this.key(event, index));
       });
-      for (const pictures of [this.pictures, ...this.columns])
-        pictures.forEach((picture, index) =>
-          picture.addEventListener("click", () => this.choose(this.chosen === index ? null : index)));
+      for (const column of [this.thumbnails, ...this.columns])
+        column.forEach((item, index) =>
+          item.addEventListener("click", () => this.select(this.selected === index ? null : index)));
     }
 
     key(event, index) {
@@ -166,94 +167,95 @@
       if (event.ctrlKey || event.altKey || event.metaKey || (next === undefined && event.key !== "Escape")) return;
       event.preventDefault();
       if (next !== undefined) this.buttons[next].focus();
-      this.choose(next ?? null);
+      this.select(next ?? null);
     }
 
-    choose(index) {
-      this.chosen = index;
+    select(index) {
+      this.selected = index;
       this.buttons.forEach((button, at) => {
         button.setAttribute("aria-pressed", String(at === index));
         if (index !== null) button.tabIndex = at === index ? 0 : -1;
       });
-      for (const pictures of [this.pictures, ...this.columns])
-        pictures.forEach((picture, at) => picture.classList.toggle("chosen", at === index));
+      for (const column of [this.thumbnails, ...this.columns])
+        column.forEach((item, at) => item.classList.toggle("selected", at === index));
       this.draw();
-      this.tell();
+      this.showDetails();
     }
 
     draw() {
-      const word = this.chosen === null ? null : this.words[this.chosen];
+      const word = this.selected === null ? null : this.words[this.selected];
       for (const [kind, paint] of [["attention", drawAttention], ["occlusion", drawOcclusion]]) {
         const canvas = this.section.querySelector(`canvas.${kind}`);
         if (!canvas) continue;
-        blank(canvas, this.image, 640);
-        if (word && word[kind]) paint(canvas, this.places, word, true);
+        resizeCanvas(canvas, this.image, 640);
+        if (word && word[kind]) paint(canvas, this.model, word, true);
       }
     }
 
-    tell() {
-      this.now.replaceChildren();
-      this.now.classList.toggle("empty", this.chosen === null);
-      if (this.chosen === null) {
-        this.now.append(element("p", this.hint, "small"));
+    showDetails() {
+      this.details.replaceChildren();
+      this.details.classList.toggle("empty", this.selected === null);
+      if (this.selected === null) {
+        this.details.append(element("p", this.hint, "small"));
         return;
       }
-      const word = this.words[this.chosen];
+      const word = this.words[this.selected];
       const list = element("ol");
       for (const [index, [text, p]] of [[word.word, word.p], ...word.others].entries()) {
-        const line = element("li", undefined, index ? "" : "said-word");
+        const line = element("li", undefined, index ? "" : "chosen-word");
         const bar = element("i");
         bar.style.width = `${100 * p}%`;
         line.append(element("span", text || "end"), bar, element("b", percent(p)));
         list.append(line);
       }
-      this.now.append(element("p", "Said, and what else it thought of:", "small"), list);
-      for (const sentence of word.sentences) this.now.append(element("p", sentence));
-      if (word.absent) this.now.append(element("p", `This names a ${word.absent}, and the photo shows none.`, "bad"));
+      this.details.append(element("p", "The word, and the most likely alternatives:", "small"), list);
+      for (const sentence of word.sentences) this.details.append(element("p", sentence));
+      if (word.hallucinated)
+        this.details.append(element("p", `Hallucinated: the photo shows no ${word.hallucinated}.`, "bad"));
     }
 
-    strip() {
-      this.pictures.forEach((picture, index) => {
-        const canvas = picture.querySelector("canvas");
-        blank(canvas, this.image, SMALL);
+    drawThumbnails() {
+      this.thumbnails.forEach((item, index) => {
+        const canvas = item.querySelector("canvas");
+        resizeCanvas(canvas, this.image, SMALL);
         canvas.getContext("2d").imageSmoothingEnabled = !this.image.closest(".tiny");
         canvas.getContext("2d").drawImage(this.image, 0, 0, canvas.width, canvas.height);
         const word = this.words[index];
-        if (word.attention) drawAttention(canvas, this.places, word, false);
-        else drawOcclusion(canvas, this.places, word);
+        if (word.attention) drawAttention(canvas, this.model, word, false);
+        else drawOcclusion(canvas, this.model, word);
       });
       this.drawn = true;
     }
   }
 
-  /** Pictures of the strip are drawn when they come near the window, and all of them before printing. */
-  const near = new IntersectionObserver((entries) => {
+  /** Thumbnails are drawn when they come near the window, and all of them before printing. */
+  const observer = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
-      const caption = said.find(({ section }) => section === target);
-      if (isIntersecting && !caption.drawn) caption.strip();
+      const caption = captions.find(({ section }) => section === target);
+      if (isIntersecting && !caption.drawn) caption.drawThumbnails();
     }
   }, { rootMargin: "400px" });
-  addEventListener("beforeprint", () => said.forEach((caption) => caption.drawn || caption.strip()));
+  addEventListener("beforeprint", () => captions.forEach((caption) => caption.drawn || caption.drawThumbnails()));
 
-  async function open(article) {
+  async function openArticle(article) {
     const data = JSON.parse(article.querySelector("script[type='application/json']").textContent);
     const images = [...article.querySelectorAll(".frame img")];
     for (const image of images.slice(1)) image.src = images[0].src;
     await Promise.all(images.map((image) => image.decode()));
-    const sections = [...article.querySelectorAll(".said")];
-    for (const { grid } of data.by)
+    const sections = [...article.querySelectorAll(".explained")];
+    for (const { grid } of data.models)
       if (grid) Object.assign(grid, { across: decode(grid.across), down: decode(grid.down) });
-    data.by.flatMap((places) => places.captions.map((words) => [places, words])).forEach(([places, words], index) => {
-      const caption = new Said(sections[index], places, words, images[0]);
-      said.push(caption);
-      near.observe(caption.section);
+    data.models.flatMap((model) => model.captions.map((words) => [model, words])).forEach(([model, words], index) => {
+      const caption = new Caption(sections[index], model, words, images[0]);
+      captions.push(caption);
+      observer.observe(caption.section);
     });
   }
 
   function redraw() {
-    for (const caption of said) {
+    for (const caption of captions) {
       caption.draw();
-      if (caption.drawn) caption.strip();
+      if (caption.drawn) caption.drawThumbnails();
     }
   }
 
@@ -293,13 +295,13 @@
     }
   });
 
-  // A page within a frame of its own, as in a notebook, makes the frame as high as itself.
+  // In a notebook the page is in a frame, which it makes as high as itself.
   if (window.frameElement)
     new ResizeObserver(() => {
       window.frameElement.style.height = `${document.documentElement.offsetHeight + 4}px`;
     }).observe(document.documentElement);
 
-  Promise.all([...document.querySelectorAll("article.photo")].map(open)).then(() => {
+  Promise.all([...document.querySelectorAll("article.photo")].map(openArticle)).then(() => {
     document.documentElement.dataset.ready = "true";
   });
 })();

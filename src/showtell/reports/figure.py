@@ -1,12 +1,10 @@
-"""An explanation as a figure for papers: the photo, and beside it once for each word, lit where the word looked.
+"""An explanation as a matplotlib figure: the photo, and beside it a panel for each word, bright where the model looked.
 
 A row for each caption, as in the figures of papers/003 and papers/002; several captioners and several stages are rows
 below each other. Grids light the photo by their map, the brightest pixel of a word at full brightness; regions light
 their boxes by their weights, the heavier one where they overlap, and the heaviest has its outline and its class. A
-cross marks the place that hard attention looked at. Below a caption are the numbers that its model has along it, such
-as a gate or subgoals, as lines. Where nothing attends, the words stand beside the photo.
-
-`draw_segments` is Figure 3 of papers/000: on the left the subgoals, on the right attention, a row for each segment.
+cross marks the region that hard attention sampled. Below a caption are the values that its model has at each word, such
+as a gate or subgoals, as lines. Of models without attention the words stand beside the photo.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Sequence
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -24,40 +22,42 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 from torch import Tensor
 
-from showtell.explanations.explanation import ExplainedBy, ExplainedCaption, ExplainedWord, Explanation, Strip
-from showtell.explanations.geometry import Floats, attention_map, scaled
-from showtell.explanations.segments import segments
+from showtell.errors import printable, shorten
+from showtell.explanations.explanation import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
+from showtell.explanations.geometry import Floats, attention_map, scale_boxes
+from showtell.reports.explanation_view import value_range
 
-LEAST, ACROSS = 4, 9  # panels that a line has room for; longer captions are wrapped
+MIN_COLUMNS, MAX_COLUMNS = 4, 9  # panels in a line; longer captions are wrapped
 PANEL = 1.5  # inches that a panel is wide
-STRIP, MARGIN = 0.9, 0.55  # inches that a strip of numbers is high, its words included, and that it keeps free beside
+VALUES, MARGIN = 0.9, 0.55  # inches: height of a plot of values with its words, and its margins
 TITLE, HEADING = 0.2, 0.25  # inches above a panel for its word, and above a row for its caption
 PIXELS = 320  # of a panel's longer side
-DARK = 0.2  # of a photo's brightness is left where a word did not look
+DARK = 0.2  # of a photo's brightness is left where the attention is 0
+MAX_WORD, MAX_HEADING = 40, 300  # characters; longer texts are shortened
 SOFTWARE = "showtell explain"  # in the PNG files
-MARK, RED = "#e8710a", "#b3261e"  # of places and boxes, and of words that name what is not there
+MARK, RED = "#e8710a", "#b3261e"  # of regions, and of hallucinated words
 
 
 def draw(explanation: Explanation) -> Figure:
     """The figure; see the head of this file."""
     photo = explanation.photo.copy()
     photo.thumbnail((PIXELS, PIXELS))
-    rows = [(by, caption) for by in explanation.by for caption in by.captions]
+    rows = [(model, caption) for model in explanation.models for caption in model.captions]
     panels = [1 + (len(caption.words) if caption.attention is not None else 0) for _, caption in rows]
-    across = min(ACROSS, max(LEAST, *panels))
+    across = min(MAX_COLUMNS, max(MIN_COLUMNS, *panels))
     tall = PANEL * photo.height / photo.width
     lines = [math.ceil(count / across) for count in panels]
     width, height = (
         across * PANEL,
         sum(
-            HEADING + count * (TITLE + tall) + len(caption.strips) * STRIP
+            HEADING + count * (TITLE + tall) + len(caption.word_values) * VALUES
             for (_, caption), count in zip(rows, lines, strict=True)
         ),
     )
     figure = Figure(figsize=(width, height), facecolor="white")
     top = height
-    for (by, caption), count in zip(rows, lines, strict=True):
-        _write(figure, by, caption, (top - HEADING / 2) / height, several=len(rows) > 1)
+    for (model, caption), count in zip(rows, lines, strict=True):
+        _write_heading(figure, model, caption, (top - HEADING / 2) / height, several=len(rows) > 1)
         top -= HEADING
         for panel in range(1 + (0 if caption.attention is None else len(caption.words))):
             line, column = divmod(panel, across)
@@ -70,29 +70,31 @@ def draw(explanation: Explanation) -> Figure:
             if panel == 0:
                 axes.imshow(np.asarray(photo), aspect="auto")
             else:
-                _panel(axes, photo, explanation.size, by, caption, panel - 1)
+                _draw_word(axes, photo, explanation.size, model, caption, panel - 1)
         if caption.attention is None:
-            said = "   ".join(_said(word).replace(" ", "\N{NO-BREAK SPACE}") for word in caption.words)
-            said = textwrap.fill(said, width=round(13 * (across - 1)))
-            place = ((PANEL + 0.1) / width, (top - TITLE) / height)
-            figure.text(*place, said, va="top", fontsize=8, linespacing=1.6, parse_math=False)
+            words = "   ".join(_word_title(word).replace(" ", "\N{NO-BREAK SPACE}") for word in caption.words)
+            words = textwrap.fill(words, width=round(13 * (across - 1)))
+            position = ((PANEL + 0.1) / width, (top - TITLE) / height)
+            figure.text(*position, words, va="top", fontsize=8, linespacing=1.6, parse_math=False)
         top -= count * (TITLE + tall)
-        for strip in caption.strips:
-            top -= STRIP
-            frame = (MARGIN / width, (top + 0.3) / height, 1 - 2 * MARGIN / width, (STRIP - 0.4) / height)
-            _lines(figure.add_axes(frame), strip, caption)
+        for values in caption.word_values:
+            top -= VALUES
+            frame = (MARGIN / width, (top + 0.3) / height, 1 - 2 * MARGIN / width, (VALUES - 0.4) / height)
+            _plot_values(figure.add_axes(frame), values, caption)
     return figure
 
 
 def to_png(explanation: Explanation, dots: int = 150) -> bytes:
     """The figure as the content of a PNG file, with so many dots per inch, and a mark that it is one."""
     stream = io.BytesIO()
-    draw(explanation).savefig(stream, format="png", dpi=dots, metadata={"Software": SOFTWARE})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a character that the font lacks is drawn as a box
+        draw(explanation).savefig(stream, format="png", dpi=dots, metadata={"Software": SOFTWARE})
     return stream.getvalue()
 
 
 def is_foreign_picture(file: Path) -> bool:
-    """Whether a file is an image, and none that `to_png` made: somebody's photo, which no figure should replace."""
+    """Whether a file is an image that `to_png` did not make: somebody's photo, which no figure should replace."""
     try:
         with Image.open(file) as image:
             return image.info.get("Software") != SOFTWARE
@@ -100,32 +102,40 @@ def is_foreign_picture(file: Path) -> bool:
         return False
 
 
-def _write(figure: Figure, by: ExplainedBy, caption: ExplainedCaption, height: float, several: bool) -> None:
-    """The caption above its row, after what said it where there are several."""
-    who = ", ".join(part for part in (by.model, caption.title) if part) if several else caption.title
-    text = f"{who}: {caption.text}" if who else caption.text
+def _write_heading(
+    figure: Figure, model: ModelExplanation, caption: ExplainedCaption, height: float, several: bool
+) -> None:
+    """The caption above its row, after the model and stage if there are several rows."""
+    title = ", ".join(part for part in (model.model, caption.title) if part) if several else caption.title
+    text = _shown(f"{title}: {caption.text}" if title else caption.text, MAX_HEADING)
     figure.text(0.01, height, text, va="center", fontsize=9, weight="bold", parse_math=False)
 
 
-def _panel(
-    axes: Axes, photo: Image.Image, size: tuple[int, int], by: ExplainedBy, caption: ExplainedCaption, word: int
+def _draw_word(
+    axes: Axes,
+    photo: Image.Image,
+    size: tuple[int, int],
+    model: ModelExplanation,
+    caption: ExplainedCaption,
+    position: int,
 ) -> None:
-    """One word: where it looked, under the word itself and its probability."""
+    """The panel of one word: where the model looked, under the word and its probability."""
     assert caption.attention is not None
-    boxes = scaled(by.boxes, size, photo.size)
-    weights = caption.attention[word]
-    _lit(axes, photo, weights, boxes, by.grid)
-    if by.grid is None:
-        _outline(axes, boxes, int(weights.argmax()), by.labels)
-    said = caption.words[word]
-    if said.place is not None:
-        left, top, right, bottom = boxes[said.place].tolist()
+    boxes = scale_boxes(model.boxes, size, photo.size)
+    weights = caption.attention[position]
+    light_photo(axes, photo, weights, boxes, model.grid)
+    if model.grid is None:
+        _outline(axes, boxes, int(weights.argmax()), model.labels)
+    word = caption.words[position]
+    if word.sampled_region is not None:
+        left, top, right, bottom = boxes[word.sampled_region].tolist()
         axes.plot((left + right) / 2, (top + bottom) / 2, "+", color=MARK, markersize=10, markeredgewidth=1.5)
-    axes.set_title(_said(said), fontsize=8, pad=2, color="black" if said.absent is None else RED, parse_math=False)
+    colour = "black" if word.hallucinated is None else RED
+    axes.set_title(_word_title(word), fontsize=8, pad=2, color=colour, parse_math=False)
 
 
-def _lit(axes: Axes, photo: Image.Image, weights: Tensor, boxes: Tensor, grid: tuple[int, int] | None) -> None:
-    """The photo, bright where the weights (R,) of its places (R, 4) are."""
+def light_photo(axes: Axes, photo: Image.Image, weights: Tensor, boxes: Tensor, grid: tuple[int, int] | None) -> None:
+    """Draw the photo, bright where the weights (R,) of its regions (R, 4) are high."""
     if grid is None:
         light = _light_of_regions(boxes, weights, photo.size)
     else:
@@ -134,74 +144,30 @@ def _lit(axes: Axes, photo: Image.Image, weights: Tensor, boxes: Tensor, grid: t
     axes.imshow(bright * np.minimum(DARK + (1 - DARK) * light / light.max(), 1)[..., None], aspect="auto")
 
 
-def draw_segments(
-    photo: Image.Image,
-    boxes: Tensor,
-    grid: tuple[int, int] | None,
-    words: Sequence[str],
-    attention: Tensor,
-    goals: Tensor,
-    title: str = "",
-) -> Figure:
-    """Subgoals along a caption, and beside them where each word looked, a row for each segment (`segments.segments`).
-
-    The last picture of a segment is the first one of the next, as in papers/000, Figure 3.
-
-    Args:
-        photo: upright.
-        boxes: (R, 4) of the places, in pixels of this photo.
-        grid: (rows, columns) where the places are a grid.
-        words: T of them.
-        attention: (T, R).
-        goals: (T, G).
-        title: above all; none: the caption.
-    """
-    found = segments(goals.double().numpy())
-    across = max(last - first + 1 for first, last in found)
-    photo_height = PANEL * photo.height / photo.width
-    left = max(3.0, 0.35 * len(words))  # inches for the subgoals
-    width, height = left + across * PANEL + MARGIN, max(2.2, len(found) * (photo_height + TITLE)) + HEADING
-    figure = Figure(figsize=(width, height), facecolor="white")
-    figure.text(0.01, 1 - HEADING / 2 / height, title or " ".join(words), va="center", fontsize=9, weight="bold",
-                parse_math=False)  # fmt: skip
-    tall = min(3.5, height - HEADING - 0.85)  # inches that the lines are high
-    plot = figure.add_axes(
-        (0.6 / width, (height - HEADING - 0.1 - tall) / height, (left - 0.75) / width, tall / height)
-    )
-    plot.plot(goals.numpy(), marker=".", linewidth=1)
-    for first, _ in found[1:]:
-        plot.axvline(first, color="0.6", linestyle="--", linewidth=0.8)
-    plot.set_xticks(range(len(words)), words, rotation=60, ha="right", rotation_mode="anchor", parse_math=False)
-    plot.tick_params(labelsize=7)
-    plot.set_ylabel("subgoal", fontsize=8)
-    plot.spines[["top", "right"]].set_visible(False)
-    for row, (first, last) in enumerate(found):
-        bottom = height - HEADING - (row + 1) * (photo_height + TITLE)
-        for column, word in enumerate(range(first, last + 1)):
-            frame = (left + column * PANEL) / width, bottom / height
-            axes = figure.add_axes((*frame, (PANEL - 0.06) / width, (photo_height - 0.04) / height))
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set_color("0.8")
-            _lit(axes, photo, attention[word], boxes, grid)
-            axes.set_title(words[word], fontsize=8, pad=2, parse_math=False)
-    return figure
+def _word_title(word: ExplainedWord) -> str:
+    return f"{_shown(word.word) or '(end)'} {word.probability:.0%}"
 
 
-def _said(word: ExplainedWord) -> str:
-    return f"{word.word or '(end)'} {word.probability:.0%}"
+def _shown(text: str, limit: int = MAX_WORD) -> str:
+    """A text without control characters, shortened to what a figure has room for."""
+    return printable(shorten(text, limit))
 
 
-def _lines(axes: Axes, strip: Strip, caption: ExplainedCaption) -> None:
-    """The numbers of a strip over the words, a line for each of the K."""
-    axes.plot(strip.values.numpy(), marker=".", linewidth=1)
-    axes.set_xticks(range(len(caption.words)), [word.word or "(end)" for word in caption.words], parse_math=False)
+def _plot_values(axes: Axes, values: WordValues, caption: ExplainedCaption) -> None:
+    """Plot values over the words, a line for each of the K."""
+    axes.plot(values.values.numpy(), marker=".", linewidth=1)
+    low, high = value_range(values.values)
+    if (low, high) == (0, 1):
+        axes.set_ylim(-0.05, 1.05)
+    words = [_shown(word.word) or "(end)" for word in caption.words]
+    axes.set_xticks(range(len(words)), words, parse_math=False)
     axes.tick_params(labelsize=7)
-    axes.set_ylabel(strip.title, fontsize=8)
+    axes.set_ylabel(values.title, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _light_of_regions(boxes: Tensor, weights: Tensor, size: tuple[int, int]) -> Floats:
-    """The greatest weight of a box over each pixel, (height, width)."""
+    """The maximum weight of the boxes over each pixel, (height, width)."""
     light = np.zeros(size[::-1])
     for region in weights.argsort().tolist():
         left, top, right, bottom = (round(edge) for edge in boxes[region].tolist())
@@ -210,7 +176,7 @@ def _light_of_regions(boxes: Tensor, weights: Tensor, size: tuple[int, int]) -> 
 
 
 def _outline(axes: Axes, boxes: Tensor, region: int, labels: tuple[str, ...] | None) -> None:
-    """The box of a region, and what the encoder takes it for."""
+    """Outline the box of a region, with the class that the encoder gives it."""
     left, top, right, bottom = boxes[region].tolist()
     axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=MARK, linewidth=1.2))
     if labels is not None and labels[region]:

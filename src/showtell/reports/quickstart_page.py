@@ -1,4 +1,4 @@
-"""The page that a quickstart ends with: one file, no network, readable in dark and light."""
+"""The page of a quickstart: scores beside baselines, curves, and captions with the truth of each statement."""
 
 from __future__ import annotations
 
@@ -10,15 +10,29 @@ from showtell.captions import Caption
 from showtell.datasets.records import CaptionRecord
 from showtell.files import read_log, write_text
 from showtell.reports import curves
-from showtell.reports.base import data_url, templates
+from showtell.reports.base import data_url, render_page
 from showtell.scenes.truth import CaptionTruth
 
-KINDS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}  # of pictures, by how their files end
+KINDS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}  # suffix of a picture to its media type
+
+_STYLE = """
+table.scores { width: auto; }
+table.scores th[scope="row"] { font-weight: 400; }
+tr.model th, tr.model td { font-weight: 600; }
+.examples { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr));
+  gap: 1.2rem; padding: 0; list-style: none; }
+.examples > li { display: grid; grid-template-columns: 8rem 1fr; gap: .8rem; border: 1px solid var(--line);
+  border-radius: .5rem; padding: .7rem; }
+.examples img { width: 8rem; image-rendering: pixelated; border-radius: .3rem; outline: 1px solid var(--line); }
+.caption { font-weight: 600; margin: 0 0 .3rem; }
+ul.statements { margin: 0; padding: 0; list-style: none; font-size: .85rem; }
+.examples details ul { padding-left: 1rem; }
+"""
 
 
 @dataclass(frozen=True)
 class Example:
-    """One picture of the page."""
+    """A test picture with its caption."""
 
     record: CaptionRecord
     caption: Caption
@@ -26,14 +40,14 @@ class Example:
 
     @property
     def source(self) -> str:
-        """The picture itself, as a data URL."""
+        """The picture as a data URL."""
         kind = KINDS[self.record.path.suffix.lower()]
         return data_url(self.record.path.read_bytes(), kind)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table of scores."""
+    """A row of the table of scores."""
 
     name: str
     numbers: dict[str, float | None]
@@ -49,15 +63,15 @@ def write_report(
     facts: dict[str, str],
     next_steps: str,
 ) -> None:
-    """Write the page.
+    """Write the page, whole or not at all.
 
     Args:
         path: of the HTML file.
         rows: the scores of the model and of the baselines, all with the same numbers.
         examples: pictures with captions, in the order of the page.
-        signatures: how each score was made.
+        signatures: of the scores, by name.
         log: the run's log.jsonl, for the curves.
-        facts: name to text, what the run was.
+        facts: about the run, name to text.
         next_steps: commands.
     """
     lines = read_log(log)
@@ -68,13 +82,14 @@ def write_report(
             {"": [(line["step"], line["validation"]["cider"]) for line in lines if "validation" in line]},
         ),
     ]
-    template = templates().get_template("quickstart_page.html.j2")
-    page = template.render(
+    page = render_page(
+        "quickstart_page.html.j2",
+        "showtell quickstart",
+        styles=[_STYLE],
         rows=rows,
         examples=examples,
         signatures=signatures,
         charts=charts,
-        chart_style=curves.STYLE,
         facts=facts,
         next_steps=next_steps,
     )

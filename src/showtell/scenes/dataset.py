@@ -37,7 +37,8 @@ SHARES = {"val": 0.04, "test": 0.06, "test_compositional": 0.06}  # the rest is 
 CAPTIONS = 5  # of each image
 CHUNK = 100  # images per task of a worker process
 MIN_FOR_WORKERS = 400  # fewer images are drawn sooner than a worker process has started
-MIN_SIZE = 48  # pixels; below, patterns cannot be seen
+MAX_IMAGES = 999_999  # as many as six digits number
+MIN_SIZE, MAX_SIZE = 48, 4096  # pixels; below, patterns cannot be seen
 UNFINISHED = "unfinished.json"
 
 
@@ -68,10 +69,12 @@ def split_sizes(images: int) -> dict[str, int]:
     """Number of images of each split: of 5,000, 4,200, 200, 300 and 300; none is empty.
 
     Raises:
-        UsageError: there are fewer images than splits.
+        UsageError: there are fewer images than splits, or more than a dataset can have.
     """
     if images < len(SPLITS):
         raise UsageError(f"{images} images are too few: scenes has {len(SPLITS)} splits of at least one image each.")
+    if images > MAX_IMAGES:
+        raise UsageError(f"{images} images are too many: scenes has {MAX_IMAGES:,} at most.")
     sizes = {split: max(1, round(images * share)) for split, share in SHARES.items()}
     return {"train": images - sum(sizes.values()), **sizes}
 
@@ -221,18 +224,20 @@ def write_scenes(
 
     Args:
         folder: new, empty, or written by an earlier call with the same settings, finished or not.
-        images: number of images in all splits, at least 4.
+        images: number of images in all splits, 4 to 999,999.
         seed: the same seed gives the same files, byte for byte.
-        size: width and height of the images in pixels, at least 48.
+        size: width and height of the images in pixels, 48 to 4,096.
         progress: called with the number of images drawn since the last call.
 
     Raises:
-        UsageError: too few images, or too small ones; or a drawing process died.
+        UsageError: too few or too many images, or too small or large ones; or a drawing process died.
         DataError: the folder holds something else, another process is writing to it, or it cannot be written to.
     """
     split_sizes(images)
     if size < MIN_SIZE:
         raise UsageError(f"Scenes of {size} pixels are too small to see patterns in; {MIN_SIZE} is the least.")
+    if size > MAX_SIZE:
+        raise UsageError(f"Scenes of {size} pixels are too large; {MAX_SIZE} is the most.")
     settings = {"language": LANGUAGE_VERSION, "images": images, "seed": seed, "size": size}
     if _is_complete(folder, settings):
         return
@@ -347,7 +352,8 @@ def _parse_scene(entry: dict[str, Any]) -> Scene:
     items = tuple(Item(**item) for item in entry["items"])
     for item in items:
         known = (item.shape in SHAPES, item.colour in COLOURS, item.size in SIZES, item.pattern in PATTERNS)
-        if not all(known) or {type(item.x), type(item.y), type(item.extent)} != {int}:
+        numbers = (item.x, item.y, item.extent)
+        if not all(known) or not all(type(number) is int and 0 <= number <= UNITS for number in numbers):
             raise ValueError(f"unknown item {item}")
     if entry["background"] not in BACKGROUNDS:
         raise ValueError(f"unknown background {entry['background']}")

@@ -9,7 +9,7 @@ from showtell.captioner import Captioner
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import ImageError
 from showtell.explanations import explain_photos
-from showtell.explanations.explanation import title_of
+from showtell.explanations.explanation import model_name
 from showtell.features.precomputed import Precomputed
 from showtell.images.boxes import corners
 
@@ -30,7 +30,7 @@ def add_pictures(writer: Any, captioner: Captioner, records: Sequence[CaptionRec
     """
     if isinstance(captioner.encoder, Precomputed):
         return
-    title = title_of(captioner)
+    title = model_name(captioner)
     settings = captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
     boxes = [corners(record.boxes) for record in records] if captioner.encoder.takes_boxes else None
     found = explain_photos({title: captioner}, [record.path for record in records], {title: settings}, boxes=boxes)

@@ -1,0 +1,108 @@
+"""Explanations judged by what is known of their photos: scores, hallucinated objects, and the worst caption first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from showtell.captioner import Captioner
+from showtell.decoding import DecodingConfig
+from showtell.errors import ImageError
+from showtell.explanations.explanation import Explanation, display_name, explain_photos
+from showtell.explanations.photo_set import PhotoSet
+from showtell.grounding.mentions import mark_hallucinations
+from showtell.scores import (
+    DocumentFrequency,
+    ImageFacts,
+    available_metrics,
+    explained_numbers,
+    metric_of,
+    score,
+)
+from showtell.scores.chair import phrases_of
+from showtell.text.tokenizer import tokenize
+
+
+def explain_and_judge(
+    captioners: Mapping[str, Captioner],
+    photo_set: PhotoSet,
+    settings: Mapping[str, DecodingConfig] | None = None,
+    *,
+    occlusion: str | None = None,
+    batch_size: int = 32,
+    progress: Callable[[int], None],
+) -> tuple[list[Explanation], dict[Path, ImageError]]:
+    """Explanations of the photos, judged; and the errors of unreadable photos, by path.
+
+    Args:
+        captioners: by title; they, settings, occlusion and batch_size are those of `explain_photos`.
+        photo_set: the photos; their boxes are used if all photos have some.
+        progress: called with the number of photos done since the last call.
+    """
+    paths = [photo.path for photo in photo_set.photos]
+    boxes = [photo.boxes for photo in photo_set.photos if photo.boxes is not None]
+    explanations: list[Explanation] = []
+    failures: dict[Path, ImageError] = {}
+    for path, result in explain_photos(
+        captioners,
+        paths,
+        settings,
+        boxes=boxes if len(boxes) == len(paths) else None,
+        occlusion=occlusion,
+        batch_size=batch_size,
+    ):
+        if isinstance(result, ImageError):
+            failures[path] = result
+        else:
+            explanations.append(result)
+        progress(1)
+    return judge(explanations, photo_set), failures
+
+
+def judge(explanations: Sequence[Explanation], photo_set: PhotoSet) -> list[Explanation]:
+    """Explanations with references, scores and hallucinated objects, the worst caption of the first model first.
+
+    Photos without references come last, in their order.
+
+    Args:
+        explanations: of photos of the set.
+        photo_set: what is known of them.
+    """
+    facts = {display_name(photo.path): photo.facts for photo in photo_set.photos}
+    phrases = phrases_of(set(photo_set.categories))
+    judged = [
+        mark_hallucinations(replace(one, references=facts[one.image].references), facts[one.image], phrases)
+        for one in explanations
+    ]
+    for model in range(len(judged[0].models) if judged else 0):
+        scores = _scores(judged, model, facts, photo_set)
+        judged = [_with_scores(one, model, scores.get(one.image, {})) for one in judged]
+    return sorted(judged, key=lambda one: next(iter(one.models[0].scores.values()), math.inf))
+
+
+def _scores(
+    explanations: Sequence[Explanation], model: int, facts: Mapping[str, ImageFacts], photo_set: PhotoSet
+) -> dict[str, dict[str, float]]:
+    """The numbers of each image that has references, in the order in which they are shown."""
+    texts = {one.image: one.models[model].caption.text for one in explanations if one.references}
+    if not texts:
+        return {}
+    frequency = DocumentFrequency.of(
+        ([tokenize(text) for text in captions] for captions in photo_set.references), "references"
+    )
+    numbers = explained_numbers()
+    known = {image: facts[image] for image in texts}
+    metrics = available_metrics(map(metric_of, numbers), known.values(), frequency)
+    report = score(texts, known, metrics, document_frequency=frequency)
+    return {
+        image: {name: value for name in numbers if (value := values.get(name)) is not None}
+        for image, values in report.per_image.items()
+    }
+
+
+def _with_scores(explanation: Explanation, model: int, scores: Mapping[str, float]) -> Explanation:
+    models = list(explanation.models)
+    models[model] = replace(models[model], scores=scores)
+    return replace(explanation, models=tuple(models))

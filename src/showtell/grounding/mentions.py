@@ -1,0 +1,98 @@
+"""Mentions: which words of a caption name which objects, where those are, and which objects are hallucinated.
+
+If the dataset records which words name which objects (`CaptionRecord.groundings`, as scenes does), that is exact.
+Otherwise words that name a category, or are synonyms of it (`scores/chair.py`), stand for all boxes of that category in
+the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from showtell.datasets.records import CaptionRecord
+from showtell.explanations.explanation import ExplainedCaption, Explanation
+from showtell.images.boxes import corners
+from showtell.scenes.lexicon import SHAPE_WORDS
+from showtell.scores.chair import Mention, Phrases, mentions, phrases_of, there_in
+from showtell.scores.facts import ImageFacts
+from showtell.text.tokenizer import tokenize
+
+
+@dataclass(frozen=True)
+class GroundedMention:
+    """A mention of objects whose boxes are known."""
+
+    mention: Mention
+    boxes: Tensor  # (n, 4) of the objects, corners in pixels of the upright photo
+
+
+def category_phrases(records: Sequence[CaptionRecord]) -> Phrases:
+    """The phrases that name the categories of a dataset, including the shapes of scenes if it has those."""
+    categories = {box.category for record in records for box in record.boxes or ()}
+    shapes = {(word,): shape for shape, pairs in SHAPE_WORDS.items() for pair in pairs for word in pair}
+    return {**phrases_of(categories), **{words: shape for words, shape in shapes.items() if shape in categories}}
+
+
+def annotated_mentions(record: CaptionRecord, caption: int, phrases: Phrases) -> list[GroundedMention]:
+    """The mentions in a caption that the dataset annotates: the last category named in each grounded phrase."""
+    assert record.groundings is not None and record.boxes is not None
+    pieces = [tokenize(piece) for piece in record.captions[caption].split()]
+    words = [word for piece in pieces for word in piece]
+    if words != tokenize(record.captions[caption]):  # a token crosses a space, so positions of pieces are unknown
+        return []
+    starts = np.cumsum([0, *map(len, pieces)]).tolist()
+    corners_of = {box.id: own for box, own in zip(record.boxes, corners(record.boxes), strict=True)}
+    grounded = []
+    for grounding in record.groundings[caption]:
+        start = starts[grounding.first]
+        nouns = mentions(words[start : starts[grounding.end]], phrases)
+        if nouns and grounding.boxes:
+            noun = replace(nouns[-1], first=start + nouns[-1].first, end=start + nouns[-1].end)
+            grounded.append(GroundedMention(noun, torch.stack([corners_of[box] for box in grounding.boxes])))
+    return grounded
+
+
+def category_mentions(
+    record: CaptionRecord, words: Sequence[str], phrases: Phrases
+) -> tuple[list[GroundedMention], int]:
+    """The mentions in some words by the names of categories, and the number of those that the image does not have."""
+    boxes: dict[str, list[Tensor]] = {}
+    for box, own in zip(record.boxes or (), corners(record.boxes), strict=True):
+        boxes.setdefault(box.category, []).append(own)
+    named = mentions(words, phrases)
+    grounded = [
+        GroundedMention(mention, torch.stack(boxes[mention.category])) for mention in named if mention.category in boxes
+    ]
+    return grounded, len(named) - len(grounded)
+
+
+def mark_hallucinations(explanation: Explanation, facts: ImageFacts, phrases: Phrases) -> Explanation:
+    """An explanation whose words are marked that name an object which the image does not show (CHAIR's rule).
+
+    Args:
+        explanation: of the image.
+        facts: its references and annotated objects; without the latter nothing is marked.
+        phrases: that name the categories of its dataset.
+    """
+    if facts.objects is None:
+        return explanation
+    shown = there_in(facts.objects, map(tokenize, facts.references), phrases)
+    models = tuple(
+        replace(model, captions=tuple(_mark_caption(caption, phrases, shown) for caption in model.captions))
+        for model in explanation.models
+    )
+    return replace(explanation, models=models)
+
+
+def _mark_caption(caption: ExplainedCaption, phrases: Phrases, shown: set[str]) -> ExplainedCaption:
+    words = list(caption.words)
+    for mention in mentions([word.word for word in words], phrases):
+        if mention.category not in shown:
+            for position in range(mention.first, mention.end):
+                words[position] = replace(words[position], hallucinated=mention.category)
+    return replace(caption, words=tuple(words))
