@@ -91,11 +91,11 @@ def test_interrupted_it_says_how_to_go_on(capsys, tiny_checkpoint, tiny_scenes, 
     printed, err = process.communicate(timeout=60)
     assert (process.returncode, printed) == (130, "")
     kept = len((tmp_path / "captions.jsonl.part").read_bytes().splitlines()) - 1
-    said = [
+    messages = [
         f"showtell: interrupted; {number} of 60 photos are kept in {out}.part; the same command resumes.\n"
         for number in (kept, kept - 2)  # a batch may be on the disk and not counted yet
     ]
-    assert err in said
+    assert err in messages
     assert run(capsys, "caption", *arguments(tiny_checkpoint, tiny_scenes, out))[0] == 0
     assert out.read_bytes() == whole
 
@@ -232,8 +232,8 @@ def test_a_name_that_is_no_utf_8(capsys, tiny_checkpoint, photos, tmp_path):
 
 @pytest.fixture
 def album(photos, tmp_path) -> Path:
-    for place, photo in enumerate(photos[:6]):
-        copy = tmp_path / "album" / ("sea" if place % 2 else "") / f"photo, {place}.png"
+    for number, photo in enumerate(photos[:6]):
+        copy = tmp_path / "album" / ("sea" if number % 2 else "") / f"photo, {number}.png"
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(photo.read_bytes())
     return tmp_path / "album"
@@ -248,8 +248,8 @@ def test_corrections_are_a_dataset_to_train_on(capsys, tiny_checkpoint, album, t
         rows = list(csv.DictReader(stream))
     assert list(rows[0]) == ["image", "caption", "confidence", "split"]
     assert sorted(row["image"] for row in rows) == [
-        *(f"photo, {place}.png" for place in (0, 2, 4)),
-        *(f"sea/photo, {place}.png" for place in (1, 3, 5)),
+        *(f"photo, {number}.png" for number in (0, 2, 4)),
+        *(f"sea/photo, {number}.png" for number in (1, 3, 5)),
     ]
     sure = [float(row["confidence"]) for row in rows]
     assert sure == sorted(sure)

@@ -121,14 +121,14 @@ def test_photos_that_come_later_change_nothing(tmp_path, capsys):
 
 
 def test_once_more_when_all_is_done_does_nothing_and_says_the_same(tmp_path):
-    said = []
+    messages = []
     engine = Engine()
     for one in (Engine(), engine):
         with pytest.raises(DataError) as caught:
             write(tmp_path, one)
-        said.append(str(caught.value))
+        messages.append(str(caught.value))
     assert engine.asked == []
-    assert said[0] == said[1]
+    assert messages[0] == messages[1]
     assert [line["part"] for line in lines(tmp_path / "manifest.jsonl")[1:]].count("end") == 1
 
 

@@ -98,20 +98,20 @@ def test_every_layout_becomes_the_same_store(make, size, tmp_path):
     assert store.info.encoder == {"name": "precomputed", "feature_size": 5, "source": "x"}
     assert sorted(store.ids()) == ["10", "9"]
     for name, vectors in VECTORS.items():
-        found = store[name]
-        assert np.array_equal(found.vectors, vectors)
-        assert np.array_equal(found.boxes, BOXES[name])
-        assert found.size == size
-    del store, found
+        entry = store[name]
+        assert np.array_equal(entry.vectors, vectors)
+        assert np.array_equal(entry.boxes, BOXES[name])
+        assert entry.size == size
+    del store, entry
     assert convert(path, tmp_path / "store", source="x", dtype="fp32") == 0  # goes on: nothing twice
     with pytest.raises(DataError, match=r"of precomputed .*, not of precomputed .*: source 'x' instead of 'y'"):
         convert(path, tmp_path / "store", source="y", dtype="fp32")
 
 
 def test_lxmert_brings_classes_and_how_sure_the_detector_was(tmp_path):
-    found = dict(read_foreign(lxmert(tmp_path / "x.tsv")))
-    assert found["9"].labels.tolist() == [0, 1, 2]
-    assert found["9"].scores.tolist() == [0.5] * 3
+    entries = dict(read_foreign(lxmert(tmp_path / "x.tsv")))
+    assert entries["9"].labels.tolist() == [0, 1, 2]
+    assert entries["9"].scores.tolist() == [0.5] * 3
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_pooled_vectors_maps_and_regions(vectors, rows, tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["7"] = vectors
     for path in (tmp_path, tmp_path / "x.h5"):
-        ((name, found),) = read_foreign(path)
-        assert (name, found.boxes) == ("7", None)
-        assert np.array_equal(found.vectors, vectors.reshape(rows, 6))
+        ((name, entry),) = read_foreign(path)
+        assert (name, entry.boxes) == ("7", None)
+        assert np.array_equal(entry.vectors, vectors.reshape(rows, 6))
 
 
 def test_what_is_damaged_is_named(tmp_path):
@@ -215,7 +215,7 @@ def with_link(target: str) -> object:
 NOT_FOLLOWED = "which is not followed; write the numbers themselves into …."
 
 
-@pytest.mark.parametrize("place", ["file", "group", "beside"])
+@pytest.mark.parametrize("where", ["file", "group", "beside"])
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
@@ -241,16 +241,16 @@ NOT_FOLLOWED = "which is not followed; write the numbers themselves into …."
         ),
     ],
 )
-def test_what_an_hdf5_file_may_not_hold_is_named_and_nothing_else_is_read(make, problem, place, tmp_path):
+def test_what_an_hdf5_file_may_not_hold_is_named_and_nothing_else_is_read(make, problem, where, tmp_path):
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         make(file, tmp_path)
-        if place != "file":  # the same thing under the name of vectors in a group, or of boxes beside
-            name = "8/features" if place == "group" else "8_boxes"
+        if where != "file":  # the same thing under the name of vectors in a group, or of boxes beside
+            name = "8/features" if where == "group" else "8_boxes"
             file.move("7", name)
-        if place == "beside":
+        if where == "beside":
             file["8_features"] = np.ones((1, 4), "f4")
-    name = {"file": "7", "group": "8/features", "beside": "8_boxes"}[place]
+    name = {"file": "7", "group": "8/features", "beside": "8_boxes"}[where]
     assert refusal(path) == f"…, {name} {problem}"
 
 

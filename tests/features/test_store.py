@@ -82,10 +82,10 @@ def test_what_was_written_is_read(
     info = StoreInfo(encoder={"name": "eye"}, fingerprint="f" * 12, dtype=dtype, feature_size=size)
     store = FeatureStore(write(tmp_path_factory.mktemp("any") / "store", {name: given_one}, info))
     assert (store.ids(), len(store), name in store) == ([name], 1, True)
-    found = store[name]
-    assert (found.size, found.vectors.dtype) == (photo, {"fp16": np.float16, "fp32": np.float32}[dtype])
+    entry = store[name]
+    assert (entry.size, entry.vectors.dtype) == (photo, {"fp16": np.float16, "fp32": np.float32}[dtype])
     for array in ("vectors", "boxes", "scores", "labels"):
-        ours, theirs = getattr(found, array), getattr(given_one, array)
+        ours, theirs = getattr(entry, array), getattr(given_one, array)
         assert (ours is None) == (theirs is None)
         assert ours is None or np.array_equal(ours, theirs)
 
@@ -128,7 +128,7 @@ def test_reading_copies_nothing(path):
     vectors = store["a"].vectors
     assert not vectors.flags.owndata
     assert not vectors.flags.writeable
-    assert vectors.ctypes.data == store["a"].vectors.ctypes.data  # the same place in the file's mapping
+    assert vectors.ctypes.data == store["a"].vectors.ctypes.data  # the same address in the file's mapping
 
 
 def test_the_file_grows_beyond_its_first_mapping(path):
@@ -137,7 +137,7 @@ def test_the_file_grows_beyond_its_first_mapping(path):
     one = ImageFeatures(np.arange(512 * 1024, dtype="f4").reshape(512, 1024) % 1000)
     with StoreWriter(path, info) as writer:
         for first in range(0, 100, 40):
-            writer.write({str(place): one for place in range(first, min(first + 40, 100))})
+            writer.write({str(number): one for number in range(first, min(first + 40, 100))})
     store = FeatureStore(path)
     assert len(store) == 100
     assert np.array_equal(store["99"].vectors, one.vectors.astype("f2"))
@@ -179,11 +179,11 @@ def test_other_processes_read_the_same(path, method):
 
 
 def test_threads_read_the_same(path):
-    images = {str(place): image(1 + place % 5, place) for place in range(200)}
+    images = {str(number): image(1 + number % 5, number) for number in range(200)}
     store = FeatureStore(write(path, images))
     with ThreadPoolExecutor(4) as pool:
-        for name, found in zip(images, pool.map(store.__getitem__, images), strict=True):
-            assert np.array_equal(found.vectors, images[name].vectors)
+        for name, entry in zip(images, pool.map(store.__getitem__, images), strict=True):
+            assert np.array_equal(entry.vectors, images[name].vectors)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_what_is_no_store_is_refused(tmp_path, path):
 
 def test_a_file_that_lost_its_end_is_refused_before_it_is_read(path):
     """Reading behind the end of a mapped file would kill the process with SIGBUS."""
-    write(path, {str(place): image(2000, place) for place in range(20)})
+    write(path, {str(number): image(2000, number) for number in range(20)})
     data = path / "data.mdb"
     with data.open("r+b") as stream:
         stream.truncate(data.stat().st_size // 2)
@@ -389,8 +389,8 @@ def test_a_full_disk_keeps_what_was_written(path):
             StoreWriter(path, info) as writer,
             pytest.raises(DataError, match=r"Cannot write .*store: .*; what was written before is kept: run the same"),
         ):
-            for place in range(9):
-                writer.write({str(place): ImageFeatures(np.ones((256, 1024)))})
+            for number in range(9):
+                writer.write({str(number): ImageFeatures(np.ones((256, 1024)))})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     store = FeatureStore(path)

@@ -31,8 +31,8 @@ def small_net(seed: int = 0) -> nn.Sequential:
 TENSORS = small_net(1).state_dict()
 
 
-def same(found: dict[str, torch.Tensor]) -> bool:
-    return found.keys() == TENSORS.keys() and all(torch.equal(found[name], TENSORS[name]) for name in TENSORS)
+def same(tensors: dict[str, torch.Tensor]) -> bool:
+    return tensors.keys() == TENSORS.keys() and all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ _STORE = 128 * 2**20  # bytes for names and captions, beside the weights
 
 @dataclass(frozen=True)
 class CaptionedBatch:
-    """Some records of a part, or its end."""
+    """Consecutive results of a part, or its end."""
 
     number: int  # of the part
     first: int  # of these records in the part, counted from 0
@@ -53,7 +53,7 @@ def caption_parts(
     attention: bool = False,
     workers: int | None = None,
 ) -> Iterator[CaptionedBatch]:
-    """Caption parts with Ray Data. Those of several parts come mixed, as they are found.
+    """Caption parts with Ray Data. The batches of several parts come mixed, each as soon as it is captioned.
 
     Args:
         captioner: what each actor gets a copy of; it is moved to the CPU.
@@ -76,8 +76,8 @@ def caption_parts(
         for tensor in (*module.parameters(), *module.buffers())
     )
     with _ray(_STORE + 2 * weights) as ray:
-        found = ray.cluster_resources()
-        cores, gpus = found.get("CPU", 1), found.get("GPU", 0)
+        resources = ray.cluster_resources()
+        cores, gpus = resources.get("CPU", 1), resources.get("GPU", 0)
         size = min(workers or int(gpus) or int(cores), len(numbered))
         threads = max(1, int(cores) // size)
         data = ray.data.from_items(numbered, override_num_blocks=len(numbered))  # a part is a task
@@ -170,14 +170,14 @@ def caption_sources(
         while waiting and (error := waiting[0][1]) is not None:
             yield caption_result(waiting.popleft()[0], error)
 
-    for _, found in captioner.caption_photos(
+    for _, captions in captioner.caption_photos(
         fetched(), settings, batch_size, first_alone=False, attention=attention, readers=readers
     ):
         yield from lost()
         name = waiting.popleft()[0]
-        if isinstance(found, ImageError):
-            found = ImageError(str(found).replace(IN_MEMORY, name, 1))
-        yield caption_result(name, found)
+        if isinstance(captions, ImageError):
+            captions = ImageError(str(captions).replace(IN_MEMORY, name, 1))
+        yield caption_result(name, captions)
     yield from lost()
 
 

@@ -113,7 +113,7 @@ def read_part(part: Part, batch_size: int) -> Iterator[tuple[str, Source]]:
     """The photos of a part, each with its name, read from afar a batch ahead of who works on them.
 
     Photos that cannot be fetched come as an `ImageError` that says why, and so does a tar or a parquet file from the
-    place on where it cannot be read.
+    point on where it cannot be read.
     """
     if isinstance(part, FileList):
         named: Iterator[tuple[str, str | Source]] = ((name, name) for name in part.names)

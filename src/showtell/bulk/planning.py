@@ -75,19 +75,19 @@ def _parted(names: Iterable[str], size: int, groups: dict[str, list[ParquetRowGr
 def _expanded(argument: str, stdin: BinaryIO | None) -> list[str]:
     """The names of files and shards that an argument stands for."""
     if is_url(argument):
-        return _found_at(argument)
+        return _names_at(argument)
     if argument.endswith(SHARDS):
         path = os.path.expanduser(argument)  # noqa: PTH111
         if not glob.has_magic(path) or os.path.exists(path):  # noqa: PTH110
             return [path]
-        found = sorted(glob.glob(path, recursive=True))  # noqa: PTH207
-        if not found:
+        matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207
+        if not matches:
             raise DataError(f"No file matches {argument}.")
-        return found
+        return matches
     return [str(photo) for photo in find_photos([argument], stdin)]
 
 
-def _found_at(url: str) -> list[str]:
+def _names_at(url: str) -> list[str]:
     """The URLs of files and shards that a URL stands for."""
     import fsspec
 
@@ -100,18 +100,18 @@ def _found_at(url: str) -> list[str]:
         raise UsageError(f"{url} is of a kind that is not known ({reason(error)}); known are {known}.") from error
     try:
         if glob.has_magic(path):
-            found = [name for name in files.glob(path) if is_image_file(_last(name)) or name.endswith(SHARDS)]
+            names = [name for name in files.glob(path) if is_image_file(_last(name)) or name.endswith(SHARDS)]
             missing = f"No image, .tar or .parquet matches {url}."
         elif not is_image_file(_last(path)) and not path.endswith(SHARDS) and files.isdir(path):
-            found = [name for name in files.find(path) if is_image_file(_last(name))]
+            names = [name for name in files.find(path) if is_image_file(_last(name))]
             missing = f"The folder {url} holds no image; name shards by a pattern, such as {url.rstrip('/')}/*.tar."
         else:
             return [url]
     except Exception as error:  # each object store has errors of its own
         raise DataError(f"Cannot list {url}: {reason(error)}.") from error
-    if not found:
+    if not names:
         raise DataError(missing)
-    return [files.unstrip_protocol(name) for name in sorted(found)]
+    return [files.unstrip_protocol(name) for name in sorted(names)]
 
 
 def _last(path: str) -> str:

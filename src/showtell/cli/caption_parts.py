@@ -88,8 +88,8 @@ def write_parts(
         if END not in manifest:
             write_bytes(folder / FAILED, "".join(FORMATS["jsonl"](failed)).encode())
             manifest.append([{"part": END, "photos": photos, "failed": len(failed)}])
-    there = f"{len(parts)} part{'s' * (len(parts) != 1)}"
-    notify(f"{folder} has the captions of {photos - len(failed)} photos in {there}.")
+    count = f"{len(parts)} part{'s' * (len(parts) != 1)}"
+    notify(f"{folder} has the captions of {photos - len(failed)} photos in {count}.")
     if failed:
         raise DataError(
             f"{len(failed)} of {photos} photos could not be captioned, as {folder / FAILED} says: "

@@ -381,7 +381,7 @@ class StoreWriter:
         self.info = info
         self._dtype = DTYPES[info.dtype]
         if self.path.is_file():
-            raise DataError(f"{self.path} is a file; a feature store is a folder: choose another place.")
+            raise DataError(f"{self.path} is a file; a feature store is a folder: choose another name.")
         if self.path.is_dir() and not (self.path / "data.mdb").exists():
             others = [entry.name for entry in self.path.iterdir() if entry.name != _LOCK]
             if others:
@@ -413,13 +413,13 @@ class StoreWriter:
     def _agree(self) -> None:
         """Write the metadata, or hold ours against what is there."""
         with self._environment.begin() as transaction:
-            there = transaction.get(METADATA)
+            metadata = transaction.get(METADATA)
             entries = transaction.stat()["entries"]
-        if there is None and entries == 0:
+        if metadata is None and entries == 0:
             content = self.info.model_dump_json()
             self._commit([(METADATA, content.encode())])
             return
-        stored = _read_info(there, self.path)
+        stored = _read_info(metadata, self.path)
         _same_encoder(stored, self.info, self.path)
         if stored.dtype != self.info.dtype:
             raise DataError(
@@ -495,7 +495,7 @@ def _key(image_id: str) -> bytes:
 
 
 def _remove_unfinished(file: Path) -> None:
-    """Take away what is left of a database whose first two pages were never written, such as on a full disk."""
+    """Delete what is left of a database whose first two pages were never written, such as on a full disk."""
     if not file.exists() or file.stat().st_size >= 2 * mmap.PAGESIZE:
         return
     content = file.read_bytes()
