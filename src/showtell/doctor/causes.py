@@ -207,7 +207,8 @@ def _examine_captions(
     texts = [caption.text for caption in captions.values()]
     known = [text for record in dataset.records if record.split == "train" for text in record.captions]
     rates = diagnose(texts, training=known or None, vocabulary=set(captioner.vocabulary.words[len(SPECIAL) :]))
-    length = statistics.fmean(len(tokenize(text)) for record in chosen for text in record.captions)
+    lengths = [len(tokenize(text)) for record in chosen for text in record.captions]
+    length = statistics.fmean(lengths) if lengths else 0.0  # captions may all be empty, which is a problem by itself
     cut_off = statistics.fmean(not caption.finished for caption in captions.values())
     found.facts |= {"captioned": len(captions), "reference_length": length, "cut_off": cut_off, "rates": rates}
     for sentence in health.warnings(captions):
