@@ -74,8 +74,8 @@ REFERENCE = "sat_soft"  # what every row is held against
 # How a row looks at a picture through the frozen encoder: what is changed of the recipe's encoder.
 VIEWS: dict[str, dict[str, Any]] = {
     "last": {},
-    "last_without_places": {"places": False},
-    "before": {"stage": -2, "places": False},  # places were learned for the last stage alone
+    "last_without_places": {"position_embedding": False},
+    "before": {"stage": -2, "position_embedding": False},  # positions were learned for the last stage alone
     "boxes": {},
 }
 

@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, str] = {
     "types": "",
     "renamed": "",
     "counter_rng": "",
-    "progress": "",
+    "progress": "errors",
     "files": "errors",
     "processes": "errors",
     "registry": "config errors",
@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, str] = {
     "objectives": "config counter_rng decoding errors models registry scores text types",
     "training": "captioner captions checkpoint config counter_rng datasets decoding errors explanations features "
     "files images models objectives processes progress recipes renamed scores text types",
-    "quickstart": "captioner datasets evaluation models progress reports scenes scores training",
+    "quickstart": "processes captioner datasets evaluation models progress reports scenes scores training",
     "doctor": "captioner captions checkpoint datasets errors files processes scores text training",
     # the command line
     "cli": "bulk captioner captions checkpoint compare_searches confidence config counter_rng datasets decoding "

@@ -1,8 +1,7 @@
-"""A bar on stderr for work that counts up; where stderr is no terminal nothing, or a line now and then."""
+"""Progress bars on stderr; where stderr is not a terminal nothing, or a line now and then."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,9 +21,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from showtell.errors import notify
+
 
 class _Rate(ProgressColumn):
-    """How many a second, lately."""
+    """Items per second."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
@@ -33,20 +34,20 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def counting(text: str, total: int | None, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """A bar for work that counts up; call what it gives with the number of things done since the last call."""
+    """A progress bar; call the function that it gives with the number of items done since the last call."""
     with _bar(text, total, quiet) as (progress, task):
         yield lambda done: progress.advance(task, done)
 
 
 @contextmanager
 def reporting(text: str, seconds: float = 30.0) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar for work of days; where stderr is no terminal, such as in the log of a cluster, a line now and then.
+    """A progress bar for long work; without a terminal, such as in the log of a cluster, a line now and then.
 
-    Call what it gives with the number of things done since the last call, and how many there are in all, or what is
-    thought of that so far; None: nobody knows.
+    Call the function that it gives with the number of items done since the last call, and the total, which may be an
+    estimate, or None if it is unknown.
 
     Args:
-        text: what is done.
+        text: name of the work.
         seconds: between two lines.
     """
     if Console(stderr=True).is_terminal:
@@ -57,31 +58,31 @@ def reporting(text: str, seconds: float = 30.0) -> Iterator[Callable[[int, int |
 
 
 class _Lines:
-    """Counts up in lines: how many are done, how many a second since the first ones were, and how long it will take."""
+    """Progress in lines: items done, items per second since the first call, and the time left."""
 
     def __init__(self, text: str, seconds: float) -> None:
         self._text = text
         self._seconds = seconds
         self._done = 0
-        self._first: tuple[int, float] | None = None  # how many, and when; starting up is no part of the rate
-        self._told = time.monotonic()
+        self._first: tuple[int, float] | None = None  # items and time; starting up does not count
+        self._last_line = time.monotonic()
 
     def __call__(self, done: int, total: int | None) -> None:
         self._done += done
         now = time.monotonic()
         if self._first is None:
             self._first = (self._done, now)
-        if now - self._told < self._seconds:
+        if now - self._last_line < self._seconds:
             return
-        self._told = now
-        said = f"{self._done:,}" if total is None else f"{self._done:,} of {total:,}"
+        self._last_line = now
+        line = f"{self._done:,}" if total is None else f"{self._done:,} of {total:,}"
         count, began = self._first
         if self._done > count:
             rate = (self._done - count) / (now - began)
-            said += f", {rate:.1f}/s"
+            line += f", {rate:.1f}/s"
             if total is not None:
-                said += f", {timedelta(seconds=round(max(0, total - self._done) / rate))} left"
-        sys.stderr.write(f"showtell: {self._text}: {said}\n")
+                line += f", {timedelta(seconds=round(max(0, total - self._done) / rate))} left"
+        notify(f"{self._text}: {line}")
 
 
 @contextmanager
@@ -96,7 +97,7 @@ def _bar(text: str, total: int | None, quiet: bool) -> Iterator[tuple[Progress, 
         TimeRemainingColumn(),
     )
     hidden = quiet or not console.is_terminal
-    # What is printed meanwhile is a result, and goes to stdout all the same.
-    shown = Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False)
-    with shown as progress:
+    # Results may be printed to stdout while the bar is shown.
+    bar = Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False)
+    with bar as progress:
         yield progress, progress.add_task(text, total=total)

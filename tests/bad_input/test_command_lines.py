@@ -124,8 +124,8 @@ ROWS: list[Row] = [
     ("scenes in /proc", "data scenes /proc/x --images 20", "Cannot write /proc/x", None),
     ("scenes on others", "data scenes run --images 20", "run is not empty and holds no scenes dataset", None),
     ("scenes again", "data scenes scenes --images 40", "scenes already holds scenes drawn with other settings", None),
-    ("check binary", "data check b.json", "b.json is not a text file in UTF-8", text("b.json", b"\xff\xfe\0" * 9)),
-    ("check a device", "data check /dev/null", "Cannot read /dev/null: Not a directory.", None),
+    ("check binary", "data check b.json", "b.json is in UTF-16; save it as JSON", text("b.json", b"\xff\xfe\0" * 9)),
+    ("check a device", "data check /dev/null", "/dev/null is not a dataset: it is a device", None),
     ("check nothing", "data check e", f"e {DATASET_FORMS} a folder with 0 images", lambda: Path("e").mkdir()),
     ("check against", "data check scenes --against none", "There is no checkpoint folder none; give", None),
     ("check against a file", "data check scenes --against r.yaml", "r.yaml is a file; a checkpoint is a folder", None),
@@ -175,7 +175,7 @@ ROWS: list[Row] = [
     ("override, no value", f"{TRAIN} training.epochs", "is no override; write section.key=value", None),
     ("override too deep", f"{TRAIN} training.epochs={'[' * 400}", "is not valid YAML; put it in quotes.", None),
     ("start from nothing", f"{TRAIN} training.start_from=none", "There is no checkpoint folder none", None),
-    ("run again", "train r.yaml --out run", "run already holds a run; add --resume to go on with it", None),
+    ("run again", "train r.yaml --out run", "run already holds a run; add --resume to resume it", None),
     ("run over a log", "train r.yaml --out mine", "mine already holds a run", text("mine/log.jsonl", "mine")),
     ("run in /proc", "train r.yaml --out /proc/x", "Cannot write /proc/x: No such file or directory.", None),
     ("run under a file", "train r.yaml --out r.yaml/x/y", "Cannot write r.yaml/x/y: r.yaml is a file", None),
@@ -189,7 +189,7 @@ ROWS: list[Row] = [
     (
         "resume damaged tensors",
         "train r.yaml --resume --out run",
-        "The training state is damaged: run/last/training/optimizer.safetensors cannot be read",
+        "run/last/training/optimizer.safetensors does not hold what was saved (its checksum differs); begin anew with",
         text("run/last/training/optimizer.safetensors", "xx"),
     ),
     # --- checkpoints

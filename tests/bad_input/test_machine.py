@@ -81,7 +81,7 @@ def test_no_room_for_a_checkpoint(world: Path, capsys: Captured) -> None:
 def test_no_room_for_the_log(world: Path, capsys: Captured) -> None:
     with room_for(Path("run/recipe.yaml").stat().st_size + 100):
         err = run(capsys, "train r.yaml training.log_every=1 training.batch_size=1 --out new")[2]
-    assert "showtell: Cannot write new/log.jsonl: File too large; make room, then go on with --resume." in err
+    assert "showtell: Cannot write new/log.jsonl: File too large; make room, then resume with --resume." in err
 
 
 def test_no_room_for_scores(world: Path, capsys: Captured) -> None:

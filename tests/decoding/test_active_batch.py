@@ -45,13 +45,13 @@ def test_images_that_are_done_leave_the_batch():
 
 def test_where_asking_means_waiting_it_is_asked_every_fourth_step():
     active_batch = ActiveBatch(4, torch.device("cpu"))
-    active_batch.asks_freely = False  # as on a GPU
+    active_batch.sync_is_free = False  # as on a GPU
     done = torch.tensor([True, True, True, False])
-    assert [active_batch.leave(done, step, last=False) is None for step in range(4)] == [True, True, True, False]
-    assert active_batch.leave(done, 3, last=False).tolist() == [3]
-    assert active_batch.leave(~done, 3, last=False).tolist() == [0, 1, 2]  # a quarter is enough to go
-    assert ActiveBatch(8, torch.device("cpu")).leave(torch.arange(8) < 1, 3, last=False) is None  # an eighth is not
-    assert active_batch.leave(done, 0, last=True).tolist() == []
+    assert [active_batch.remaining(done, step, last=False) is None for step in range(4)] == [True, True, True, False]
+    assert active_batch.remaining(done, 3, last=False).tolist() == [3]
+    assert active_batch.remaining(~done, 3, last=False).tolist() == [0, 1, 2]  # a quarter is enough to go
+    assert ActiveBatch(8, torch.device("cpu")).remaining(torch.arange(8) < 1, 3, last=False) is None  # an eighth is not
+    assert active_batch.remaining(done, 0, last=True).tolist() == []
 
 
 class Largest(TorchDispatchMode):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from showtell.decoding import LengthPenalty
-from showtell.decoding.ranking import best, ordered
+from showtell.decoding.ranking import order_key, stable_topk
 
 
 def plain(scores: torch.Tensor, k: int) -> list[list[int]]:
@@ -25,7 +25,7 @@ def test_the_best_are_those_of_sorting_with_ties_to_the_lower_place(size, k, lev
     scores = (torch.randint(-levels, levels, (3, size), generator=generator) / 7).float()
     scores[:, ::5] = float("-inf")
     k = min(k, size)
-    values, places = best(scores, k)
+    values, places = stable_topk(scores, k)
     assert places.tolist() == plain(scores, k)
     assert torch.equal(values, scores.gather(-1, places))
 
@@ -33,12 +33,12 @@ def test_the_best_are_those_of_sorting_with_ties_to_the_lower_place(size, k, lev
 def test_the_last_chunk_may_be_short():
     scores = torch.zeros(1, 64 * 30 + 1)
     scores[0, -1] = 1.0
-    assert best(scores, 3)[1].tolist() == [[64 * 30, 0, 1]]
+    assert stable_topk(scores, 3)[1].tolist() == [[64 * 30, 0, 1]]
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2))
 def test_integers_are_in_the_order_of_the_numbers(pair):
-    first, second = (int(ordered(torch.tensor([number], dtype=torch.float32))) for number in pair)
+    first, second = (int(order_key(torch.tensor([number], dtype=torch.float32))) for number in pair)
     assert (first < second) == (pair[0] < pair[1])
     assert (first == second) == (pair[0] == pair[1])  # 0 and -0 too
 

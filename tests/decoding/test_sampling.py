@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from showtell.decoding import Rules, sample
-from showtell.decoding.sampling import _nucleus, inverse
+from showtell.decoding.sampling import _nucleus, inverse_cdf
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 from tests.decoding.plain import said
@@ -104,7 +104,7 @@ def test_a_nucleus_of_many_words_is_found_too():
 def test_numbers_fall_on_the_right_words():
     weights = torch.tensor([[0.0, 0.2, 0.0, 0.6, 0.2, 0.0]])
     numbers = torch.tensor([0.0, 0.1999, 0.2001, 0.7999, 0.8001, 1 - 2.0**-24])
-    places = inverse(weights.expand(6, -1), numbers)
+    places = inverse_cdf(weights.expand(6, -1), numbers)
     assert places.tolist() == [1, 1, 3, 3, 4, 4]
     assert _nucleus(torch.tensor([0.5, 0.3, 0.2]), 0.6).tolist() == pytest.approx([0.5, 0.3, 0.0])
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from showtell.decoding import AtStage, DecodingConfig, beam, greedy, sample, search, teacher_forced
+from showtell.decoding import DecodingConfig, StageView, beam, greedy, sample, search, teacher_forced
 from showtell.errors import UsageError
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
@@ -78,7 +78,7 @@ def several() -> tuple[Several, list[TableDecoder], Features]:
 def test_every_walk_at_a_stage_is_that_of_the_stage_alone(stage):
     """The stages here know nothing of each other, so each must say what it would say on its own."""
     decoder, tables, features = several()
-    at, alone = AtStage(decoder, stage), tables[stage]
+    at, alone = StageView(decoder, stage), tables[stage]
     for walk in (
         lambda one: greedy(one, features, STEPS - 1),
         lambda one: beam(one, features, STEPS - 1, 3, num_return=2),
@@ -93,14 +93,14 @@ def test_every_walk_at_a_stage_is_that_of_the_stage_alone(stage):
 
 def test_the_last_stage_is_the_model():
     decoder, _, features = several()
-    assert torch.equal(greedy(decoder, features, 6).words, greedy(AtStage(decoder, 2), features, 6).words)
-    assert not torch.equal(greedy(decoder, features, 6).words, greedy(AtStage(decoder, 0), features, 6).words)
+    assert torch.equal(greedy(decoder, features, 6).words, greedy(StageView(decoder, 2), features, 6).words)
+    assert not torch.equal(greedy(decoder, features, 6).words, greedy(StageView(decoder, 0), features, 6).words)
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_attention_is_that_of_the_stage(stage):
     decoder, _, features = several()
-    found = greedy(AtStage(decoder, stage), features, 6, keep_outputs=True)
+    found = greedy(StageView(decoder, stage), features, 6, keep_outputs=True)
     looked = found.attention[found.is_word]
     assert bool((looked.argmax(-1) == stage).all())
     assert float(looked.sum()) == len(looked)
@@ -108,25 +108,25 @@ def test_attention_is_that_of_the_stage(stage):
 
 def test_a_view_has_one_stage_and_the_mode_of_its_decoder():
     decoder, _, _ = several()
-    view = AtStage(decoder.eval(), 1)
+    view = StageView(decoder.eval(), 1)
     assert (view.stages, view.training) == (1, False)
-    assert AtStage(decoder.train(), 1).training
+    assert StageView(decoder.train(), 1).training
     assert [id(one) for one in view.parameters()] == [id(one) for one in decoder.parameters()]
 
 
 def test_a_stage_that_is_not_there_is_said():
     decoder, tables, _ = several()
     with pytest.raises(UsageError, match=r"^There is no stage 3: the model has stages 0 to 2\.$"):
-        AtStage(decoder, 3)
+        StageView(decoder, 3)
     with pytest.raises(UsageError, match=r"^There is no stage -4: the model has stages 0 to 2\.$"):
-        AtStage(decoder, -4)
+        StageView(decoder, -4)
     with pytest.raises(UsageError, match=r"^There is no stage 1: the model has one stage, 0\.$"):
-        AtStage(tables[0], 1)
+        StageView(tables[0], 1)
 
 
 def test_a_model_with_one_stage_has_it():
     _, tables, features = several()
-    assert torch.equal(greedy(AtStage(tables[0], 0), features, 6).words, greedy(tables[0], features, 6).words)
+    assert torch.equal(greedy(StageView(tables[0], 0), features, 6).words, greedy(tables[0], features, 6).words)
 
 
 @pytest.mark.parametrize("kind", ["greedy", "beam", "sample"])

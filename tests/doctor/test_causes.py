@@ -174,6 +174,18 @@ def test_an_image_that_cannot_be_read_does_not_end_it(
     assert found.facts["captioned"] == len(others)
 
 
+def test_captions_that_are_all_empty_are_a_problem(
+    captioner: Captioner, scenes: CaptionDataset, tmp_path: Path
+) -> None:
+    rows = [f"{record.path.name}, ,{record.split}" for record in scenes.records]
+    for record in scenes.records:
+        (tmp_path / record.path.name).symlink_to(record.path.resolve())
+    (tmp_path / "captions.csv").write_text("\n".join(["image,caption,split", *rows]))
+    found = diagnose_scores(captioner, read_dataset(tmp_path), "test", sample=2)
+    assert sentences(found)["dataset_problem"].startswith(f"{len(scenes.records)} images have no caption: ")
+    assert (found.facts["reference_length"], found.facts["unknown_words"], found.facts["captioned"]) == (0.0, 0.0, 2)
+
+
 def test_the_split_that_is_scored(scenes: CaptionDataset) -> None:
     def only(*splits: str) -> CaptionDataset:
         return replace(scenes, records=tuple(record for record in scenes.records if record.split in splits))

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from showtell import Captioner
-from showtell.decoding import AtStage, teacher_forced
+from showtell.decoding import StageView, teacher_forced
 from showtell.errors import ImageError, UsageError
 from showtell.explanations import explain, explain_photos
 from showtell.features import build_encoder, encoder_config
@@ -257,7 +257,7 @@ def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos)
         assert caption.text == stack.caption(photos[0], stage=stage)[0].text
         ids = stack.vocabulary.encode([word.word for word in caption.words if word.word])
         with torch.no_grad():
-            forced = teacher_forced(AtStage(stack.decoder, stage), features, torch.tensor([[ids[:-1]]]))
+            forced = teacher_forced(StageView(stack.decoder, stage), features, torch.tensor([[ids[:-1]]]))
         chances = forced.logits[0, 0].softmax(-1)
         said = [word.probability for word in caption.words]
         assert said == pytest.approx([float(chances[t, ids[t + 1]]) for t in range(len(said))], rel=1e-4)

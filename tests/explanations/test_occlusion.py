@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from showtell.captioner import Captioner
-from showtell.decoding import AtStage, DecodingConfig, teacher_forced
+from showtell.decoding import DecodingConfig, StageView, teacher_forced
 from showtell.errors import UsageError
 from showtell.explanations.occlusion import (
     OCCLUSION_METHODS,
@@ -133,7 +133,7 @@ def test_it_works_without_attention_and_at_a_stage() -> None:
     assert drops.shape == (2, 2, 4, 16)
     assert drops.abs().max() > 1e-3
     torch.testing.assert_close(
-        occlude(made, seen_by(made), WORDS, decoder=AtStage(made.decoder, 0)), occlude(made, seen_by(made), WORDS)
+        occlude(made, seen_by(made), WORDS, decoder=StageView(made.decoder, 0)), occlude(made, seen_by(made), WORDS)
     )
 
 

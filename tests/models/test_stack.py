@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from showtell.decoding import AtStage, beam, greedy, teacher_forced
+from showtell.decoding import StageView, beam, greedy, teacher_forced
 from showtell.models.stack import StackConfig, StackDecoder, StackOutput
 from showtell.types import Features
 from tests.toys import random_decoder
@@ -158,8 +158,8 @@ def test_dropout_acts_on_projected_features_and_before_every_output_matrix():
 def test_each_stage_has_a_caption_of_its_own(stage):
     """The words of a stage are fed back to all of them: a beam of one at the stage, and greedy by hand."""
     decoder, seen = make(), features()
-    found = greedy(AtStage(decoder, stage), seen, 6, keep_outputs=True)
-    assert torch.equal(found.words, beam(AtStage(decoder, stage), seen, 6, 1).words)
+    found = greedy(StageView(decoder, stage), seen, 6, keep_outputs=True)
+    assert torch.equal(found.words, beam(StageView(decoder, stage), seen, 6, 1).words)
     for image in range(2):
         words = [1]
         for word in found.words[image, 0][found.is_word[image, 0]].tolist():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from showtell import counter_rng
-from showtell.decoding import AtStage, Captions
+from showtell.decoding import Captions, StageView
 from showtell.decoding.policy import policy_logprobs, rollouts
 from showtell.errors import RecipeError, TrainingError
 from showtell.models.stack import StackConfig, StackDecoder
@@ -73,7 +73,7 @@ def test_the_gradient_of_the_scores_by_hand():
     found = torch.autograd.grad(terms.total, tables, allow_unused=True)
     assert found[0] is None
     with counter_rng.use(counter_rng.CounterRNG(0, 0, names(1))), torch.no_grad():
-        samples = [rollouts(AtStage(decoder, stage), features, LENGTH, 3).samples for stage in range(3)]
+        samples = [rollouts(StageView(decoder, stage), features, LENGTH, 3).samples for stage in range(3)]
     for stage in (1, 2):
         expected = gradient_of_scores(tables[stage].detach(), samples[stage], advantages[stage - 1])
         torch.testing.assert_close(found[stage], expected)
@@ -122,7 +122,7 @@ def test_every_stage_draws_its_own_words():
 
 def expected_reward(decoder: StackDecoder, loss: SelfCritical, stage: int) -> Tensor:
     """E r(ws_i), summed over all captions."""
-    at, every = AtStage(decoder, stage), every_caption(LENGTH)
+    at, every = StageView(decoder, stage), every_caption(LENGTH)
     logprob = policy_logprobs(at, fed(at, sight(), every), every).sum(-1)
     return (logprob.exp() * rewards_of_all(loss)).sum()
 
@@ -130,7 +130,7 @@ def expected_reward(decoder: StackDecoder, loss: SelfCritical, stage: int) -> Te
 def test_probabilities_of_all_captions_of_a_stage_sum_to_one():
     every: Captions = every_caption(LENGTH)
     for stage in range(3):
-        at = AtStage(stack(), stage)
+        at = StageView(stack(), stage)
         assert float(policy_logprobs(at, fed(at, sight(), every), every).detach().sum(-1).exp().sum()) == pytest.approx(
             1
         )
@@ -186,7 +186,7 @@ def test_cross_entropy_is_summed_over_the_stages():
     """Each stage's likelihood is that of the stage alone (eq. 9, 10); `words` is the last one's."""
     decoder, loss = stack(), CrossEntropy(CrossEntropyConfig(label_smoothing=0.1), feature_size=2, vocabulary_size=6)
     terms = loss(batch(4), sight(4), decoder)
-    alone = [loss(batch(4), sight(4), AtStage(decoder, stage)) for stage in range(3)]
+    alone = [loss(batch(4), sight(4), StageView(decoder, stage)) for stage in range(3)]
     assert all(one.parts.keys() == {"words"} for one in alone)
     for stage, one in enumerate(alone):
         torch.testing.assert_close(terms.parts[f"words_{stage}"], one.parts["words"])

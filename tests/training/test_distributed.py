@@ -205,15 +205,15 @@ def test_what_a_launcher_passes_on_saves_a_run_and_a_lost_process_loses_nothing(
 
     # 7 steps and a validation make an epoch
     text = stop_at(2, lambda running: os.killpg(running.pid, signal.SIGINT))
-    assert "finishing this step, then saving" in text and "go on with --resume" in text
+    assert "finishing this step, then saving" in text and "resume with --resume" in text
     text = stop_at(10, lambda running: running.send_signal(signal.SIGTERM))
-    assert re.search(r"going on at step [2-7] of 21", text) and "finishing this step, then saving" in text
+    assert re.search(r"resuming at step [2-7] of 21", text) and "finishing this step, then saving" in text
     text = stop_at(19, kill_second)
-    assert re.search(r"going on at step (9|1\d) of 21", text)
+    assert re.search(r"resuming at step (9|1\d) of 21", text)
     assert "Another process of this run was lost or no longer answers" in text
-    assert f"{broken / 'last'} is the last good checkpoint: go on with --resume." in text
+    assert f"{broken / 'last'} is the last good checkpoint: add --resume." in text
     assert start().wait(timeout=200) == 0
-    assert "going on at step 14 of 21" in said.read_text()
+    assert "resuming at step 14 of 21" in said.read_text()
     assert fingerprints(broken) == fingerprints(whole)
 
 

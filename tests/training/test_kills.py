@@ -106,7 +106,7 @@ def test_two_processes_that_are_killed_end_with_the_same_bits(tiny_recipe, tmp_p
     assert "Another process of this run was lost or no longer answers" in said.read_text()
     assert killed(2, recipe, broken, said, victims=[0, 1], when=lines_are(broken, 11))
     assert together.end(together.start(2, said, run, recipe, broken)) == [0, 0]
-    assert said.read_text().count("going on at step") == 2
+    assert said.read_text().count("resuming at step") == 2
     assert fingerprints(broken) == fingerprints(whole)
 
 
@@ -121,7 +121,7 @@ def test_a_run_may_go_on_with_another_number_of_processes(tiny_recipe, tmp_path)
     assert killed(2, recipe, broken, said, victims=[1], when=lines_are(broken, 4))
     assert killed(4, recipe, broken, said, victims=[3], when=lines_are(broken, 8))
     assert together.end(together.start(1, said, run, recipe, broken)) == [0]
-    assert said.read_text().count("going on at step") == 2
+    assert said.read_text().count("resuming at step") == 2
     for expected, found in zip(log_of(whole), log_of(broken), strict=True):
         if "loss" in expected:
             assert found == pytest.approx(expected, rel=1e-3)
@@ -168,4 +168,4 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(name, processes, ti
     broken = tmp_path / f"broken{runs}"
     undisturbed(processes, recipe, broken)
     assert fingerprints(broken) == fingerprints(whole)
-    assert "going on at step" in said.read_text()
+    assert "resuming at step" in said.read_text()

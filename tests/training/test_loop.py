@@ -85,7 +85,7 @@ def test_an_interrupt_saves_and_resuming_ends_with_the_same_bits(recipe_file, tm
     assert killed == -signal.SIGKILL
     finished = subprocess.run(command(recipe_file, broken), capture_output=True, timeout=120)
     assert finished.returncode == 0, finished.stderr.decode()
-    assert "going on at step" in finished.stderr.decode()
+    assert "resuming at step" in finished.stderr.decode()
     assert fingerprints(broken) == fingerprints(whole)
 
 
@@ -140,7 +140,7 @@ def test_a_folder_with_a_run_is_not_overwritten(tiny_recipe, tmp_path):
     tiny_recipe["training"]["epochs"] = 1
     train(tiny_recipe, tmp_path / "run", quiet=True)
     before = fingerprints(tmp_path / "run")
-    with pytest.raises(UsageError, match="already holds a run; add --resume to go on with it, or choose another --out"):
+    with pytest.raises(UsageError, match="already holds a run; add --resume to resume it, or choose another --out"):
         train(tiny_recipe, tmp_path / "run", quiet=True)
     train(tiny_recipe, tmp_path / "run", resume=True, quiet=True)  # finished: nothing to do
     assert fingerprints(tmp_path / "run") == before

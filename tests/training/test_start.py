@@ -159,5 +159,5 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(going_on, tmp_path, capsy
     assert (broken / "last").exists()
     shutil.rmtree(mine)
     train(recipe, broken, resume=True)
-    assert "going on at step" in capsys.readouterr().err
+    assert "resuming at step" in capsys.readouterr().err
     assert fingerprints(broken) == fingerprints(whole)

@@ -41,7 +41,7 @@ VERBS = {
     "doctor": "doctor:doctor",
 }
 GROUPS = {"data": "Draw, fetch and check datasets."}
-# What is said of a verb that was interrupted, unless its module has an `IF_INTERRUPTED` of its own.
+# The message after an interrupt, unless its module has an `IF_INTERRUPTED` of its own.
 _IF_INTERRUPTED = "nothing was written; run the same command again"
 
 

@@ -8,18 +8,18 @@ from showtell.decoding.rules import Rules
 from showtell.decoding.sampling import greedy, sample
 from showtell.decoding.scheduled import scheduled
 from showtell.decoding.searches import SEARCHES, Search, search
-from showtell.decoding.stages import AtStage
+from showtell.decoding.stages import StageView
 from showtell.decoding_config import DecodingConfig
 
 __all__ = [
     "SEARCHES",
-    "AtStage",
     "Captions",
     "DecodingConfig",
     "Ensemble",
     "LengthPenalty",
     "Rules",
     "Search",
+    "StageView",
     "TeacherForcedOutput",
     "beam",
     "greedy",

@@ -1,9 +1,9 @@
-"""Words and phrases that a caption must have: how far each hypothesis has come, and which words bring it on.
+"""Words and phrases that captions must contain: how much of each a hypothesis has, and which words it needs next.
 
-Each phrase is followed by the automaton of Knuth, Morris and Pratt: a state is how many of its words the hypothesis
-ends on, and stays where it is once the phrase has occurred. The words of all phrases that are met so far are the
-hypothesis's bank (Hokamp and Liu, ACL 2017; Post and Vilar, NAACL 2018): hypotheses compete only within their bank, so
-that those which have just paid for a required word are not pushed out by those that have not.
+Each phrase is followed by the automaton of Knuth, Morris and Pratt: a state is the number of its words that
+the hypothesis ends on, and is final once the phrase has occurred. The number of required words that a hypothesis has is
+its bank (Hokamp and Liu, ACL 2017; Post and Vilar, NAACL 2018): hypotheses compete only within
+their bank, so that one with a costly required word is not displaced by those without it.
 """
 
 from __future__ import annotations
@@ -21,41 +21,45 @@ class Constraints:
         self.words = sum(len(phrase) for phrase in phrases)  # C, the highest bank
         self._count = len(phrases)  # P
         longest = max((len(phrase) for phrase in phrases), default=0)
-        kinds = torch.full((len(phrases), longest), Vocabulary.pad)  # the different words of each phrase
-        moves = torch.zeros(
+        symbols = torch.full((len(phrases), longest), Vocabulary.pad)  # the distinct words of each phrase
+        transitions = torch.zeros(
             len(phrases), longest + 1, longest + 1, dtype=torch.long
         )  # state and word to next state; 0 is any other word
-        wanted = torch.full((len(phrases), longest + 1), Vocabulary.pad)  # state to next word
+        next_word = torch.full((len(phrases), longest + 1), Vocabulary.pad)  # state to next word
         for number, phrase in enumerate(phrases):
-            different = sorted(set(phrase))
-            kinds[number, : len(different)] = torch.tensor(different)
-            wanted[number, : len(phrase)] = torch.tensor(phrase)
-            moves[number, len(phrase)] = len(phrase)
+            distinct = sorted(set(phrase))
+            symbols[number, : len(distinct)] = torch.tensor(distinct)
+            next_word[number, : len(phrase)] = torch.tensor(phrase)
+            transitions[number, len(phrase)] = len(phrase)
             for state in range(len(phrase)):
-                for kind, word in enumerate(different, 1):
-                    said = (*phrase[:state], word)
-                    moves[number, state, kind] = max(
-                        n for n in range(len(said) + 1) if said[len(said) - n :] == phrase[:n]
+                for symbol, word in enumerate(distinct, 1):
+                    prefix = (*phrase[:state], word)
+                    transitions[number, state, symbol] = max(
+                        n for n in range(len(prefix) + 1) if prefix[len(prefix) - n :] == phrase[:n]
                     )
-        self._kinds, self._moves, self._wanted = kinds.to(device), moves.to(device), wanted.to(device)
-        self._which = torch.arange(len(phrases), device=device)
+        self._symbols, self._transitions, self._next_word = (
+            symbols.to(device),
+            transitions.to(device),
+            next_word.to(device),
+        )
+        self._phrase = torch.arange(len(phrases), device=device)
 
     def start(self, images: int) -> Tensor:
         """The states before the first word, (B, 1, P)."""
-        return self._which.new_zeros(images, 1, self._count)
+        return self._phrase.new_zeros(images, 1, self._count)
 
-    def after(self, states: Tensor, words: Tensor) -> Tensor:
-        """The states (B, N, m, P) after each of m words that rows may say; states (B, N, P), words (B, N, m)."""
-        is_kind = words.unsqueeze(-1).unsqueeze(-1) == self._kinds  # (B, N, m, P, different words)
-        numbers = torch.arange(1, self._kinds.shape[-1] + 1, device=words.device)
+    def advance(self, states: Tensor, words: Tensor) -> Tensor:
+        """The states (B, N, m, P) after each of m candidate words of a row: states (B, N, P), words (B, N, m)."""
+        is_symbol = words.unsqueeze(-1).unsqueeze(-1) == self._symbols  # (B, N, m, P, distinct words)
+        numbers = torch.arange(1, self._symbols.shape[-1] + 1, device=words.device)
         before = states.unsqueeze(2)
-        after = self._moves[self._which, before, (is_kind * numbers).sum(-1)]
+        after = self._transitions[self._phrase, before, (is_symbol * numbers).sum(-1)]
         return torch.where((words == Vocabulary.pad).unsqueeze(-1), before, after)  # pad is a caption cut off, no word
 
     def next_words(self, states: Tensor) -> Tensor:
-        """The word that each phrase waits for, (B, N, P); pad where it has occurred."""
-        return self._wanted[self._which, states]
+        """The next word of each phrase, (B, N, P); pad where it has occurred."""
+        return self._next_word[self._phrase, states]
 
     def is_met(self, states: Tensor) -> Tensor:
-        """Whether a row (..., P) has all that is required, (...)."""
+        """Whether states (..., P) have all required words, (...)."""
         return states.sum(-1) == self.words

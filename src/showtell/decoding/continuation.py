@@ -1,8 +1,8 @@
-"""Captions taken up in the middle: every prefix of given captions, finished by the decoder itself several times.
+"""Rollouts: every prefix of given captions, completed by the decoder several times.
 
 This is the Monte-Carlo search of SeqGAN and LeakGAN, which papers/000 builds on. All prefixes of all captions of an
-image are rows of one walk; each goes on from the state in which the decoder had read it, so that no prefix is read
-twice and features stay where they are. Rows that are done in all images leave the walk.
+image are rows of one walk; each starts from the state in which the decoder had read it, so that no prefix is read twice
+and features are not copied. Rows that are finished in all images are dropped.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from showtell.decoding.active_batch import STAY
-from showtell.decoding.sampling import inverse
+from showtell.decoding.active_batch import MAX_ACTIVE
+from showtell.decoding.sampling import inverse_cdf
 from showtell.models.contract import Decoder, State, spread
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors, stack_over_time, unstack
@@ -21,58 +21,57 @@ from showtell.types import Features, map_tensors, stack_over_time, unstack
 def continuations(
     decoder: Decoder, features: Features, words: Tensor, uniform: Tensor, *, max_length: int, temperature: float = 1.0
 ) -> Tensor:
-    """Draw endings for each prefix of given captions.
+    """Sample completions of each prefix of given captions.
 
     Args:
         decoder: any decoder.
         features: of B images.
         words: (B, N, T) int64, captions without begin; end if it came, then pad.
-        uniform: (B, N, M, T, L) numbers in [0, 1), L being max_length + 1: those of M endings of each prefix.
-        max_length: at most this many words, `end` not counted.
+        uniform: (B, N, M, T, L) numbers in [0, 1), L being max_length + 1: those of M completions of each prefix.
+        max_length: index most this many words, `end` not counted.
         temperature: logits are divided by it.
 
     Returns:
-        (B, N, M, T, L) int64: caption t begins with the first t + 1 of the words; pad behind end or the last word. A
-        prefix that has ended stays what it is, one that is as long as captions may be ends or is cut off; of padding
-        there is none.
+        (B, N, M, T, L) int64: caption t begins with the first t + 1 of the words; pad after end or the last word. A
+        prefix that has ended is kept, one of the maximum length ends or is cut off; padding has no completions.
     """
     images, captions, times, steps, _ = uniform.shape
     whole = words.new_full((*uniform.shape[:-1], max_length + 1), Vocabulary.pad)
     for step in range(steps):
         whole[..., step, : step + 1] = words[:, :, None, : step + 1]
-    at_work = (words != Vocabulary.pad) & (words != Vocabulary.end)  # (B, N, T)
-    is_done = ~at_work[:, :, None].expand(-1, -1, times, -1)
-    # Rows (N M T), and for each its column in `whole`: images leave rows together.
+    is_active = (words != Vocabulary.pad) & (words != Vocabulary.end)  # (B, N, T)
+    is_done = ~is_active[:, :, None].expand(-1, -1, times, -1)
+    # Rows (N M T), and for each its column in `whole`: a row is dropped for all images index once.
     state = _repeated(_after_each_word(decoder, features, words), times)
     flat = whole.flatten(1, 3)
     is_done = is_done.flatten(1, 3).contiguous()
     last = words[:, :, None].expand(-1, -1, times, -1).flatten(1, 3)
     numbers = uniform.flatten(1, 3)
-    place = torch.arange(1, steps + 1, device=words.device).expand(captions, times, -1).flatten()  # of the next word
+    position = torch.arange(1, steps + 1, device=words.device).expand(captions, times, -1).flatten()  # of the next word
     column = torch.arange(flat.shape[1], device=words.device)
     while True:
-        is_done = is_done | (place > max_length)
-        staying = (~is_done).any(0)
-        left = int(staying.sum())
+        is_done = is_done | (position > max_length)
+        is_live = (~is_done).any(0)
+        left = int(is_live.sum())
         if not left:
             return flat.view(*uniform.shape[:-1], max_length + 1)
-        if left <= STAY * len(column):
-            keep = staying.nonzero().squeeze(-1)
-            column, place = column[keep], place[keep]
+        if left <= MAX_ACTIVE * len(column):
+            keep = is_live.nonzero().squeeze(-1)
+            column, position = column[keep], position[keep]
             is_done, last = is_done[:, keep], last[:, keep]
             state = State(state.image, map_tensors(state.rows, lambda x, keep=keep: x.index_select(1, keep)))
         output, state = decoder.step(last, state)
         probabilities = (decoder.readout(output).float() / temperature).softmax(-1)
         probabilities[..., [Vocabulary.pad, Vocabulary.begin]] = 0.0
-        at = place.clamp(max=max_length).expand(images, -1).unsqueeze(-1)
-        chosen = inverse(probabilities, numbers[:, column].gather(-1, at).squeeze(-1))
-        stops = is_done | ((place == max_length) & (chosen != Vocabulary.end))
+        index = position.clamp(max=max_length).expand(images, -1).unsqueeze(-1)
+        chosen = inverse_cdf(probabilities, numbers[:, column].gather(-1, index).squeeze(-1))
+        stops = is_done | ((position == max_length) & (chosen != Vocabulary.end))
         last = chosen.masked_fill(stops, Vocabulary.pad)
-        told = flat[:, column].gather(-1, at).squeeze(-1)
+        previous = flat[:, column].gather(-1, index).squeeze(-1)
         rows = torch.arange(images, device=words.device).unsqueeze(-1)
-        flat[rows, column, at.squeeze(-1)] = torch.where(is_done, told, last)
+        flat[rows, column, index.squeeze(-1)] = torch.where(is_done, previous, last)
         is_done = stops | (last == Vocabulary.end)
-        place = place + 1
+        position = position + 1
 
 
 def _after_each_word(decoder: Decoder, features: Features, words: Tensor) -> State:

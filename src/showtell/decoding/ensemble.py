@@ -1,7 +1,7 @@
 """Several decoders as one: the probabilities of their next words are averaged.
 
 Every member reads the same words and keeps its own state and its own features: members may be different models over
-different encoders. They must share a vocabulary, which whoever puts them together has to check: a decoder knows ids,
+different encoders. They must share a vocabulary, which is for the caller to check: a decoder knows ids,
 not words.
 """
 
@@ -24,7 +24,7 @@ from showtell.types import EnsembleFeatures, Features
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleOutput(Output):
-    """What each member says. `attention` is None: the members may look at different places."""
+    """The output of each member. `attention` is None: the members may attend to different regions."""
 
     members: tuple[Output, ...]
 
@@ -78,7 +78,7 @@ class Ensemble(Decoder):
         assert isinstance(output, EnsembleOutput)
         total: Tensor | None = None
         for member, own in zip(self._decoders, output.members, strict=True):
-            said = member.readout(own).log_softmax(-1, dtype=torch.float32)
-            total = said if total is None else torch.logaddexp(total, said)
+            logprobs = member.readout(own).log_softmax(-1, dtype=torch.float32)
+            total = logprobs if total is None else torch.logaddexp(total, logprobs)
         assert total is not None
         return total - math.log(len(self.members))

@@ -24,10 +24,10 @@ TILE = 2**21  # scores in a tile, which should stay in the last cache
 
 
 def plain_log_likelihood(scores: Tensor, words: Tensor, smoothing: float = 0.0) -> Tensor:
-    """`log_likelihood` as it is written."""
+    """`log_likelihood` as in its formula."""
     logprobs = scores.log_softmax(-1)
-    said = logprobs.gather(-1, words.unsqueeze(-1)).squeeze(-1)
-    return said if not smoothing else (1 - smoothing) * said + smoothing * logprobs.mean(-1)
+    logprob = logprobs.gather(-1, words.unsqueeze(-1)).squeeze(-1)
+    return logprob if not smoothing else (1 - smoothing) * logprob + smoothing * logprobs.mean(-1)
 
 
 def _tiles(rows: int, size: int) -> Iterator[slice]:
@@ -42,29 +42,29 @@ class _Tiled(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, words: Tensor, smoothing: float) -> Tensor:
         ctx.save_for_backward(scores, words)
         ctx.smoothing = smoothing
-        found = scores.new_empty(len(scores))
-        room = scores.new_empty(min(len(scores), max(1, TILE // scores.shape[1])), scores.shape[1])
+        result = scores.new_empty(len(scores))
+        buffer = scores.new_empty(min(len(scores), max(1, TILE // scores.shape[1])), scores.shape[1])
         for rows in _tiles(*scores.shape):
             tile = scores[rows]
-            logprobs = torch.log_softmax(tile, -1, out=room[: len(tile)])
-            said = logprobs.gather(1, words[rows].unsqueeze(1)).squeeze(1)
-            found[rows] = said if not smoothing else (1 - smoothing) * said + smoothing * logprobs.mean(1)
-        return found
+            logprobs = torch.log_softmax(tile, -1, out=buffer[: len(tile)])
+            logprob = logprobs.gather(1, words[rows].unsqueeze(1)).squeeze(1)
+            result[rows] = logprob if not smoothing else (1 - smoothing) * logprob + smoothing * logprobs.mean(1)
+        return result
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         scores, words = ctx.saved_tensors
         smoothing = ctx.smoothing
-        of_scores = torch.empty_like(scores)
-        gradient = gradient.unsqueeze(1)
+        grad_scores = torch.empty_like(scores)
+        grad_output = grad_output.unsqueeze(1)
         for rows in _tiles(*scores.shape):
-            tile, here = of_scores[rows], gradient[rows]
+            tile, grad = grad_scores[rows], grad_output[rows]
             torch.softmax(scores[rows], -1, out=tile)
             if smoothing:
                 tile.sub_(smoothing / scores.shape[1])
-            tile.mul_(-here).scatter_add_(1, words[rows].unsqueeze(1), (1 - smoothing) * here)
-        return of_scores, None, None
+            tile.mul_(-grad).scatter_add_(1, words[rows].unsqueeze(1), (1 - smoothing) * grad)
+        return grad_scores, None, None
 
 
 def log_likelihood(scores: Tensor, words: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -1,12 +1,12 @@
-"""A decoder as a policy: captions drawn from it, the greedy one beside them, and how likely it was to say them.
+"""A decoder as a policy: sampled captions, the greedy one beside them, and the log-probability of their decisions.
 
-What reward training needs of a walk. Samples and the greedy caption are rows of one walk, so that a step of the decoder
-serves both. The walk keeps the gradients of its outputs; the output layer, the widest, reads out again where words were
-said, in one product. (Feeding the samples once more by `teacher_forced` gives the same numbers and gradients and costs
+For training with rewards. Samples and the greedy caption are rows of one walk, so that a step of the decoder serves
+both. The walk keeps the gradients of its outputs; the output layer, the widest, is applied once more where there are
+words, in one product. (Feeding the samples once more by `teacher_forced` gives the same numbers and gradients and costs
 a second pass: a test holds the two equal, `benchmarks/train_speed.py` compares them.)
 
-The policy is the model without `pad` and `begin`, which no walk says, its probabilities summing to one without them. A
-caption is over when it ends or, cut off, when its `max_length` words are said and `end` does not follow. Being cut off
+The policy is the model without `pad` and `begin`, which no walk generates; its probabilities sum to one without them. A
+caption is over when it ends or, cut off, when it has `max_length` words and `end` does not follow. Being cut off
 is an outcome like any other:
 
     p(caption)  =  prod_t p(w_t | w_<t)                        the end included, where it came
@@ -25,15 +25,15 @@ from torch.nn import functional as F
 
 from showtell import counter_rng
 from showtell.decoding.likelihood import log_likelihood
-from showtell.decoding.ranking import best
+from showtell.decoding.ranking import stable_topk
 from showtell.decoding.rollout import Captions, collect
-from showtell.decoding.sampling import inverse, walk
+from showtell.decoding.sampling import inverse_cdf, walk
 from showtell.models.contract import Decoder, Output
 from showtell.models.kernels import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors, stack_over_time
 
-NEVER_SAID = [Vocabulary.pad, Vocabulary.begin]
+NEVER_GENERATED = [Vocabulary.pad, Vocabulary.begin]
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class Rollouts:
 
 
 def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int) -> Rollouts:
-    """Draw captions, with the greedy one beside them.
+    """Sample captions, with the greedy one beside them.
 
     Draws come from `counter_rng`, so in a `counter_rng.use` block they are functions of (seed, step, image, sample,
     position).
 
     Args:
-        decoder: any decoder; in eval mode it is the one that captions photos.
+        decoder: any decoder; in eval mode it is the one that generates captions.
         features: of B images.
         max_length: at most this many words, `end` not counted.
         samples: N.
@@ -69,22 +69,22 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
     numbers = counter_rng.uniform((len(features.vectors), samples, max_length + 1), features.vectors.device)
 
     def choose(logprobs: Tensor, images: Tensor, step: int) -> Tensor:
-        drawn = inverse(logprobs[:, :-1].exp(), numbers[images, :, step])
-        return torch.cat([drawn, best(logprobs[:, -1:], 1)[1].squeeze(-1)], 1)
+        drawn = inverse_cdf(logprobs[:, :-1].exp(), numbers[images, :, step])
+        return torch.cat([drawn, stable_topk(logprobs[:, -1:], 1)[1].squeeze(-1)], 1)
 
     with gathered_gradients():
         keep = torch.is_grad_enabled()
-        walked, outputs = walk(decoder, features, max_length, samples + 1, choose, keep_outputs=keep)
+        sequences, outputs = walk(decoder, features, max_length, samples + 1, choose, keep_outputs=keep)
     stacked = stack_over_time([output for _, output in outputs]) if keep else None
-    return Rollouts(collect(walked.words, walked.logprobs), map_tensors(stacked, lambda x: x[:, :-1]))
+    return Rollouts(collect(sequences.words, sequences.logprobs), map_tensors(stacked, lambda x: x[:, :-1]))
 
 
 def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Tensor:
-    """The log-probability of each decision of a policy: its words, `end`, being cut off, and places that it drew.
+    """The log-probability of each decision of a policy: its words, `end`, being cut off, and regions that it sampled.
 
     Args:
-        decoder: the one that said the captions, or another whose outputs are given.
-        outputs: of the steps that said them, (B, N, T or more, ...): one step more than words for what was cut off.
+        decoder: the one that generated the captions, or another whose outputs are given.
+        outputs: of the steps of the captions, (B, N, T or more, ...): one step more than words for what was cut off.
         captions: (B, N, T), cut off at the limit where they did not finish.
 
     Returns:
@@ -92,23 +92,23 @@ def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Te
     """
     decisions = captions.is_word.sum(-1) + ~captions.is_finished  # (B, N)
     steps = int(decisions.max())
-    place = torch.arange(steps, device=decisions.device)
-    decides = place < decisions.unsqueeze(-1)  # (B, N, steps)
+    positions = torch.arange(steps, device=decisions.device)
+    decides = positions < decisions.unsqueeze(-1)  # (B, N, steps)
     words = F.pad(captions.words, (0, max(0, steps - captions.words.shape[-1])))[..., :steps]
     is_cut = (words == Vocabulary.pad)[decides]  # (M,) for M decisions: none of the words that could follow was end
     targets = words[decides].masked_fill(is_cut, Vocabulary.end)
-    said = map_tensors(outputs, lambda x: x[:, :, :steps][decides])  # (M, ...)
-    logprob = _log_probability(decoder.readout(said), targets)
+    decided = map_tensors(outputs, lambda x: x[:, :, :steps][decides])  # (M, ...)
+    logprob = _log_probability(decoder.readout(decided), targets)
     below_one = -torch.finfo(logprob.dtype).eps
     logprob = torch.where(is_cut, (-torch.expm1(logprob.clamp(max=below_one))).log(), logprob)
     if decoder.samples_attention:
-        assert said.attention is not None and said.sampled_regions is not None
-        alpha = said.attention.gather(-1, said.sampled_regions.unsqueeze(-1)).squeeze(-1)
+        assert decided.attention is not None and decided.sampled_regions is not None
+        alpha = decided.attention.gather(-1, decided.sampled_regions.unsqueeze(-1)).squeeze(-1)
         logprob = logprob + alpha.clamp(min=torch.finfo(alpha.dtype).tiny).log()
     return logprob.new_zeros(words.shape).masked_scatter(decides, logprob)
 
 
 def _log_probability(scores: Tensor, words: Tensor) -> Tensor:
-    """log p(w) among what may be said: (M, V), the largest tensor of a step and struck out in place, to (M,)."""
-    scores.detach()[:, NEVER_SAID] = float("-inf")
+    """log p(w) of the policy: (M, V), the largest tensor of a step, which is changed in place, to (M,)."""
+    scores.detach()[:, NEVER_GENERATED] = float("-inf")
     return log_likelihood(scores, words)

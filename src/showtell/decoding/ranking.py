@@ -1,7 +1,7 @@
-"""The best of many scores with ties defined, and scores of captions of different lengths made comparable.
+"""Top-k with defined ties, and length penalties, which make scores of captions of different lengths comparable.
 
-torch's `topk` leaves open which of several equal scores it takes, and devices differ. Here a score and its place become
-one integer, so that no two are equal: of equal scores the lower place wins, on every device, whatever the batch.
+torch's `topk` leaves open which of several equal scores it takes, and devices differ. Here a score and its index become
+one integer, so that no two are equal: of equal scores the lower index wins, on every device, whatever the batch.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from torch import Tensor
 CHUNK = 64  # numbers per chunk of the two-level search; measured: 16 and 256 are slower at a vocabulary of 9,488
 
 
-def ordered(scores: Tensor) -> Tensor:
+def order_key(scores: Tensor) -> Tensor:
     """Integers in the order of float32 numbers: int64 between -2**31 and 2**31 - 1."""
     bits = (scores + 0.0).view(torch.int32)  # adding 0 turns -0 into 0
     return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
 
 
-def keys(scores: Tensor, places: Tensor, span: int) -> Tensor:
-    """Integers in the order of float32 numbers, equal ones the lower place first.
+def sort_keys(scores: Tensor, indices: Tensor, span: int) -> Tensor:
+    """Integers in the order of float32 numbers, of equal ones the lower index first.
 
     Args:
         scores: (..., n) float32.
-        places: (..., n) int64, each at least 0 and below `span`.
-        span: how many places there are.
+        indices: (..., n) int64, each at least 0 and below `span`.
+        span: number of indices.
     """
-    return ordered(scores) * span + (span - 1 - places)
+    return order_key(scores) * span + (span - 1 - indices)
 
 
-def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k highest scores in falling order, of equal ones the lower place first: values and places, (..., k).
+def stable_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k highest scores in falling order, of equal ones the lower index first: values and indices, (..., k).
 
     A long row is searched in two levels: the k best numbers lie in the k chunks whose maxima are best, since any other
     chunk has k numbers before its own. That leaves k * 64 numbers of a vocabulary to be compared.
@@ -43,20 +43,20 @@ def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         k: at most n.
     """
     size = scores.shape[-1]
-    places = torch.arange(size, device=scores.device)
+    indices = torch.arange(size, device=scores.device)
     if size > 2 * CHUNK * k:
         whole = size - size % CHUNK
         maxima = scores[..., :whole].unflatten(-1, (-1, CHUNK)).amax(-1)
         if whole < size:
             maxima = torch.cat([maxima, scores[..., whole:].amax(-1, keepdim=True)], -1)
-        _, chunks = best(maxima, k)
-        inside = chunks.unsqueeze(-1) * CHUNK + places[:CHUNK]  # (..., k, 64)
-        places = inside.flatten(-2)
-        beyond = places >= size  # the last chunk may be a short one
-        scores = scores.gather(-1, places.clamp_max(size - 1)).masked_fill_(beyond, float("-inf"))
+        _, chunks = stable_topk(maxima, k)
+        inside = chunks.unsqueeze(-1) * CHUNK + indices[:CHUNK]  # (..., k, 64)
+        indices = inside.flatten(-2)
+        beyond = indices >= size  # the last chunk may be a short one
+        scores = scores.gather(-1, indices.clamp_max(size - 1)).masked_fill_(beyond, float("-inf"))
         size = maxima.shape[-1] * CHUNK
-    _, found = keys(scores, places, size).topk(k)
-    return scores.gather(-1, found), places.gather(-1, found) if places.dim() > 1 else found
+    _, top = sort_keys(scores, indices, size).topk(k)
+    return scores.gather(-1, top), indices.gather(-1, top) if indices.dim() > 1 else top
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What comes back from a walk over time, and the walk along given words."""
+"""What walks over time return, and teacher forcing, the walk along given words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from showtell.types import Features, TensorRecord, map_tensors, stack_over_time,
 
 @dataclass(frozen=True)
 class TeacherForcedOutput:
-    """What a decoder says when it is fed given words."""
+    """Logits and outputs of a decoder that is fed given words."""
 
     logits: Tensor  # (B, N, T, V)
     outputs: Output  # its tensors (B, N, T, ...)
@@ -28,15 +28,15 @@ class Captions(TensorRecord):
 
     words: Tensor  # (B, K, T) int64: the words, end if it came, then pad
     is_word: Tensor  # (B, K, T) bool, True for words and for end
-    word_logprobs: Tensor  # (B, K, T) natural logarithm, as the model says it; 0 where there is no word
-    logprob: Tensor  # (B, K) their sum; -inf in rows left over where there are fewer captions than K
+    word_logprobs: Tensor  # (B, K, T) natural logarithm, as the model has it; 0 where there is no word
+    logprob: Tensor  # (B, K) their sum; -inf in unused rows, where there are fewer captions than K
     score: Tensor  # (B, K) what they are ranked by: logprob over the length penalty's divisor
     is_finished: Tensor  # (B, K) bool, True where end came before the limit
-    outputs: Output | None = None  # its tensors (B, K, T, ...), along the path of each caption, where they were kept
+    outputs: Output | None = None  # tensors (B, K, T, ...) along the path of each caption, if kept
 
     @property
     def attention(self) -> Tensor | None:
-        """(B, K, T, R) where each word looked, if outputs were kept and the model attends; 0 where there is no word."""
+        """(B, K, T, R) attention of each word, if outputs were kept and the model attends; 0 where there is no word."""
         return None if self.outputs is None else self.outputs.attention
 
 
@@ -79,54 +79,56 @@ def collect(words: Tensor, logprobs: Tensor, score: Tensor | None = None, output
         logprob=total,
         score=total if score is None else score,
         is_finished=(words == Vocabulary.end).any(-1),
-        outputs=None if outputs is None else _of_words(outputs, is_word, longest),
+        outputs=None if outputs is None else _mask_outputs(outputs, is_word, longest),
     )
 
 
 def is_repeat(words: Tensor) -> Tensor:
-    """Whether a row says what an earlier row of its image says, ended or cut off: (B, K, L) to (B, K)."""
-    said = words.masked_fill(words == Vocabulary.end, Vocabulary.pad)
-    return (said.unsqueeze(1) == said.unsqueeze(2)).all(-1).tril(-1).any(-1)
+    """Whether a row has the words of an earlier row of its image, finished or cut off: (B, K, L) to (B, K)."""
+    content = words.masked_fill(words == Vocabulary.end, Vocabulary.pad)
+    return (content.unsqueeze(1) == content.unsqueeze(2)).all(-1).tril(-1).any(-1)
 
 
-def different(captions: Captions) -> Captions:
-    """The captions of each image without repeats, the best first; rows left over have log-probability -inf."""
-    gone = is_repeat(captions.words)
-    score = captions.score.masked_fill(gone, float("-inf"))
+def deduplicate(captions: Captions) -> Captions:
+    """The captions of each image without duplicates, the best first; unused rows have log-probability -inf."""
+    is_duplicate = is_repeat(captions.words)
+    score = captions.score.masked_fill(is_duplicate, float("-inf"))
     order = score.sort(dim=-1, descending=True, stable=True).indices
-    changed = dataclasses.replace(captions, score=score, logprob=captions.logprob.masked_fill(gone, float("-inf")))
+    changed = dataclasses.replace(
+        captions, score=score, logprob=captions.logprob.masked_fill(is_duplicate, float("-inf"))
+    )
     return map_tensors(changed, lambda x: gather_rows(x, order))
 
 
-def _of_words(outputs: Output, is_word: Tensor, longest: int) -> Output:
-    """Outputs (B, K, T, ...) of the first steps, 0 where there is no word."""
+def _mask_outputs(outputs: Output, is_word: Tensor, longest: int) -> Output:
+    """Outputs (B, K, T, ...) of the first `longest` steps, 0 where there is no word."""
 
     def cut(x: Tensor) -> Tensor:
         x = x[:, :, :longest]
-        said = is_word[..., : x.shape[2]]
-        return x.masked_fill(~said.reshape(*said.shape, *[1] * (x.dim() - 3)), 0)
+        keep = is_word[..., : x.shape[2]]
+        return x.masked_fill(~keep.reshape(*keep.shape, *[1] * (x.dim() - 3)), 0)
 
     return map_tensors(outputs, cut)
 
 
 def gather_by_backpointers(steps: list[tuple[Tensor, Output]], paths: Tensor, images: int) -> Output:
-    """The outputs that captions came from.
+    """The outputs along the path of each caption.
 
     Args:
-        steps: for each of T steps the images that were at work, (b,), and their outputs, (b, N, ...).
-        paths: (B, K, L) int64, L at least T: the row, of N, that said each word.
+        steps: for each of T steps the indices of the active images, (b,), and their outputs, (b, N, ...).
+        paths: (B, K, L) int64, L at least T: the row, of N, that each word comes from.
         images: B.
 
     Returns:
         tensors (B, K, T, ...).
     """
-    picked = []
-    for step, (places, output) in enumerate(steps):
-        rows = paths[places, :, step]  # (b, K)
+    gathered = []
+    for step, (indices, output) in enumerate(steps):
+        rows = paths[indices, :, step]  # (b, K)
 
-        def pick(x: Tensor, places: Tensor = places, rows: Tensor = rows) -> Tensor:
-            whole = x.new_zeros(images, rows.shape[1], *x.shape[2:])
-            return whole.index_copy_(0, places, gather_rows(x, rows))
+        def gather(x: Tensor, indices: Tensor = indices, rows: Tensor = rows) -> Tensor:
+            all_images = x.new_zeros(images, rows.shape[1], *x.shape[2:])
+            return all_images.index_copy_(0, indices, gather_rows(x, rows))
 
-        picked.append(map_tensors(output, pick))
-    return stack_over_time(picked)
+        gathered.append(map_tensors(output, gather))
+    return stack_over_time(gathered)

@@ -1,4 +1,4 @@
-"""What a caption may say: the rules that every search keeps, as words and on tensors."""
+"""Rules for captions that every search keeps: which words may follow, as ids and on tensors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from showtell.text.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class Rules:
-    """What may be said and what must be, in ids of a vocabulary."""
+    """What captions may and must contain, in ids of a vocabulary."""
 
-    min_length: int = 0  # words before end may come
-    no_repeat_ngram_size: int = 0  # no n words occur twice in a caption; 0 is no rule
-    forbidden: tuple[tuple[int, ...], ...] = ()  # words and phrases that are never said
+    min_length: int = 0  # words prefix_length end is allowed
+    no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0 is no rule
+    forbidden: tuple[tuple[int, ...], ...] = ()  # words and phrases that do not occur
     bad_endings: tuple[int, ...] = ()  # words that no caption ends on
-    required: tuple[tuple[int, ...], ...] = ()  # words and phrases that must occur; constrained search keeps this one
+    required: tuple[tuple[int, ...], ...] = ()  # words and phrases that must occur; kept by `Constraints`
 
 
 class LogitsProcessor:
-    """Rules on a device: takes what is against them from the next words of many captions at once."""
+    """Rules on a device: sets the log-probability of words that they forbid to -inf, for many captions at once."""
 
     def __init__(self, rules: Rules, *, max_length: int, device: torch.device) -> None:
         self.rules = rules
@@ -31,32 +31,32 @@ class LogitsProcessor:
         self._never = torch.tensor(sorted(never), device=device)
         self._phrases = [torch.tensor(phrase, device=device) for phrase in rules.forbidden if len(phrase) > 1]
         self._bad_endings = torch.tensor(rules.bad_endings, dtype=torch.long, device=device)
-        # Without rules end is always allowed; with them a caption can get stuck.
-        self.can_leave_nothing = rules != Rules()
+        # Without rules end is always allowed; with them all words can be forbidden.
+        self.can_forbid_all = rules != Rules()
 
-    def forbid(self, logprobs: Tensor, said: Tensor) -> None:
-        """Set what may not come next to -inf, in place; nothing is renormalised.
+    def forbid(self, logprobs: Tensor, words: Tensor) -> None:
+        """Set the log-probability of forbidden words to -inf, in place; nothing is renormalised.
 
         Args:
             logprobs: (B, N, V) of the next word.
-            said: (B, N, t) int64 the words so far; what follows an end does not matter.
+            words: (B, N, t) int64, the words so far; those after an end are ignored.
         """
-        rules, length = self.rules, said.shape[-1]
-        nothing = float("-inf")
-        logprobs.index_fill_(-1, self._never, nothing)
+        rules, length = self.rules, words.shape[-1]
+        minus_inf = float("-inf")
+        logprobs.index_fill_(-1, self._never, minus_inf)
         if length < rules.min_length:
-            logprobs[..., Vocabulary.end] = nothing
+            logprobs[..., Vocabulary.end] = minus_inf
         if rules.bad_endings and length:
-            logprobs[..., Vocabulary.end].masked_fill_(torch.isin(said[..., -1], self._bad_endings), nothing)
-        if rules.bad_endings and length == self.max_length - 1:  # whatever is said now is the last word
-            logprobs.index_fill_(-1, self._bad_endings, nothing)
+            logprobs[..., Vocabulary.end].masked_fill_(torch.isin(words[..., -1], self._bad_endings), minus_inf)
+        if rules.bad_endings and length == self.max_length - 1:  # the next word is the last one
+            logprobs.index_fill_(-1, self._bad_endings, minus_inf)
         n = rules.no_repeat_ngram_size
         if 0 < n <= length:
-            windows = said.unfold(-1, n, 1)  # (B, N, t - n + 1, n)
-            again = (windows[..., :-1] == said[..., None, length - n + 1 :]).all(-1)
-            logprobs.scatter_(-1, windows[..., -1].masked_fill(~again, Vocabulary.pad), nothing)
+            windows = words.unfold(-1, n, 1)  # (B, N, t - n + 1, n)
+            is_repeated = (windows[..., :-1] == words[..., None, length - n + 1 :]).all(-1)
+            logprobs.scatter_(-1, windows[..., -1].masked_fill(~is_repeated, Vocabulary.pad), minus_inf)
         for phrase in self._phrases:
-            before = len(phrase) - 1
-            if before <= length:
-                is_next = (said[..., length - before :] == phrase[:-1]).all(-1)
-                logprobs[..., phrase[-1]].masked_fill_(is_next, nothing)
+            prefix_length = len(phrase) - 1
+            if prefix_length <= length:
+                is_next = (words[..., length - prefix_length :] == phrase[:-1]).all(-1)
+                logprobs[..., phrase[-1]].masked_fill_(is_next, minus_inf)

@@ -1,7 +1,7 @@
-"""Scheduled sampling: the walk along given words in which some are replaced by what the model itself would say.
+"""Scheduled sampling: teacher forcing in which some of the given words are replaced by the model's own.
 
-Bengio et al., 2015: under teacher forcing a model never sees its own mistakes. Here each word behind the first is, by a
-coin of its own, replaced by one that the model says at that place, drawn by its probability or the likeliest. The
+Bengio et al., 2015: under teacher forcing a model never sees its own mistakes. Here each word after the first is
+replaced, with some probability, by one that the model generates at that position: a sample or the most likely one. The
 targets stay, and no gradient flows through the choice.
 """
 
@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from showtell import counter_rng
-from showtell.decoding.ranking import best
+from showtell.decoding.ranking import stable_topk
 from showtell.decoding.rollout import TeacherForcedOutput
-from showtell.decoding.sampling import inverse
+from showtell.decoding.sampling import inverse_cdf
 from showtell.models.contract import Decoder, Output, spread
 from showtell.models.kernels import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, stack_over_time
 
-NEVER_FED = (Vocabulary.pad, Vocabulary.begin, Vocabulary.end)  # the caption goes on here, so it has not ended
+NEVER_FED = (Vocabulary.pad, Vocabulary.begin, Vocabulary.end)  # the caption continues here, so it has not ended
 
 
 def scheduled(
@@ -41,7 +41,7 @@ def scheduled(
         features: of B images.
         words: (B, N, T) int64, begin first. Begin and padding are never replaced.
         probability: of replacing a word, 0 to 1; at 0 this is `teacher_forced`, at more cost.
-        choose: draw the word by its probability, or take the likeliest.
+        choose: sample the word by its probability, or take the most likely one.
     """
     device = words.device
     is_replaced = (counter_rng.uniform(words.shape, device) < probability) & (words != Vocabulary.pad)  # (B, N, T)
@@ -56,9 +56,9 @@ def scheduled(
             if step:
                 scores = logits[-1].detach().float().index_fill(-1, never, float("-inf"))
                 if choose == "sample":
-                    own = inverse(scores.softmax(-1), numbers[..., step])
+                    own = inverse_cdf(scores.softmax(-1), numbers[..., step])
                 else:
-                    own = best(scores, 1)[1].squeeze(-1)
+                    own = stable_topk(scores, 1)[1].squeeze(-1)
                 last = torch.where(is_replaced[..., step], own, words[..., step])
             output, state = decoder.step(last, state)
             outputs.append(output)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from showtell.decoding.beam import beam
-from showtell.decoding.rollout import Captions, different
+from showtell.decoding.rollout import Captions, deduplicate
 from showtell.decoding.rules import Rules
 from showtell.decoding.sampling import greedy, sample
-from showtell.decoding.stages import AtStage
+from showtell.decoding.stages import StageView
 from showtell.decoding_config import DecodingConfig
 from showtell.models.contract import Decoder
 from showtell.registry import Registry
@@ -103,7 +103,7 @@ def _sample(
         rules=rules,
         keep_outputs=keep_outputs,
     )
-    return different(samples)
+    return deduplicate(samples)
 
 
 _LENGTHS = ("length_normalisation", "length_penalty")
@@ -143,7 +143,7 @@ def search(
         UsageError: a required word is not in the vocabulary, or the decoder has no such stage.
     """
     if config.stage is not None:
-        decoder = AtStage(decoder, config.stage)
+        decoder = StageView(decoder, config.stage)
     run = SEARCHES[config.kind].run
     return run(
         decoder, features, config, rules=config.rules(vocabulary), image_ids=image_ids, keep_outputs=keep_outputs

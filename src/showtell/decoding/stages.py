@@ -1,7 +1,7 @@
-"""A decoder with several stages, heard at one of them: every search and every walk works on it unchanged.
+"""One stage of a multi-stage decoder as a decoder: every search and every walk works on it unchanged.
 
-All stages are stepped, because the first one reads the last one's hidden vector of the step before. What differs is
-whose words are said, and so fed back, and whose attention is seen.
+All stages are stepped, because the first one reads the last one's hidden vector of the step before. What differs is the
+stage whose words are generated, and so fed back, and whose attention is reported.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from showtell.models.contract import Decoder, Output, State
 from showtell.types import Features
 
 
-class AtStage(Decoder):
+class StageView(Decoder):
     """One stage of a decoder as a decoder. It shares the weights and adds none."""
 
     def __init__(self, decoder: Decoder, stage: int) -> None:
-        """Hear a decoder at a stage, counted from 0; -1 is the last.
+        """View a decoder at a stage, counted from 0; -1 is the last.
 
         Raises:
             UsageError: the decoder has no such stage.
@@ -36,7 +36,7 @@ class AtStage(Decoder):
 
     @property
     def stages(self) -> int:
-        """One, of whichever stage of the decoder."""
+        """One: the view has a single stage."""
         return 1
 
     @property
@@ -49,11 +49,11 @@ class AtStage(Decoder):
         return self.decoder.start(features)
 
     def embed(self, words: Tensor) -> Any:
-        """What words give to a step of all stages."""
+        """The part of a step of all stages that depends on words alone."""
         return self.decoder.embed(words)
 
     def step(self, words: Any, state: State) -> tuple[Output, State]:
-        """One step of all stages. The output's attention and places are those of the stage."""
+        """One step of all stages. The output's attention and sampled regions are those of the stage."""
         output, state = self.decoder.step(words, state)
         if output.stages:
             own = output.stages[self.stage]
@@ -61,5 +61,5 @@ class AtStage(Decoder):
         return output, state
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
-        """What the stage says, (..., V)."""
+        """The logits of the stage, (..., V)."""
         return self.decoder.readout(output, self.stage)

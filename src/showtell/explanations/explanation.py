@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor
 
 from showtell.captioner import Captioner, pixel_hash
-from showtell.decoding import AtStage, DecodingConfig, search
+from showtell.decoding import DecodingConfig, StageView, search
 from showtell.errors import ImageError
 from showtell.explanations.occlusion import EncodedBatch, occlude
 from showtell.features import Encoder
@@ -320,7 +320,7 @@ def _explain_stage(
     if occlude_words is not None:
         begin = results.words.new_full((len(results.words), 1, 1), Vocabulary.begin)
         words = torch.cat((begin, results.words[:, :1]), -1)
-        drops = occlude_words(words, decoder if stage < 0 else AtStage(decoder, stage))[:, 0].cpu()  # (B, T, R)
+        drops = occlude_words(words, decoder if stage < 0 else StageView(decoder, stage))[:, 0].cpu()  # (B, T, R)
     lengths = results.is_word[:, 0].sum(-1).tolist()
     explained = []
     for image, (caption, *_) in enumerate(captioner.read_captions(results)):

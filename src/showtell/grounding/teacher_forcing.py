@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from showtell.captioner import Captioner
 from showtell.datasets.records import CaptionRecord
-from showtell.decoding import AtStage, DecodingConfig, search
+from showtell.decoding import DecodingConfig, StageView, search
 from showtell.errors import ImageError, UsageError
 from showtell.explanations.occlusion import EncodedBatch
 from showtell.images.boxes import corners
@@ -65,7 +65,7 @@ def captions_to_follow(
     if captions not in CAPTION_SOURCES:
         raise UsageError(f'There are no captions "{captions}"; use {" or ".join(CAPTION_SOURCES)}.')
     vocabulary = captioner.vocabulary
-    decoder: Decoder = captioner.decoder if settings.stage is None else AtStage(captioner.decoder, settings.stage)
+    decoder: Decoder = captioner.decoder if settings.stage is None else StageView(captioner.decoder, settings.stage)
     if captions == "references":
         words = [[tokenize(text) for text in record.captions] for record in batch]
         ids = _padded([[vocabulary.encode(caption) for caption in image] for image in words]).to(captioner.device)

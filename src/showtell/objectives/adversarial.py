@@ -55,8 +55,8 @@ from showtell.config import Size
 from showtell.decoding import TeacherForcedOutput, teacher_forced
 from showtell.decoding.continuation import continuations
 from showtell.decoding.likelihood import log_likelihood
-from showtell.decoding.policy import NEVER_SAID
-from showtell.decoding.sampling import inverse, walk
+from showtell.decoding.policy import NEVER_GENERATED
+from showtell.decoding.sampling import inverse_cdf, walk
 from showtell.models import Capability, Decoder
 from showtell.models.contract import eval_mode
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
@@ -201,7 +201,7 @@ class AdversarialPretraining(CrossEntropy):
         numbers = counter_rng.uniform((len(features.vectors), config.samples, self.max_length + 1), device)
 
         def draw(logprobs: Tensor, images: Tensor, step: int) -> Tensor:
-            return inverse((logprobs / config.sampling_temperature).softmax(-1), numbers[images, :, step])
+            return inverse_cdf((logprobs / config.sampling_temperature).softmax(-1), numbers[images, :, step])
 
         with eval_mode(decoder):
             walked, _ = walk(decoder, features, self.max_length, config.samples, draw)
@@ -309,7 +309,7 @@ class Adversarial(AdversarialPretraining):
         count = counts_of(batch).images * config.samples
         with eval_mode(decoder):
             forced = teacher_forced(decoder, features, sampled[..., :-1])
-            logits = _without(forced.logits.float() / config.sampling_temperature, NEVER_SAID)
+            logits = _without(forced.logits.float() / config.sampling_temperature, NEVER_GENERATED)
             followed = log_likelihood(_without(logits, [Vocabulary.end]), words).masked_fill(~goes_on, 0.0)
             rewards = self._rewards(features, decoder, words)
         goals = _goals(forced)

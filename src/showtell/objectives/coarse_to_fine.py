@@ -30,7 +30,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from showtell.decoding.stages import AtStage
+from showtell.decoding.stages import StageView
 from showtell.models import Capability, Decoder
 from showtell.objectives.contract import counts_of
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
@@ -53,10 +53,10 @@ class CoarseToFine(SelfCritical):
         self.check_decoder(decoder)
         counts = counts_of(batch)
         with torch.no_grad():
-            _, rewards = self._rewarded(batch, features, AtStage(decoder, 0))
+            _, rewards = self._rewarded(batch, features, StageView(decoder, 0))
         total, of_stages = torch.zeros((), device=rewards.device), {}
         for stage in range(1, decoder.stages):
-            before, own = rewards[:, :-1], AtStage(decoder, stage)
+            before, own = rewards[:, :-1], StageView(decoder, stage)
             of_stages[f"reward_{stage - 1}"] = before.sum() / (counts.images * self.config.samples)
             found, rewards = self._rewarded(batch, features, own)
             advantage = self._advantage(rewards) + (rewards[:, :-1] - before)  # D_i

@@ -11,13 +11,14 @@ from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.evaluation import Evaluation, evaluate
+from showtell.processes import lock_folder
 from showtell.progress import counting
 from showtell.quickstart.baselines import most_frequent, nearest_neighbour
 from showtell.reports.quickstart_page import Example, Row, write_report
 from showtell.scenes import write_scenes
 from showtell.scenes.truth import judge
 from showtell.scores import ImageFacts, ScoreReport, image_facts, score
-from showtell.training import load_recipe, train
+from showtell.training import Recipe, load_recipe, train
 
 __all__ = ["next_steps", "run_quickstart"]
 
@@ -29,9 +30,7 @@ ON_SCREEN, ON_PAGE = 5, 24
 def run_quickstart(
     out: Path, *, images: int = 5000, overrides: Sequence[str] = (), quiet: bool = False
 ) -> dict[str, Any]:
-    """Draw, train, score and report.
-
-    A quickstart that was interrupted goes on where it stopped.
+    """Draw, train, score and report; resumes a quickstart that was interrupted.
 
     Args:
         out: a folder; the pictures go to out/data, the run to out/run, the page to out/report.html.
@@ -41,10 +40,18 @@ def run_quickstart(
 
     Returns:
         What `showtell quickstart --json` prints.
+
+    Raises:
+        DataError: another quickstart is running in the folder.
     """
+    recipe = load_recipe("scenes/sat_soft", [f"data.path={out / 'data'}", *overrides])
+    with lock_folder(out, "running a quickstart in", "another --out"):
+        return _run(recipe, out, images, quiet)
+
+
+def _run(recipe: Recipe, out: Path, images: int, quiet: bool) -> dict[str, Any]:
     began = time.perf_counter()
     data, run, page = out / "data", out / "run", out / "report.html"
-    recipe = load_recipe("scenes/sat_soft", [f"data.path={data}", *overrides])
     with counting("drawing scenes", images, quiet) as progress:
         write_scenes(data, images=images, progress=progress)
     result = train(recipe, run, resume=True, quiet=quiet)
@@ -64,7 +71,10 @@ def run_quickstart(
     seconds = time.perf_counter() - began
     write_report(
         page,
-        rows=[Row("this model", _columns(scores)), *[Row(name, _columns(found)) for name, found in baselines.items()]],
+        rows=[
+            Row("this model", _columns(scores)),
+            *[Row(name, _columns(numbers)) for name, numbers in baselines.items()],
+        ],
         examples=_examples(test[:ON_PAGE], on_test, facts),
         signatures=on_test.report.signatures,
         log=run / "log.jsonl",
@@ -124,17 +134,19 @@ def _columns(scores: dict[str, float | None]) -> dict[str, float | None]:
     return {shown: scores[name] for name, shown in names.items()}
 
 
-def _examples(records: Sequence[CaptionRecord], found: Evaluation, facts: Mapping[str, ImageFacts]) -> list[Example]:
+def _examples(
+    records: Sequence[CaptionRecord], evaluation: Evaluation, facts: Mapping[str, ImageFacts]
+) -> list[Example]:
     examples = []
     for record in records:
-        caption, scene = found.captions[record.image_id], facts[record.image_id].scene
+        caption, scene = evaluation.captions[record.image_id], facts[record.image_id].scene
         assert scene is not None, "every picture of the dataset was drawn"
         examples.append(Example(record, caption, judge(caption.text, scene)))
     return examples
 
 
 def next_steps(out: Path) -> str:
-    """Commands to go on with."""
+    """Commands to try next."""
     return "\n".join(
         [
             "# caption pictures of your own (it only knows drawn shapes)",

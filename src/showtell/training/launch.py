@@ -60,6 +60,7 @@ def find_trackers(names: Sequence[str]) -> None:
 
 def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     """Devices, processes and precision of a run."""
+    _check_environment()
     AcceleratorState._reset_state()  # an earlier run of this program may have had another precision
     # Where some weights have no gradient in some steps: those of an encoder that learns later, of stages without
     # samples of their own, of terms that an epoch leaves out. To look for them takes time.
@@ -86,6 +87,27 @@ def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
             "which some would have no image: set it to their number or more, or start fewer processes."
         )
     return accelerator
+
+
+def _check_environment() -> None:
+    """Make sure that accelerate and torch can read the variables that launchers set.
+
+    Raises:
+        UsageError: one has a value of another kind.
+    """
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT"):
+        if (value := os.environ.get(name)) is not None and not value.isdecimal():
+            raise UsageError(f'The environment variable {name} should be a whole number, and is "{value}"; unset it.')
+    flags = {"y", "yes", "t", "true", "on", "1", "n", "no", "f", "false", "off", "0"}
+    for name, value in os.environ.items():
+        if name.startswith("ACCELERATE_USE_") and value.lower() not in flags:
+            raise UsageError(f'The environment variable {name} should be true or false, and is "{value}"; unset it.')
+    precision, known = os.environ.get("ACCELERATE_MIXED_PRECISION", "no"), ("no", "fp16", "bf16", "fp8")
+    if precision not in known:
+        raise UsageError(
+            f"The environment variable ACCELERATE_MIXED_PRECISION should be one of {', '.join(known)}, and is "
+            f'"{precision}"; unset it.'
+        )
 
 
 def rehearse(model: nn.Module) -> None:

@@ -52,7 +52,7 @@ from showtell.training.run_folder import RunFolder
 from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
-from showtell.training.state import Progress, named, of_part
+from showtell.training.state import Progress, damage_refused, named, of_part
 from showtell.training.validation import Validation, Validator, check_selection_metric, fingerprint
 from showtell.types import Batch, Counts, Terms
 
@@ -254,7 +254,7 @@ class Trainer:
         if self.recipe.training.start_from and not self.resuming:
             self.console.say(self.start.in_words(self.recipe.training.start_from))
         if self.progress.step:
-            self.console.say(f"going on at step {self.progress.step} of {self.steps}")
+            self.console.say(f"resuming at step {self.progress.step} of {self.steps}")
         if self.watchdog is not None:
             self.console.say(self.watchdog.describe())
 
@@ -283,7 +283,7 @@ class Trainer:
             if ended or self.interrupted or (every and self.progress.step % every == 0):
                 self._save()
             if self.interrupted:
-                self.console.say(f"stopped at step {self.progress.step} of {self.steps}; go on with --resume")
+                self.console.say(f"stopped at step {self.progress.step} of {self.steps}; resume with --resume")
                 return
 
     def _counts(self, group: Sequence[Batch]) -> Counts:
@@ -511,20 +511,21 @@ class Trainer:
     def _restore(self) -> None:
         """Go back to where `last/` was written."""
         extra, numbers = self.folder.load_last(self.optimizer)
-        if numbers["data"] != self._data_fingerprint():
+        if numbers.get("data") != self._data_fingerprint():
             raise DataError(
                 f"The images or captions of {self.recipe.data.path} have changed since the run in {self.folder.path} "
                 "began; restore them, or begin anew with another --out."
             )
         self._load_weights(self.folder.last)
-        self.raw_model.objective.load_state_dict(of_part("objective", extra))
-        if self.average is not None:
-            self.average.load(of_part("average", extra))
-        self.progress = Progress(**numbers["progress"])
-        if self.watchdog is not None:
-            self.watchdog.load_state_dict(numbers["reward_watchdog"])
-        if self.accelerator.scaler is not None and self.progress.scaler:
-            self.accelerator.scaler.load_state_dict(self.progress.scaler)
+        with damage_refused(self.folder.last / "training"):
+            self.raw_model.objective.load_state_dict(of_part("objective", extra))
+            if self.average is not None:
+                self.average.load(of_part("average", extra))
+            self.progress = Progress.from_json(numbers["progress"])
+            if self.watchdog is not None:
+                self.watchdog.load_state_dict(numbers["reward_watchdog"])
+            if self.accelerator.scaler is not None and self.progress.scaler:
+                self.accelerator.scaler.load_state_dict(self.progress.scaler)
 
     def _load_weights(self, checkpoint: Path) -> None:
         """Take the weights of one of the run's own checkpoints."""

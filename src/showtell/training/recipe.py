@@ -47,7 +47,10 @@ class DataConfig(Config):
         1024, ge=0, description="Keep prepared photos in memory if all of them need no more than this."
     )
     workers: int = Field(
-        2, ge=0, description="Processes that load photos which are not kept in memory; 0 loads in the main process."
+        2,
+        ge=0,
+        le=1024,
+        description="Processes that load photos which are not kept in memory; 0 uses the main process.",
     )
 
 

@@ -16,10 +16,13 @@ length) only warn, unless the objective declares that outside of their limits tr
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, TypeAdapter
 
 from showtell.captions import Caption
 from showtell.errors import CheckpointError
@@ -91,6 +94,8 @@ class Decision:
 class _State:
     """What the watchdog remembers between steps."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
+
     start: dict[str, float] | None = None  # the ValidationStats of the starting weights
     had_collapsed: bool = False  # at the start already
     bad_validations: int = 0  # consecutive validations with a sign of harm
@@ -153,8 +158,12 @@ class RewardWatchdog:
         return asdict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that `state_dict` returned."""
-        self._state = _State(**state)
+        """Restore a state that `state_dict` returned.
+
+        Raises:
+            ValueError: a key or a type is wrong.
+        """
+        self._state = TypeAdapter(_State).validate_json(json.dumps(state))
 
     # ---- before the first step
 

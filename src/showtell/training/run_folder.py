@@ -57,7 +57,7 @@ class RunFolder:
             Whether there is something to resume.
 
         Raises:
-            UsageError: it holds a run, and to go on with it was not asked for.
+            UsageError: it holds a run, and `resume` is false.
             RecipeError: that run began with another recipe.
         """
         if self.path.exists():
@@ -66,7 +66,7 @@ class RunFolder:
         if not resume:
             if any(place.exists() for place in (self._recipe, self.last, self.best, self._log_path)):
                 raise UsageError(
-                    f"{self.path} already holds a run; add --resume to go on with it, or choose another --out."
+                    f"{self.path} already holds a run; add --resume to resume it, or choose another --out."
                 )
         elif (
             self._recipe.exists()
@@ -108,7 +108,7 @@ class RunFolder:
             write_whole(self._stream, json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
         except OSError as error:
             raise DataError(
-                f"Cannot write {self._log_path}: {error.strerror or error}; make room, then go on with --resume."
+                f"Cannot write {self._log_path}: {error.strerror or error}; make room, then resume with --resume."
             ) from error
 
     def keep_log(self) -> int:

@@ -1,32 +1,44 @@
-"""What torch raises when a part of the machinery of a run breaks down, in words: a process lost, photos not read."""
+"""Errors of the machinery of a run as sentences: a process lost, photos not read, a disk full."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from showtell.errors import TrainingError
+from showtell.errors import DataError, TrainingError
 
 
 @contextlib.contextmanager
 def translate_errors(folder: Path) -> Iterator[None]:
-    """Inside the block such errors of torch become sentences; others stay what they are.
+    """Inside the block such errors become sentences; others stay what they are.
 
     Args:
         folder: of the run.
 
     Raises:
         TrainingError: a process of the run, or one that reads photos, has gone.
+        DataError: what trackers write does not fit on the disk.
     """
+    show_thread_error = threading.excepthook
+    threading.excepthook = lambda thread_error: (
+        None if _is_of_tensorboard(thread_error) else show_thread_error(thread_error)
+    )
     try:
         yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise DataError(
+            f"Cannot write to {folder}: {error.strerror or error}; make room, then resume with --resume."
+        ) from error
     except RuntimeError as error:
         first = (str(error).splitlines() or [""])[0]
         last = folder / "last"
-        kept = f"{last} is the last good checkpoint: go on with --resume." if last.exists() else "Nothing was kept yet."
+        kept = f"{last} is the last good checkpoint: add --resume." if last.exists() else "Nothing was kept yet."
         if first.startswith("DataLoader "):  # how its own messages begin; errors of photos have names of their own
             raise TrainingError(
                 f"Reading photos has failed ({first.rstrip('. ')}): look at the disk and the memory of this machine, "
@@ -39,3 +51,10 @@ def translate_errors(folder: Path) -> Iterator[None]:
                 f"{kept}"
             ) from error
         raise
+    finally:
+        threading.excepthook = show_thread_error
+
+
+def _is_of_tensorboard(error: threading.ExceptHookArgs) -> bool:
+    """Whether the thread is one of TensorBoard's writers: its error is raised again when the next number is logged."""
+    return type(error.thread).__module__.startswith("tensorboard.")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from pydantic import ConfigDict, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch.optim import Optimizer
@@ -16,12 +20,15 @@ from showtell.errors import CheckpointError
 from showtell.files import read_json, write_bytes, write_json
 from showtell.renamed import upgrade_run
 
-TENSORS, NUMBERS = "optimizer.safetensors", "state.json"
+TENSORS, NUMBERS, CHECKSUMS = "optimizer.safetensors", "state.json", "checksums.json"
+_ADVICE = "begin anew with another --out, from its best/ with training.start_from"
 
 
 @dataclass
 class Progress:
     """How far a run is: what it remembers between steps beside weights and optimiser."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
 
     step: int = 0  # of the optimiser, finished
     best: float | None = None  # validation score of best/
@@ -30,6 +37,17 @@ class Progress:
     stopped: bool = False  # by patience
     log_bytes: int = 0  # length of log.jsonl
     scaler: dict[str, float] = field(default_factory=dict)  # of mixed precision in fp16
+
+    @classmethod
+    def from_json(cls, content: Any) -> Progress:
+        """What `asdict` made, with every type checked.
+
+        Raises:
+            ValueError: a key or a type is wrong.
+        """
+        if "step" not in content or "log_bytes" not in content:
+            raise ValueError("where the run was is missing")
+        return TypeAdapter(cls).validate_json(json.dumps(content))
 
 
 def save_state(folder: Path, optimizer: Optimizer, extra: dict[str, torch.Tensor], numbers: dict[str, Any]) -> None:
@@ -54,10 +72,11 @@ def save_state(folder: Path, optimizer: Optimizer, extra: dict[str, torch.Tensor
     write_bytes(folder / TENSORS, save(on_cpu))
     groups = {"param_groups": state["param_groups"], "plain": plain}
     write_json(folder / NUMBERS, {"optimizer": groups, **numbers}, indent=1)
+    write_json(folder / CHECKSUMS, {name: _checksum(folder / name) for name in (TENSORS, NUMBERS)}, indent=1)
 
 
 def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Read what `save_state` wrote, and put the optimiser back where it was.
+    """Read what `save_state` wrote, and restore the optimiser.
 
     Returns:
         The further tensors, and the numbers.
@@ -65,30 +84,69 @@ def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, torch.Tens
     Raises:
         CheckpointError: a file is missing or damaged.
     """
-    try:
+    _verify(folder)
+    with damage_refused(folder / NUMBERS):
         numbers = upgrade_run(read_json(folder / NUMBERS))
         groups = numbers.pop("optimizer")
         entries: dict[int, dict[str, Any]] = {int(key): dict(value) for key, value in groups["plain"].items()}
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise CheckpointError(
-            f"The training state is damaged: {folder / NUMBERS} does not hold what was saved; begin anew with another "
-            "--out, or with training.start_from."
-        ) from error
     try:
         tensors = load_file(folder / TENSORS)
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"The training state is damaged: {folder / TENSORS} cannot be read ({error}).") from error
-    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    extra = {}
-    for name, tensor in tensors.items():
-        kind, rest = name.split(".", 1)
-        if kind == "extra":
-            extra[rest] = tensor
-        else:
-            parameter, entry = rest.split(".", 1)
-            entries.setdefault(int(parameter), {})[entry] = _laid_out_as(weights[int(parameter)], tensor)
-    optimizer.load_state_dict({"state": entries, "param_groups": groups["param_groups"]})
+        raise CheckpointError(
+            f"The training state is damaged: {folder / TENSORS} cannot be read ({error}); {_ADVICE}."
+        ) from error
+    with damage_refused(folder / TENSORS):
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        extra = {}
+        for name, tensor in tensors.items():
+            kind, rest = name.split(".", 1)
+            if kind == "extra":
+                extra[rest] = tensor
+            else:
+                parameter, entry = rest.split(".", 1)
+                entries.setdefault(int(parameter), {})[entry] = _laid_out_as(weights[int(parameter)], tensor)
+        optimizer.load_state_dict({"state": entries, "param_groups": groups["param_groups"]})
     return extra, numbers
+
+
+@contextlib.contextmanager
+def damage_refused(file: Path) -> Iterator[None]:
+    """Inside the block, content of a wrong structure or type is refused as damage of the file.
+
+    Raises:
+        CheckpointError: there is some.
+    """
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise CheckpointError(
+            f"The training state is damaged: {file} does not hold what was saved; {_ADVICE}."
+        ) from error
+
+
+def _checksum(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _verify(folder: Path) -> None:
+    """Compare the files with their checksums; those of runs of older versions have none."""
+    if not (folder / CHECKSUMS).exists():
+        return
+    with damage_refused(folder / CHECKSUMS):
+        checksums = dict(read_json(folder / CHECKSUMS))
+    for name in (TENSORS, NUMBERS):
+        try:
+            is_intact = _checksum(folder / name) == checksums.get(name)
+        except OSError as error:
+            raise CheckpointError(
+                f"The training state is damaged: {folder / name} cannot be read ({error.strerror}); {_ADVICE}."
+            ) from error
+        if not is_intact:
+            raise CheckpointError(
+                f"The training state is damaged: {folder / name} does not hold what was saved (its checksum differs); "
+                f"{_ADVICE}."
+            )
 
 
 def named(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
