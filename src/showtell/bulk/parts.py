@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from showtell.errors import ImageError
 from showtell.images.photo import MOST_FILE_BYTES
@@ -93,7 +93,7 @@ def open_binary(name: str) -> BinaryIO:
     import fsspec
 
     files, path = fsspec.core.url_to_fs(name)
-    return files.open(path, "rb")
+    return cast(BinaryIO, files.open(path, "rb"))
 
 
 def photos_of(part: Part, batch_size: int) -> Iterator[tuple[str, Source]]:
@@ -125,7 +125,7 @@ def _fetch(name: str) -> Source:
 
     try:
         files, path = fsspec.core.url_to_fs(name)
-        return files.cat_file(path)
+        return cast(bytes, files.cat_file(path))
     except FileNotFoundError:
         return ImageError(f"There is no file {name}.")
     except Exception as error:  # noqa: BLE001  (each object store has errors of its own)

@@ -161,7 +161,8 @@ class Calibration:
             return []
         parts = (np.asarray(part) for part in (self.weights, self.means, self.deviations))
         weights, means, deviations = parts
-        return _chances(_features(captions), weights, self.bias, means, deviations).tolist()
+        chances: list[float] = _chances(_features(captions), weights, self.bias, means, deviations).tolist()
+        return chances
 
     def to_json(self) -> dict[str, Any]:
         """As `calibration.json` of a checkpoint has it."""

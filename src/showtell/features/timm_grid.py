@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import timm
-import timm.data
 import torch
 from pydantic import Field, field_validator
+from timm.data.config import resolve_model_data_config
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -98,7 +98,7 @@ class TimmGrid(GridEncoder):
         self.stage = range(len(stages))[config.stage]
         self.with_norm = self.stage == len(stages) - 1
         known = set(self.backbone.state_dict())  # before the cut
-        settings = timm.data.resolve_model_data_config(self.backbone)
+        settings = resolve_model_data_config(self.backbone)  # type: ignore[no-untyped-call]
         if load_weights and config.weights != "random":
             file = _weights_file(config, self.backbone.pretrained_cfg)
             tensors = _timm_names(read_weights(file), self.backbone, file)
@@ -220,7 +220,7 @@ def _timm_names(tensors: dict[str, Tensor], backbone: nn.Module, file: Path) -> 
         translate = getattr(sys.modules[kind.__module__], "checkpoint_filter_fn", None)  # timm's name for it
         if translate is not None:
             try:
-                return translate(tensors, backbone)
+                return cast("dict[str, Tensor]", translate(tensors, backbone))
             except (AssertionError, KeyError, RuntimeError, ValueError) as error:
                 raise WeightsError(f"The weights in {file} are not those of such a backbone ({error!r}).") from error
     return tensors

@@ -53,7 +53,7 @@ def boxes_on_image(boxes: Tensor, window: Tensor, size: tuple[int, int], whole_p
     """
     origin, scale = _origin_and_scale(window, size)
     boxes = boxes.to(window.device, torch.double)
-    shown = clip_boxes_to_image((boxes - origin) * scale, size).float()
+    shown: Tensor = clip_boxes_to_image((boxes - origin) * scale, size).float()
     shown = shown[remove_small_boxes(shown, MIN_SIDE)]
     if whole_photo or not len(shown):
         height, width = size

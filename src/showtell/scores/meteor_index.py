@@ -71,7 +71,8 @@ class MeteorIndex:
 
     def paraphrases_of(self, node: int) -> list[int]:
         """The phrases that the table lists for a phrase, in its order."""
-        return self.paraphrases[self.list_starts[node] : self.list_starts[node + 1]].tolist()
+        phrases: list[int] = self.paraphrases[self.list_starts[node] : self.list_starts[node + 1]].tolist()
+        return phrases
 
     def phrases(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[tuple[int, int, int, bool]]]:
         """Per sentence, what begins a phrase of the table: (start, words, node, whether it has paraphrases)."""
@@ -158,7 +159,7 @@ def find_resources() -> Path:
 
 def stem(word: str) -> str:
     """Snowball's English stem, by the rules up to version 2.2 of its Python package."""
-    return _stemmer().stemWord(word)
+    return str(_stemmer().stemWord(word))
 
 
 @cache

@@ -223,7 +223,8 @@ class RewardSamples:
         penalty = _pick(tables.penalty, delta.clamp(max=_PENALTIES - 1))
         similarity = (cosine * penalty[:, None]).cumsum(-1)[..., -1]  # (B, 4, N)
         references = (lengths >= 0).sum(-1)
-        return similarity.cumsum(1)[:, -1] / ORDERS / references * 10.0
+        reward: Tensor = similarity.cumsum(1)[:, -1] / ORDERS / references * 10.0
+        return reward
 
     @cached_property
     def bleu(self) -> Tensor:
@@ -248,7 +249,7 @@ def _bits(words: Tensor, is_word: Tensor) -> Tensor:
     steps = words.shape[-1]
     rows, bits = -(-steps // _BITS), min(steps, _BITS)
     value = 1 << torch.arange(bits, device=words.device)
-    return (pad(same, (0, rows * bits - steps)).unflatten(-1, (rows, bits)) * value).sum(-1)
+    return (torch.unflatten(pad(same, (0, rows * bits - steps)), -1, (rows, bits)) * value).sum(-1)
 
 
 def _bits_below(place: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +82,7 @@ def find_spice() -> tuple[str, Path]:
     return java, folder
 
 
-def _run(java: str, folder: Path, entries: list[dict[str, object]]) -> list[dict]:
+def _run(java: str, folder: Path, entries: list[dict[str, object]]) -> list[dict[str, Any]]:
     """Run the program on some entries."""
     parses = cache_folder() / "spice"
     parses.mkdir(parents=True, exist_ok=True)
@@ -99,4 +100,5 @@ def _run(java: str, folder: Path, entries: list[dict[str, object]]) -> list[dict
         if finished.returncode != 0 or not made.is_file():
             said = (finished.stderr or finished.stdout).strip().splitlines()
             raise DataError(f"SPICE stopped with status {finished.returncode}: {said[-1] if said else 'no message'}")
-        return json.loads(made.read_text(encoding="utf-8"))
+        results: list[dict[str, Any]] = json.loads(made.read_text(encoding="utf-8"))
+        return results
