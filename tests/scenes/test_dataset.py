@@ -294,6 +294,17 @@ def test_what_is_damaged_is_drawn_again(damage: str, tmp_path: Path) -> None:
     assert digests(tmp_path / "drawn") == before
 
 
+def test_settings_that_cannot_be_read(tmp_path: Path) -> None:
+    write_scenes(tmp_path / "drawn", images=8)
+    (tmp_path / "drawn" / "annotations" / "scenes.json").write_text("{")
+    before = digests(tmp_path / "drawn")
+    with pytest.raises(
+        DataError, match=r"scenes\.json is not valid JSON: .*\. Delete .*drawn, or choose another folder\."
+    ):
+        write_scenes(tmp_path / "drawn", images=8)
+    assert digests(tmp_path / "drawn") == before
+
+
 def test_two_at_once_are_kept_apart(tmp_path: Path) -> None:
     with (
         lock_folder(tmp_path / "drawn", "drawing scenes into", "another folder"),

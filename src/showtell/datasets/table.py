@@ -15,7 +15,7 @@ from showtell.datasets.caption_rows import CaptionRows, Columns
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.source_files import first_line, list_files, read_text
-from showtell.datasets.splits import split_of_file, split_rank
+from showtell.datasets.splits import sort_by_split, split_of_file
 from showtell.errors import DataError, summarise
 
 EXAMPLE = "captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg"
@@ -42,7 +42,6 @@ def read(path: Path) -> CaptionDataset:
     of the images.
     """
     issues = DatasetIssues(path)
-    records: list[CaptionRecord] = []
     tables = _tables(path)
     corrections = [file for file in tables if len(tables) > 1 and _is_correction_table(file)]
     for file in corrections:
@@ -57,12 +56,7 @@ def read(path: Path) -> CaptionDataset:
             "nothing about splits; join them to one, add a column split, or name them train.csv, val.csv, test.csv."
         )
         tables = {}
-    for file, (delimiter, columns) in tables.items():
-        try:
-            records.extend(_read_table(file, delimiter, columns, issues))
-        except DataError as error:
-            issues.problems.append(str(error))
-    return issues.dataset("table", records)
+    return issues.dataset("table", issues.collect(tables, lambda file, _: _read_table(file, *tables[file], issues)))
 
 
 def as_text_cell(text: str) -> str:
@@ -97,8 +91,8 @@ def columns_of(file: Path) -> list[str] | None:
 
 def _tables(path: Path) -> dict[Path, tuple[str, Columns]]:
     """The tables of captions at a path, each with its delimiter and what its columns hold."""
-    files = sorted(list_files(path, _SUFFIXES), key=lambda file: split_rank(split_of_file(file.stem) or ""))
-    recognised = {file: _columns(first_line(file)) for file in files if not file.name.startswith(".")}
+    files = [file for file in list_files(path, _SUFFIXES) if not file.name.startswith(".")]
+    recognised = {file: _columns(first_line(file)) for file in sort_by_split(files)}
     return {file: columns for file, columns in recognised.items() if columns}
 
 

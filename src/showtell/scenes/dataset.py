@@ -281,8 +281,15 @@ def _refuse_other_content(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def _other_settings(folder: Path, settings: dict[str, Any]) -> list[str]:
-    """The settings of a dataset that differ from these, each with its value."""
-    content = read_json(folder / "annotations" / "scenes.json")
+    """The settings of a dataset that differ from these, each with its value.
+
+    Raises:
+        DataError: its settings cannot be read.
+    """
+    try:
+        content = read_json(folder / "annotations" / "scenes.json")
+    except DataError as error:
+        raise DataError(f"{error} Delete {folder}, or choose another folder.") from error
     written = content if isinstance(content, dict) else {}
     return [f"{name} {written.get(name)}" for name, value in settings.items() if written.get(name) != value]
 
