@@ -3,7 +3,9 @@
 import io
 import json
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,22 @@ def test_a_second_opening_loads_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(hub, "_load", None)
     assert read_dataset(f"hf:{tmp_path / 'saved'}") == first
     monkeypatch.undo()
+
+
+def test_of_two_first_readings_one_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows({"image": [1, 2, 3], "caption": ["A."] * 3}, caption=TEXT).save_to_disk(tmp_path / "saved")
+    loaded: list[str] = []
+    load = hub._load
+
+    def slow(name: str) -> dict[str, Any]:
+        loaded.append(name)
+        time.sleep(0.3)
+        return load(name)
+
+    monkeypatch.setattr(hub, "_load", slow)
+    with ThreadPoolExecutor(3) as pool:
+        first, *others = pool.map(hub.read, [Path(f"hf:{tmp_path / 'saved'}")] * 3)
+    assert len(loaded) == 1 and len(first.records) == 3 and others == [first, first]
 
 
 def test_a_changed_dataset_is_read_anew(tmp_path: Path) -> None:

@@ -68,25 +68,23 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize(
-    ("field", "expected"),
-    [
-        ("caption", "1 image has half a character (a lone surrogate) in the caption: 1; write it anew as UTF-8."),
-        ("split", "1 image has half a character (a lone surrogate) in the split: 1; write it anew as UTF-8."),
-    ],
-)
-def test_half_a_character_is_refused_with_its_image(name: str, field: str, expected: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("field", ["caption", "split", "image_id", "name"])
+def test_half_a_character_is_refused_with_its_line(name: str, field: str, tmp_path: Path) -> None:
+    folder = tmp_path / "set"
     if (name, field) == ("coco", "split"):
         pytest.skip("its splits are file names")
-    folder = written(tmp_path / "set", FORMATS[name](**{field: f"A {HALF}"}))
-    assert expected in read_dataset(folder).problems
+    written(folder, FORMATS[name](**{field: f"A {HALF}"}))
+    (problem, *_) = read_dataset(folder).problems
+    assert r"holds \ud83d at line 1, which is no character; save it as valid Unicode." in problem
+    with pytest.raises(DataError, match=r"holds \\ud83d at line 1"):
+        open_dataset(folder)
 
 
-@pytest.mark.parametrize("name", ["coco", "jsonl"])
-def test_half_a_character_in_an_id_is_shown_escaped(name: str, tmp_path: Path) -> None:
-    problems = read_dataset(written(tmp_path / "set", FORMATS[name](image_id=f"dog{HALF}"))).problems
-    assert problems == (
-        r"1 image has half a character (a lone surrogate) in the id: dog\ud83d; write it anew as UTF-8.",
+@pytest.mark.skipif(sys.platform != "linux", reason="names are bytes")
+def test_a_split_whose_file_name_is_not_utf8(tmp_path: Path) -> None:
+    folder = written(tmp_path / "set", coco(split=os.fsdecode(b"h\xe4lfte")))
+    assert read_dataset(folder).problems == (
+        "1 image has half a character (a lone surrogate) in the split: 1; write it anew as UTF-8.",
     )
 
 
@@ -105,7 +103,7 @@ def test_half_a_character_in_a_category(tmp_path: Path) -> None:
 def test_commands_refuse_half_a_character(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = written(tmp_path / "set", FORMATS[name](caption=HALF))
     for arguments in (["check"], ["check", "--json"]):
-        assert "half a character" in refused(capsys, "data", *arguments, str(folder))
+        assert "which is no character" in refused(capsys, "data", *arguments, str(folder))
 
 
 @pytest.mark.parametrize(
@@ -129,6 +127,22 @@ def test_bytes_that_are_not_utf8_are_refused_with_their_line(file: str, content:
     line = content[: content.index(b"\xff") if b"\xff" in content else len(content) - 4].count(b"\n") + 1
     (problem, *_) = read_dataset(tmp_path).problems
     assert "is not in UTF-8: line" in problem and f"line {line} cannot be read; save it as" in problem
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are bytes")
+@pytest.mark.parametrize("name", FORMATS)
+def test_half_characters_of_file_names_name_files_and_nothing_else(name: str, tmp_path: Path) -> None:
+    r"""As Python reads and writes the bytes of file names that are not UTF-8: \udcf6 is the byte f6."""
+    photo = os.fsdecode(b"d\xf6g.png")
+    folder = written(tmp_path / "set", FORMATS[name](name=photo, **({} if name == "coco" else {"image_id": None})))
+    write_photo(folder / photo, shade=9)
+    dataset = open_dataset(folder)
+    assert [record.path for record in dataset.records] == [folder / photo]
+    assert [record.image_id for record in dataset.records] == ["1" if name == "coco" else r"d\xf6g.png"]
+    folder = written(tmp_path / "other", FORMATS[name](caption=photo))
+    assert read_dataset(folder).problems == (
+        "1 image has half a character (a lone surrogate) in the caption: 1; write it anew as UTF-8.",
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are bytes")

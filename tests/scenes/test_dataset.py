@@ -18,7 +18,8 @@ import pytest
 from showtell.errors import DataError, UsageError
 from showtell.processes import LOCK_NAME, lock_folder
 from showtell.scenes import LANGUAGE_VERSION, dataset, read_scenes, split_sizes, write_scenes
-from showtell.scenes.dataset import MIN_FOR_WORKERS, SPLITS, sample_image
+from showtell.scenes.annotations import SPLITS
+from showtell.scenes.dataset import MIN_FOR_WORKERS, sample_image
 from showtell.scenes.rendering import render
 from showtell.scenes.truth import judge
 from showtell.scenes.world import HELD_OUT
@@ -291,6 +292,17 @@ def test_what_is_damaged_is_drawn_again(damage: str, tmp_path: Path) -> None:
     before = digests(tmp_path / "drawn")
     DAMAGE[damage](tmp_path / "drawn")
     write_scenes(tmp_path / "drawn", images=8)
+    assert digests(tmp_path / "drawn") == before
+
+
+def test_settings_that_cannot_be_read(tmp_path: Path) -> None:
+    write_scenes(tmp_path / "drawn", images=8)
+    (tmp_path / "drawn" / "annotations" / "scenes.json").write_text("{")
+    before = digests(tmp_path / "drawn")
+    with pytest.raises(
+        DataError, match=r"scenes\.json is not valid JSON: .*\. Delete .*drawn, or choose another folder\."
+    ):
+        write_scenes(tmp_path / "drawn", images=8)
     assert digests(tmp_path / "drawn") == before
 
 

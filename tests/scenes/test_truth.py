@@ -467,3 +467,19 @@ def test_summary_without_relations_has_none() -> None:
 def test_summary_of_nothing_is_refused() -> None:
     with pytest.raises(DataError, match="There are no captions to judge"):
         summarise([])
+
+
+@pytest.mark.parametrize(
+    "caption",
+    [
+        "a star " + "above a star " * 20_000,
+        "a star is above a moon " + "and a star is above a moon " * 20_000,
+        "a star with a moon " + "above it and a star " * 20_000,
+        "star " * 100_000,
+        "x" * 1_000_000,
+    ],
+)
+def test_endless_captions_are_outside_the_language(caption: str) -> None:
+    """As a file of captions may hold them: no recursion that deep, and no time that grows with its square."""
+    assert parse_caption(caption) is None
+    assert judge(caption, scene("white", "small solid red circle 20 48")).outside_language

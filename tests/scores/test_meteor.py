@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 import showtell
 from showtell.errors import MissingDependencyError
 from showtell.files import cache_folder
-from showtell.scores import meteor_index
+from showtell.scores import meteor, meteor_index
 from showtell.scores.meteor import (
     STATISTICS,
     Lexicon,
@@ -46,8 +47,8 @@ def align(prediction: str, reference: str, index: MeteorIndex) -> dict[str, int]
     texts = [normalise(prediction), normalise(reference)]
     lexicon = Lexicon(index, {*texts[0], *texts[1]})
     test, other = lexicon.sentences(texts)
-    (matches,) = lexicon.matches(test, [other])
-    row = statistics(test, other, matches)
+    (options,) = lexicon.matches(test, [other])
+    row = statistics(test, other, options)
     return {name: value for name, value in zip(STATISTICS, row, strict=True) if value}
 
 
@@ -90,8 +91,8 @@ def test_choices_of_the_reference(
     prediction: str, reference: str, expected: tuple[int, int, int], index: MeteorIndex
 ) -> None:
     row = align(prediction, reference, index)
-    found = tuple(row.get(name, 0) for name in ("matched words", "matched reference words", "chunks"))
-    assert found == expected
+    counts = tuple(row.get(name, 0) for name in ("matched words", "matched reference words", "chunks"))
+    assert counts == expected
 
 
 def test_score_by_hand() -> None:
@@ -165,9 +166,44 @@ def test_random_pairs_as_the_jar_has_them(index: MeteorIndex) -> None:
         texts = [normalise(prediction), normalise(reference)]
         lexicon = Lexicon(index, {*texts[0], *texts[1]})
         test, other = lexicon.sentences(texts)
-        (matches,) = lexicon.matches(test, [other])
-        row = statistics(test, other, matches)[:23]
+        (options,) = lexicon.matches(test, [other])
+        row = statistics(test, other, options)[:23]
         assert row == [float(value) for value in line.split()], (prediction, reference)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_crowd_of_matches_is_aligned_as_any_other(
+    index: MeteorIndex, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Captions of few different words, so that a word matches more places than the beam has paths."""
+    rng = random.Random(seed)
+    words = rng.sample(
+        ["a", "the", "dog", "dogs", "child", "kid", "is", "next", "to", "beside", ",", "large", "big"], 3
+    )
+    prediction, reference = (" ".join(rng.choices(words, k=count)) for count in (rng.randint(60, 150), 15))
+    plain = align(prediction, reference, index)
+    for crowded in (0, 3, 45):
+        monkeypatch.setattr(meteor, "CROWDED", crowded)
+        assert align(prediction, reference, index) == plain
+
+
+def test_a_word_that_fills_a_long_caption_is_tried_few_times(
+    index: MeteorIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of up to 40 paths is extended by the first 40 free matches of a gain, and by those that go on its chunk."""
+    tried = 0
+    extension = meteor._extension
+
+    def counting(match: Any) -> Any:
+        nonlocal tried
+        tried += 1
+        return extension(match)
+
+    monkeypatch.setattr(meteor, "_extension", counting)
+    row = align("a % " * 20_000, "a man with a dog % a cat", index)
+    assert row["words"] == 40_000
+    assert row["matched words"] == 4
+    assert tried <= 4 * meteor.BEAM * (meteor.BEAM + 1)
 
 
 def test_java_hash() -> None:
@@ -209,12 +245,12 @@ def test_index_of_small_resources(resources: Path) -> None:
         assert not index.has_synsets("ice_cream")
         empty, phrases = index.phrases([[], ["a", "b", "x", "c", "d"]])
         assert empty == []
-        by_place = {(start, size): (node, listed) for start, size, node, listed in phrases}
-        assert set(by_place) == {(0, 1), (0, 2), (1, 1), (3, 1), (3, 2), (4, 1)}
-        node = {place: number for place, (number, _) in by_place.items()}
+        by_span = {(start, size): (node, listed) for start, size, node, listed in phrases}
+        assert set(by_span) == {(0, 1), (0, 2), (1, 1), (3, 1), (3, 2), (4, 1)}
+        node = {span: number for span, (number, _) in by_span.items()}
         assert index.paraphrases_of(node[0, 2]) == [node[3, 1], node[3, 2]]
         assert index.paraphrases_of(node[3, 1]) == [node[0, 2]]
-        assert [place for place, (_, listed) in by_place.items() if listed] == [(0, 2), (3, 1)]
+        assert [span for span, (_, listed) in by_span.items() if listed] == [(0, 2), (3, 1)]
     assert len(told) == 1
     assert told[0].startswith("Building METEOR's index in ")
 

@@ -6,13 +6,16 @@ import csv
 import json
 import random
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+import regex
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from showtell.text import tokenizer
 from showtell.text.tokenizer import PUNCTUATION, tokenize
 
 # Answers of the reference: PTBTokenizer of pycocoevalcap 1.2 (Stanford CoreNLP 3.4.1), Java 17, 2026-11-20, each
@@ -138,3 +141,104 @@ def test_no_text_raises_and_no_word_is_empty_spaced_or_punctuation(text: str) ->
 @given(st.lists(st.sampled_from(["a", "dog's", "on", "the", "st.", "run", "cat,", "wo-rd"]), max_size=8))
 def test_words_that_need_no_rule_across_spaces_can_be_tokenized_alone(words: list[str]) -> None:
     assert tokenize(" ".join(words)) == [part for word in words for part in tokenize(word)]
+
+
+# Pieces of addresses, files, tags, initials and signs: what the rules that look far ahead are made of.
+PIECES = [
+    "a",
+    "b",
+    "A",
+    "1",
+    "23",
+    ".",
+    "..",
+    ",",
+    "-",
+    "_",
+    "@",
+    "%",
+    "'",
+    "/",
+    "<",
+    ">",
+    "!",
+    "?",
+    "(",
+    ")",
+    ":",
+    ";",
+    "&",
+    "&amp;",
+    "&lt;",
+    "&gt;",
+    "&apos;",
+    "www.",
+    "http://",
+    ".com",
+    ".org",
+    ".jpg",
+    ".c",
+    "com",
+    "n't",
+    "é",
+    "=",
+    "<a",
+    "<!a",
+    "</a>",
+    '"',
+    "$",
+    "+",
+    "#",
+    "\\",
+    "*",
+    "co.",
+    "Mr.",
+    "1/2",
+    "~",
+    '="x"',
+    "b='y'",
+    "a.b.",
+    "-a.b.",
+    "x-",
+    "{",
+    "}",
+    "[",
+    "|",
+]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pieces=st.lists(st.sampled_from([*PIECES, " ", "\n", "a. ", "The ", "\xa0", "\u2003"]), max_size=14))
+def test_guards_and_greedy_rules_change_no_token(monkeypatch: pytest.MonkeyPatch, pieces: list[str]) -> None:
+    """The plain form tries every rule at every character and takes the longest of all its matches."""
+    text = "".join(pieces)
+    monkeypatch.setattr(tokenizer, "_LONG", 0)
+    guarded = tokenizer._words(text)
+    plain = {
+        start: [rule._replace(pattern=regex.compile(rule.pattern.pattern, regex.POSIX), guard=None) for rule in rules]
+        for start, rules in tokenizer._BY_START.items()
+    }
+    monkeypatch.setattr(tokenizer, "_BY_START", plain)
+    assert tokenizer._words(text) == guarded
+
+
+@pytest.mark.parametrize(
+    "unit", ["a@", "a%", "a,", "1.a.", "~a.", "www.%", "<!a", "a. <!", "a..1.jpg", "<a b='<a' ", "a.com/.", "A+", "(a)"]
+)
+def test_the_work_grows_with_the_length_of_a_caption(unit: str) -> None:
+    """Eight times the caption takes about eight times as long; where rules rescan the rest, 64 or 512 times."""
+
+    def seconds(repeats: int) -> float:
+        began = time.process_time()
+        tokenizer._words(unit * repeats)
+        return time.process_time() - began
+
+    seconds(300)
+    assert seconds(2400) < 30 * max(seconds(300), 0.001)
+
+
+def test_long_words_are_not_remembered() -> None:
+    tokenize("%" * 1000)
+    assert "%" * 1000 not in tokenizer._PIECES
+    tokenize("x%y")
+    assert "x%y" in tokenizer._PIECES

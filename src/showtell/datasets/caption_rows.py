@@ -12,6 +12,7 @@ from pathlib import Path
 from showtell.datasets.image_files import ImageFiles
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import CaptionRecord
+from showtell.datasets.source_files import as_text
 from showtell.datasets.split_lists import choose_splits
 from showtell.datasets.splits import split_name, split_of_file
 from showtell.errors import summarise
@@ -134,7 +135,7 @@ class CaptionRows:
                 continue
             used.setdefault(str(path.parent), set()).add(path.name)
             if name in splits:
-                records.append(CaptionRecord(ids.get(name, name), path, splits[name], tuple(image.captions)))
+                records.append(CaptionRecord(ids.get(name) or as_text(name), path, splits[name], tuple(image.captions)))
         files.report(self._issues, shown)
         unused = [
             self._issues.display(os.path.join(folder, name))  # noqa: PTH118 (Path is slow here)

@@ -53,12 +53,7 @@ def read(path: Path) -> CaptionDataset:
     `<split>/`, the same two in `images/`, then `images/` and the folder itself.
     """
     issues = DatasetIssues(path)
-    records: list[CaptionRecord] = []
-    for file in _one_release(_caption_files(path), issues):
-        try:
-            records.extend(_read_captions(file, issues))
-        except DataError as error:
-            issues.problems.append(str(error))
+    records = issues.collect(_one_release(_caption_files(path), issues), _read_captions)
     _report_repeated_boxes(records, issues)
     return issues.dataset("coco", records)
 

@@ -15,7 +15,7 @@ from showtell.datasets.caption_rows import CaptionRows
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.source_files import first_line, read_text
-from showtell.errors import DataError, summarise
+from showtell.errors import summarise
 from showtell.images.photo_files import is_image_file
 
 EXAMPLE = "Flickr8k.token.txt with the line dog.jpg#0<TAB>A dog runs. beside a folder images/ or Flicker8k_Dataset/"
@@ -47,13 +47,7 @@ def read(path: Path) -> CaptionDataset:
     """Read a file of captions; of a folder the plain captions rather than the lemmatised ones."""
     issues = DatasetIssues(path)
     file = _caption_file(path)
-    records: list[CaptionRecord] = []
-    if file is not None:
-        try:
-            records = _read_file(file, issues)
-        except DataError as error:
-            issues.problems.append(str(error))
-    return issues.dataset("flickr", records)
+    return issues.dataset("flickr", issues.collect([] if file is None else [file], _read_file))
 
 
 def _caption_file(path: Path) -> Path | None:

@@ -50,9 +50,7 @@ def read(path: Path) -> CaptionDataset:
     folder = cache_folder() / "hub" / _key(name)
     if not (folder / _LINES).is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(
-            folder.with_name(f".{folder.name}.lock")
-        ):  # of two processes the second reads what the first wrote
+        with FileLock(folder.with_name(f".{folder.name}.lock")):  # a second process reads what the first one wrote
             _fill_cache(name, folder)
     dataset = jsonl.read(folder)
     return replace(dataset, root=path, format="hub")

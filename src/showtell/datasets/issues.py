@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from showtell.datasets.records import CaptionDataset, CaptionRecord
-from showtell.errors import summarise
+from showtell.errors import DataError, summarise
 
 _ONE_SPLIT = ", so keep each in one split"
 
@@ -37,6 +37,18 @@ class DatasetIssues:
             tuple(self.warnings),
             split_lists_folder=self.split_lists_folder,
         )
+
+    def collect(
+        self, files: Iterable[Path], read_file: Callable[[Path, DatasetIssues], Iterable[CaptionRecord]]
+    ) -> list[CaptionRecord]:
+        """The records of all files that can be read; that one cannot is a problem."""
+        records: list[CaptionRecord] = []
+        for file in files:
+            try:
+                records.extend(read_file(file, self))
+            except DataError as error:
+                self.problems.append(str(error))
+        return records
 
     def display(self, path: Path | str) -> str:
         """A path as sentences have it: relative to the dataset's folder if it lies there."""

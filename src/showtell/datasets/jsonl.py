@@ -15,7 +15,7 @@ from showtell.datasets.caption_rows import CaptionRows, Columns
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.source_files import MAX_JSON_FILES, list_files, read_json, read_start, read_text
-from showtell.datasets.splits import split_of_file, split_rank
+from showtell.datasets.splits import sort_by_split, split_of_file
 from showtell.errors import DataError, summarise
 from showtell.files import parse_json
 
@@ -45,13 +45,7 @@ def read(path: Path) -> CaptionDataset:
             "say for which split it is; join them to one, or name them train.jsonl, val.jsonl, test.jsonl."
         )
         files = []
-    records: list[CaptionRecord] = []
-    for file in files:
-        try:
-            records.extend(_read_file(file, issues))
-        except DataError as error:
-            issues.problems.append(str(error))
-    return issues.dataset("jsonl", records)
+    return issues.dataset("jsonl", issues.collect(files, _read_file))
 
 
 # --- which files ---
@@ -62,7 +56,7 @@ def _files(path: Path) -> list[Path]:
     if not files:
         lists = list_files(path, (".json",))
         files = [file for file in lists if _holds_captions(file)] if len(lists) <= MAX_JSON_FILES else []
-    return sorted(files, key=lambda file: split_rank(split_of_file(file.stem) or ""))
+    return sort_by_split(files)
 
 
 def _holds_captions(file: Path) -> bool:

@@ -16,7 +16,7 @@ from showtell.datasets.coco import read_boxes
 from showtell.datasets.image_files import ImageFiles
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
-from showtell.datasets.source_files import MAX_JSON_FILES, list_files, read_bytes, read_json
+from showtell.datasets.source_files import MAX_JSON_FILES, as_text, list_files, read_bytes, read_json
 from showtell.datasets.splits import split_name
 from showtell.errors import DataError, summarise
 
@@ -103,7 +103,7 @@ def _records(file: Path, images: list[Any], issues: DatasetIssues) -> Iterator[C
         if not isinstance(sentences, list):
             unusable.append(number)
             continue
-        image_id = str(image["cocoid"]) if type(image.get("cocoid")) is int else names[0]
+        image_id = str(image["cocoid"]) if type(image.get("cocoid")) is int else as_text(names[0])
         split = image.get("split")
         if not isinstance(split, str) or not split.strip():
             without_split.append(image_id)

@@ -91,12 +91,12 @@ def read_json(file: Path, object_hook: Callable[[dict[str, Any]], Any] | None = 
 
 
 def as_text(name: str) -> str:
-    """A file name as valid text: bytes that are not UTF-8 are escaped.
+    """A file name as valid text: bytes that are not UTF-8, which Python has as half characters, are escaped.
 
     >>> as_text("dog" + chr(0xDCFF) + ".jpg")
     'dog\\\\xff.jpg'
     """
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def read_start(file: Path) -> str:

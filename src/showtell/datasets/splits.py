@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 _NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -42,6 +43,11 @@ def split_of_file(stem: str) -> str | None:
     """
     words = set(re.split(r"[^a-z]+", stem.lower())) - _NEUTRAL_WORDS
     return _NAMES.get(words.pop()) if len(words) == 1 else None
+
+
+def sort_by_split(files: Iterable[Path]) -> list[Path]:
+    """Files in the order of the splits that they are named after."""
+    return sorted(files, key=lambda file: split_rank(split_of_file(file.stem) or ""))
 
 
 def draw_splits(

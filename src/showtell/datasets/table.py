@@ -6,6 +6,7 @@ Captions of one image stand in lines of their own, or in columns caption_1, capt
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -14,13 +15,16 @@ from showtell.datasets.caption_rows import CaptionRows, Columns
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.source_files import first_line, list_files, read_text
-from showtell.datasets.splits import split_of_file, split_rank
+from showtell.datasets.splits import sort_by_split, split_of_file
 from showtell.errors import DataError, summarise
 
 EXAMPLE = "captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg"
 
 # The columns of a table that `showtell caption --correct` writes, for a person to correct and to train on.
 CORRECTIONS = ("image", "caption", "confidence", "split")
+
+# What spreadsheets take for a formula; cells that begin so are written with an apostrophe before, and read without it.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 _DELIMITERS = ",;\t"
 _SUFFIXES = (".csv", ".tsv")
@@ -38,7 +42,6 @@ def read(path: Path) -> CaptionDataset:
     of the images.
     """
     issues = DatasetIssues(path)
-    records: list[CaptionRecord] = []
     tables = _tables(path)
     corrections = [file for file in tables if len(tables) > 1 and _is_correction_table(file)]
     for file in corrections:
@@ -53,12 +56,21 @@ def read(path: Path) -> CaptionDataset:
             "nothing about splits; join them to one, add a column split, or name them train.csv, val.csv, test.csv."
         )
         tables = {}
-    for file, (delimiter, columns) in tables.items():
-        try:
-            records.extend(_read_table(file, delimiter, columns, issues))
-        except DataError as error:
-            issues.problems.append(str(error))
-    return issues.dataset("table", records)
+    return issues.dataset("table", issues.collect(tables, lambda file, _: _read_table(file, *tables[file], issues)))
+
+
+def as_text_cell(text: str) -> str:
+    """A text as a cell that no spreadsheet computes. `from_text_cell` is the way back.
+
+    >>> as_text_cell("=1+1")
+    "'=1+1"
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def from_text_cell(cell: str) -> str:
+    """The text of a cell that `as_text_cell` made."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def _is_correction_table(file: Path) -> bool:
@@ -79,8 +91,8 @@ def columns_of(file: Path) -> list[str] | None:
 
 def _tables(path: Path) -> dict[Path, tuple[str, Columns]]:
     """The tables of captions at a path, each with its delimiter and what its columns hold."""
-    files = sorted(list_files(path, _SUFFIXES), key=lambda file: split_rank(split_of_file(file.stem) or ""))
-    recognised = {file: _columns(first_line(file)) for file in files if not file.name.startswith(".")}
+    files = [file for file in list_files(path, _SUFFIXES) if not file.name.startswith(".")]
+    recognised = {file: _columns(first_line(file)) for file in sort_by_split(files)}
     return {file: columns for file, columns in recognised.items() if columns}
 
 
@@ -137,8 +149,8 @@ def _read_table(file: Path, delimiter: str, columns: Columns, issues: DatasetIss
         row += [""] * (columns.count - len(row))
         rows.add(
             line,
-            row[columns.image],
-            [row[index] for index in columns.captions],
+            from_text_cell(row[columns.image]),
+            [from_text_cell(row[index]) for index in columns.captions],
             "" if columns.split is None else row[columns.split],
             "" if columns.id is None else row[columns.id],
         )

@@ -351,7 +351,7 @@ class _Parser:
         """The background, if it was not named before, and nothing more."""
         if self.background is None:
             self.optional(self.background_phrase)
-        if self.position != len(self.words) or len(self.phrases) > MAX_PHRASES:
+        if self.position != len(self.words):
             raise _ParseError
         return True
 
@@ -389,5 +389,8 @@ class _Parser:
 @lru_cache(maxsize=65536)
 def parse_caption(caption: str) -> ParsedCaption | None:
     """Parse a caption, ignoring capitals and punctuation; None if it is not of the language."""
-    parser = _Parser(caption.lower().translate(PUNCTUATION).split())
+    words = caption.lower().translate(PUNCTUATION).split()
+    if sum(word in NOUNS for word in words) > MAX_PHRASES:  # each is the noun of a phrase; this bounds the recursion
+        return None
+    parser = _Parser(words)
     return parser.optional(parser.caption)

@@ -18,29 +18,33 @@ the mean. Written from the papers and from what the reference puts out; where th
 2. The search walks along the reference with a beam of 40 and counts matched words in whole numbers: a match weighs
    1 for each word if equal, else a half for each word, rounded down, so one word counts 0.
 3. A chunk counts when it ends. Ties go to the path that came first, and to the earlier kind of match.
-4. The distance of a match is charged to the paths of its place that come after it, never to its own.
+4. The distance of a match is charged to the paths of its reference word that come after it, never to its own.
 5. Equal sentences are aligned by equality alone. Words are equal when Java's 32-bit hash codes are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from showtell import __version__
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 from showtell.scores.meteor_index import MeteorIndex, open_index, stem
 from showtell.scores.meteor_text import normalise
+from showtell.scores.ngrams import Integers
 
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of the kinds of match
 KINDS = ("exact", "stem", "synonym", "paraphrase")
 EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
 BEAM = 40
+CROWDED = 256  # possible matches at one word, from which on the search sorts out in advance what the beam would drop
 _IMAGES_AT_ONCE = 256
 
 STATISTICS = (
@@ -106,8 +110,8 @@ class Meteor(Score):
         )
         rows: list[list[int]] = []
         for first in range(0, len(predictions), _IMAGES_AT_ONCE):
-            some = slice(first, first + _IMAGES_AT_ONCE)
-            rows += _best_statistics(predictions[some], references[some], lexicon)
+            batch = slice(first, first + _IMAGES_AT_ONCE)
+            rows += _best_statistics(predictions[batch], references[batch], lexicon)
         return np.array(rows, dtype=np.float64).reshape(-1, len(STATISTICS))
 
     def from_sums(self, sums: Floats, images: int) -> Floats:
@@ -152,8 +156,8 @@ def _best_statistics(
     for test, texts in zip(tests, references, strict=True):
         others = list(islice(sentences, len(texts)))
         rows += [
-            statistics(test, other, matches)
-            for other, matches in zip(others, lexicon.matches(test, others), strict=True)
+            statistics(test, other, options)
+            for other, options in zip(others, lexicon.matches(test, others), strict=True)
         ]
     scores = score(np.array(rows, dtype=np.float64).reshape(-1, len(STATISTICS)))
     ends = np.cumsum([len(texts) for texts in references]).tolist()
@@ -173,7 +177,7 @@ class _Word:
         self.is_function = text in index.function_words
 
 
-Place = tuple[int, int]  # start, words
+Span = tuple[int, int]  # start, words
 
 
 class _Sentence(NamedTuple):
@@ -182,7 +186,7 @@ class _Sentence(NamedTuple):
     words: list[_Word]
     positions: dict[_Word, list[int]]  # where each word is
     phrases: list[tuple[int, int, int]]  # (start, words, node) where the table has paraphrases
-    places: dict[int, list[Place]]  # node: where it is, for all phrases of the table
+    spans: dict[int, list[Span]]  # node: where it is, for all phrases of the table
 
 
 class _Match(NamedTuple):
@@ -195,6 +199,27 @@ class _Match(NamedTuple):
     kind: int
 
 
+WordMatches = list[tuple[int, int]]  # (kind, start) of each match of a word, kind by kind; equal words share the list
+
+
+class _Options(NamedTuple):
+    """The possible matches that start at one word of a reference."""
+
+    reference_start: int
+    of_word: WordMatches
+    of_phrases: list[_Match]
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return len(self.of_word) + len(self.of_phrases)
+
+    def matches(self) -> list[_Match]:
+        """All of them, in the order of the search."""
+        at = self.reference_start
+        return [*(_Match(at, 1, start, 1, kind) for kind, start in self.of_word), *self.of_phrases]
+
+
 class Lexicon:
     """All words of a corpus, which of them match, and what the table says of their phrases, looked up once."""
 
@@ -202,10 +227,10 @@ class Lexicon:
         """Look up the words of a corpus."""
         self._index = index
         self._words = {text: _Word(text, index) for text in sorted(vocabulary)}
-        self._alike: dict[tuple[int, int], list[_Word]] = {}  # (kind, what is shared): the words that share it
+        self._words_sharing: dict[tuple[int, int], list[_Word]] = {}  # (kind, what is shared): the words that share it
         for word in self._words.values():
             for shared in _shared(word):
-                self._alike.setdefault(shared, []).append(word)
+                self._words_sharing.setdefault(shared, []).append(word)
         self._kinds: dict[_Word, dict[_Word, list[int]]] = {}
         self._paraphrases: dict[int, dict[int, int]] = {}
 
@@ -216,39 +241,37 @@ class Lexicon:
             positions: dict[_Word, list[int]] = {}
             for position, word in enumerate(words):
                 positions.setdefault(word, []).append(position)
-            places: dict[int, list[Place]] = {}
+            spans: dict[int, list[Span]] = {}
             for start, size, node, _ in phrases:
-                places.setdefault(node, []).append((start, size))
+                spans.setdefault(node, []).append((start, size))
             listed = [(start, size, node) for start, size, node, has_paraphrases in phrases if has_paraphrases]
-            yield _Sentence(words, positions, listed, places)
+            yield _Sentence(words, positions, listed, spans)
 
-    def matches(self, test: _Sentence, references: Sequence[_Sentence]) -> Iterator[list[list[_Match]]]:
+    def matches(self, test: _Sentence, references: Sequence[_Sentence]) -> Iterator[list[_Options]]:
         """For each reference all possible matches, by where they start in it, there in the order of kinds."""
-        single: dict[_Word, list[tuple[int, int]]] = {}  # a word of a reference: (kind, start) of its matches
-        from_reference: dict[int, list[Place]] = {}  # a phrase of a reference: where its paraphrases are
-        nodes: set[int] = set().union(*(reference.places for reference in references))
+        of_word: dict[_Word, WordMatches] = {}
+        from_reference: dict[int, list[Span]] = {}  # a phrase of a reference: where its paraphrases are
+        nodes: set[int] = set().union(*(reference.spans for reference in references))
         from_test = [phrase for phrase in test.phrases if not nodes.isdisjoint(self._listed(phrase[2]))]
         for reference in references:
-            found = []
-            for at, word in enumerate(reference.words):
-                starts = single.get(word)
-                if starts is None:
-                    single[word] = starts = self._starts(word, test)
-                found.append([_Match(at, 1, start, 1, kind) for kind, start in starts])
+            for word in reference.positions.keys() - of_word.keys():
+                of_word[word] = self._starts(word, test)
             if test.words == reference.words:
-                yield [[match for match in matches if match.kind == EXACT] for matches in found]
+                exact = {word: [match for match in of_word[word] if match[0] == EXACT] for word in reference.positions}
+                yield [_Options(at, exact[word], []) for at, word in enumerate(reference.words)]
                 continue
+            options = [_Options(at, of_word[word], []) for at, word in enumerate(reference.words)]
             for at, size, node in reference.phrases:
-                places = from_reference.get(node)
-                if places is None:
-                    from_reference[node] = places = self._places(node, test)
-                found[at] += [_Match(at, size, start, length, PARAPHRASE) for start, length in places]
+                spans = from_reference.get(node)
+                if spans is None:
+                    from_reference[node] = spans = self._spans(node, test)
+                options[at].of_phrases.extend(_Match(at, size, start, length, PARAPHRASE) for start, length in spans)
             for start, length, node in from_test:
-                for at, size in self._places(node, reference):
-                    found[at].append(_Match(at, size, start, length, PARAPHRASE))
-            yield found
+                for at, size in self._spans(node, reference):
+                    options[at].of_phrases.append(_Match(at, size, start, length, PARAPHRASE))
+            yield options
 
-    def _starts(self, word: _Word, sentence: _Sentence) -> list[tuple[int, int]]:
+    def _starts(self, word: _Word, sentence: _Sentence) -> WordMatches:
         """The words of a sentence that match a word: (kind, start), kind by kind."""
         kinds = self._kinds.get(word)
         if kinds is None:
@@ -258,29 +281,29 @@ class Lexicon:
 
     def _matching(self, word: _Word) -> dict[_Word, list[int]]:
         """The words that match a word, and in which ways."""
-        found: dict[_Word, list[int]] = {}
+        by_word: dict[_Word, list[int]] = {}
         for shared in _shared(word):
-            for other in self._alike[shared]:
-                kinds = found.setdefault(other, [])
+            for other in self._words_sharing[shared]:
+                kinds = by_word.setdefault(other, [])
                 if shared[0] not in kinds:
                     kinds.append(shared[0])
-        return {other: [EXACT] if EXACT in kinds else kinds for other, kinds in found.items()}
+        return {other: [EXACT] if EXACT in kinds else kinds for other, kinds in by_word.items()}
 
     def _listed(self, node: int) -> dict[int, int]:
-        """The paraphrases of a phrase, each with its place in the list."""
+        """The paraphrases of a phrase, each with its index in the list."""
         listed = self._paraphrases.get(node)
         if listed is None:
             nodes = self._index.paraphrases_of(node)
             self._paraphrases[node] = listed = dict(zip(nodes, range(len(nodes)), strict=True))
         return listed
 
-    def _places(self, node: int, sentence: _Sentence) -> list[Place]:
+    def _spans(self, node: int, sentence: _Sentence) -> list[Span]:
         """Where a sentence has paraphrases of a phrase, in the order of the phrase's list."""
         listed = self._listed(node)
-        common = listed.keys() & sentence.places.keys()
+        common = listed.keys() & sentence.spans.keys()
         if not common:
             return []
-        return [place for other in sorted(common, key=listed.__getitem__) for place in sentence.places[other]]
+        return [span for other in sorted(common, key=listed.__getitem__) for span in sentence.spans[other]]
 
 
 def _shared(word: _Word) -> Iterator[tuple[int, int]]:
@@ -291,9 +314,9 @@ def _shared(word: _Word) -> Iterator[tuple[int, int]]:
         yield SYNONYM, synset
 
 
-def statistics(test: _Sentence, reference: _Sentence, matches: Sequence[Sequence[_Match]]) -> list[int]:
+def statistics(test: _Sentence, reference: _Sentence, options: Sequence[_Options]) -> list[int]:
     """The statistics of the best alignment, as named in `STATISTICS`."""
-    chunks, chosen = best_alignment(matches, len(test.words))
+    chunks, chosen = best_alignment(options, len(test.words))
     matched = [0] * 16
     words = reference_words = 0
     for at, size, start, length, kind in chosen:
@@ -309,24 +332,33 @@ def statistics(test: _Sentence, reference: _Sentence, matches: Sequence[Sequence
     return [*lengths, *functions, *matched, chunks, words, reference_words, fragments]
 
 
-_Path = tuple[int, int, int, int, tuple | None]  # rank, words used, end of the open chunk or -1, covered up to, history
+_History = tuple[_Match, Any] | None  # the last match, and the history before it
+_Path = tuple[int, int, int, int, _History]  # rank, words used, end of the open chunk or -1, covered up to, history
 
 
-def best_alignment(matches: Sequence[Sequence[_Match]], words: int) -> tuple[int, list[_Match]]:
+def best_alignment(options: Sequence[_Options], words: int) -> tuple[int, list[_Match]]:
     """The number of chunks and the matches of the best alignment.
 
     Args:
-        matches: all that are possible, by where they start in the reference.
+        options: all possible matches, by where they start in the reference.
         words: of the prediction.
     """
-    alone = _alone(matches, words)
+    unrivalled = _unrivalled(options, words)
+    tables: dict[int, Integers] = {}
     paths: list[_Path] = [(0, 0, -1, 0, None)]
-    settled = True  # no path has a chunk to end or words to skip, so a place without matches changes nothing
-    for at, here in enumerate(matches):
-        if not here and settled:
+    settled = True  # no path has a chunk to end or words to skip, so a word without matches changes nothing
+    for here in options:
+        if not here.number and settled:
             continue
-        options = [_option(match) for match in here]
-        must = len(here) == 1 and here[0] in alone
+        at = here.reference_start
+        must = at in unrivalled
+        crowd = None
+        if here.number > CROWDED:
+            key = id(here.of_word)
+            if key not in tables:
+                tables[key] = np.array(here.of_word, dtype=np.int64).reshape(-1, 2)
+            crowd = _Crowd(here, tables[key], words)
+        extensions = [] if crowd else [_extension(match) for match in here.matches()]
         longer: list[_Path] = []
         add = longer.append
         for path in paths:
@@ -334,7 +366,9 @@ def best_alignment(matches: Sequence[Sequence[_Match]], words: int) -> tuple[int
             if covered > at:
                 add(path)
                 continue
-            for mask, start, gain, distance, end, reference_end, match in options:
+            if crowd is not None:
+                rank = crowd.extend(path, add)
+            for mask, start, gain, distance, end, reference_end, match in extensions:
                 if used & mask:
                     continue
                 closed = rank + gain + _CHUNK if open_end >= 0 and open_end != start else rank + gain
@@ -346,7 +380,7 @@ def best_alignment(matches: Sequence[Sequence[_Match]], words: int) -> tuple[int
             longer.sort(key=_RANK)
             del longer[BEAM:]
         paths = longer
-        settled = not here and max(path[2] for path in paths) < 0
+        settled = not here.number and max(path[2] for path in paths) < 0
     rank, _, _, _, history = min(paths, key=_final_rank)
     chosen = []
     while history is not None:
@@ -355,34 +389,90 @@ def best_alignment(matches: Sequence[Sequence[_Match]], words: int) -> tuple[int
     return _chunks(chosen[::-1]), chosen[::-1]
 
 
-def _option(match: _Match) -> tuple[int, int, int, int, int, int, _Match]:
+def _extension(match: _Match) -> tuple[int, int, int, int, int, int, _Match]:
     """What the search needs of a match: words used, start, gain in rank, distance, both ends."""
-    at, size, start, length, kind = match
-    counted = length + size if kind == EXACT else length // 2 + size // 2
-    return ((1 << length) - 1) << start, start, -_MATCH * counted, abs(start - at), start + length, at + size, match
+    at, size, start, length, _ = match
+    return ((1 << length) - 1) << start, start, _gain(match), abs(start - at), start + length, at + size, match
+
+
+def _gain(match: _Match) -> int:
+    """What a match adds to the rank of a path, without its chunk."""
+    _, size, _, length, kind = match
+    return -_MATCH * (length + size if kind == EXACT else length // 2 + size // 2)
+
+
+class _Crowd:
+    """Very many possible matches at one word of a reference, such as of a word that fills a caption.
+
+    The matches of equal gain that begin a chunk give a path the worse ranks the later they come, so of each such group
+    no more than the first `BEAM` that are free can stay in the beam; the others only add their distances.
+    """
+
+    def __init__(self, options: _Options, of_word: Integers, words: int) -> None:
+        """Look at the matches at one word, of which those of the word alone are rows (kind, start) as well."""
+        self._at = options.reference_start
+        phrases = np.array([match[1:] for match in options.of_phrases], dtype=np.int64).reshape(-1, 4)
+        ones = np.ones(len(of_word), dtype=np.int64)
+        alone = np.stack([ones, of_word[:, 1], ones, of_word[:, 0]], axis=1)
+        self._columns = np.concatenate([alone, phrases])  # (matches, 4): a match without where it starts
+        sizes, self._starts, self._lengths, kinds = self._columns.T
+        self._distances = np.abs(self._starts - self._at)
+        counted = np.where(kinds == EXACT, self._lengths + sizes, self._lengths // 2 + sizes // 2)
+        self._groups = [counted == count for count in np.unique(counted)]
+        self._longest = int(self._lengths.max())
+        self._bytes = (words + self._longest) // 8 + 1
+
+    def extend(self, path: _Path, add: Callable[[_Path], None]) -> int:
+        """Add a path's extensions that can stay in the beam, in their order; the rank of the path without any."""
+        rank, used, open_end, _, history = path
+        free = self._free(used)
+        distances = np.where(free, self._distances, 0)
+        before = np.cumsum(distances) - distances
+        begins = free & (self._starts != open_end)
+        chosen = [np.flatnonzero(free & ~begins)]
+        chosen += [np.flatnonzero(begins & group)[:BEAM] for group in self._groups]
+        for index in np.sort(np.concatenate(chosen)).tolist():
+            match = _Match(self._at, *self._columns[index].tolist())
+            mask, start, gain, _, end, reference_end, _ = _extension(match)
+            closed = rank + int(before[index]) + gain + (_CHUNK if open_end >= 0 and open_end != start else 0)
+            add((closed, used | mask, end, reference_end, (match, history)))
+        return rank + int(distances.sum())
+
+    def _free(self, used: int) -> npt.NDArray[np.bool_]:
+        """Which matches need no word of the prediction that is used."""
+        is_used = np.unpackbits(np.frombuffer(used.to_bytes(self._bytes, "little"), np.uint8), bitorder="little")
+        taken = np.zeros(len(self._starts), dtype=bool)
+        for offset in range(self._longest):
+            taken |= (self._lengths > offset) & is_used[self._starts + offset].astype(bool)
+        return ~taken
 
 
 def _final_rank(path: _Path) -> int:
     return path[0] + _CHUNK if path[2] >= 0 else path[0]
 
 
-def _alone(matches: Sequence[Sequence[_Match]], words: int) -> set[_Match]:
-    """Matches none of whose words is matched by another."""
-    covered, reference_covered = [0] * words, [0] * len(matches)
-    for match in chain.from_iterable(matches):
-        for place in range(match.start, match.start + match.words):
-            covered[place] += 1
-        for place in range(match.reference_start, match.reference_start + match.reference_words):
-            reference_covered[place] += 1
-    return {
-        match
-        for match in chain.from_iterable(matches)
-        if all(count == 1 for count in covered[match.start : match.start + match.words])
-        and all(
-            count == 1
-            for count in reference_covered[match.reference_start : match.reference_start + match.reference_words]
-        )
-    }
+def _unrivalled(options: Sequence[_Options], words: int) -> set[int]:
+    """Words of the reference with one match alone, none of whose words is matched by another."""
+    times = Counter(id(here.of_word) for here in options)
+    shared = {id(here.of_word): here.of_word for here in options}
+    covered, reference_covered = [0] * words, [here.number - len(here.of_phrases) for here in options]
+    for key, of_word in shared.items():
+        for _, start in of_word:
+            covered[start] += times[key]
+    for match in chain.from_iterable(here.of_phrases for here in options):
+        for position in range(match.start, match.start + match.words):
+            covered[position] += 1
+        for position in range(match.reference_start, match.reference_start + match.reference_words):
+            reference_covered[position] += 1
+    alone = set()
+    for here in options:
+        if here.number == 1:
+            (match,) = here.matches()
+            own = covered[match.start : match.start + match.words]
+            other = reference_covered[match.reference_start : match.reference_start + match.reference_words]
+            if max(*own, *other) == 1:
+                alone.add(here.reference_start)
+    return alone
 
 
 def _chunks(matches: Sequence[_Match]) -> int:

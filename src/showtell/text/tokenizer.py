@@ -6,7 +6,7 @@ reference puts out for some four million probes (every character, every abbrevia
 short string over the characters that rules are made of). Training and scoring share it, so a word of the
 vocabulary is a word of the scores.
 
-The reference is a lexer, and so is this: at each place the longest match of all rules wins, of two as long
+The reference is a lexer, and so is this: at each character the longest match of all rules wins, of two as long
 the earlier rule. What a rule must see behind its token counts for the length. It differs in two ways, on
 purpose: each caption stands alone, as if an empty line followed (the reference looks past the end of the
 line), and a carriage
@@ -16,6 +16,7 @@ return or another line break inside a caption is a space (the reference shifts a
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import NamedTuple
@@ -56,9 +57,11 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 class _Pieces(dict[str, tuple[str, ...]]):
-    """What lies between two spaces: its words, remembered."""
+    """What lies between two spaces: its words, remembered if it is short."""
 
     def __missing__(self, piece: str) -> tuple[str, ...]:
+        if len(piece) > _LONG:
+            return _words(piece)
         if len(self) >= 1 << 18:  # some 60 MB
             self.clear()
         self[piece] = words = _words(piece)
@@ -83,15 +86,27 @@ _TITLES = (  # always
     "hon insp invt jos lieut lt maj messrs mlle mme mr mrs ms msgr mt natl pfc ph pres prof profs pvt rep reps rev sen "
     "sens sfc sgt spc st ste supt supts treas vs wm assoc"
 )
-_PLACES = (  # always, even before a letter: "Tenn.a" is two words
+_ABBREVIATIONS = (  # always, even before a letter: "Tenn.a" is two words
     "al ala apr ariz assn aug bhd bldg blvd bros calif co colo conn corp cos ct dak dec esq est etc ext feb fla fri ga "
     "inc ind intl jan jr jul jun kan kans ky ltd mar md mich minn mo mon mont neb nev nov oct okla penn plc rd rt sep "
     "sept seq sq sr sys tel tenn thu thurs tue tues univ va vt wed wis wisc wyo"
 )
-_CAPITAL_PLACES = "ark az del ill la mass miss ore pa tex wash"  # likewise, if the first letter is a capital
+_CAPITALISED_ABBREVIATIONS = "ark az del ill la mass miss ore pa tex wash"  # likewise, if the first letter is a capital
 _NUMBERED = "art ca fig figs no nos op pp prop"  # before a digit
 
 # ---- rules
+
+
+class _Guard(NamedTuple):
+    """Tells without trying that a rule cannot match: in the run of characters that it may cover, a mark is missing.
+
+    A rule that scans to the end of a long run and then fails would do so at each character of the run; the end of the
+    run and the marks are looked up once. A run ends at the same character wherever in it one begins.
+    """
+
+    run: regex.Pattern[str]
+    mark: regex.Pattern[str]  # somewhere in the run or right behind it, but not at its first character
+    before: regex.Pattern[str] | None = None  # what the rule has in front of the run
 
 
 class _Rule(NamedTuple):
@@ -100,6 +115,7 @@ class _Rule(NamedTuple):
     starts: str  # what its first character may be: a letter, 1 digit, . anything else
     pattern: regex.Pattern[str]  # group 1, where there is one, is the token; the rest must follow it
     write: Callable[[str], str]  # the token as the reference writes it; a space makes it two
+    guard: _Guard | None = None  # of a rule that may scan far before it fails
 
 
 def _as_it_is(token: str) -> str:
@@ -123,6 +139,11 @@ def _straight(token: str) -> str:
 def _one_word(token: str) -> str:
     """Spaces inside become no-break spaces, round brackets names."""
     return token.replace(" ", "\N{NO-BREAK SPACE}").replace("(", "-LRB-").replace(")", "-RRB-")
+
+
+def _no_break(token: str) -> str:
+    """Spaces inside become no-break spaces."""
+    return token.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _ampersand(token: str) -> str:
@@ -192,11 +213,12 @@ _STARTERS = (  # words that begin a sentence
     "one other our she since so some such that the their then there these they this we what when while yet you"
 )
 _STARTER = "|".join(f"{word.capitalize()}|{word.upper()}" for word in _STARTERS.split()) + r"|M[rR]\.|M[sS]\."
-_CAPITALISED = "|".join(f"{place[0].upper()}(?:{_either_case(place[1:])})" for place in _CAPITAL_PLACES.split())
+_CAPITALISED = "|".join(f"{name[0].upper()}(?:{_either_case(name[1:])})" for name in _CAPITALISED_ABBREVIATIONS.split())
 _TAG_NAME = "[A-Za-z][A-Za-z0-9_:.-]*"
 _TAG_VALUE = rf"(?:'[^'\n]*'|\"[^\"\n]*\"|{_TAG_NAME})"
-_TAG_ATTRIBUTE = rf"(?:{_TAG_NAME}(?:[ ]*=[ ]*{_TAG_VALUE})?)?"
-_TAG = rf"<(?:[!?][A-Za-z-][^>\n]*|/{_TAG_NAME}[ ]*|{_TAG_NAME}(?:[ ]+{_TAG_ATTRIBUTE})*[ ]*/?[ ]*)>"
+_TAG_ATTRIBUTE = rf"{_TAG_NAME}(?:[ ]*=[ ]*{_TAG_VALUE})?"
+_MARKUP = r"<[!?][A-Za-z-][^>\n]*>"  # <!-- a comment -->
+_ELEMENT = rf"<(?:/{_TAG_NAME}[ ]*|{_TAG_NAME}(?:[ ]+{_TAG_ATTRIBUTE})*[ ]*(?:/[ ]*)?)>"
 _WORD = rf"{_L}{_W}*"
 _DOTTED = rf"{_WORD}(?:[.!?]{_WORD})+"  # no space after the full stop: "dog.A"
 _PART = rf"(?:[dDoOlL]{_Q}{_N})?{_N}+"
@@ -206,26 +228,63 @@ _INITIALS = rf"[A-Z]+(?:(?:\+|{_AND})[A-Z]+)+"
 _SLASH_PART = "[A-Za-z0-9]+(?:-[A-Za-z]+){0,2}"
 
 
-def _rule(starts: str, pattern: str, write: Callable[[str], str] = _as_it_is) -> _Rule:
-    return _Rule(starts, regex.compile(pattern, regex.POSIX), write)
+_HOST_LABEL = r"[^\s\"`'<>|.!?(){}$,-_]+"  # of example.com; `,-_` is a range, capitals and slashes among it
+_WWW_LABEL = r"[^\s\"<>|.!?(){},]+"  # of www.example.com
+_PATH = r"/[^\s\"<>|()]+[^\s\"<>|.!?(){},-]"
+_TOP_LEVEL = _either_case("com edu net org")
+
+_HYPHEN_GUARD = _Guard(regex.compile(r"[A-Za-z0-9.,]++"), regex.compile(r"-(?=[A-Za-z0-9])"))
+_FILE_GUARD = _Guard(regex.compile(rf"{_N}++(?:\.{_N}++)*+"), regex.compile(rf"\.(?=(?:{_FILE})(?:{_SPACE}|[.?!,]))"))
+_MAIL_GUARD = _Guard(
+    regex.compile(r"[^ \t\n\u00a0\"<>|(){}]++"), regex.compile(r"@(?=[^\s\"<>|(){}.])"), before=regex.compile("<?")
+)
+_HOST_GUARD = _Guard(regex.compile(rf"{_HOST_LABEL}+(?:\.{_HOST_LABEL}+)*+"), regex.compile(rf"\.(?=(?:{_TOP_LEVEL}))"))
+_WWW = regex.compile(rf"{_WWW_LABEL}+(?:\.{_WWW_LABEL}+)*+")
+_WWW_GUARD = _Guard(_WWW, regex.compile(r"\.(?=[A-Za-z]{2})"))
+_WWW_PATH_GUARD = _Guard(_WWW, regex.compile(r"\.(?=[A-Za-z]{2,4}/)"))
+_MARKUP_GUARD = _Guard(regex.compile(r"[^>\n]++"), regex.compile(">"))
+_INITIAL_MARKUP_GUARD = _MARKUP_GUARD._replace(before=regex.compile(rf"[A-Za-z]\.{_SPACE}++(?=<)"))
+
+
+def _rule(starts: str, pattern: str, write: Callable[[str], str] = _as_it_is, guard: _Guard | None = None) -> _Rule:
+    """A rule whose match is the longest that there is, whatever the order of alternatives."""
+    return _Rule(starts, _compile(pattern, regex.POSIX), write, guard)
+
+
+def _greedy_rule(
+    starts: str, pattern: str, write: Callable[[str], str] = _as_it_is, guard: _Guard | None = None
+) -> _Rule:
+    """A rule whose first match is its longest: it is found without looking for all others."""
+    return _Rule(starts, _compile(pattern), write, guard)
+
+
+def _compile(pattern: str, flags: int = 0) -> regex.Pattern[str]:
+    """A pattern that matches at a character without a search of all that follows for a literal that it contains.
+
+    The alternative that never matches keeps the engine from that search.
+    """
+    return regex.compile(rf"(?:{pattern}|(?!))", flags)
 
 
 _RULES = [
     # Tenn. co. pty. Ph.D.
     _rule(
         "a",
-        rf"((?:{_either_case(_PLACES)}|{_CAPITALISED}|[Pp]?[Pp][Tt][ey]|[Pp]?[Pp][Tt][ey][sS]|(?:[Pp][Hh]|[Ee][Dd])\.[Dd])\.)-?(?s:.)",
+        rf"((?:{_either_case(_ABBREVIATIONS)}|{_CAPITALISED}|[Pp]?[Pp][Tt][ey]|[Pp]?[Pp][Tt][ey][sS]|(?:[Pp][Hh]|[Ee][Dd])\.[Dd])\.)-?(?s:.)",
     ),
     # boy's: the word
     _rule("a", rf"({_WORD}(?:[.!?]{_WORD})*){_A}{_AUXILIARY}"),
     # plan B. The man: no initial, but a full stop
-    _rule("a", rf"([A-Za-z])\.{_SPACE}+(?:{_STARTER}|{_TAG}){_SPACE}"),
+    _rule("a", rf"([A-Za-z])\.{_SPACE}+(?:{_STARTER}){_SPACE}"),
+    _greedy_rule("a", rf"([A-Za-z])\.{_SPACE}+{_ELEMENT}{_SPACE}"),
+    _greedy_rule("a", rf"([A-Za-z])\.{_SPACE}+{_MARKUP}{_SPACE}", guard=_INITIAL_MARKUP_GUARD),
     # dog
     _rule("a", _WORD, _word),
     # 2nd
     _rule("1", rf"{_N}+"),
     # mother-in-law
-    _rule("a1", rf"{_HYPHENATED}|{_DOTS_HYPHENATED}"),
+    _rule("a1", _HYPHENATED),
+    _rule("a1", _DOTS_HYPHENATED, guard=_HYPHEN_GUARD),
     # and/or
     _rule("a1", rf"{_SLASH_PART}(?:\\?/{_SLASH_PART}){{1,2}}"),
     _rule("a", _DOTTED),
@@ -238,7 +297,8 @@ _RULES = [
     # no. 5
     _rule("a", rf"((?:{_either_case(_NUMBERED)})\.){_SPACE}?{_D}"),
     # approx., but
-    _rule("a1", rf"((?:{_WORD}|{_HYPHENATED}|{_DOTS_HYPHENATED}|{_DOTTED}|{_INITIALS})\.)[,;:]", _ampersand),
+    _rule("a1", rf"((?:{_WORD}|{_HYPHENATED}|{_DOTTED}|{_INITIALS})\.)[,;:]", _ampersand),
+    _rule("a1", rf"({_DOTS_HYPHENATED}\.)[,;:]", _ampersand, _HYPHEN_GUARD),
     # 1,000.5
     _rule("1.", rf"[-+]?(?:{_D}+|{_D}*(?:[.,:\u00ad\u066b\u066c]{_D}+)+)"),
     # 24/12/2006
@@ -253,7 +313,7 @@ _RULES = [
         _one_word,
     ),
     # 1.jpg
-    _rule("a1", rf"{_N}+(?:\.{_N}+)*\.(?:{_FILE})(?={_SPACE}|[.?!,])"),
+    _greedy_rule("a1", rf"{_N}+(?:\.{_N}+)*\.(?:{_FILE})(?={_SPACE}|[.?!,])", guard=_FILE_GUARD),
     # '07, '90s
     _rule(".", rf"({_A}[0-9][0-9]){_SPACE}|({_A}[1-9]0[sS])"),
     # 's, and the curly one, which may touch the next word
@@ -281,24 +341,23 @@ _RULES = [
     ),
     _rule(".", r"[`‘’“”«»‹›‛‚„‟\x91-\x94]{2}|[`‘’“”«»‹›‛\x91-\x94]|''|\"", _quotes),
     # me@example.com
-    _rule(
+    _greedy_rule(
         "a1.",
         r"(?:<|&lt;)?[A-Za-z0-9][^ \t\n\u00a0\"<>|(){}]*@"
         r"(?:[^\s\"<>|(){}.]+\.)*[^\s\"<>|(){}.]+(?:>|&gt;)?",
+        guard=_MAIL_GUARD,
     ),
     # http://example.com
     _rule("a", r"[hH][tT][tT][pP][sS]?://[^ \t\n\u00a0\"<>|(){}]+[^\s\"<>|.!?(){},-]"),
-    # www.example.com/ab, example.com/ab
-    _rule(
-        "a.",
-        rf"(?:[wW]{{3}}\.(?:[^\s\"<>|.!?(){{}},]+\.)+[A-Za-z]{{2,4}}"
-        rf"|(?:[^\s\"`'<>|.!?(){{}}$,-_]+\.)+(?:{_either_case('com edu net org')}))"
-        r"(?:/[^\s\"<>|()]+[^\s\"<>|.!?(){},-])?",
-    ),
+    # www.example.com/ab, www.example.com, example.com/ab
+    _greedy_rule("a.", rf"[wW]{{3}}\.(?:{_WWW_LABEL}\.)+?[A-Za-z]{{2,4}}{_PATH}", guard=_WWW_PATH_GUARD),
+    _greedy_rule("a.", rf"[wW]{{3}}\.(?:{_WWW_LABEL}\.)+[A-Za-z]{{2,4}}", guard=_WWW_GUARD),
+    _greedy_rule("a.", rf"(?:{_HOST_LABEL}\.)+(?:{_TOP_LEVEL})(?:{_PATH})?", guard=_HOST_GUARD),
     # #hashtag
     _rule(".", rf"@[A-Za-z_][A-Za-z0-9_]*|\#{_L}+"),
     # <a href="x">
-    _rule(".", _TAG, lambda token: token.replace(" ", "\N{NO-BREAK SPACE}")),
+    _greedy_rule(".", _ELEMENT, _no_break),
+    _greedy_rule(".", _MARKUP, _no_break, _MARKUP_GUARD),
     # a bracket that is already named
     _rule(".", r"-[lrLR][rscRSC][bB]-"),
     _rule(".", r"\.{3,5}|\.(?:[ \u00a0]\.){2,4}|…", _as("...")),
@@ -322,35 +381,64 @@ _UNKNOWN = regex.compile(rf"[{LATER_CHARACTERS}]")
 _LETTER = regex.compile(_L)
 _ORDINARY = regex.compile(r"[A-Za-z]+(?=,?[ \n])")
 _WHITE_SPACE = regex.compile(r"\s+")
+_LONG = 200  # characters: texts up to this length are not worth guards
 
 
 def _tokens(caption: str) -> Iterator[str]:
     """What the rules make of a caption, in its own case, punctuation included."""
     text = caption + "\n"
-    known = text if text.isascii() else _UNKNOWN.sub("\x01", text)  # what the rules see
-    place = 0
-    while place < len(text):
-        if (space := _WHITE_SPACE.match(text, place)) is not None:
-            place = space.end()
-        elif (word := _ORDINARY.match(text, place)) is not None:
+    lexer = _Lexer(text if text.isascii() else _UNKNOWN.sub("\x01", text))
+    start = 0
+    while start < len(text):
+        if (space := _WHITE_SPACE.match(text, start)) is not None:
+            start = space.end()
+        elif (word := _ORDINARY.match(text, start)) is not None:
             yield from _word(word[0]).split(" ")
-            place = word.end()
+            start = word.end()
         else:
-            end, write = _longest(known, place)
-            if token := write(text[place:end]):
+            end, write = lexer.longest(start)
+            if token := write(text[start:end]):
                 yield from token.split(" ")
-            place = end
+            start = end
 
 
-def _longest(text: str, place: int) -> tuple[int, Callable[[str], str]]:
-    """Where the token at a place ends, and how it is written."""
-    start = "a" if _LETTER.match(text, place) else "1" if text[place].isdecimal() else "."
-    reach, end = place, place + 1
-    write: Callable[[str], str] = _sign
-    for rule in _BY_START[start]:
-        match = rule.pattern.match(text, place)
-        if match is not None and match.end() > reach:
-            reach = match.end()
-            end = next((match.end(group) for group in range(1, len(match.groups()) + 1) if match[group]), reach)
-            write = rule.write
-    return end, write
+class _Lexer:
+    """The rules on one text, of which the rules see `text`."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._is_guarded = len(text) > _LONG
+        self._run_ends: dict[_Guard, int] = {}  # of the run that was met last
+        self._marks: dict[_Guard, list[int]] = {}
+
+    def longest(self, start: int) -> tuple[int, Callable[[str], str]]:
+        """Where the token that starts at a character ends, and how it is written."""
+        text = self._text
+        kind = "a" if _LETTER.match(text, start) else "1" if text[start].isdecimal() else "."
+        reach, end = start, start + 1
+        write: Callable[[str], str] = _sign
+        for rule in _BY_START[kind]:
+            if self._is_guarded and rule.guard is not None and not self._may_match(rule.guard, start):
+                continue
+            match = rule.pattern.match(text, start)
+            if match is not None and match.end() > reach:
+                reach = match.end()
+                end = next((match.end(group) for group in range(1, len(match.groups()) + 1) if match[group]), reach)
+                write = rule.write
+        return end, write
+
+    def _may_match(self, guard: _Guard, start: int) -> bool:
+        """Whether the run that a character is in has the mark."""
+        if guard.before is not None:
+            before = guard.before.match(self._text, start)
+            if before is None:
+                return False
+            start = before.end()
+        if start >= self._run_ends.get(guard, 0):
+            run = guard.run.match(self._text, start)
+            self._run_ends[guard] = start if run is None else run.end()
+        marks = self._marks.get(guard)
+        if marks is None:
+            self._marks[guard] = marks = [mark.start() for mark in guard.mark.finditer(self._text)]
+        following = bisect_right(marks, start)
+        return following < len(marks) and marks[following] <= self._run_ends[guard]
