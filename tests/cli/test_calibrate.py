@@ -93,7 +93,7 @@ def test_the_table_of_corrections_is_sorted_by_it(capsys, checkpoint, dataset):
     photos = sorted(dataset.glob("*.png"))
     captioner.calibration = load_calibration(checkpoint, settings)
     for photo, (best,) in captioner.caption_photos(photos, settings):
-        assert stated[photo.name] == pytest.approx(best.chance, abs=0.0006)
+        assert stated[photo.name] == pytest.approx(best.calibrated_confidence, abs=0.0006)
 
 
 def test_json_has_the_whole_calibration(capsys, checkpoint, dataset):
