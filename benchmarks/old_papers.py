@@ -115,7 +115,7 @@ IMAGE = ("model.discriminator_image=attended",)
 GENTLE = 0.0003  # the rate of policy gradients from a discriminator; at 0.001 they do harm (docs/hacap.md)
 # The rows show what adversarial epochs do: none of pre-training between them, and no watchdog that rolls back.
 BARE = ("objective.interleave=0", "objective.worker_weight=0.3", "training.reward_watchdog=null")
-GOALS_ALONE = ("objective.intrinsic=1", "objective.external=0")
+GOALS_ALONE = ("objective.intrinsic_weight=1", "objective.external_weight=0")
 GRU = ("model.cell=gru", "model.image=state")
 ROWS = (
     Row("nic_gru", "nic, GRU, image as first state (papers/004)", "nic_ensae"),
@@ -171,7 +171,7 @@ ROWS = (
     ),
     Row(
         "hacap_image_adversarial", "hacap image, then adversarial, rewarded by the discriminator", "hacap_adversarial",
-        start="hacap_image", changes=(*BARE, *IMAGE, "objective.intrinsic=0"), rate=GENTLE,
+        start="hacap_image", changes=(*BARE, *IMAGE, "objective.intrinsic_weight=0"), rate=GENTLE,
     ),
     Row(
         "hacap_image_lightly", "hacap image, then adversarial, weighed as in the recipe", "hacap_adversarial",

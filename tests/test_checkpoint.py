@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from showtell.captioner import Captioner
 from showtell.checkpoint import find_checkpoint
 from showtell.errors import CheckpointError
+from showtell.text.vocabulary import Vocabulary
 
 
 @pytest.fixture
@@ -87,8 +88,6 @@ def test_a_changed_setting_has_its_sentence(copy, change, sentence):
 
 def test_the_vocabulary_of_another_model_is_refused_with_both_sizes(copy):
     def shorten(settings):
-        from showtell.text.vocabulary import Vocabulary
-
         settings["vocabulary"] = Vocabulary(["a", "b"]).to_json()
 
     edit(copy, shorten)
@@ -153,6 +152,20 @@ def test_the_local_cache_of_the_hub_comes_before_the_hub(tiny_checkpoint, tmp_pa
     (repository / "refs" / "main").write_text(commit)
     shutil.copytree(tiny_checkpoint, repository / "snapshots" / commit)
     assert find_checkpoint("someone/something") == repository / "snapshots" / commit
+
+
+def test_a_checkpoint_of_hard_attention_with_the_old_names_opens(copy):
+    def to_old(settings):
+        model = settings["model"]
+        model["attention"] = "hard"
+        for old, new in (("coin", "expectation_per"), ("expectation_share", "expectation_probability")):
+            model[old] = model.pop(new)
+        model["look"] = {"argmax": "likeliest"}[model.pop("eval_attention")]
+
+    edit(copy, to_old)
+    config = Captioner.from_pretrained(copy).decoder.config
+    assert (config.attention, config.eval_attention, config.expectation_per) == ("hard", "argmax", "image")
+    assert config.expectation_probability == 0.5
 
 
 # --- damage that is seen before a model is built
@@ -257,7 +270,6 @@ def test_sizes_without_bound_are_bad_values(copy, size):
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("ab\ud800", 'the word of id 9, ".*", has a lone surrogate at character 3'),
         ("a\x1b[31m", 'the word of id 9, ".*", has a control character at character 2'),
         ("a\nb", 'the word of id 9, ".*", has a control character at character 2'),
         ("a\u2028b", 'the word of id 9, ".*", has a line end at character 2'),
@@ -271,6 +283,15 @@ def test_a_text_that_is_no_word_is_refused_with_its_id(copy, word, sentence):
     with pytest.raises(CheckpointError, match=f"^The vocabulary in .*config.json is damaged: {sentence}") as raised:
         Captioner.from_pretrained(copy)
     assert len(str(raised.value)) < 400
+
+
+def test_a_lone_surrogate_is_refused_with_its_line_or_id(copy):
+    edit(copy, lambda s: s["vocabulary"]["words"].__setitem__(5, "ab\ud800"))
+    with pytest.raises(CheckpointError, match=r"config.json holds \\ud800 at line 1, which is no character"):
+        Captioner.from_pretrained(copy)
+    content = json.loads((copy / "config.json").read_text())["vocabulary"]
+    with pytest.raises(CheckpointError, match=r'the word of id 9, "ab\\ud800", has a lone surrogate at character 3'):
+        Vocabulary.from_json(content, "config.json")
 
 
 JSON = st.recursive(

@@ -11,6 +11,8 @@ from showtell import Captioner, renamed
 from showtell.checkpoint import SETTINGS, WEIGHTS, _fingerprint
 from showtell.errors import RecipeError
 from showtell.files import read_json, write_bytes, write_json
+from showtell.models import MODELS
+from showtell.objectives import OBJECTIVES
 from showtell.training.recipe_checks import make_recipe
 
 
@@ -42,3 +44,16 @@ def test_a_checkpoint_with_old_names_opens(tiny_checkpoint, tiny_scenes, tmp_pat
     monkeypatch.setitem(renamed.TENSORS, "decoder.words.", "decoder.embedding.")
     photo = next((tiny_scenes / "images").iterdir())
     assert Captioner.from_pretrained(folder).caption(photo) == Captioner.from_pretrained(tiny_checkpoint).caption(photo)
+
+
+@pytest.mark.parametrize("old", [key for key in renamed.KEYS if key.startswith(("model.", "objective."))])
+def test_a_renamed_key_of_a_model_or_an_objective_is_a_field_of_one(old):
+    section, *path = renamed.KEYS[old].split(".")
+    registry = {"model": MODELS, "objective": OBJECTIVES}[section]
+
+    def has(config, keys):
+        field = config.model_fields.get(keys[0])
+        return field is not None and (len(keys) == 1 or has(field.annotation, keys[1:]))
+
+    assert any(has(config, path) for config, _ in registry.values())
+    assert not any(has(config, old.split(".")[1:]) for config, _ in registry.values())

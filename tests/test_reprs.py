@@ -68,7 +68,7 @@ def test_a_dataset_counts_what_it_has(tiny_scenes: Path):
 def test_an_explanation_lists_words_with_their_alternatives(tiny_checkpoint: Path, tiny_scenes: Path):
     photo = min((tiny_scenes / "images").iterdir())
     explanation = Captioner.from_pretrained(tiny_checkpoint, device="cpu").explain(photo, max_length=3)
-    (by,) = explanation.by
+    (by,) = explanation.models
     assert repr(explanation) == f"<Explanation of {photo}: sat {by.caption.text!r}>"
     first, blank, title, *words = str(explanation).splitlines()
     assert (first, blank, title) == (str(photo), "", f"sat: {by.caption.text}")

@@ -28,10 +28,24 @@ KEYS: dict[str, str] = {
     "encoder.overlap": "encoder.nms_threshold",
     "training.selection": "training.selection_metric",
     "training.samples": "training.sample_captions",
+    "model.coin": "model.expectation_per",
+    "model.expectation_share": "model.expectation_probability",
+    "model.look": "model.eval_attention",
+    "objective.discriminator_rate": "objective.discriminator_lr_factor",
+    "objective.external": "objective.external_weight",
+    "objective.intrinsic": "objective.intrinsic_weight",
+    "objective.scheduled_sampling.choose": "objective.scheduled_sampling.strategy",
+    "objective.scheduled_sampling.every": "objective.scheduled_sampling.increment_epochs",
+    "objective.scheduled_sampling.first": "objective.scheduled_sampling.initial_probability",
+    "objective.scheduled_sampling.highest": "objective.scheduled_sampling.max_probability",
+    "objective.scheduled_sampling.increase": "objective.scheduled_sampling.increment",
     "training.decay_every": "training.decay_epochs",
 }
 # A dotted key, by its name now: its values that were renamed.
 VALUES: dict[str, dict[str, str]] = {
+    "model.eval_attention": {"likeliest": "argmax"},
+    "objective.baseline": {"others": "leave_one_out"},
+    "objective.scheduled_sampling.strategy": {"likeliest": "greedy"},
     "training.optimizer.name": {"graves_rmsprop": "rmsprop_graves"},
 }
 # A dotted key of last/training/state.json or of a line of log.jsonl: its name now.

@@ -128,7 +128,7 @@ def places_of(decoder: SatDecoder, captions: Captions, places: tuple[int, ...]) 
 
 def test_places_that_are_drawn_belong_to_the_policy():
     """A caption of one word has two decisions with a place each; one without words has one, counted twice here."""
-    decoder = sat(attention="hard", look="sample")
+    decoder = sat(attention="hard", eval_attention="sample")
     captions = every_caption(1)
     total = sum(
         places_of(decoder, captions, (*places, 0)).exp() for places in itertools.product(range(REGIONS), repeat=2)
@@ -142,7 +142,7 @@ def test_places_that_are_drawn_belong_to_the_policy():
 
 
 def test_places_of_images_that_stay_do_not_depend_on_those_that_left():
-    decoder = sat(attention="hard", look="sample")
+    decoder = sat(attention="hard", eval_attention="sample")
     decoder.output.bias.data[END] = 0.5  # captions end at different steps
     names = [str(number) for number in range(12)]
     with torch.no_grad(), counter_rng.use(counter_rng.CounterRNG(0, 0, names)):

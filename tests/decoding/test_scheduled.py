@@ -57,7 +57,7 @@ def test_with_probability_1_each_word_is_the_likeliest_after_the_one_before():
     words = torch.full((3, 1, 6), 4)
     words[..., 0] = BEGIN
     seen = fed(decoder)
-    logits = scheduled(decoder, features, words, 1.0, "likeliest").logits
+    logits = scheduled(decoder, features, words, 1.0, "greedy").logits
     table = decoder.table.clone()
     table[..., [PAD, BEGIN, END]] = float("-inf")
     for image in range(3):
@@ -120,8 +120,8 @@ def test_what_is_fed_does_not_depend_on_the_rest_of_the_batch():
     assert (together[..., 1:] != 4).any()
 
 
-@pytest.mark.parametrize("choose", ["sample", "likeliest"])
-def test_the_choice_has_no_gradient(choose):
+@pytest.mark.parametrize("strategy", ["sample", "greedy"])
+def test_the_choice_has_no_gradient(strategy):
     """The gradients are those of teacher forcing with the words that were fed."""
     decoder = sat()
     targets = torch.randint(3, 9, WORDS.shape, generator=torch.Generator().manual_seed(2))
@@ -132,7 +132,7 @@ def test_the_choice_has_no_gradient(choose):
 
     seen = fed(decoder)
     with counter_rng.use(counter_rng.CounterRNG(1, 1, ["a", "b"])):
-        ours = gradients(scheduled(decoder, sight(2), WORDS, 0.7, choose).logits)
+        ours = gradients(scheduled(decoder, sight(2), WORDS, 0.7, strategy).logits)
     read = torch.stack(seen, -1)
     assert (read != WORDS).any()
     plain = gradients(teacher_forced(decoder, sight(2), read).logits)

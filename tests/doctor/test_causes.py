@@ -51,7 +51,7 @@ def test_nothing_is_wrong_with_a_fresh_checkpoint(tiny_checkpoint: Path, caption
 def test_another_tokenizer_is_named(tiny_checkpoint: Path, tmp_path: Path) -> None:
     found = changed(tiny_checkpoint, tmp_path / "c", vocabulary={"tokenizer": "ptb-0"})
     assert sentences(found)["tokenizer"].startswith(
-        "The vocabulary was made with the tokenizer ptb-0, and this showtell has ptb-1: words are parted differently"
+        "The vocabulary was made with the tokenizer ptb-0, and this showtell has ptb-1: words are split differently"
     )
 
 
@@ -135,8 +135,8 @@ def test_photos_that_the_checkpoint_did_not_learn_from(captioner: Captioner, sce
             'images have the same caption ("a red circle"): the model does not look',
         ),
         (["a red circle above a", "a circle"], True, "bad_endings", '50% of the captions end in a word like "a" or'),
-        (["a red red circle", "a circle"], True, "repeats", "50% of the captions say words twice in a row"),
-        (["a circle", "a <unknown>"], True, "says_unknown", "25.0% of the words that are said stand for unknown ones"),
+        (["a red red circle", "a circle"], True, "repeats", "50% of the captions repeat words"),
+        (["a circle", "a <unknown>"], True, "says_unknown", "25.0% of the generated words are the unknown token"),
         (["a circle", "a square"], True, "short", "The captions have 2.0 words and the references "),
         (["a circle", "a square"], False, "cut_off", "100% of the captions are cut off after 8 words"),
     ],
@@ -195,3 +195,17 @@ def test_the_split_that_is_scored(scenes: CaptionDataset) -> None:
     assert split_to_score(only("train")) == "train"
     with pytest.raises(DataError, match="holds no image with captions, so there is nothing to diagnose"):
         split_to_score(only())
+
+
+@pytest.mark.parametrize("captions", [(), ("",), ("", " ")])
+def test_captions_without_words_are_a_cause_and_no_crash(
+    tiny_checkpoint: Path, tiny_scenes: Path, captions: tuple[str, ...]
+) -> None:
+    dataset = read_dataset(tiny_scenes)
+    records = tuple(replace(record, captions=captions, groundings=None) for record in dataset.records)
+    empty = replace(dataset, records=records)
+    diagnosis = diagnose_scores(Captioner.from_pretrained(tiny_checkpoint), empty, "test", sample=2)
+    assert "The captions of test have no words, so nothing can be scored" in " ".join(
+        cause.sentence for cause in diagnosis.causes if cause.name == "no_references"
+    )
+    assert diagnosis.facts["reference_length"] == 0

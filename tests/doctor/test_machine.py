@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from showtell.doctor import machine
-from showtell.doctor.machine import EXTRAS, look_at_machine
+from showtell.doctor.machine import EXTRAS, inspect_machine
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_what_is_here_is_told_as_it_is() -> None:
-    found = look_at_machine()
+    found = inspect_machine()
     assert found.versions["torch"] == importlib.metadata.version("torch")
     assert "missing" not in found.versions.values()
     assert found.devices[-1].startswith("CPU") and len(found.devices) == 1 + torch.cuda.device_count()
@@ -31,7 +31,7 @@ def test_what_is_missing_or_too_old_is_named_with_the_line_that_mends_it(monkeyp
     versions = {"snowballstemmer": "3.0", "h5py": None, "torch": "2.5.1"}
     version = machine._version
     monkeypatch.setattr(machine, "_version", lambda name: versions.get(name, version(name)))
-    found = look_at_machine()
+    found = inspect_machine()
     assert found.missing["meteor"] == (
         'METEOR, and SPICE beside Java: snowballstemmer missing or of another version; pip install "showtell[meteor]"'
     )

@@ -48,7 +48,7 @@ def like(captioner: Captioner, decoder: torch.nn.Module) -> Captioner:
 
 def hard(captioner: Captioner, look: str) -> Captioner:
     torch.manual_seed(3)
-    config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4, attention="hard", look=look)
+    config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4, attention="hard", eval_attention=look)
     return like(captioner, SatDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary)))
 
 
@@ -102,7 +102,7 @@ def test_attention_has_a_place_for_each_box_of_the_upright_photo(captioner, tmp_
 
 
 def test_hard_attention_tells_the_place_that_it_looked_at(captioner, photos):
-    likeliest = hard(captioner, "likeliest").explain(photos[0]).models[0].caption
+    likeliest = hard(captioner, "argmax").explain(photos[0]).models[0].caption
     assert [word.sampled_region for word in likeliest.words] == likeliest.attention.argmax(-1).tolist()
     torch.manual_seed(0)
     sampled = hard(captioner, "sample").explain(photos[:4])
@@ -127,7 +127,7 @@ def test_a_model_without_attention_has_words_and_no_map(captioner, photos):
 
 
 def test_several_captioners_keep_their_order_and_get_names_of_their_own(captioner, tiny_checkpoint, photos):
-    one = explain([captioner, tiny_checkpoint, hard(captioner, "likeliest")], photos[0])
+    one = explain([captioner, tiny_checkpoint, hard(captioner, "argmax")], photos[0])
     assert [by.model for by in one.models] == ["sat (1)", "sat (2)", "sat (3)"]
     assert one.models[0].caption == one.models[1].caption
     assert one.models[0].caption != one.models[2].caption

@@ -208,12 +208,18 @@ def test_without_rollouts_the_prefix_itself_is_judged():
     torch.testing.assert_close(found, torch.sigmoid(logits[:, :, 1:]))
 
 
-@pytest.mark.parametrize("baseline", ["others", "none"])
+@pytest.mark.parametrize("baseline", ["leave_one_out", "none"])
 def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     """With the samples that were drawn: -i sum (r - b) log p(word | no end) - e sum (Q - b') log p, -sum Q cos."""
     decoder = model(dropout=0.0)
     loss = adversarial(
-        rollouts=0, intrinsic=0.7, external=0.5, sampling_temperature=2.0, samples=2, interleave=0, baseline=baseline
+        rollouts=0,
+        intrinsic_weight=0.7,
+        external_weight=0.5,
+        sampling_temperature=2.0,
+        samples=2,
+        interleave=0,
+        baseline=baseline,
     )
     with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
         terms = loss(batch(), features(), decoder)
@@ -231,7 +237,7 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     goes_on = is_word & (words != END)
     logits[..., END] = -torch.inf
     followed = logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
-    if baseline == "others":
+    if baseline == "leave_one_out":
         intrinsic = intrinsic - mean_of_other_rows(intrinsic, goes_on)
         held = quality - mean_of_other_rows(quality, is_word)
     else:

@@ -138,18 +138,20 @@ def test_the_terms_of_parts_of_a_batch_add_up_to_those_of_the_whole():
 
 
 def test_the_schedule_of_the_papers():
-    paper = ScheduledSamplingConfig(highest=0.25)  # 0.05 more every 5 epochs
+    paper = ScheduledSamplingConfig(max_probability=0.25)  # 0.05 more every 5 epochs
     assert [paper.probability(epoch) for epoch in (0, 4, 5, 9, 10, 24, 25, 99)] == pytest.approx(
         [0, 0, 0.05, 0.05, 0.1, 0.2, 0.25, 0.25]
     )
     assert [ScheduledSamplingConfig().probability(epoch) for epoch in (0, 50)] == [0, 0]
-    constant = ScheduledSamplingConfig(highest=0.4, first=0.4, increase=0)
+    constant = ScheduledSamplingConfig(max_probability=0.4, initial_probability=0.4, increment=0)
     assert [constant.probability(epoch) for epoch in (0, 50)] == [0.4, 0.4]
 
 
 def test_scheduled_sampling_begins_with_its_epoch_and_is_off_where_nothing_learns():
     batch, features, decoder = example()
-    config = CrossEntropyConfig(scheduled_sampling=ScheduledSamplingConfig(highest=0.9, increase=0.9, every=1))
+    config = CrossEntropyConfig(
+        scheduled_sampling=ScheduledSamplingConfig(max_probability=0.9, increment=0.9, increment_epochs=1)
+    )
     objective = CrossEntropy(config, feature_size=6, vocabulary_size=8)
 
     def loss() -> float:

@@ -22,8 +22,8 @@ WORDS = torch.tensor([[[1, 4, 5, 2]]])  # (B, N, T + 1)
 def model(**settings: object) -> SatDecoder:
     config = SatConfig.model_validate(
         {
-            "attention": "hard", "expectation_share": 0.0, "embedding_size": 3, "hidden_size": 4, "attention_size": 3,
-            "dropout": 0.0, **settings,
+            "attention": "hard", "expectation_probability": 0.0, "embedding_size": 3, "hidden_size": 4,
+            "attention_size": 3, "dropout": 0.0, **settings,
         }
     )  # fmt: skip
     return random_decoder(config, seed=1, std=0.8, feature_size=2, vocabulary_size=6).train()
@@ -135,7 +135,7 @@ def test_the_baseline_begins_with_the_first_batch():
 
 
 def test_the_coin_falls_for_whole_captions_of_an_image():
-    decoder = model(expectation_share=0.5)
+    decoder = model(expectation_probability=0.5)
     with counter_rng.use(counter_rng.CounterRNG(0, 0, [str(image) for image in range(400)])):
         forced = teacher_forced(decoder, features(400), batch(2, 400).inputs)
     is_expected = forced.outputs.sampled_regions < 0  # (B, N, T)
@@ -145,7 +145,7 @@ def test_the_coin_falls_for_whole_captions_of_an_image():
 
 
 def test_the_coin_may_fall_for_the_batch():
-    decoder = model(expectation_share=0.5, coin="batch")
+    decoder = model(expectation_probability=0.5, expectation_per="batch")
     seen = set()
     for seed in range(20):
         torch.manual_seed(seed)
@@ -156,7 +156,7 @@ def test_the_coin_may_fall_for_the_batch():
 
 
 def test_the_expectation_gives_the_likelihood_alone():
-    decoder, loss = model(expectation_share=1.0), objective()
+    decoder, loss = model(expectation_probability=1.0), objective()
     total, parts = loss._terms(batch(), features(), teacher_forced(decoder, features(), batch().inputs), decoder)
     assert float(parts["reinforce"].detach()) == 0
     assert float(parts["entropy"].detach()) == 0
@@ -168,9 +168,9 @@ def test_the_expectation_gives_the_likelihood_alone():
     assert float(total.detach()) == pytest.approx(float(words.detach()))
 
 
-@pytest.mark.parametrize("look", ["likeliest", "sample", "expectation"])
+@pytest.mark.parametrize("look", ["argmax", "sample", "expectation"])
 def test_where_it_looks_when_it_does_not_learn(look):
-    decoder = model(look=look).eval()
+    decoder = model(eval_attention=look).eval()
     output, _ = decoder.step(torch.tensor([[1]]), decoder.start(features()))
     if look == "expectation":
         assert output.sampled_regions is None
@@ -209,7 +209,7 @@ def test_a_model_without_places_is_refused():
 
 def test_scheduled_sampling_goes_with_sampled_places():
     """The terms are those of the words that were fed: log p, log alpha and entropy along the walk."""
-    decoder, loss = model(), objective(scheduled_sampling={"highest": 1.0, "first": 1.0})
+    decoder, loss = model(), objective(scheduled_sampling={"max_probability": 1.0, "initial_probability": 1.0})
     with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a"])):
         terms = loss(batch(), features(), decoder)
     with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a"])):

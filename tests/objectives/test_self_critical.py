@@ -175,7 +175,7 @@ def test_the_estimate_is_unbiased(settings):
 def test_drawn_places_are_part_of_what_is_rewarded():
     """Hard attention that draws where it looks: against all captions with all places."""
     images, loss = 500, objective(500, max_length=1, samples=2)
-    decoder, every = sat(attention="hard", look="sample"), every_caption(1)
+    decoder, every = sat(attention="hard", eval_attention="sample"), every_caption(1)
     total = torch.zeros((), dtype=torch.float64)
     for places in itertools.product(range(2), repeat=2):
         logprob = places_of(decoder, every, (*places, 0))

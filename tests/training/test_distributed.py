@@ -41,12 +41,14 @@ RUNS: dict[str, dict[str, dict[str, Any]]] = {
     "cross_entropy": {"training": {"ema_decay": 0.9}, "encoder": {"start_epoch": 1}},
     "accumulated": {"training": {"batch_size": 4, "gradient_accumulation": 2}},
     "hard_attention": {
-        "model": {"name": "sat", "attention": "hard", "coin": "batch", **SMALL, "dropout": 0.5},
+        "model": {"name": "sat", "attention": "hard", "expectation_per": "batch", **SMALL, "dropout": 0.5},
         "objective": {"name": "hard_attention", "doubly_stochastic": 0.1},
     },
     "two_layers": {  # dropout within a step, which draws for each word, and words of the model's own
         "model": {"name": "nic", "layers": 2, "embedding_size": 16, "hidden_size": 24, "dropout": 0.5},
-        "objective": {"name": "cross_entropy", "scheduled_sampling": {"highest": 0.3, "first": 0.3}},
+        "objective": {
+            "name": "cross_entropy", "scheduled_sampling": {"max_probability": 0.3, "initial_probability": 0.3},
+        },
     },
     "self_critical": {
         "objective": {"name": "self_critical", "samples": 2},
@@ -56,7 +58,7 @@ RUNS: dict[str, dict[str, dict[str, Any]]] = {
     "adversarial_pretraining": {"model": GOALS, "objective": {"name": "adversarial_pretraining"}},
     "adversarial": {
         "model": GOALS,
-        "objective": {"name": "adversarial", "samples": 2, "rollouts": 1, "interleave": 1, "external": 0.3},
+        "objective": {"name": "adversarial", "samples": 2, "rollouts": 1, "interleave": 1, "external_weight": 0.3},
     },
 }  # fmt: skip
 

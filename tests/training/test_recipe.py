@@ -114,12 +114,12 @@ def test_each_mistake_has_its_sentence(change, sentence):
             "training.patience=3 waits for a better validation, and data.validation_split=null has none",
         ),
         (
-            {"objective.scheduled_sampling": {"highest": 0.2, "first": 0.5}},
-            "objective.scheduled_sampling: first=0.5 is above highest=0.2, got",
+            {"objective.scheduled_sampling": {"max_probability": 0.2, "initial_probability": 0.5}},
+            "objective.scheduled_sampling: initial_probability=0.5 is above max_probability=0.2, got",
         ),
         (
-            {"objective.scheduled_sampling": {"higest": 0.2}},
-            'objective.scheduled_sampling.higest: no such key; did you mean "highest"?',
+            {"objective.scheduled_sampling": {"max_probabilty": 0.2}},
+            'objective.scheduled_sampling.max_probabilty: no such key; did you mean "max_probability"?',
         ),
     ],
 )

@@ -32,7 +32,7 @@ def doctor(
     """
     from dataclasses import asdict
 
-    from showtell.doctor import Diagnosis, diagnose_checkpoint, diagnose_scores, look_at_machine, split_to_score
+    from showtell.doctor import Diagnosis, diagnose_checkpoint, diagnose_scores, inspect_machine, split_to_score
     from showtell.errors import UsageError
     from showtell.progress import counting
 
@@ -43,7 +43,7 @@ def doctor(
         )
     if split is not None and data is None:
         raise UsageError("--split goes with --data DATASET.")
-    machine = look_at_machine()
+    machine = inspect_machine()
     parts: dict[str, Diagnosis] = {}
     if checkpoint is not None:
         from showtell.captioner import Captioner
@@ -58,42 +58,49 @@ def doctor(
                 parts["data"] = diagnose_scores(captioner, dataset, scored, sample=sample, progress=progress)
     causes = [cause for part in parts.values() for cause in part.causes]
     if as_json:
-        found: dict[str, Any] = {"machine": asdict(machine)}
-        found |= {name: part.facts for name, part in parts.items()}
-        typer.echo(json.dumps({**found, "causes": [asdict(cause) for cause in causes]}, ensure_ascii=False))
+        content: dict[str, Any] = {"machine": asdict(machine)}
+        content |= {name: part.facts for name, part in parts.items()}
+        typer.echo(json.dumps({**content, "causes": [asdict(cause) for cause in causes]}, ensure_ascii=False))
         return
-    lines = _in_words(machine)
+    lines = _describe_machine(machine)
     for name, part in parts.items():
-        lines += ["", name, *_facts_in_words(part.facts)]
+        lines += ["", name, *(f"  {key.replace('_', ' ')}: {_describe(value)}" for key, value in part.facts.items())]
     if parts:
-        lines += ["", *(f"cause: {cause.sentence}" for cause in causes)]
+        lines += ["", *(typer.style(f"cause: {cause.sentence}", fg="yellow") for cause in causes)]
         lines += [] if causes else ["Nothing was found that would keep scores low."]
     typer.echo("\n".join(lines))
 
 
-def _in_words(machine: Machine) -> list[str]:
-    """The machine as people read it."""
-    gigabytes = f"{machine.memory_gigabytes:.1f} GB, {machine.free_gigabytes:.1f} GB of it free"
+def _describe_machine(machine: Machine) -> list[str]:
+    """The machine as lines of text."""
+    memory = f"{machine.memory_gigabytes:.1f} GB, {machine.free_gigabytes:.1f} GB of it free"
     lines = [
         ", ".join(f"{name} {version}" for name, version in machine.versions.items()),
         f"system:  {machine.system}",
         f"devices: {', '.join(machine.devices)}",
         f"cores:   {machine.cores}",
-        f"memory:  {gigabytes}",
+        f"memory:  {memory}",
         f"java:    {machine.java or 'none; only SPICE needs it'}",
     ]
     lines += [f"missing: {sentence}" for sentence in machine.missing.values()]
-    return lines + [f"problem: {sentence}" for sentence in machine.problems]
+    return lines + [typer.style(f"problem: {sentence}", fg="red") for sentence in machine.problems]
 
 
-def _facts_in_words(facts: dict[str, Any]) -> list[str]:
-    lines = []
-    for name, value in facts.items():
-        pairs = value.items() if isinstance(value, dict) else [(None, value)]
-        shown = ", ".join(f"{key} {_number(one)}" if key else _number(one) for key, one in pairs)
-        lines.append(f"  {name.replace('_', ' ')}: {shown}")
-    return lines
+def _describe(value: object) -> str:
+    """A fact as text: the entries of an object with their names, those of objects within with dotted names.
 
-
-def _number(value: object) -> str:
+    >>> _describe({"beams": 5, "validation": {"cider": 0.51234, "epoch": 3}})
+    'beams 5, validation.cider 0.512, validation.epoch 3'
+    """
+    if isinstance(value, dict):
+        entries = ((key, _describe(entry)) for key, entry in value.items() if not isinstance(entry, dict))
+        nested = (
+            f"{key}.{part}"
+            for key, entry in value.items()
+            if isinstance(entry, dict) and entry
+            for part in _describe(entry).split(", ")
+        )
+        return ", ".join([*(f"{key} {text}" for key, text in entries), *nested]) or "none"
+    if isinstance(value, list | tuple):
+        return " ".join(map(_describe, value)) or "none"
     return f"{value:.3g}" if isinstance(value, float) else str(value)

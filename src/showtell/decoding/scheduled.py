@@ -29,7 +29,7 @@ def scheduled(
     features: Features,
     words: Tensor,
     probability: float,
-    choose: Literal["sample", "likeliest"] = "sample",
+    strategy: Literal["sample", "greedy"] = "sample",
 ) -> TeacherForcedOutput:
     """Feed given words, some of them replaced by the model's own; read out step by step, because that is what chooses.
 
@@ -41,7 +41,7 @@ def scheduled(
         features: of B images.
         words: (B, N, T) int64, begin first. Begin and padding are never replaced.
         probability: of replacing a word, 0 to 1; at 0 this is `teacher_forced`, at more cost.
-        choose: sample the word by its probability, or take the most likely one.
+        strategy: sample the word by its probability, or take the most likely one.
     """
     device = words.device
     is_replaced = (counter_rng.uniform(words.shape, device) < probability) & (words != Vocabulary.pad)  # (B, N, T)
@@ -55,7 +55,7 @@ def scheduled(
         for step in counter_rng.timesteps(range(words.shape[-1])):
             if step:
                 scores = logits[-1].detach().float().index_fill(-1, never, float("-inf"))
-                if choose == "sample":
+                if strategy == "sample":
                     own = inverse_cdf(scores.softmax(-1), numbers[..., step])
                 else:
                     own = stable_topk(scores, 1)[1].squeeze(-1)

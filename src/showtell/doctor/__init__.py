@@ -1,7 +1,7 @@
-"""What `showtell doctor` says: the machine, and why a score may be low."""
+"""Diagnosis behind `showtell doctor`: the machine, and why a score may be low."""
 
 from showtell.doctor.causes import Cause, Diagnosis, diagnose_checkpoint, diagnose_scores, split_to_score
-from showtell.doctor.machine import Machine, look_at_machine
+from showtell.doctor.machine import Machine, inspect_machine
 
 __all__ = [
     "Cause",
@@ -9,6 +9,6 @@ __all__ = [
     "Machine",
     "diagnose_checkpoint",
     "diagnose_scores",
-    "look_at_machine",
+    "inspect_machine",
     "split_to_score",
 ]

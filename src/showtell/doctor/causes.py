@@ -21,11 +21,11 @@ from showtell.text.tokenizer import TOKENIZER_VERSION, tokenize
 from showtell.text.vocabulary import SPECIAL
 from showtell.training import health
 
-SAMPLE = 32  # images that are captioned
-USUAL_REFERENCES = 5  # captions of an image in the sets that published scores are from
-MOST_BAD = 0.1  # share of captions: cut off, with a bad ending, or with words said twice
-MOST_UNKNOWN = 0.01  # share of the words that the captioner says
-LEAST_LENGTH = 0.7  # mean length of captions, of that of the references
+SAMPLE = 32  # images to caption
+USUAL_REFERENCES = 5  # references per image in the datasets of published scores
+MAX_BAD = 0.1  # share of captions: cut off, with a bad ending, or with repeated words
+MAX_UNKNOWN = 0.01  # share of the generated words
+MIN_LENGTH = 0.7  # mean length of captions relative to that of the references
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Cause:
 
 @dataclass
 class Diagnosis:
-    """What was found, and the numbers that were looked at."""
+    """The causes that were diagnosis, and the facts they come from."""
 
     causes: list[Cause] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -49,16 +49,16 @@ class Diagnosis:
 
 
 def diagnose_checkpoint(path_or_id: str | Path, captioner: Captioner) -> Diagnosis:
-    """What can be seen of a checkpoint alone: tokenizer, preprocessing, weights, decode settings.
+    """Check a checkpoint: tokenizer, preprocessing, weights, decoding settings.
 
     Args:
-        path_or_id: where it is.
-        captioner: opened from there.
+        path_or_id: folder, or owner/name on the Hugging Face Hub.
+        captioner: loaded from it.
     """
     folder = find_checkpoint(path_or_id)
     settings = read_json(folder / SETTINGS)
-    found = Diagnosis()
-    found.facts = {
+    diagnosis = Diagnosis()
+    diagnosis.facts = {
         "showtell": settings.get("showtell"),
         "model": settings["model"].get("name"),
         "encoder": settings["encoder"].get("name"),
@@ -69,46 +69,46 @@ def diagnose_checkpoint(path_or_id: str | Path, captioner: Captioner) -> Diagnos
     }
     tokenizer = settings["vocabulary"].get("tokenizer")
     if tokenizer != TOKENIZER_VERSION:
-        found.add(
+        diagnosis.add(
             "tokenizer",
             f"The vocabulary was made with the tokenizer {tokenizer}, and this showtell has {TOKENIZER_VERSION}: words "
-            f"are parted differently now; use showtell {settings.get('showtell')}, or train again.",
+            f"are split differently now; use showtell {settings.get('showtell')}, or train again.",
         )
-    _examine_preprocessing(settings, captioner, found)
+    _check_preprocessing(settings, captioner, diagnosis)
     encoder = captioner.encoder.config
     if getattr(encoder, "weights", None) == "random" and not encoder.trained:
-        found.add(
+        diagnosis.add(
             "encoder_weights",
             f"The encoder {settings['encoder'].get('name')} has random weights and never learned (encoder.weights="
             "random, encoder.trained=false): it sees next to nothing; use pretrained weights.",
         )
     if captioner.decoding.kind == "greedy":
-        found.add(
+        diagnosis.add(
             "greedy",
             "The checkpoint decodes greedily, and published scores are from a beam of 3 to 5: add --num-beams 5.",
         )
     if folder.name == "last" and (folder.parent / "best" / SETTINGS).is_file():
-        found.add(
+        diagnosis.add(
             "last",
             f"This is the last checkpoint of a run; {folder.parent / 'best'} is the one with the highest validation "
             "score.",
         )
-    return found
+    return diagnosis
 
 
-def _examine_preprocessing(settings: dict[str, Any], captioner: Captioner, found: Diagnosis) -> None:
-    """Whether photos are prepared as they were in training, and in the units that encoders take."""
+def _check_preprocessing(settings: dict[str, Any], captioner: Captioner, diagnosis: Diagnosis) -> None:
+    """Check that photos are prepared as in training, and in the units that encoders take."""
     now = captioner.encoder.preprocessing.model_dump(mode="json")
     then = settings.get("preprocessing", now)
     changed = [f"{name} {then.get(name)} then and {now[name]} now" for name in now if then.get(name) != now[name]]
     if changed:
-        found.add(
+        diagnosis.add(
             "preprocessing",
             f"Photos are not prepared as they were in training: {'; '.join(changed)}; install the version of timm that "
             "the checkpoint was trained with, or train again.",
         )
     if max(now["mean"]) > 1 or max(now["deviation"]) > 1:
-        found.add(
+        diagnosis.add(
             "pixel_scale",
             f"The preprocessing has mean {now['mean']} and deviation {now['deviation']}, which should be for pixels "
             "between 0 and 1: divide them by 255.",
@@ -123,122 +123,127 @@ def diagnose_scores(
     sample: int = SAMPLE,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Diagnosis:
-    """Hold a captioner against the split of a dataset that it is scored on, and caption some of it.
+    """Check a captioner on the split of a dataset that it is scored on, and caption some of it.
 
     Args:
         captioner: the model.
-        dataset: as `read_dataset` found it, problems included.
-        split: that is scored.
-        sample: images that are captioned, spread over the split.
+        dataset: from `read_dataset`, including its problems.
+        split: on which it is scored.
+        sample: number of images to caption, spread over the split.
         progress: called with the number of images done since the last call.
 
     Raises:
         DataError: there is no such split.
     """
     records = dataset.split(split)
-    found = Diagnosis()
+    diagnosis = Diagnosis()
     max_length = captioner.decoding.max_length
     report = check_dataset(dataset, open_images=False, vocabulary=captioner.vocabulary, max_length=max_length)
     assert report.coverage is not None, "it was asked for"
-    found.facts = {
+    diagnosis.facts = {
         "split": split,
         "images": len(records),
         "unknown_words": report.coverage.unknown[split],
         "longer_than_max_length": report.coverage.longer[split],
     }
     for sentence in report.problems:
-        found.add("dataset_problem", sentence)
+        diagnosis.add("dataset_problem", sentence)
     for sentence in report.warnings:
-        found.add("dataset", sentence)
+        diagnosis.add("dataset", sentence)
     if split == "train":
-        found.add(
+        diagnosis.add(
             "train_split",
             "train is what models learn from, and scores on it say nothing about new photos: score val or test.",
         )
     if len(records) < FEW_IMAGES:
-        found.add(
+        diagnosis.add(
             "few_images",
             f"{split} has {len(records)} images: CIDEr learns from them which words are rare, and needs about "
-            f"{FEW_IMAGES}; take the document frequencies from other captions, and mind the intervals of the scores.",
+            f"{FEW_IMAGES}; take the document frequencies from other captions, and see the intervals of the scores.",
         )
     trained, of = captioner.about.get("data"), captioner.about.get("train_images")
     here = dataset.splits.get("train", 0)
     if trained is not None and of not in (None, here) and Path(trained).resolve() != dataset.root.resolve():
-        found.add(
+        diagnosis.add(
             "other_photos",
             f"The checkpoint learned from {of} photos of {trained}, and this is {dataset.root} with {here} of them in "
-            "train: it knows only the things and words of its own; train on some of these, or from it "
+            "train: it knows only the objects and words of its own data; train on some of these, or start from it "
             "(training.start_from).",
         )
     references = statistics.fmean(len(record.captions) for record in records)
-    if references < USUAL_REFERENCES - 0.5:
-        found.add(
+    if not any(tokenize(text) for record in records for text in record.captions):
+        diagnosis.add(
+            "no_references",
+            f"The captions of {split} have no words, so nothing can be scored: write captions of its images.",
+        )
+    elif references < USUAL_REFERENCES - 0.5:
+        diagnosis.add(
             "few_references",
             f"{split} has {references:.1f} captions per image and published scores are from {USUAL_REFERENCES}: with "
             "fewer references fewer words match, so the scores are lower and not comparable.",
         )
-    _examine_captions(captioner, records, dataset, sample, found, progress)
-    return found
+    _check_captions(captioner, records, dataset, sample, diagnosis, progress)
+    return diagnosis
 
 
-def _examine_captions(
+def _check_captions(
     captioner: Captioner,
     records: Sequence[CaptionRecord],
     dataset: CaptionDataset,
     sample: int,
-    found: Diagnosis,
+    diagnosis: Diagnosis,
     progress: Callable[[int], None],
 ) -> None:
-    """Caption some images and look at what was said."""
-    chosen = records[:: max(1, len(records) // sample)][:sample]
+    """Caption some images and check the captions."""
+    sampled = records[:: max(1, len(records) // sample)][:sample]
     captions: dict[str, Caption] = {}
     failed: list[ImageError] = []
-    answers = captioner.caption_photos([record.path for record in chosen], first_alone=False)
-    for record, (_, answer) in zip(chosen, answers, strict=True):
-        if isinstance(answer, ImageError):
-            failed.append(answer)
+    results = captioner.caption_photos([record.path for record in sampled], first_alone=False)
+    for record, (_, result) in zip(sampled, results, strict=True):
+        if isinstance(result, ImageError):
+            failed.append(result)
         else:
-            captions[record.image_id] = answer[0]
+            captions[record.image_id] = result[0]
         progress(1)
     if failed:
-        found.add("unreadable", f"{len(failed)} of {len(chosen)} images cannot be captioned. {failed[0]}")
+        diagnosis.add("unreadable", f"{len(failed)} of {len(sampled)} images cannot be captioned. {failed[0]}")
     if not captions:
         return
     texts = [caption.text for caption in captions.values()]
     known = [text for record in dataset.records if record.split == "train" for text in record.captions]
     rates = diagnose(texts, training=known or None, vocabulary=set(captioner.vocabulary.words[len(SPECIAL) :]))
-    lengths = [len(tokenize(text)) for record in chosen for text in record.captions]
-    length = statistics.fmean(lengths) if lengths else 0.0  # captions may all be empty, which is a problem by itself
+    lengths = [len(tokenize(text)) for record in sampled for text in record.captions]
+    length = statistics.fmean(lengths) if lengths else 0.0
     cut_off = statistics.fmean(not caption.finished for caption in captions.values())
-    found.facts |= {"captioned": len(captions), "reference_length": length, "cut_off": cut_off, "rates": rates}
+    diagnosis.facts |= {"captioned": len(captions), "reference_length": length, "cut_off": cut_off, "rates": rates}
     for sentence in health.warnings(captions):
-        found.add("degenerate", f"{sentence}.")
-    if cut_off > MOST_BAD:
-        found.add(
+        diagnosis.add("degenerate", f"{sentence}.")
+    if cut_off > MAX_BAD:
+        diagnosis.add(
             "cut_off",
             f"{cut_off:.0%} of the captions are cut off after {captioner.decoding.max_length} words without having "
             "ended: raise decoding.max_length, or train longer.",
         )
-    if rates["bad_endings"] > MOST_BAD:
-        found.add(
+    if rates["bad_endings"] > MAX_BAD:
+        diagnosis.add(
             "bad_endings",
             f'{rates["bad_endings"]:.0%} of the captions end in a word like "a" or "with": if the model was trained '
             "with a reward, the end of the caption has to be part of it; else train longer.",
         )
-    if rates["repeats"] > MOST_BAD:
-        found.add(
+    if rates["repeats"] > MAX_BAD:
+        diagnosis.add(
             "repeats",
-            f"{rates['repeats']:.0%} of the captions say words twice in a row: train longer, or forbid repeated words "
-            "when decoding.",
+            f"{rates['repeats']:.0%} of the captions repeat words: train longer, or forbid repeated n-grams "
+            "(--no-repeat-ngram-size).",
         )
-    if rates["unknown"] > MOST_UNKNOWN:
-        found.add(
+    if rates["unknown"] > MAX_UNKNOWN:
+        diagnosis.add(
             "says_unknown",
-            f"{rates['unknown']:.1%} of the words that are said stand for unknown ones: lower vocabulary.min_count, or "
-            "forbid the unknown word when decoding.",
+            f"{rates['unknown']:.1%} of the generated words are the unknown token: lower vocabulary.min_count, or "
+            "forbid it when decoding (--no-unknown).",
         )
-    if rates["mean_length"] < LEAST_LENGTH * length:
-        found.add(
+    if rates["mean_length"] < MIN_LENGTH * length:
+        diagnosis.add(
             "short",
             f"The captions have {rates['mean_length']:.1f} words and the references {length:.1f}: BLEU and CIDEr "
             "punish short captions; raise the length penalty of the beam, or train longer.",
@@ -246,7 +251,7 @@ def _examine_captions(
 
 
 def split_to_score(dataset: CaptionDataset) -> str:
-    """The split that scores are usually from: test, else val, else the first.
+    """The default split to score: test, else val, else the first.
 
     Raises:
         DataError: the dataset has no image.

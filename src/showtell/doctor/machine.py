@@ -1,4 +1,4 @@
-"""What is installed and what the machine has: versions, devices, memory, Java, and the extras that are missing."""
+"""The machine: versions of packages, devices, memory, Java, and missing extras."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from showtell import __version__
 from showtell.processes import usable_cores
 
-SHOWN = ("torch", "torchvision", "timm", "accelerate", "numpy", "pillow")
+PACKAGES = ("torch", "torchvision", "timm", "accelerate", "numpy", "pillow")
 EXTRAS = {  # what each is for; the packages are those of pyproject.toml
     "meteor": "METEOR, and SPICE beside Java",
     "heic": "photos of iPhones",
@@ -28,7 +28,7 @@ EXTRAS = {  # what each is for; the packages are those of pyproject.toml
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to work with."""
+    """Versions, devices and memory of a machine."""
 
     versions: dict[str, str]  # Python, showtell and the packages that matter for numbers
     system: str
@@ -41,15 +41,15 @@ class Machine:
     problems: tuple[str, ...]  # packages that are missing or too old for showtell
 
 
-def look_at_machine() -> Machine:
-    """Look at the machine. Imports nothing but torch, and starts Java once for its version."""
+def inspect_machine() -> Machine:
+    """Inspect this machine. Imports nothing but torch, and starts Java once for its version."""
     memory = psutil.virtual_memory()
     requirements = [Requirement(line) for line in importlib.metadata.requires("showtell") or ()]
     return Machine(
         versions={
             "python": platform.python_version(),
             "showtell": __version__,
-            **{name: _version(name) or "missing" for name in SHOWN},
+            **{name: _version(name) or "missing" for name in PACKAGES},
         },
         system=platform.platform(),
         devices=(*_gpus(), f"CPU ({platform.machine()})"),
@@ -83,12 +83,12 @@ def _java() -> str | None:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{program} does not start ({error})"
-    said = (done.stderr or done.stdout).strip().splitlines()
-    return said[0] if done.returncode == 0 and said else f"{program} stops with status {done.returncode}"
+    output = (done.stderr or done.stdout).strip().splitlines()
+    return output[0] if done.returncode == 0 and output else f"{program} stops with status {done.returncode}"
 
 
 def _missing_extras(requirements: Iterable[Requirement]) -> dict[str, str]:
-    """The extras of which a package is not installed, or not in a version that will do."""
+    """The extras with a package that is not installed, or not in a supported version."""
     requirements = list(requirements)
     missing = {}
     for extra, purpose in EXTRAS.items():
@@ -111,7 +111,7 @@ def _is_met(requirement: Requirement) -> bool:
 
 
 def _too_old(requirements: Iterable[Requirement]) -> list[str]:
-    """A sentence for each package that showtell needs and that is missing or not in a version that will do."""
+    """A sentence for each required package that is missing or not in a supported version."""
     return [
         f"showtell needs {one.name}{one.specifier}, and {_version(one.name) or 'none'} is installed; "
         f'pip install "{one.name}{one.specifier}".'

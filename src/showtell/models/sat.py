@@ -25,9 +25,9 @@ Where this differs from the paper, or the paper is silent:
  6. Features wider than `feature_size` may first go through a linear layer with ReLU (`project_features`), as later
     work does; off by default.
  7. Hard attention replaces the sample by the expectation with probability 0.5 while it learns (§4.1): a coin for each
-    image, as in the paper, or for the minibatch (`coin: batch`), as in the release.
- 8. When it does not learn, hard attention looks at the likeliest place; `look: sample` draws it, as the paper's figures
-    do, and `look: expectation` is soft. The release has all three.
+    image, as in the paper, or for the minibatch (`expectation_per: batch`), as in the release.
+ 8. In eval mode hard attention attends to the most likely region; `eval_attention: sample` draws it, as the paper's
+    figures do, and `eval_attention: expectation` is soft. The release has all three.
  9. papers/004 reads out with one linear layer on h_t alone (`readout: hidden`).
 10. The word before the first is a learned embedding of `begin`; the release feeds zeros.
 """
@@ -70,14 +70,14 @@ class SatConfig(DecoderConfig):
     attention: Literal["soft", "hard"] = Field(
         "soft", description="Context z_t: the expectation over all cells (`soft`), or one sampled cell (`hard`)."
     )
-    expectation_share: float = Field(
+    expectation_probability: float = Field(
         0.5, ge=0, le=1, description="Hard attention in training: probability of the expectation instead of a sample."
     )
-    coin: Literal["image", "batch"] = Field(
+    expectation_per: Literal["image", "batch"] = Field(
         "image", description="Hard attention in training: draw that choice per image or per batch."
     )
-    look: Literal["likeliest", "sample", "expectation"] = Field(
-        "likeliest",
+    eval_attention: Literal["argmax", "sample", "expectation"] = Field(
+        "argmax",
         description="Hard attention in eval mode: attend to the most likely cell, a sample or the expectation.",
     )
     readout: Literal["deep", "hidden"] = Field(
@@ -190,7 +190,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
     @property
     def samples_attention(self) -> bool:
         """With hard attention, while it learns or where it is asked for."""
-        return self.config.attention == "hard" and (self.training or self.config.look == "sample")
+        return self.config.attention == "hard" and (self.training or self.config.eval_attention == "sample")
 
     def start(self, features: Features) -> SatState:
         """h_0 and c_0 from the mean annotation vector, and f_att's part that depends on the image alone."""
@@ -203,12 +203,12 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         """(B, 1) bool, whether an image's captions see expectations; None where nothing is tossed for."""
         if self.config.attention == "soft" or not self.training:
             return None
-        if self.config.coin == "batch":
+        if self.config.expectation_per == "batch":
             is_expected = torch.tensor(
-                counter_rng.shared_uniform() < self.config.expectation_share, device=vectors.device
+                counter_rng.shared_uniform() < self.config.expectation_probability, device=vectors.device
             )
             return is_expected.expand(len(vectors), 1)
-        return counter_rng.uniform((len(vectors), 1), vectors.device) < self.config.expectation_share
+        return counter_rng.uniform((len(vectors), 1), vectors.device) < self.config.expectation_probability
 
     def embed(self, words: Tensor) -> SatInputs:
         """E y_{t-1} and its part of the LSTM's gates."""
@@ -243,7 +243,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         A place is drawn as the greatest of log alpha plus Gumbel noise.
         """
         config = self.config
-        if config.attention == "soft" or (not self.training and config.look == "expectation"):
+        if config.attention == "soft" or (not self.training and config.eval_attention == "expectation"):
             return weighted_sum(alpha, vectors), None
         scores = alpha.detach()
         if self.samples_attention:

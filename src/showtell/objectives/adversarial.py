@@ -23,14 +23,14 @@ Where this differs from the papers, or they are silent:
  2. The goal of the last c steps is held against the end of the caption, min(t + c, T), so that every goal learns.
     r_t is the mean of the terms that exist: near the beginning there are fewer than c.
  3. r_t is for the word that leads to F_{t+1}. LeakGAN's formula counts the same transitions one word later.
- 4. `external` adds Q_t to the worker's reward, as feudal networks do (Vezhnevets et al., 2017); LeakGAN, and the
+ 4. `external_weight` adds Q_t to the worker's reward, as feudal networks do (Vezhnevets et al., 2017); LeakGAN, and the
     default, leave it at 0. Q_t has a mean of its own to be held against and is for all words, the end included.
  5. Whether a caption ends at a word is no matter of r_t: the sum over t leaves the end out, and p is that of the word
     among those that go on. The end takes F_t where the last goals point, whatever was said, because goals near the end
     are held against F_T: it has r_t = 0.95 where other words have 0.51, on scenes, and where it was rewarded, captions
     shrank from 11 to 5 words within 32 steps, b_t or not (docs/hacap.md). LeakGAN's texts all have one length.
- 6. b_t is the mean reward of the other captions of the batch at the same step (`baseline: others`), which leaves the
-    expectation of the gradient as it is. LeakGAN has none (`baseline: none`).
+ 6. b_t is the mean reward of the other captions of the batch at the same step (`baseline: leave_one_out`), which leaves
+    the expectation of the gradient as it is. LeakGAN has none (`baseline: none`).
  7. Ranks of equal rewards are shared; of captions that have ended nothing is ranked. LeakGAN's code ranks by order of
     appearance, adds the cosines of a batch up before it weighs them, and lets a gradient into the worker's reward: none
     of that is done here.
@@ -135,7 +135,7 @@ class AdversarialPretrainingConfig(CrossEntropyConfig):
     name: Literal["adversarial_pretraining"] = "adversarial_pretraining"  # type: ignore[assignment]
     samples: Size = Field(1, description="N, number of captions sampled for each image.")
     sampling_temperature: float = Field(1.0, gt=0, description="Temperature: the policy's logits are divided by it.")
-    discriminator_rate: float = Field(
+    discriminator_lr_factor: float = Field(
         0.3,
         gt=0,
         description="Learning rate of the discriminator, as a multiple of `training.learning_rate` (LeakGAN: 0.05).",
@@ -163,7 +163,7 @@ class AdversarialPretraining(CrossEntropy):
     @property
     def rates(self) -> dict[str, float]:
         """The discriminator learns at a rate of its own."""
-        return {"discriminator": self.config.discriminator_rate}
+        return {"discriminator": self.config.discriminator_lr_factor}
 
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """The terms of the three networks; in eval mode those of cross-entropy."""
@@ -245,10 +245,12 @@ class AdversarialConfig(AdversarialPretrainingConfig):
     interleave: int = Field(
         15, ge=0, description="Number of adversarial epochs before each epoch of pre-training; 0 for none."
     )
-    intrinsic: float = Field(1.0, ge=0, description="Weight of the intrinsic reward r_t in the worker's reward.")
-    external: float = Field(0.0, ge=0, description="Weight of the discriminator's value Q_t in the worker's reward.")
-    baseline: Literal["others", "none"] = Field(
-        "others", description="b_t, the mean reward of the batch's other captions at the same step, or none."
+    intrinsic_weight: float = Field(1.0, ge=0, description="Weight of the intrinsic reward r_t in the worker's reward.")
+    external_weight: float = Field(
+        0.0, ge=0, description="Weight of the discriminator's value Q_t in the worker's reward."
+    )
+    baseline: Literal["leave_one_out", "none"] = Field(
+        "leave_one_out", description="b_t, the mean reward of the batch's other captions at the same step, or none."
     )
     worker_weight: float = Field(1.0, ge=0, description="Weight of the worker's policy gradient, a mean over captions.")
     cross_entropy: float = Field(0.0, ge=0, description="Weight of the cross-entropy of the reference captions.")
@@ -277,7 +279,7 @@ class Adversarial(AdversarialPretraining):
         ),
         HealthRange(
             "sampled_known", "the discriminator knows {value:.0%} of the samples",
-            "it has won and its rewards are all alike; lower objective.discriminator_rate", maximum=0.98,
+            "it has won and its rewards are all alike; lower objective.discriminator_lr_factor", maximum=0.98,
         ),
         HealthRange(
             "discriminator", f"the discriminator's loss is {{value:.3f}} and {CHANCE:.3f} is chance",
@@ -320,10 +322,10 @@ class Adversarial(AdversarialPretraining):
         manager = -(quality * cosines).sum() / count
         intrinsic = intrinsic_rewards(leaks, goals.detach(), decoder.horizon)
         held = self._held(intrinsic, goes_on & batch.is_counted)
-        worker = -config.intrinsic * (held * followed).sum() / count
-        if config.external:
+        worker = -config.intrinsic_weight * (held * followed).sum() / count
+        if config.external_weight:
             said = log_likelihood(logits, words).masked_fill(~is_word, 0.0)
-            worker = worker - config.external * (self._held(quality, is_ranked) * said).sum() / count
+            worker = worker - config.external_weight * (self._held(quality, is_ranked) * said).sum() / count
         discriminator, parts = self._discriminate(batch, features, decoder, sampled)
         total = (
             config.worker_weight * worker

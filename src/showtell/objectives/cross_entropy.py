@@ -46,25 +46,29 @@ from showtell.types import Batch, Features, Terms
 class ScheduledSamplingConfig(Config):
     """How often the model is fed a word of its own instead of the caption's."""
 
-    highest: float = Field(
+    max_probability: float = Field(
         0.0, ge=0, le=1, description="Maximum probability; 0 turns scheduled sampling off (teacher forcing)."
     )
-    first: float = Field(0.0, ge=0, le=1, description="Probability in the first epoch.")
-    increase: float = Field(0.05, ge=0, le=1, description="Increase of the probability every `every` epochs.")
-    every: int = Field(5, ge=1, description="Number of epochs between increases.")
-    choose: Literal["sample", "likeliest"] = Field(
+    initial_probability: float = Field(0.0, ge=0, le=1, description="Probability in the first epoch.")
+    increment: float = Field(
+        0.05, ge=0, le=1, description="Increase of the probability every `increment_epochs` epochs."
+    )
+    increment_epochs: int = Field(5, ge=1, description="Number of epochs between increases.")
+    strategy: Literal["sample", "greedy"] = Field(
         "sample", description="Feed a word sampled from the model's distribution, or its most likely word."
     )
 
     @model_validator(mode="after")
     def _rises(self) -> Self:
-        if self.first > self.highest:
-            raise ValueError(f"first={self.first} is above highest={self.highest}")
+        if self.initial_probability > self.max_probability:
+            raise ValueError(
+                f"initial_probability={self.initial_probability} is above max_probability={self.max_probability}"
+            )
         return self
 
     def probability(self, epoch: int) -> float:
         """In an epoch, counted from 0."""
-        return min(self.highest, self.first + self.increase * (epoch // self.every))
+        return min(self.max_probability, self.initial_probability + self.increment * (epoch // self.increment_epochs))
 
 
 class CrossEntropyConfig(ObjectiveConfig):
@@ -117,8 +121,8 @@ class CrossEntropy(Objective):
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """The loss of one batch, with its parts named."""
         if self.training and self.own_words:
-            choose = self.config.scheduled_sampling.choose
-            forced = scheduled(decoder, features, batch.inputs, self.own_words, choose)
+            strategy = self.config.scheduled_sampling.strategy
+            forced = scheduled(decoder, features, batch.inputs, self.own_words, strategy)
         else:
             forced = teacher_forced(decoder, features, batch.inputs)
         total, parts = self._terms(batch, features, forced, decoder)

@@ -26,8 +26,9 @@ Where this differs from the papers or the authors' code, or they are silent:
     counts in the gradient. Its limit is `decoding.max_length`, as for photos.
  4. `pad` and `begin` are never said and the other probabilities sum to one. A word outside the vocabulary, "unknown",
     may be said and matches nothing in the references, so that it is never worth saying.
- 5. Hard attention that draws its places (`model.look: sample`) has them in its policy: log p(s | a) gets the same
-    reward. Where it looks at the likeliest place, that choice has no gradient and what scores the places stays.
+ 5. Hard attention that draws its regions (`model.eval_attention: sample`) has them in its policy: log p(s | a) gets the
+    same reward. Where it attends to the most likely region, that choice has no gradient, and the weights that score the
+    regions do not change.
  6. In eval mode (validation) the terms are those of cross-entropy, so that the loss can be compared.
 """
 
