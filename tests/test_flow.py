@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, str] = {
     "text": "errors",
     "datasets": "environment errors files images processes progress registry text",
     "scenes": "datasets errors files processes",
-    "features": "config datasets errors images registry renamed types",
+    "features": "config datasets errors files images registry renamed types",
     "models": "config counter_rng errors registry types",
     "decoding_config": "config errors text",
     "decoding": "counter_rng decoding_config errors models registry text types",

@@ -34,6 +34,7 @@ from showtell.captioner import Captioner
 from showtell.decoding import teacher_forced
 from showtell.decoding.likelihood import log_likelihood
 from showtell.errors import UsageError, nearest
+from showtell.images.boxes import enlarge_boxes
 from showtell.images.loading import stack_images
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
@@ -162,7 +163,7 @@ def _variants(
     for indices in batch.features.is_region.nonzero().split(batch_size):
         image, region = indices.unbind(-1)
         if method == "pixels":
-            scaled = _scale_rectangles(rectangles[indices.cpu().unbind(-1)], patch)
+            scaled = enlarge_boxes(rectangles[indices.cpu().unbind(-1)], patch)
             yield image, region, _encode_filled(captioner, batch, scaled, image)
         else:
             features = map_tensors(batch.features, lambda x, of=image: x[of])
@@ -187,13 +188,6 @@ def _hide_vectors(features: Features, region: Tensor, method: str) -> Features:
     if method == "remove":
         is_region = is_region.index_put(hidden, others.squeeze(-1) == 0)
     return replace(features, vectors=vectors, is_region=is_region)
-
-
-def _scale_rectangles(rectangles: Tensor, factor: float) -> Tensor:
-    """Rectangles (c, 4) with scaled sides around the same centres."""
-    centre = (rectangles[:, :2] + rectangles[:, 2:]) / 2
-    half = (rectangles[:, 2:] - rectangles[:, :2]) / 2 * factor
-    return torch.cat((centre - half, centre + half), -1)
 
 
 def _encode_filled(captioner: Captioner, batch: EncodedBatch, rectangles: Tensor, image: Tensor) -> Features:
