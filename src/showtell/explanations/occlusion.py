@@ -159,7 +159,9 @@ def _variants(
     if method == "pixels":
         rectangles = captioner.encoder.rectangles(batch.features, batch.photos.windows.to(captioner.device)).cpu()
         batch_size = min(batch_size, MAX_PHOTOS)
-    for indices in batch.features.is_region.nonzero().split(batch_size):
+    regions = batch.features.is_region.nonzero()  # (variants, 2) image and region
+    for start in range(0, len(regions), batch_size):
+        indices = regions[start : start + batch_size]
         image, region = indices.unbind(-1)
         if method == "pixels":
             scaled = _scale_rectangles(rectangles[indices.cpu().unbind(-1)], patch)
