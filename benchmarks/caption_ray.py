@@ -26,7 +26,7 @@ import torch
 from caption_folder import make_captioner, write_photos
 from rows import show
 from showtell.bulk import caption_parts
-from showtell.bulk.parts import Files
+from showtell.bulk.parts import FileList
 
 WORKERS = 2
 
@@ -66,7 +66,7 @@ def main() -> None:
         on_one_core = plainly()
         os.sched_setaffinity(0, cores)
         names = list(map(str, paths))
-        parts = enumerate(Files(tuple(names[at : at + batch_size])) for at in range(0, len(names), batch_size))
+        parts = enumerate(FileList(tuple(names[at : at + batch_size])) for at in range(0, len(names), batch_size))
         found = caption_parts(captioner, parts, settings, batch_size=batch_size, workers=WORKERS)
         ray, start = rate((len(captioned.records) for captioned in found if captioned.records), actors=WORKERS)
     about = {"images": arguments.images, "size": arguments.size, "batch_size": batch_size, "cores": os.cpu_count()}

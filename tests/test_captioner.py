@@ -26,8 +26,10 @@ def photos(tiny_scenes: Path) -> list[Path]:
 def test_a_caption_has_words_with_probabilities_that_add_up(captioner, photos):
     for caption in captioner.caption(photos[0], num_beams=3, num_return_sequences=3):
         assert caption.text == " ".join(word.word for word in caption.words)
-        said = sum(word.logprob for word in caption.words)
-        assert caption.logprob <= said + 1e-4 if caption.finished else math.isclose(caption.logprob, said, abs_tol=1e-4)
+        total = sum(word.logprob for word in caption.words)
+        assert (
+            caption.logprob <= total + 1e-4 if caption.finished else math.isclose(caption.logprob, total, abs_tol=1e-4)
+        )
         assert all(word.logprob <= 0 for word in caption.words)
 
 
@@ -43,10 +45,10 @@ def test_files_one_by_one_and_in_batches_are_the_same(captioner, photos):
 def test_a_file_that_is_no_image_does_not_cost_the_batch(captioner, photos, tmp_path):
     bad = tmp_path / "bad.jpg"
     bad.write_text("no picture")
-    found = dict(captioner.caption_photos([photos[0], bad, photos[1]], batch_size=8))
-    assert isinstance(found[bad], ImageError)
-    assert found[photos[0]] == captioner.caption(photos[0])
-    assert found[photos[1]][0].text == captioner.caption(photos[1])[0].text
+    captions = dict(captioner.caption_photos([photos[0], bad, photos[1]], batch_size=8))
+    assert isinstance(captions[bad], ImageError)
+    assert captions[photos[0]] == captioner.caption(photos[0])
+    assert captions[photos[1]][0].text == captioner.caption(photos[1])[0].text
 
 
 def test_an_image_in_memory_is_as_good_as_a_file(captioner, photos):
@@ -75,8 +77,8 @@ def test_many_of_any_form_are_captioned_in_batches(captioner, photos):
         str(photos[4]),
     ]
     expected = [captioner.caption(photo)[0].text for photo in photos[:5]]
-    assert [found[0].text for found in captioner.caption(mixed, batch_size=2)] == expected
-    assert [found[0].text for found in captioner.caption(iter(mixed))] == expected
+    assert [captions[0].text for captions in captioner.caption(mixed, batch_size=2)] == expected
+    assert [captions[0].text for captions in captioner.caption(iter(mixed))] == expected
     assert captioner.caption([]) == []
 
 
@@ -84,9 +86,9 @@ def test_the_first_bad_one_of_many_is_raised_and_caption_photos_goes_on(captione
     mixed = [photos[0], b"no image", photos[1]]
     with pytest.raises(ImageError, match="The image in memory is not an image: it holds text"):
         captioner.caption(mixed)
-    found = [one for _, one in captioner.caption_photos(mixed)]
-    assert isinstance(found[1], ImageError)
-    assert [one[0].text for one in (found[0], found[2])] == [captioner.caption(p)[0].text for p in photos[:2]]
+    results = [one for _, one in captioner.caption_photos(mixed)]
+    assert isinstance(results[1], ImageError)
+    assert [one[0].text for one in (results[0], results[2])] == [captioner.caption(p)[0].text for p in photos[:2]]
 
 
 @pytest.mark.parametrize(
@@ -115,13 +117,13 @@ def test_many_files_are_read_no_further_than_a_batch_ahead(captioner, photos):
             asked.append(photo)
             yield photo
 
-    found = captioner.caption_photos(listed(), batch_size=4)
+    results = captioner.caption_photos(listed(), batch_size=4)
     assert asked == []
-    next(found)
+    next(results)
     assert len(asked) == 5  # the first alone, and the batch behind it
-    next(found)
+    next(results)
     assert len(asked) == 9
-    found.close()
+    results.close()
 
 
 def test_confidence_is_the_geometric_mean_of_the_words_probabilities():

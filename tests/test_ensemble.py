@@ -83,10 +83,10 @@ def test_samples_depend_on_the_picture_alone(tiny_checkpoint, tiny_scenes):
     captioner = Captioner.from_pretrained(tiny_checkpoint, "cpu")
     photos = sorted((tiny_scenes / "images").iterdir())[:5]
     settings = captioner.settings(search="sample", num_return_sequences=3)
-    found = dict(captioner.caption_photos(photos, settings, batch_size=3))
-    for photo, captions in reversed(found.items()):
+    by_photo = dict(captioner.caption_photos(photos, settings, batch_size=3))
+    for photo, captions in reversed(by_photo.items()):
         assert [one.text for one in captioner.caption(photo, search="sample", num_return_sequences=3)] == [
             one.text for one in captions
         ]
     again = [one.text for one in captioner.caption(photos[0], search="sample", num_return_sequences=3, seed=1)]
-    assert again != [one.text for one in found[photos[0]]]
+    assert again != [one.text for one in by_photo[photos[0]]]

@@ -7,6 +7,7 @@ import re
 import runpy
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Literal, get_origin
 
@@ -15,7 +16,10 @@ import yaml
 from pydantic import ValidationError
 
 from showtell.config import Config, flat
+from showtell.decoding_config import DecodingConfig
+from showtell.errors import RecipeError, one_line
 from showtell.training.recipe import Recipe, TrainingConfig, VocabularyConfig
+from showtell.training.recipe_checks import make_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "src" / "showtell" / "recipes").rglob("*.yaml"))
@@ -65,6 +69,8 @@ def settings(kind: type[Config]) -> Iterator[type[Config]]:
 
 def test_every_setting_has_a_description_and_no_comment():
     for kind in {one for one in settings(Config) if one.__module__.startswith("showtell.")}:
+        is_written = f"class {kind.__name__}(" in inspect.getsource(sys.modules[kind.__module__])
+        source = inspect.getsource(kind) if is_written else ""
         for name, field in kind.model_fields.items():
             if kind is Recipe or (name == "name" and get_origin(field.annotation) is Literal):
                 continue  # sections are described by their classes
@@ -73,9 +79,8 @@ def test_every_setting_has_a_description_and_no_comment():
                 field.description
             )
             assert field.description.endswith("."), f"{kind.__name__}.{name}: {field.description}"
-            is_written = f"class {kind.__name__}(" in inspect.getsource(sys.modules[kind.__module__])
             if is_written and name in vars(kind).get("__annotations__", {}):
-                line = inspect.getsource(kind).split(f"\n    {name}: ")[1].split("\n")[0]
+                line = source.split(f"\n    {name}: ")[1].split("\n")[0]
                 assert "#" not in line.replace("# type:", ""), f"{kind.__name__}.{name} has a comment beside it"
 
 
@@ -121,3 +126,37 @@ def test_every_key_of_every_recipe_is_there(file: Path):
         if backbone := content.pop("backbone", None):  # an encoder within an encoder
             assert {f"encoder.{key}" for key in backbone} <= keys_of("encoder", backbone["name"])
         assert flat({section: content}).keys() <= known
+
+
+HOSTILE = [
+    None, True, -1, 0, 2**31, 2**63, -(2**63) - 1, 10**400, 1e308, -0.0, "", "x" * 5000, "\0", "\udcff", "\ud800",
+    "\x1b[31m", [], {}, ["a"], [[]], [2**70], {"a": 1}, {1: {2: {}}}, ["\udcff"] * 3, [0.5] * 2000, {"name": ["a"]},
+]  # fmt: skip
+
+
+WITH_MOST_KEYS = [file for file in FILES if file.parent.name == "scenes" and file.stem in ("hacap", "sat_soft")]
+
+
+@pytest.mark.parametrize("path", WITH_MOST_KEYS, ids=lambda path: path.stem)
+def test_any_value_of_any_key_is_taken_or_refused_in_a_line(path: Path):
+    recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
+    keys = list(flat(recipe))
+    keys += ["data", "encoder", "model.name", "encoder.name", "objective.name", "decoding", "model.nothing"]
+    keys += [f"{section}.{name}" for section, kind in (("decoding", DecodingConfig), ("training", TrainingConfig))
+             for name in kind.model_fields]  # fmt: skip
+    for key in dict.fromkeys(keys):
+        for value in HOSTILE:
+            content = deepcopy(recipe)
+            *sections, last = key.split(".")
+            inner = content
+            for section in sections:
+                inner = inner.setdefault(section, {})
+                if not isinstance(inner, dict):
+                    break
+            else:
+                inner[last] = value
+            try:
+                make_recipe(content)
+            except RecipeError as error:
+                assert all(len(one_line(line)) <= 2000 for line in str(error).split("\n")), (key, value)
+                assert one_line(str(error)).isprintable()

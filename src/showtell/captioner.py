@@ -54,7 +54,9 @@ class Captioner:
         self.vocabulary = vocabulary
         self.decoding = decoding
         self.about = about or {}
-        self.calibration: Calibration | None = None  # gives captions their chance; `confidence.load_calibration`
+        self.calibration: Calibration | None = (
+            None  # gives captions a calibrated confidence; `confidence.load_calibration`
+        )
 
     def __repr__(self) -> str:
         model, encoder = (_part_name(part) for part in (self.decoder, self.encoder))
@@ -171,7 +173,7 @@ class Captioner:
             photo: a path, the bytes of an image file, an image of Pillow, or an array (height, width, 3) uint8 in RGB;
                 or many of them.
             batch_size: of many, how many are encoded at a time.
-            attention: whether to keep where the words looked.
+            attention: keep the attention weights of the words.
             decoding: fields of `DecodingConfig` in place of the checkpoint's, such as num_beams=5.
 
         Raises:
@@ -183,7 +185,7 @@ class Captioner:
             prepared = prepare_photo(photo, self.encoder.preprocessing)
             return self._caption_photos([prepared], settings, attention)[0]
         many = self.caption_photos(photo, settings, batch_size, first_alone=False, attention=attention)
-        return [_or_raise(found) for _, found in many]
+        return [_or_raise(captions) for _, captions in many]
 
     @overload
     def explain(
@@ -201,7 +203,7 @@ class Captioner:
         batch_size: int = 32,
         **decoding: Any,
     ) -> Explanation | list[Explanation]:
-        """Why it says what it says of a photo: each word with its probability, its runners-up and where it looked.
+        """Explain a caption: each word with its probability, the likeliest other words and its attention.
 
         Args:
             photo: in any form that `caption` takes, or many of them.
@@ -236,7 +238,7 @@ class Captioner:
             settings: None is the checkpoint's own.
             batch_size: how many are encoded at a time.
             first_alone: the first photo is a batch of its own, so that the first result comes soon.
-            attention: whether to keep where the words looked.
+            attention: keep the attention weights of the words.
             readers: threads that open and prepare photos.
         """
         batches = prepare_batches(
@@ -261,7 +263,7 @@ class Captioner:
         Args:
             batch: photos, prepared by `encoder.preprocessing`.
             settings: None is the checkpoint's own.
-            attention: whether to keep where the words looked.
+            attention: keep the attention weights of the words.
         """
         settings = settings or self.decoding
         ids = [pixel_hash(image) for image in batch.images] if settings.kind == "sample" else None
@@ -301,7 +303,7 @@ class Captioner:
             features: from `encode`.
             settings: None is the checkpoint's own.
             image_ids: names that samples depend on; None counts the images.
-            attention: whether to keep where the words looked.
+            attention: keep the attention weights of the words.
             boxes: (B, R, 4) where each vector is in its photo, from `encoder.rectangles`; kept with the attention.
 
         Raises:
@@ -309,14 +311,14 @@ class Captioner:
         """
         settings = settings or self.decoding
         with eval_mode(self.decoder):
-            found = search(
+            result = search(
                 self.decoder, features, settings, self.vocabulary, image_ids=image_ids, keep_outputs=attention
             )
-        captions = self.read_captions(found, settings.num_return_sequences)
+        captions = self.read_captions(result, settings.num_return_sequences)
         if attention:
-            captions = _with_attention(captions, found.attention, features.is_region, boxes)
+            captions = _with_attention(captions, result.attention, features.is_region, boxes)
         if self.calibration is not None:
-            captions = [_with_chances(of_image, self.calibration) for of_image in captions]
+            captions = [_with_confidences(of_image, self.calibration) for of_image in captions]
         return captions
 
     def settings(self, **changes: Any) -> DecodingConfig:
@@ -327,31 +329,31 @@ class Captioner:
         """
         return self.decoding.changed(**changes)
 
-    def read_captions(self, found: Captions, wanted: int | None = None) -> list[list[Caption]]:
-        """What a search found, tensors, as words: the best captions of each image, all or as many as are wanted."""
+    def read_captions(self, result: Captions, count: int | None = None) -> list[list[Caption]]:
+        """The tensors of a search as words: the best `count` captions of each image, or all of them."""
         read = []
-        lengths = found.is_word.sum(-1).tolist()
+        lengths = result.is_word.sum(-1).tolist()
         rows = zip(
-            found.words.tolist(), lengths, found.word_logprobs.tolist(), found.logprob.tolist(),
-            found.score.tolist(), found.is_finished.tolist(), strict=True,
+            result.words.tolist(), lengths, result.word_logprobs.tolist(), result.logprob.tolist(),
+            result.score.tolist(), result.is_finished.tolist(), strict=True,
         )  # fmt: skip
         for image in rows:
             captions = []
             for ids, length, logprobs, logprob, score, finished in zip(*image, strict=True):
                 if logprob == float("-inf"):  # the last rows, where there are fewer captions than were asked for
                     continue
-                said = length - 1 if finished else length
-                words = [self.vocabulary.words[index] for index in ids[:said]]
+                word_count = length - 1 if finished else length  # without the end
+                words = [self.vocabulary.words[index] for index in ids[:word_count]]
                 captions.append(
                     Caption(
                         " ".join(words),
                         logprob,
                         finished,
-                        tuple(Word(*pair) for pair in zip(words, logprobs[:said], strict=True)),
+                        tuple(Word(*pair) for pair in zip(words, logprobs[:word_count], strict=True)),
                         score,
                     )
                 )
-            read.append(captions[:wanted])
+            read.append(captions[:count])
         return read
 
 
@@ -364,29 +366,30 @@ def pixel_hash(image: Tensor) -> str:
 def _with_attention(
     captions: list[list[Caption]], attention: Tensor | None, is_region: Tensor, boxes: Tensor | None
 ) -> list[list[Caption]]:
-    """Captions with where their words looked: attention (B, K, T, R), is_region (B, R), boxes (B, R, 4)."""
+    """Captions with the attention of their words: attention (B, K, T, R), is_region (B, R), boxes (B, R, 4)."""
     if attention is None:
         raise UsageError(
             "This captioner has no attention to show: its model sees the whole photo at once, or it is an ensemble "
             "whose members look at different places; leave attention out."
         )
-    found = []
+    attended = []
     for image, of_image in enumerate(captions):
-        there = is_region[image]
-        own = None if boxes is None else boxes[image, there].cpu()
-        weights = attention[image, ..., there].cpu()  # (K, T, R of this image)
-        found.append(
+        regions = is_region[image]
+        own = None if boxes is None else boxes[image, regions].cpu()
+        weights = attention[image, ..., regions].cpu()  # (K, T, R of this image)
+        attended.append(
             [
                 replace(caption, attention=Attention(weights[row, : len(caption.words)], own))
                 for row, caption in enumerate(of_image)
             ]
         )
-    return found
+    return attended
 
 
-def _with_chances(captions: list[Caption], calibration: Calibration) -> list[Caption]:
-    chances = calibration.confidences(captions)
-    return [replace(caption, chance=chance) for caption, chance in zip(captions, chances, strict=True)]
+def _with_confidences(captions: list[Caption], calibration: Calibration) -> list[Caption]:
+    confidences = calibration.confidences(captions)
+    pairs = zip(captions, confidences, strict=True)
+    return [replace(caption, calibrated_confidence=confidence) for caption, confidence in pairs]
 
 
 def _or_raise(result: ResultT | ImageError) -> ResultT:

@@ -24,9 +24,9 @@ class Word:
 
 @dataclass(frozen=True)
 class Attention:
-    """Where the words of a caption looked."""
+    """The attention of the words of a caption."""
 
-    weights: Tensor  # (T, R) of each word on each place; every row sums to one
+    weights: Tensor  # (T, R) of each word on each region; every row sums to one
     boxes: Tensor | None  # (R, 4) left, top, right, bottom in pixels of the upright photo; None for features alone
 
     def __repr__(self) -> str:
@@ -51,8 +51,8 @@ class Caption:
     finished: bool  # false where the limit on the length cut it off
     words: tuple[Word, ...]
     score: float | None = None  # what a search ranked it by: logprob over the length penalty's divisor
-    chance: float | None = None  # that it is good, 0 to 1, where the captioner has a calibration
-    attention: Attention | None = field(default=None, compare=False, repr=False)  # where it was asked for
+    calibrated_confidence: float | None = None  # probability that it is good, where the captioner has a calibration
+    attention: Attention | None = field(default=None, compare=False, repr=False)  # if it was asked for
 
     def __repr__(self) -> str:
         cut_off = "" if self.finished else ", finished=False"
@@ -63,18 +63,18 @@ class Caption:
 
     @property
     def confidence(self) -> float:
-        """Its chance to be good where that is calibrated; otherwise how sure the model was of its words on average:
-        their geometric mean probability, end included. 0 to 1."""
-        if self.chance is not None:
-            return self.chance
+        """The calibrated probability that it is good, 0 to 1; without a calibration the geometric mean of the
+        probabilities of its words, end included."""
+        if self.calibrated_confidence is not None:
+            return self.calibrated_confidence
         return math.exp(self.logprob / max(1, len(self.words) + self.finished))
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Caption:
         """The caption that `to_json` wrote, without its attention."""
         words = tuple(Word(word["word"], word["logprob"]) for word in content["words"])
-        score, chance = content.get("score"), content.get("confidence")
-        return cls(content["text"], content["logprob"], content["finished"], words, score, chance)
+        score, confidence = content.get("score"), content.get("confidence")
+        return cls(content["text"], content["logprob"], content["finished"], words, score, confidence)
 
     def to_json(self) -> dict[str, Any]:
         """As `showtell caption --format json` writes it."""
@@ -82,7 +82,7 @@ class Caption:
             "text": self.text,
             "logprob": self.logprob,
             "score": self.score,
-            **({} if self.chance is None else {"confidence": self.chance}),
+            **({} if self.calibrated_confidence is None else {"confidence": self.calibrated_confidence}),
             "finished": self.finished,
             "words": [{"word": word.word, "logprob": word.logprob} for word in self.words],
             **({} if self.attention is None else {"attention": self.attention.to_json()}),

@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from showtell.bulk import photos_of, require_ray
-from showtell.bulk.actors import caption_named
-from showtell.bulk.parts import Files, Tar
+from showtell.bulk import read_part, require_ray
+from showtell.bulk.actors import caption_sources
+from showtell.bulk.parts import FileList, TarShard
 from showtell.captioner import Captioner
 from showtell.errors import ImageError, MissingDependencyError
 from tests.cli.test_caption import run
@@ -57,7 +57,7 @@ def test_what_could_not_be_fetched_keeps_its_place(tiny_checkpoint, photos):
         ("f", photos[1].read_bytes()),
         ("g", lost),
     ]
-    records = list(caption_named(captioner, named, captioner.settings(), 2))
+    records = list(caption_sources(captioner, named, captioner.settings(), 2))
     assert [record["image"] for record in records] == list("abcdefg")
     assert [record.get("error") for record in records] == [
         *("It is lost.", None, "c is not an image: it holds text.", "It is lost.", "It is lost.", None, "It is lost."),
@@ -72,8 +72,8 @@ def test_the_members_of_a_tar_have_the_captions_of_the_files(tiny_checkpoint, ph
     write_tar(tmp_path / "a.tar", photos[:7])
     captioner = Captioner.from_pretrained(tiny_checkpoint)
     both = [
-        list(caption_named(captioner, photos_of(part, 3), captioner.settings(), 3))
-        for part in (Files(tuple(map(str, photos[:7]))), Tar(str(tmp_path / "a.tar")))
+        list(caption_sources(captioner, read_part(part, 3), captioner.settings(), 3))
+        for part in (FileList(tuple(map(str, photos[:7]))), TarShard(str(tmp_path / "a.tar")))
     ]
     assert without_names(both[0]) == without_names(both[1])
     assert [record["image"] for record in both[1]] == [f"{tmp_path}/a.tar/{photo.name}" for photo in photos[:7]]
@@ -86,15 +86,15 @@ def test_without_ray_the_install_line_is_said(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "sentence"),
     [
         (("--engine", "ray"), "--engine ray writes parts into a folder; name it with --out FOLDER, without --correct."),
         (("--workers", 2), "--workers and --column are of --engine ray; give that too."),
         (("--column", "a"), "--workers and --column are of --engine ray; give that too."),
     ],
 )
-def test_options_that_do_not_go_together(capsys, tiny_checkpoint, photos, given, said):
-    assert run(capsys, "caption", tiny_checkpoint, photos[0], *given) == (2, "", f"showtell: {said}\n")
+def test_options_that_do_not_go_together(capsys, tiny_checkpoint, photos, given, sentence):
+    assert run(capsys, "caption", tiny_checkpoint, photos[0], *given) == (2, "", f"showtell: {sentence}\n")
 
 
 def ray_command(checkpoint: Path, *given: object) -> list[str]:
@@ -146,15 +146,15 @@ def test_row_for_row_as_the_plain_engine(capsys, tiny_checkpoint, photos, tmp_pa
     assert f"showtell: 1 of 61 photos could not be captioned, as {out}/failed.jsonl says: {sentence}\n" in done.stderr
     assert done.stdout == ""
     parts = sorted(out.glob("part-*"))
-    found = [json.loads(line) for part in parts for line in part.read_text().splitlines()]
+    results = [json.loads(line) for part in parts for line in part.read_text().splitlines()]
     wanted = [json.loads(line) for line in plain.read_text().splitlines()]
-    assert [record["image"] for record in found[29:32]] == [
+    assert [record["image"] for record in results[29:32]] == [
         f"{tmp_path}/a.tar/{photos[29].name}",
         f"{tmp_path}/a.parquet#0",
         f"{tmp_path}/a.parquet#1",
     ]
-    assert len(found) == len(wanted) == 61
-    for one, other in zip(found, wanted, strict=True):
+    assert len(results) == len(wanted) == 61
+    for one, other in zip(results, wanted, strict=True):
         assert one.get("error") == other.get("error")
         for mine, plains in zip(one.get("captions", ()), other.get("captions", ()), strict=True):
             assert mine["text"] == plains["text"]

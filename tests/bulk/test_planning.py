@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from showtell.bulk import plan_parts
-from showtell.bulk.parts import Files, RowGroup, Tar
+from showtell.bulk.parts import FileList, ParquetRowGroup, TarShard
 from showtell.errors import DataError, ImageError, MissingDependencyError, UsageError
 
 
@@ -38,7 +38,7 @@ def test_a_part_has_about_a_thousand_photos_at_most(tmp_path, monkeypatch):
 def test_a_photo_that_is_named_twice_is_there_once(photos, monkeypatch):
     monkeypatch.chdir(photos)
     (part,) = plan_parts(["3.jpg", "./3.jpg", str(photos / "3.jpg"), "memory://a.jpg", "memory://a.jpg"], 32)
-    assert part == Files(("3.jpg", "memory://a.jpg"))
+    assert part == FileList(("3.jpg", "memory://a.jpg"))
 
 
 def test_shards_stand_between_the_files_that_are_named_before_and_behind(photos, monkeypatch):
@@ -47,10 +47,10 @@ def test_shards_stand_between_the_files_that_are_named_before_and_behind(photos,
     monkeypatch.chdir(photos)
     parts = plan_parts(["0.jpg", "1.jpg", "*.tar", "2.jpg", "c.tgz", "memory://x/y.tar.gz"], 32)
     assert parts == [
-        Files(("0.jpg", "1.jpg")),
-        *(Tar("a.tar"), Tar("b.tar")),
-        Files(("2.jpg",)),
-        *(Tar("c.tgz"), Tar("memory://x/y.tar.gz")),
+        FileList(("0.jpg", "1.jpg")),
+        *(TarShard("a.tar"), TarShard("b.tar")),
+        FileList(("2.jpg",)),
+        *(TarShard("c.tgz"), TarShard("memory://x/y.tar.gz")),
     ]
 
 
@@ -61,11 +61,14 @@ def test_folders_and_patterns_of_an_object_store():
     for name in ("b/2.jpg", "b/1.PNG", "b/deep/3.webp", "b/notes.txt", "b/s.tar", "b/.hidden.jpg"):
         files.pipe(f"/planning/{name}", b"")
     photos = [f"memory:///planning/b/{name}" for name in ("1.PNG", "2.jpg", "deep/3.webp")]
-    assert plan_parts(["memory://planning/b"], 32) == [Files(tuple(photos))]
-    assert plan_parts(["memory://planning/b/"], 32) == [Files(tuple(photos))]
-    assert plan_parts(["memory://planning/b/*"], 32) == [Files(tuple(photos[:2])), Tar("memory:///planning/b/s.tar")]
-    assert plan_parts(["memory://planning/b/**/3.webp"], 32) == [Files((photos[2],))]
-    assert plan_parts(["memory://planning/none.jpg"], 32) == [Files(("memory://planning/none.jpg",))]
+    assert plan_parts(["memory://planning/b"], 32) == [FileList(tuple(photos))]
+    assert plan_parts(["memory://planning/b/"], 32) == [FileList(tuple(photos))]
+    assert plan_parts(["memory://planning/b/*"], 32) == [
+        FileList(tuple(photos[:2])),
+        TarShard("memory:///planning/b/s.tar"),
+    ]
+    assert plan_parts(["memory://planning/b/**/3.webp"], 32) == [FileList((photos[2],))]
+    assert plan_parts(["memory://planning/none.jpg"], 32) == [FileList(("memory://planning/none.jpg",))]
 
 
 def test_a_url_that_names_nothing_or_is_of_no_known_kind_is_refused(monkeypatch):
@@ -112,14 +115,14 @@ class TestParquet:
     def test_a_row_group_is_a_part(self, write):
         table = write({"caption": ["a"] * 5, "jpg": [b""] * 5})
         assert plan_parts([table], 32) == [
-            RowGroup(table, 0, 0, 2, "jpg"),
-            RowGroup(table, 1, 2, 2, "jpg"),
-            RowGroup(table, 2, 4, 1, "jpg"),
+            ParquetRowGroup(table, 0, 0, 2, "jpg"),
+            ParquetRowGroup(table, 1, 2, 2, "jpg"),
+            ParquetRowGroup(table, 2, 4, 1, "jpg"),
         ]
 
     def test_the_column_can_be_named(self, write):
         table = write({"jpg": [b""], "thumbnail": [{"bytes": b"", "path": ""}]})
-        assert plan_parts([table], 32, column="thumbnail") == [RowGroup(table, 0, 0, 1, "thumbnail")]
+        assert plan_parts([table], 32, column="thumbnail") == [ParquetRowGroup(table, 0, 0, 1, "thumbnail")]
 
     def test_a_column_that_is_not_there_is_refused(self, write):
         table = write({"a": [b""], "b": [1]})

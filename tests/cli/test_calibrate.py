@@ -41,10 +41,10 @@ def dataset(tiny_scenes: Path, checkpoint: Path, tmp_path: Path) -> Path:
     other = "a red circle above a blue square"
     write_table(folder, [other] * 60)
     captioner = Captioner.from_pretrained(checkpoint)
-    said = caption_records(
+    captions = caption_records(
         captioner, open_dataset(folder).records, captioner.settings(search="sample", min_length=5)
     ).values()
-    write_table(folder, [caption.text if number % 2 else other for number, caption in enumerate(said)])
+    write_table(folder, [caption.text if number % 2 else other for number, caption in enumerate(captions)])
     return folder
 
 
@@ -69,15 +69,15 @@ def test_it_is_fitted_kept_shown_and_used(capsys, checkpoint, dataset, tmp_path)
     photos = sorted(dataset.glob("*.png"))[:4]
     status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH, "--calibrated", "--json")
     assert status == 0
-    found = [row["captions"][0] for row in json.loads(out)]
+    content = [row["captions"][0] for row in json.loads(out)]
     captioner = Captioner.from_pretrained(checkpoint)
     plain = [best for (best,) in captioner.caption(photos, search="sample", min_length=5)]
-    assert [caption["confidence"] for caption in found] == pytest.approx(fitted.confidences(plain), abs=1e-5)
+    assert [caption["confidence"] for caption in content] == pytest.approx(fitted.confidences(plain), abs=1e-5)
     status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH, "--calibrated")
-    assert [line.split("\t")[2] for line in out.splitlines()] == [f"{one['confidence']:.3f}" for one in found]
+    assert [line.split("\t")[2] for line in out.splitlines()] == [f"{one['confidence']:.3f}" for one in content]
     status, out, _ = run(capsys, "caption", checkpoint, *photos, *SEARCH, "--calibrated", "--format", "csv")
     rows = list(csv.DictReader(out.splitlines()))
-    assert [row["confidence"] for row in rows] == [f"{one['confidence']:.3f}" for one in found]
+    assert [row["confidence"] for row in rows] == [f"{one['confidence']:.3f}" for one in content]
 
 
 def test_the_table_of_corrections_is_sorted_by_it(capsys, checkpoint, dataset):
@@ -93,18 +93,18 @@ def test_the_table_of_corrections_is_sorted_by_it(capsys, checkpoint, dataset):
     photos = sorted(dataset.glob("*.png"))
     captioner.calibration = load_calibration(checkpoint, settings)
     for photo, (best,) in captioner.caption_photos(photos, settings):
-        assert stated[photo.name] == pytest.approx(best.chance, abs=0.0006)
+        assert stated[photo.name] == pytest.approx(best.calibrated_confidence, abs=0.0006)
 
 
 def test_json_has_the_whole_calibration(capsys, checkpoint, dataset):
     status, out, _ = run(capsys, "calibrate", checkpoint, dataset, *SEARCH, "--limit", 30, "--json")
-    found = json.loads(out)
+    content = json.loads(out)
     assert status == 0
-    assert found["captions"] == 30
-    assert (found["file"], found["figure"], found["split"]) == (str(checkpoint / "calibration.json"), None, "val")
-    assert found["before"]["expected_calibration_error"] > found["reliability"]["expected_calibration_error"]
+    assert content["captions"] == 30
+    assert (content["file"], content["figure"], content["split"]) == (str(checkpoint / "calibration.json"), None, "val")
+    assert content["before"]["expected_calibration_error"] > content["reliability"]["expected_calibration_error"]
     kept = json.loads((checkpoint / "calibration.json").read_text())
-    assert kept["calibration"] == {name: found[name] for name in kept["calibration"]}
+    assert kept["calibration"] == {name: content[name] for name in kept["calibration"]}
 
 
 def test_what_does_not_fit_is_a_sentence(capsys, checkpoint, dataset, tiny_scenes, tmp_path):

@@ -17,9 +17,9 @@ import pytest
 from filelock import FileLock
 
 from showtell.captioner import Captioner
-from showtell.cli.caption_formats import FORMATS
+from showtell.cli.caption_formats import FORMATS, as_corrections
 from showtell.cli.caption_journal import Journal
-from showtell.datasets import open_dataset
+from showtell.datasets import open_dataset, read_dataset
 from showtell.errors import DataError
 from showtell.training import train
 from tests.cli.test_caption import run
@@ -91,11 +91,11 @@ def test_interrupted_it_says_how_to_go_on(capsys, tiny_checkpoint, tiny_scenes, 
     printed, err = process.communicate(timeout=60)
     assert (process.returncode, printed) == (130, "")
     kept = len((tmp_path / "captions.jsonl.part").read_bytes().splitlines()) - 1
-    said = [
+    messages = [
         f"showtell: interrupted; {number} of 60 photos are kept in {out}.part; the same command resumes.\n"
         for number in (kept, kept - 2)  # a batch may be on the disk and not counted yet
     ]
-    assert err in said
+    assert err in messages
     assert run(capsys, "caption", *arguments(tiny_checkpoint, tiny_scenes, out))[0] == 0
     assert out.read_bytes() == whole
 
@@ -135,7 +135,7 @@ def test_other_settings_do_not_go_on(tmp_path):
         pass
     assert str(caught.value) == (
         f"The captions in {out}.part were made with other settings: batch_size (was 1, now 2), "
-        "decoding.num_beams (was 5, now 3); go on with the old ones, choose another --out, or delete that file to "
+        "decoding.num_beams (was 5, now 3); use the old ones, choose another --out, or delete that file to "
         "begin anew."
     )
 
@@ -232,8 +232,8 @@ def test_a_name_that_is_no_utf_8(capsys, tiny_checkpoint, photos, tmp_path):
 
 @pytest.fixture
 def album(photos, tmp_path) -> Path:
-    for place, photo in enumerate(photos[:6]):
-        copy = tmp_path / "album" / ("sea" if place % 2 else "") / f"photo, {place}.png"
+    for number, photo in enumerate(photos[:6]):
+        copy = tmp_path / "album" / ("sea" if number % 2 else "") / f"photo, {number}.png"
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(photo.read_bytes())
     return tmp_path / "album"
@@ -248,8 +248,8 @@ def test_corrections_are_a_dataset_to_train_on(capsys, tiny_checkpoint, album, t
         rows = list(csv.DictReader(stream))
     assert list(rows[0]) == ["image", "caption", "confidence", "split"]
     assert sorted(row["image"] for row in rows) == [
-        *(f"photo, {place}.png" for place in (0, 2, 4)),
-        *(f"sea/photo, {place}.png" for place in (1, 3, 5)),
+        *(f"photo, {number}.png" for number in (0, 2, 4)),
+        *(f"sea/photo, {number}.png" for number in (1, 3, 5)),
     ]
     sure = [float(row["confidence"]) for row in rows]
     assert sure == sorted(sure)
@@ -318,3 +318,156 @@ def test_a_table_beside_its_photos_is_asked_for(capsys, tiny_checkpoint, album, 
 def test_options_that_do_not_go_together(tiny_checkpoint, photos, more, sentence, capsys):
     status, _, err = run(capsys, "caption", tiny_checkpoint, photos[0], *more)
     assert (status, err) == (2, f"showtell: {sentence}\n")
+
+
+# --- what a file, a terminal and a spreadsheet may be given ---
+
+
+def caption_of(text: str) -> dict[str, object]:
+    words = [{"word": word, "logprob": -0.5} for word in text.split()]
+    return {"text": text, "logprob": -1.0, "score": None, "finished": True, "words": words}
+
+
+HOSTILE = "a\tb\nforged.png\ta cat\x1b[31m\x9b2J\u202egnp\x07.png"
+
+
+@pytest.mark.parametrize("style", ["text", "json", "jsonl"])
+def test_names_and_words_fill_no_second_row_and_do_nothing_to_a_terminal(style):
+    result = {"image": HOSTILE, "captions": [caption_of(f"a cat{HOSTILE}")]}
+    written = "".join(FORMATS[style]([result]))
+    if style == "text":
+        assert written.count("\n") == 1 and written.count("\t") == 1
+        assert written.startswith("a\\tb\\nforged.png\\ta cat\\x1b[31m\\x9b2J\\u202egnp\\x07.png\ta cat")
+    else:
+        (read,) = json.loads(written) if style == "json" else [json.loads(written)]
+        assert read == result
+    assert written.replace("\n", "").replace("\t", "").isprintable()
+
+
+def test_standard_output_carries_no_control_characters_in_any_format(capsys, tiny_checkpoint, photos, tmp_path):
+    odd = tmp_path / HOSTILE
+    odd.write_bytes(photos[0].read_bytes())
+    for style, rows in (("text", 2), ("csv", 3), ("jsonl", 2), ("json", 4)):
+        status, out, _ = run(capsys, "caption", tiny_checkpoint, odd, photos[1], "--format", style)
+        assert (status, len(out.splitlines())) == (0, rows)
+        assert out.replace("\n", "").replace("\t", "").isprintable()
+
+
+FORMULAS = [
+    "=HYPERLINK(1)",
+    "+1",
+    "-1+2",
+    "@SUM(A1)",
+    "'=1",
+    "''-1",
+    "\t=1",
+    "'quoted'",
+    "a = b",
+    "'",
+    "'a",
+    "-",
+    "a-b",
+]
+
+
+def test_a_table_holds_no_formulas_and_is_read_as_it_was_meant(tmp_path):
+    results = []
+    for number, text in enumerate(FORMULAS):
+        name = f"{text.strip()}{number}.png"
+        (tmp_path / name).write_bytes(b"")
+        results.append({"image": str(tmp_path / name), "captions": [caption_of(text)]})
+    by_format = {
+        "csv": FORMATS["csv"]([{**result, "image": Path(result["image"]).name} for result in results]),
+        "corrections": as_corrections(results, tmp_path / "corrections.csv", least_sure_first=False),
+    }
+    for name, pieces in by_format.items():
+        table = tmp_path / f"{name}.csv"
+        table.write_text("".join(pieces))
+        with table.open(encoding="utf-8-sig", newline="") as stream:
+            cells = [cell for row in csv.DictReader(stream) for cell in (row["image"], row["caption"])]
+        assert len(cells) == 2 * len(FORMULAS) and not any(cell[:1] in tuple("=+-@\t\r") for cell in cells)
+        records = {record.path: record.captions for record in read_dataset(table).records}
+        assert len(records) == len(FORMULAS)
+        for result, text in zip(results, FORMULAS, strict=True):
+            assert records[Path(result["image"])] == (text,)
+        table.unlink()
+
+
+@pytest.mark.parametrize(("suffix", "style"), [("csv", "csv"), ("JSON", "json"), ("jsonl", "jsonl"), ("txt", "text")])
+def test_the_suffix_of_out_decides_the_format(suffix, style, capsys, tiny_checkpoint, photos, tmp_path):
+    out, named = tmp_path / f"a.{suffix}", tmp_path / "b"
+    assert run(capsys, "caption", tiny_checkpoint, photos[0], "--out", out)[0] == 0
+    assert run(capsys, "caption", tiny_checkpoint, photos[0], "--out", named, "--format", style)[0] == 0
+    assert out.read_bytes() == named.read_bytes()
+    assert run(capsys, "caption", tiny_checkpoint, photos[0], "--out", tmp_path / "c.csv", "--format", "text")[0] == 0
+    assert (tmp_path / "c.csv").read_text().count("\t") == 1
+
+
+def test_a_terminal_that_is_not_utf_8_and_names_that_are_not(tiny_checkpoint, photos, tmp_path):
+    odd = os.fsencode(tmp_path) + b"/caf\xe9 \xe2\x82\xac.png"
+    with open(odd, "wb") as stream:  # noqa: PTH123 (a path of bytes)
+        stream.write(photos[0].read_bytes())
+    command = [sys.executable, "-m", "showtell", "caption", tiny_checkpoint, tmp_path]
+    for style in ("text", "csv", "json"):
+        for encoding in ("ascii", "latin-1", "utf-8"):
+            environment = {**os.environ, "PYTHONIOENCODING": encoding}
+            done = subprocess.run([*command, "--format", style], capture_output=True, env=environment, timeout=120)
+            assert (done.returncode, done.stderr) == (0, b"")
+            assert rb"caf\udce9 " in done.stdout
+            assert ("€".encode() in done.stdout) == (encoding == "utf-8") or style == "json"
+            if style == "json":
+                assert os.fsencode(json.loads(done.stdout.decode(encoding))[0]["image"]) == odd
+
+
+DAMAGED = [
+    *(b"[]", b"7", b"null", b'"a"', b"{}", b'{"image": 7}', b'{"image": ["a"], "captions": []}', b"\xff\xfe"),
+    *(b'{"image": "c"}', b'{"image": "c", "captions": 7}', b'{"image": "c", "captions": [7]}', b""),
+    *(b'{"image": "c", "error": null}', b'{"image": "c", "captions": [{"text": "a"}]}', b"[" * 50_000),
+    *(b'{"image": "c", "captions": [' * 5_000, b'{"image": "c", "captions": ' + b"9" * 5_000 + b"}"),
+    json.dumps({"image": "c", "captions": [{**caption_of("a"), "logprob": "-1"}]}).encode(),
+    json.dumps({"image": "c", "captions": [{**caption_of("a"), "text": None}]}).encode(),
+]
+
+
+@pytest.mark.parametrize("line", DAMAGED, ids=lambda line: repr(line[:50]))
+def test_a_damaged_journal_is_said_with_the_line_and_what_to_delete(line, tmp_path):
+    out = tmp_path / "a.jsonl"
+    with Journal(out, {}, 2) as journal:
+        journal.append([{"image": "a", "captions": [caption_of("a")]}, {"image": "b", "error": "b is broken."}])
+    part = journal.part
+    good = part.read_bytes()
+    part.write_bytes(good + line + b"\n" + good.splitlines(keepends=True)[1])
+    before = part.read_bytes()
+    with pytest.raises(DataError) as caught, Journal(out, {}, 2):
+        pass
+    assert str(caught.value) == (
+        f"Line 4 of {part} is damaged: delete it and all lines behind it to keep 2 photos, or the file to begin anew."
+    )
+    assert part.read_bytes() == before
+    part.write_bytes(good.splitlines(keepends=True)[0] + line + b"\n")
+    with pytest.raises(DataError, match=r"Line 2 of .*a\.jsonl\.part is damaged: delete the file to begin anew\.$"):
+        Journal(out, {}, 2).__enter__()
+
+
+@pytest.mark.parametrize("content", [b"mine", b"[1", b"\xff", b"[" * 50_000, b"7\n", b"[]\n", b"null\n", b"{}\n"])
+def test_what_is_no_journal_is_left_alone(content, tmp_path):
+    (tmp_path / "a.part").write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.part is in the way: it is not of showtell; move it, or choose another"):
+        Journal(tmp_path / "a", {}, 1).__enter__()
+    assert (tmp_path / "a.part").read_bytes() == content
+
+
+def test_a_pipe_in_the_place_of_a_journal_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.part")
+    with pytest.raises(DataError, match=r"a\.part is in the way: it is no file; move it, or choose another --out\."):
+        Journal(tmp_path / "a", {}, 1)
+
+
+def test_photos_that_cannot_be_read_cost_nothing_but_themselves(capsys, tiny_checkpoint, photos, tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    bad = ["x" * 5000, tmp_path / "pipe.png", "/proc/self/environ", tmp_path]
+    tmp_path.joinpath("empty.jpg").touch()
+    status, out, err = run(capsys, "caption", tiny_checkpoint, photos[0], *bad, photos[1])
+    assert status == 2
+    assert [line.split("\t")[0] for line in out.splitlines()] == [str(photos[0]), str(photos[1])]
+    assert err.startswith("showtell: 4 of 6 files could not be captioned: Cannot read xxxx")

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import typer
 
-from showtell.bulk import Captioned, Part
-from showtell.bulk.parts import Files, Tar
+from showtell.bulk import CaptionedBatch, Part
+from showtell.bulk.parts import FileList, TarShard
 from showtell.cli.caption_formats import FORMATS
 from showtell.cli.caption_parts import write_parts
 from showtell.errors import DataError
 
-PARTS = [Files(("a", "b", "c")), Tar("t.tar"), Files(("d", "bad", "e"))]
+PARTS = [FileList(("a", "b", "c")), TarShard("t.tar"), FileList(("d", "bad", "e"))]
 NAMES = {0: "abc", 1: "wxyz", 2: ["d", "bad", "e"]}
 
 
@@ -31,14 +31,16 @@ class Engine:
         self.asked: list[int] = []
         self._stop, self._after = stop, after
 
-    def __call__(self, parts: Iterable[tuple[int, Part]]) -> Iterator[Captioned]:
+    def __call__(self, parts: Iterable[tuple[int, Part]]) -> Iterator[CaptionedBatch]:
         numbers = [number for number, _ in parts]
         self.asked = numbers
         steps = []
         for number in numbers:
             records = [record(name) for name in NAMES[number]]
-            rows = [Captioned(number, first, records[first : first + 2], False) for first in range(0, len(records), 2)]
-            steps.append([*rows, Captioned(number, len(records), [], True)])
+            rows = [
+                CaptionedBatch(number, first, records[first : first + 2], False) for first in range(0, len(records), 2)
+            ]
+            steps.append([*rows, CaptionedBatch(number, len(records), [], True)])
         longest = max(map(len, steps), default=0)
         mixed = [rows[step] for step in range(longest) for rows in reversed(steps) if step < len(rows)]
         for count, captioned in enumerate(mixed):
@@ -113,20 +115,20 @@ def test_photos_that_come_later_change_nothing(tmp_path, capsys):
         write(tmp_path, Engine(RuntimeError(), after=8))
     engine = Engine()
     with pytest.raises(DataError, match="1 of 10"):
-        write(tmp_path, engine, [Files(("new", "a", "b", "c"))])
+        write(tmp_path, engine, [FileList(("new", "a", "b", "c"))])
     assert engine.asked == [0]
     assert capsys.readouterr().err.startswith(f"showtell: resuming {tmp_path}: 2 of 3 parts are done.\n")
 
 
 def test_once_more_when_all_is_done_does_nothing_and_says_the_same(tmp_path):
-    said = []
+    messages = []
     engine = Engine()
     for one in (Engine(), engine):
         with pytest.raises(DataError) as caught:
             write(tmp_path, one)
-        said.append(str(caught.value))
+        messages.append(str(caught.value))
     assert engine.asked == []
-    assert said[0] == said[1]
+    assert messages[0] == messages[1]
     assert [line["part"] for line in lines(tmp_path / "manifest.jsonl")[1:]].count("end") == 1
 
 
@@ -153,3 +155,30 @@ def test_other_settings_do_not_go_on(tmp_path):
         write(tmp_path, Engine(RuntimeError(), after=8), photos=["a"])
     with pytest.raises(DataError, match=r"were made with other settings: photos \(was \[\"a\"\], now \[\"b\"\]\)"):
         write(tmp_path, Engine(), photos=["b"])
+
+
+@pytest.mark.parametrize(
+    "line", ["[]", "7", "null", "{}", '{"kind": "tar"}', '{"kind": "files", "names": [7]}', "[" * 50_000]
+)
+def test_a_damaged_plan_is_said_with_what_to_delete(line, tmp_path):
+    with pytest.raises(RuntimeError):
+        write(tmp_path / "out", Engine(RuntimeError(), after=8))
+    (tmp_path / "out" / "plan.jsonl").write_text(line + "\n")
+    with pytest.raises(DataError) as caught:
+        write(tmp_path / "out", Engine())
+    assert str(caught.value) == (
+        f"{tmp_path}/out/plan.jsonl says what the parts are and is damaged; choose another --out, or delete "
+        f"{tmp_path}/out to begin anew."
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["[]", "7", '{"part": 7}', '{"part": "part-00000.jsonl", "photos": "3", "failed": []}']
+)
+def test_a_damaged_manifest_is_said_with_the_line(line, tmp_path):
+    with pytest.raises(RuntimeError):
+        write(tmp_path / "out", Engine(RuntimeError(), after=8))
+    manifest = tmp_path / "out" / "manifest.jsonl"
+    manifest.write_text(manifest.read_text().splitlines()[0] + "\n" + line + "\n")
+    with pytest.raises(DataError, match=r"Line 2 of .*manifest\.jsonl is damaged: delete the file to begin anew\.$"):
+        write(tmp_path / "out", Engine())

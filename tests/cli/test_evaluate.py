@@ -23,17 +23,17 @@ def run(*arguments: object) -> int:
 def test_it_captions_a_split_writes_results_and_scores_them(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
     out = tmp_path / "results.json"
     status = run("evaluate", tiny_checkpoint, tiny_scenes, "--split", "val", "--num-beams", 3, "--out", out, "--json")
-    found = json.loads(capsys.readouterr().out)
+    content = json.loads(capsys.readouterr().out)
     assert status == 0
-    assert (found["split"], found["search"], found["num_beams"]) == ("val", "beam", 3)
+    assert (content["split"], content["search"], content["num_beams"]) == ("val", "beam", 3)
     results = json.loads(out.read_text())
-    assert len(results) == found["images"]
+    assert len(results) == content["images"]
     assert all(isinstance(entry["image_id"], int) and isinstance(entry["caption"], str) for entry in results)
     # Scored once more from the file, the numbers are the same.
     status = run("score", out, tiny_scenes, "--split", "val", "--json")
     again = json.loads(capsys.readouterr().out)
     assert status == 0
-    assert again["scores"] == found["scores"]
+    assert again["scores"] == content["scores"]
 
 
 def test_the_card_has_intervals_rates_and_the_servers_file(capsys, tiny_checkpoint, tiny_scenes, tmp_path, monkeypatch):

@@ -29,12 +29,12 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_json_is_what_programs_rely_on(capsys):
-    found = json.loads(run(capsys, "predictions.json", "references.json", "--metrics", "bleu,cider", "--json"))
-    assert set(found) == {"scores", "signatures", "images", "skipped"}
-    assert list(found["scores"]) == ["bleu_1", "bleu_2", "bleu_3", "bleu_4", "cider", "cider_plain"]
-    assert found["scores"]["bleu_1"] == pytest.approx(1.0)
-    assert found["images"] == 2
-    assert set(found["signatures"]) == set(found["scores"])
+    content = json.loads(run(capsys, "predictions.json", "references.json", "--metrics", "bleu,cider", "--json"))
+    assert set(content) == {"scores", "signatures", "images", "skipped"}
+    assert list(content["scores"]) == ["bleu_1", "bleu_2", "bleu_3", "bleu_4", "cider", "cider_plain"]
+    assert content["scores"]["bleu_1"] == pytest.approx(1.0)
+    assert content["images"] == 2
+    assert set(content["signatures"]) == set(content["scores"])
 
 
 def test_every_form_of_predictions_and_references_gives_the_same(capsys):
@@ -46,8 +46,8 @@ def test_every_form_of_predictions_and_references_gives_the_same(capsys):
     coco = {
         "images": [{"id": int(image), "file_name": f"{image}.jpg"} for image in REFERENCES],
         "annotations": [
-            {"id": place, "image_id": int(image), "caption": text}
-            for place, (image, text) in enumerate(
+            {"id": number, "image_id": int(image), "caption": text}
+            for number, (image, text) in enumerate(
                 (image, text) for image, texts in REFERENCES.items() for text in texts
             )
         ],
@@ -73,9 +73,9 @@ def test_a_split_of_scenes_is_scored_for_truth_too(capsys, tiny_scenes):
     captions = json.loads((tiny_scenes / "annotations" / "captions_test.json").read_text())["annotations"]
     first = {str(entry["image_id"]): entry["caption"] for entry in reversed(captions)}
     Path("own.json").write_text(json.dumps(first))
-    found = json.loads(run(capsys, "own.json", str(tiny_scenes), "--metrics", "truth,bleu", "--json"))
-    assert found["scores"]["truth"] == 1.0
-    assert found["scores"]["truth_whole"] == 1.0
+    content = json.loads(run(capsys, "own.json", str(tiny_scenes), "--metrics", "truth,bleu", "--json"))
+    assert content["scores"]["truth"] == 1.0
+    assert content["scores"]["truth_whole"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_mistakes_are_sentences(capsys, arguments, sentence):
 def test_two_systems_compared(capsys):
     Path("other.json").write_text(json.dumps({"1": "a dog", "2": "a red ball"}))
     arguments = ["predictions.json", "references.json", "--metrics", "bleu,rouge_l", "--compare", "other.json"]
-    found = json.loads(run(capsys, *arguments, "--bootstrap", "200", "--json"))
-    assert set(found) == {"scores", "signatures", "images", "skipped", "compare"}
-    rouge = found["compare"]["differences"]["rouge_l"]
-    assert rouge["value"] == pytest.approx(found["scores"]["rouge_l"] - found["compare"]["scores"]["rouge_l"])
+    content = json.loads(run(capsys, *arguments, "--bootstrap", "200", "--json"))
+    assert set(content) == {"scores", "signatures", "images", "skipped", "compare"}
+    rouge = content["compare"]["differences"]["rouge_l"]
+    assert rouge["value"] == pytest.approx(content["scores"]["rouge_l"] - content["compare"]["scores"]["rouge_l"])
     assert rouge["low"] <= rouge["value"] <= rouge["high"]
     assert 0 < rouge["p"] <= 1
     out = run(capsys, *arguments)

@@ -74,14 +74,14 @@ def test_the_optimum_has_no_gradient_but_the_prior():
 
 
 def test_reliability_by_hand():
-    found = Reliability.of([0.9, 0.1, 0.8, 0.2], [True, False, False, False], bins=2)
-    assert [(one.confidence, one.good, one.captions) for one in found.bins] == [
+    reliability = Reliability.of([0.9, 0.1, 0.8, 0.2], [True, False, False, False], bins=2)
+    assert [(one.confidence, one.good, one.captions) for one in reliability.bins] == [
         (pytest.approx(0.15), 0.0, 2),
         (pytest.approx(0.85), 0.5, 2),
     ]
-    assert found.expected_calibration_error == pytest.approx((0.15 * 2 + 0.35 * 2) / 4)
-    assert found.brier == pytest.approx((0.01 + 0.01 + 0.64 + 0.04) / 4)
-    assert found.brier_of_base_rate == pytest.approx((0.75**2 + 3 * 0.25**2) / 4)
+    assert reliability.expected_calibration_error == pytest.approx((0.15 * 2 + 0.35 * 2) / 4)
+    assert reliability.brier == pytest.approx((0.01 + 0.01 + 0.64 + 0.04) / 4)
+    assert reliability.brier_of_base_rate == pytest.approx((0.75**2 + 3 * 0.25**2) / 4)
 
 
 def test_kinds_that_can_be_told_apart_exactly_stay_finite():

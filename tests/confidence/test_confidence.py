@@ -58,9 +58,11 @@ def test_a_captioner_with_a_calibration_says_the_chance(tiny_checkpoint, tiny_sc
     assert captioner.calibration.before.expected_calibration_error == pytest.approx(before.expected_calibration_error)
     judged = captioner.caption([record.path for record in records], num_return_sequences=2)
     for was, now in zip(plain, judged, strict=True):
-        assert [caption.chance for caption in now] == pytest.approx(captioner.calibration.confidences(was))
-        assert [caption.confidence for caption in now] == [caption.chance for caption in now]
-        assert was[0].chance is None
+        assert [caption.calibrated_confidence for caption in now] == pytest.approx(
+            captioner.calibration.confidences(was)
+        )
+        assert [caption.confidence for caption in now] == [caption.calibrated_confidence for caption in now]
+        assert was[0].calibrated_confidence is None
         assert now[0] == Caption.from_json(now[0].to_json())
 
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
 
-from showtell.explanations.geometry import DEVIATION, SAMPLES, attention_map, scale_boxes
+from showtell.explanations.geometry import DEVIATION, SAMPLES, attention_map
 from showtell.features import build_encoder, encoder_config
 from showtell.features.grid import GridEncoder
-from showtell.images.boxes import boxes_on_photo
+from showtell.images.boxes import boxes_on_photo, scale_boxes
 from showtell.images.loading import prepare_photo
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import PreparedBatch

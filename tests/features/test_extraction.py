@@ -87,7 +87,7 @@ def test_a_broken_photo_costs_the_others_nothing(records, encoder, tmp_path):
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"nonsense")
     mixed = [
-        dataclasses.replace(record, path=broken) if place in (3, 11) else record for place, record in enumerate(records)
+        dataclasses.replace(record, path=broken) if index in (3, 11) else record for index, record in enumerate(records)
     ]
     for _ in range(2):  # going on names them again, and does no other image twice
         result = extract(encoder, mixed, tmp_path / "store", batch_size=8)
@@ -155,20 +155,20 @@ class Boxes(Encoder):
 
 def test_boxes_of_the_dataset_reach_encoders_that_want_them_and_come_back_without_padding(tmp_path):
     records = []
-    for number in range(4):
+    for number in range(1, 5):
         path = tmp_path / f"{number}.png"
         Image.new("RGB", (32 + 8 * number, 20)).save(path)
         boxes = tuple(Box(k, 1.0 + k, 2.0, 5.0 + number, 6.0, "dog") for k in range(number))
-        records.append(CaptionRecord(str(number), path, "train", (), boxes if number else None))
+        records.append(CaptionRecord(str(number), path, "train", (), boxes))
     extract(Boxes(), records, tmp_path / "store", batch_size=3)
     store = FeatureStore(tmp_path / "store")
     assert store.info.categories == ("thing", "stuff")
-    for number in range(4):
-        found = store[str(number)]
-        assert found.size == (32 + 8 * number, 20)
-        assert found.vectors.tolist() == [[5 + number, 32 + 8 * number]] * number
-        assert found.boxes.tolist() == [[1 + k, 2, 6 + k + number, 8] for k in range(number)]
-        assert (found.scores.tolist(), found.labels.tolist()) == ([1] * number, [1] * number)
+    for number in range(1, 5):
+        entry = store[str(number)]
+        assert entry.size == (32 + 8 * number, 20)
+        assert entry.vectors.tolist() == [[5 + number, 32 + 8 * number]] * number
+        assert entry.boxes.tolist() == [[1 + k, 2, 6 + k + number, 8] for k in range(number)]
+        assert (entry.scores.tolist(), entry.labels.tolist()) == ([1] * number, [1] * number)
 
 
 def test_killed_at_twenty_moments_the_store_is_the_same_to_the_last_byte(records, encoder, tmp_path):

@@ -49,8 +49,8 @@ def rectangles(encoder: GridEncoder, window: tuple[float, ...], cells: int) -> T
 
 
 def test_cells_are_listed_row_by_row():
-    found = rectangles(Patches(preprocessing(64), 32), (10, 20, 30, 60), 4)
-    assert found.tolist() == [[10, 20, 20, 40], [20, 20, 30, 40], [10, 40, 20, 60], [20, 40, 30, 60]]
+    cells = rectangles(Patches(preprocessing(64), 32), (10, 20, 30, 60), 4)
+    assert cells.tolist() == [[10, 20, 20, 40], [20, 20, 30, 40], [10, 40, 20, 60], [20, 40, 30, 60]]
 
 
 @given(
@@ -61,12 +61,12 @@ def test_cells_tile_the_window(width, height, side, patch, resize, share):
     settings = preprocessing(side * patch, resize, share)
     window = settings.window((width, height))
     assert window[0] >= 0 and window[1] >= 0 and window[2] <= width + 1e-9 and window[3] <= height + 1e-9
-    found = rectangles(Patches(settings, patch), window, side * side).view(side, side, 4)
-    assert torch.equal(found[:, 1:, 0], found[:, :-1, 2])  # each begins where its neighbour ends
-    assert torch.equal(found[1:, :, 1], found[:-1, :, 3])
-    corners = [*found[0, 0, :2].tolist(), *found[-1, -1, 2:].tolist()]
+    cells = rectangles(Patches(settings, patch), window, side * side).view(side, side, 4)
+    assert torch.equal(cells[:, 1:, 0], cells[:, :-1, 2])  # each begins where its neighbour ends
+    assert torch.equal(cells[1:, :, 1], cells[:-1, :, 3])
+    corners = [*cells[0, 0, :2].tolist(), *cells[-1, -1, 2:].tolist()]
     assert corners == pytest.approx(window, rel=1e-6, abs=1e-4)
-    wide, high = (found[0, :, 2] - found[0, :, 0]).double(), (found[:, 0, 3] - found[:, 0, 1]).double()
+    wide, high = (cells[0, :, 2] - cells[0, :, 0]).double(), (cells[:, 0, 3] - cells[:, 0, 1]).double()
     assert float(wide.sum()) == pytest.approx(window[2] - window[0], rel=1e-6, abs=2e-4)  # float32 far from 0
     assert float(high.sum()) == pytest.approx(window[3] - window[1], rel=1e-6, abs=2e-4)
 
@@ -74,13 +74,13 @@ def test_cells_tile_the_window(width, height, side, patch, resize, share):
 @settings(max_examples=150, deadline=None)
 @given(
     size=st.tuples(st.integers(1, 90), st.integers(1, 90)) | st.sampled_from([(1, 300), (300, 1), (400, 9), (3, 200)]),
-    place=st.tuples(st.floats(0, 0.999), st.floats(0, 0.999)), side=st.integers(1, 5),
+    point=st.tuples(st.floats(0, 0.999), st.floats(0, 0.999)), side=st.integers(1, 5),
     resize=st.sampled_from(["squash", "crop"]), share=st.floats(0.3, 1.0),
     how=st.sampled_from(["nearest", "bilinear", "bicubic"]), grid=st.none() | st.integers(1, 6),
 )  # fmt: skip
-def test_a_hot_pixel_changes_only_cells_whose_rectangle_holds_it(size, place, side, resize, share, how, grid):
+def test_a_hot_pixel_changes_only_cells_whose_rectangle_holds_it(size, point, side, resize, share, how, grid):
     encoder = Patches(preprocessing(8 * side, resize, share, how), 8, grid)
-    column, row = int(place[0] * size[0]), int(place[1] * size[1])
+    column, row = int(point[0] * size[0]), int(point[1] * size[1])
     dark = np.zeros((size[1], size[0], 3), dtype=np.uint8)
     hot = dark.copy()
     hot[row, column] = 255
@@ -107,11 +107,11 @@ def test_a_hot_pixel_changes_only_cells_whose_rectangle_holds_it(size, place, si
 def test_pooled_cells_have_the_pixels_that_adaptive_pooling_gives_them():
     for side in range(1, 17):
         for grid in range(1, 17):
-            found = rectangles(Patches(preprocessing(8 * side), 8, grid), (0, 0, side, side), grid * grid)
+            cells = rectangles(Patches(preprocessing(8 * side), 8, grid), (0, 0, side, side), grid * grid)
             pooled = F.adaptive_avg_pool1d(torch.eye(side).unsqueeze(0), grid)[0]  # (map cell, pooled cell)
             first = (pooled > 0).int().argmax(0)
             counts = (pooled > 0).sum(0)
-            across = found.view(grid, grid, 4)[0]
+            across = cells.view(grid, grid, 4)[0]
             torch.testing.assert_close(across[:, 0], first.float(), atol=1e-5, rtol=0)
             torch.testing.assert_close(across[:, 2], (first + counts).float(), atol=1e-5, rtol=0)
 
@@ -124,9 +124,9 @@ def test_the_mean_of_the_grid_saw_the_whole_window():
 def test_a_map_that_is_padded_ends_in_thinner_cells():
     """50 pixels halved three times, rounded up, are 7 cells of 8 pixels; the last has the remaining 2."""
     encoder = build_encoder(encoder_config({"name": "small_cnn", "image_size": 50, "widths": [4, 4, 4]}))
-    found = rectangles(encoder, (0, 0, 50, 50), 49).view(7, 7, 4)[0]
-    assert found[:, 0].tolist() == pytest.approx([0, 8, 16, 24, 32, 40, 48])
-    assert found[:, 2].tolist() == pytest.approx([8, 16, 24, 32, 40, 48, 50])
+    cells = rectangles(encoder, (0, 0, 50, 50), 49).view(7, 7, 4)[0]
+    assert cells[:, 0].tolist() == pytest.approx([0, 8, 16, 24, 32, 40, 48])
+    assert cells[:, 2].tolist() == pytest.approx([8, 16, 24, 32, 40, 48, 50])
 
 
 def test_a_map_that_is_rounded_down_is_spread_over_the_whole():
@@ -135,8 +135,8 @@ def test_a_map_that_is_rounded_down_is_spread_over_the_whole():
     encoder = build_encoder(encoder_config(settings))
     features = encoder(PreparedBatch.of(torch.zeros(1, 3, 30, 30, dtype=torch.uint8)))
     assert features.vectors.shape[1] == 49  # 30 -> 15 -> 7
-    found = encoder.rectangles(features, torch.tensor([[0.0, 0.0, 70.0, 70.0]]))[0].view(7, 7, 4)[0]
-    assert found[:, 0].tolist() == pytest.approx([0, 10, 20, 30, 40, 50, 60])
+    cells = encoder.rectangles(features, torch.tensor([[0.0, 0.0, 70.0, 70.0]]))[0].view(7, 7, 4)[0]
+    assert cells[:, 0].tolist() == pytest.approx([0, 10, 20, 30, 40, 50, 60])
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -160,8 +160,8 @@ def test_rectangles_are_in_pixels_of_the_upright_photo(tmp_path, orientation):
     assert photo.size == (40, 24)
     features = encoder(PreparedBatch.of(photo.pixels.unsqueeze(0)))
     brightest = int(features.vectors[0, :, 0].argmax())
-    found = encoder.rectangles(features, torch.tensor([photo.window]))[0, brightest]
-    assert found.tolist() == [20, 0, 40, 12]
+    cells = encoder.rectangles(features, torch.tensor([photo.window]))[0, brightest]
+    assert cells.tolist() == [20, 0, 40, 12]
 
 
 @pytest.mark.parametrize(("name", "size"), [("vit_tiny_patch16_224", 64), ("resnet18", 96), ("convnext_atto", 64)])
@@ -169,8 +169,8 @@ def test_backbones_have_a_rectangle_for_each_vector(name, size):
     encoder = build_encoder(encoder_config({"name": name, "weights": "random", "image_size": size, "trained": False}))
     features = encoder(PreparedBatch.of(torch.zeros(2, 3, size, size, dtype=torch.uint8)))
     windows = torch.tensor([[0.0, 0, 640, 480], [10, 0, 20, 10]])
-    found = encoder.rectangles(features, windows)
-    assert found.shape == (2, features.vectors.shape[1], 4)
+    cells = encoder.rectangles(features, windows)
+    assert cells.shape == (2, features.vectors.shape[1], 4)
     side = math.isqrt(features.vectors.shape[1])
-    assert found[0, 0].tolist() == pytest.approx([0, 0, 640 / side, 480 / side])
-    assert found[1, -1].tolist() == pytest.approx([20 - 10 / side, 10 - 10 / side, 20, 10])
+    assert cells[0, 0].tolist() == pytest.approx([0, 0, 640 / side, 480 / side])
+    assert cells[1, -1].tolist() == pytest.approx([20 - 10 / side, 10 - 10 / side, 20, 10])

@@ -185,9 +185,9 @@ def test_resnet101_is_that_of_torchvision_cut_behind_its_stage(torchvision_resne
             expected = layer(expected)
     if "grid" in settings:
         expected = F.adaptive_avg_pool2d(expected, settings["grid"])
-    found = encoder(PreparedBatch.of(IMAGES)).vectors
-    assert found.shape == shape
-    torch.testing.assert_close(found, expected.flatten(2).transpose(1, 2), atol=1e-4, rtol=1e-4)
+    vectors = encoder(PreparedBatch.of(IMAGES)).vectors
+    assert vectors.shape == shape
+    torch.testing.assert_close(vectors, expected.flatten(2).transpose(1, 2), atol=1e-4, rtol=1e-4)
     weights = sum(parameter.numel() for parameter in encoder.parameters())
     assert weights == sum(
         parameter.numel()
@@ -211,10 +211,10 @@ def test_vgg19_is_that_of_torchvision_up_to_the_relu_of_conv5_4(tmp_path):
     assert encoder.preprocessing.image_size == 224
     with torch.no_grad():
         expected = features[:36](encoder.preprocessing.normalise(IMAGES))
-    found = encoder(PreparedBatch.of(IMAGES)).vectors
-    assert found.shape == (2, 16, 512)
-    assert bool((found >= 0).all())
-    torch.testing.assert_close(found, expected.flatten(2).transpose(1, 2), atol=1e-5, rtol=1e-4)
+    vectors = encoder(PreparedBatch.of(IMAGES)).vectors
+    assert vectors.shape == (2, 16, 512)
+    assert bool((vectors >= 0).all())
+    torch.testing.assert_close(vectors, expected.flatten(2).transpose(1, 2), atol=1e-5, rtol=1e-4)
     assert encoder.stride == 16  # so 14 cells of each side at 224 pixels
 
 
@@ -252,9 +252,9 @@ def test_the_last_stage_is_what_timm_itself_computes(name, size):
         expected = expected.flatten(1, 2) if "swin" in name else expected.flatten(2).transpose(1, 2)
     else:
         expected = expected[:, plain.num_prefix_tokens :]
-    found = encoder(PreparedBatch.of(images)).vectors
-    assert found.shape[-1] == encoder.feature_size
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    vectors = encoder(PreparedBatch.of(images)).vectors
+    assert vectors.shape[-1] == encoder.feature_size
+    torch.testing.assert_close(vectors, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_tokens_lie_row_by_row():
@@ -469,9 +469,9 @@ def test_every_weight_lies_in_one_stage(name, size, stage):
 def test_the_last_stage_of_a_transformer_has_its_final_norm():
     settings = {"name": "vit_tiny_patch16_224", "weights": "random", "image_size": 32, "trained": [-1]}
     encoder = build_encoder(encoder_config(settings))
-    found = {name for name, weight in encoder.backbone.named_parameters() if weight.requires_grad}
-    assert {"norm.weight", "norm.bias"} < found
-    assert {name for name in found if not name.startswith(("norm.", "blocks.11."))} == set()
+    trained = {name for name, weight in encoder.backbone.named_parameters() if weight.requires_grad}
+    assert {"norm.weight", "norm.bias"} < trained
+    assert {name for name in trained if not name.startswith(("norm.", "blocks.11."))} == set()
 
 
 def test_each_stage_has_its_learning_rate():

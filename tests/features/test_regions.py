@@ -89,8 +89,8 @@ def regions_of(features: Features, image: int) -> tuple[torch.Tensor, ...]:
     """Vectors, boxes, scores and labels of one image, without padding."""
     count = int(features.is_region[image].sum())
     assert bool(features.is_region[image, :count].all())  # padding is behind
-    found = features.regions
-    return tuple(part[image, :count] for part in (features.vectors, found.boxes, found.scores, found.labels))
+    regions = features.regions
+    return tuple(part[image, :count] for part in (features.vectors, regions.boxes, regions.scores, regions.labels))
 
 
 # --- choosing ---
@@ -121,8 +121,8 @@ def chosen_plainly(boxes, scores, overlap, score_threshold, least, most):
     best = [(0.0, -1)] * count
     for label in range(classes):
         kept: list[int] = []
-        for place in sorted(range(count), key=lambda place: -scores[place, label]):
-            left, top, right, bottom = boxes[place, label]
+        for box in sorted(range(count), key=lambda box: -scores[box, label]):
+            left, top, right, bottom = boxes[box, label]
             if right - left < 0.01 or bottom - top < 0.01:
                 continue
             for other in kept:
@@ -132,13 +132,13 @@ def chosen_plainly(boxes, scores, overlap, score_threshold, least, most):
                 if shared / either > overlap:
                     break
             else:
-                kept.append(place)
-        for place in kept:
-            if scores[place, label] > best[place][0]:
-                best[place] = (scores[place, label], label)
-    order = sorted(range(count), key=lambda place: -best[place][0])
+                kept.append(box)
+        for box in kept:
+            if scores[box, label] > best[box][0]:
+                best[box] = (scores[box, label], label)
+    order = sorted(range(count), key=lambda box: -best[box][0])
     enough = sum(score >= score_threshold for score, _ in best)
-    return [(place, *best[place]) for place in order[: min(max(enough, least), most)]]
+    return [(box, *best[box]) for box in order[: min(max(enough, least), most)]]
 
 
 @settings(max_examples=150, deadline=None)
@@ -159,7 +159,7 @@ def test_regions_are_those_of_the_plain_procedure(seed, count, classes, overlap,
     odds = np.exp(sharpness * chance.standard_normal((count, classes + 1)))
     scores = (odds / odds.sum(-1, keepdims=True))[:, 1:]
     expected = chosen_plainly(boxes, scores, overlap, 0.2, least, least + more)
-    found = choose_regions(
+    chosen = choose_regions(
         torch.tensor(boxes),
         torch.tensor(scores),
         nms_threshold=overlap,
@@ -167,7 +167,7 @@ def test_regions_are_those_of_the_plain_procedure(seed, count, classes, overlap,
         minimum=least,
         maximum=least + more,
     )
-    assert [part.tolist() for part in found] == [list(part) for part in zip(*expected, strict=True)]
+    assert [part.tolist() for part in chosen] == [list(part) for part in zip(*expected, strict=True)]
 
 
 # --- geometry ---
@@ -276,9 +276,9 @@ def test_photos_of_different_shapes_in_one_batch_are_as_one_by_one(encoder):
     assert len(set(together.is_region.sum(1).tolist())) > 1  # there is padding
     assert bool((together.vectors[~together.is_region] == 0).all())
     assert bool((together.regions.labels[~together.is_region] == -1).all())
-    for place, image in enumerate(images):
-        alone = encoder(PreparedBatch.of([image], windows[place : place + 1]))
-        for one, other in zip(regions_of(together, place), regions_of(alone, 0), strict=True):
+    for index, image in enumerate(images):
+        alone = encoder(PreparedBatch.of([image], windows[index : index + 1]))
+        for one, other in zip(regions_of(together, index), regions_of(alone, 0), strict=True):
             assert torch.equal(one, other)
 
 
@@ -286,12 +286,12 @@ def test_photos_that_share_a_pass_are_as_one_by_one(encoder):
     """What a GPU does: images of different sizes that fill the same cells go through the network together."""
     images = noise((96, 130), (96, 160), (90, 131))
     alone = [encoder(PreparedBatch.of([image])) for image in images]
-    for place, found in enumerate(encoder._regions(images, [None] * 3)):
-        vectors, boxes, scores, labels = regions_of(alone[place], 0)
-        torch.testing.assert_close(found.boxes, boxes, atol=1e-2, rtol=1e-4)
-        torch.testing.assert_close(found.vectors, vectors, atol=1e-4, rtol=1e-3)
-        torch.testing.assert_close(found.scores, scores, atol=1e-4, rtol=1e-3)
-        assert found.labels.tolist() == labels.tolist()
+    for index, regions in enumerate(encoder._regions(images, [None] * 3)):
+        vectors, boxes, scores, labels = regions_of(alone[index], 0)
+        torch.testing.assert_close(regions.boxes, boxes, atol=1e-2, rtol=1e-4)
+        torch.testing.assert_close(regions.vectors, vectors, atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(regions.scores, scores, atol=1e-4, rtol=1e-3)
+        assert regions.labels.tolist() == labels.tolist()
 
 
 def test_passes_hold_photos_of_one_size_and_no_more_than_fit(encoder):
@@ -315,8 +315,8 @@ def test_regions_come_best_first_between_the_least_and_the_most(encoder):
     features = encoder(
         PreparedBatch.of([*noise((96, 130), (150, 96)), torch.full((3, 96, 96), 128, dtype=torch.uint8)])
     )
-    for place in range(3):
-        _, boxes, scores, labels = regions_of(features, place)
+    for index in range(3):
+        _, boxes, scores, labels = regions_of(features, index)
         assert 5 <= len(scores) <= 40
         assert scores.tolist() == sorted(scores.tolist(), reverse=True)
         assert bool((scores[5:] >= 0.5).all())
@@ -400,8 +400,8 @@ def test_dataset_or_detected_searches_where_the_dataset_has_nothing(encoder):
     own = torch.tensor([[10.0, 10, 60, 90]])
     features = either(PreparedBatch.of(images, None, [torch.zeros(0, 4), own, torch.zeros(0, 4)]))
     detected = encoder(PreparedBatch.of(images))
-    for place in (0, 2):
-        for one, other in zip(regions_of(features, place), regions_of(detected, place), strict=True):
+    for index in (0, 2):
+        for one, other in zip(regions_of(features, index), regions_of(detected, index), strict=True):
             assert torch.equal(one, other)
     assert regions_of(features, 1)[1].tolist() == own.tolist()
     assert torch.equal(either(PreparedBatch.of(images)).vectors, detected.vectors)  # a photo on its own
@@ -596,15 +596,15 @@ def assert_checkpoint_captions(encoder, photos: list[Path], folder: Path) -> Non
     assert opened.encoder.fingerprint() == encoder.fingerprint()
     (after,) = opened.encode_photos(photos)
     assert torch.equal(before.vectors, after.vectors) and torch.equal(before.regions.boxes, after.regions.boxes)
-    said = opened.caption_features(before)
+    captions = opened.caption_features(before)
     by_file = dict(opened.caption_photos(photos))
-    for place, photo in enumerate(photos):
+    for index, photo in enumerate(photos):
         size = prepare_photo(photo, opened.encoder.preprocessing).size
-        _, boxes, _, _ = regions_of(after, place)
+        _, boxes, _, _ = regions_of(after, index)
         assert bool((boxes >= 0).all()) and bool((boxes[:, 2:] <= torch.tensor(size) + 1e-3).all())
-        assert [caption.text for caption in opened.caption(photo)] == [caption.text for caption in said[place]]
-        assert [caption.text for caption in by_file[photo]] == [caption.text for caption in said[place]]
-        assert opened.caption(photo)[0].logprob == pytest.approx(said[place][0].logprob, abs=1e-4)
+        assert [caption.text for caption in opened.caption(photo)] == [caption.text for caption in captions[index]]
+        assert [caption.text for caption in by_file[photo]] == [caption.text for caption in captions[index]]
+        assert opened.caption(photo)[0].logprob == pytest.approx(captions[index][0].logprob, abs=1e-4)
 
 
 def test_a_checkpoint_with_regions_captions_a_raw_photo(encoder, tmp_path):
@@ -630,8 +630,8 @@ def test_real_boxes_are_the_regions(shared_data):
     encoder = detector(boxes="dataset")
     photos = [prepare_photo(record.path, encoder.preprocessing) for record in records]
     features = encoder(PreparedBatch.of([p.pixels for p in photos], torch.tensor([p.window for p in photos]), own))
-    for place, boxes in enumerate(own):
-        torch.testing.assert_close(regions_of(features, place)[1], boxes, atol=0.02, rtol=1e-4)
+    for index, boxes in enumerate(own):
+        torch.testing.assert_close(regions_of(features, index)[1], boxes, atol=0.02, rtol=1e-4)
 
 
 def test_a_decoder_learns_from_the_boxes_of_scenes(tiny_recipe, tiny_scenes, tmp_path):

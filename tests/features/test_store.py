@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import pickle
 import resource
 import zlib
@@ -58,7 +59,7 @@ def stored(path: Path, key: bytes) -> bytes:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    regions=st.integers(0, 9),
+    regions=st.integers(1, 9),
     size=st.integers(1, 7),
     dtype=st.sampled_from(["fp16", "fp32"]),
     with_boxes=st.booleans(),
@@ -81,10 +82,10 @@ def test_what_was_written_is_read(
     info = StoreInfo(encoder={"name": "eye"}, fingerprint="f" * 12, dtype=dtype, feature_size=size)
     store = FeatureStore(write(tmp_path_factory.mktemp("any") / "store", {name: given_one}, info))
     assert (store.ids(), len(store), name in store) == ([name], 1, True)
-    found = store[name]
-    assert (found.size, found.vectors.dtype) == (photo, {"fp16": np.float16, "fp32": np.float32}[dtype])
+    entry = store[name]
+    assert (entry.size, entry.vectors.dtype) == (photo, {"fp16": np.float16, "fp32": np.float32}[dtype])
     for array in ("vectors", "boxes", "scores", "labels"):
-        ours, theirs = getattr(found, array), getattr(given_one, array)
+        ours, theirs = getattr(entry, array), getattr(given_one, array)
         assert (ours is None) == (theirs is None)
         assert ours is None or np.array_equal(ours, theirs)
 
@@ -127,7 +128,7 @@ def test_reading_copies_nothing(path):
     vectors = store["a"].vectors
     assert not vectors.flags.owndata
     assert not vectors.flags.writeable
-    assert vectors.ctypes.data == store["a"].vectors.ctypes.data  # the same place in the file's mapping
+    assert vectors.ctypes.data == store["a"].vectors.ctypes.data  # the same address in the file's mapping
 
 
 def test_the_file_grows_beyond_its_first_mapping(path):
@@ -136,7 +137,7 @@ def test_the_file_grows_beyond_its_first_mapping(path):
     one = ImageFeatures(np.arange(512 * 1024, dtype="f4").reshape(512, 1024) % 1000)
     with StoreWriter(path, info) as writer:
         for first in range(0, 100, 40):
-            writer.write({str(place): one for place in range(first, min(first + 40, 100))})
+            writer.write({str(number): one for number in range(first, min(first + 40, 100))})
     store = FeatureStore(path)
     assert len(store) == 100
     assert np.array_equal(store["99"].vectors, one.vectors.astype("f2"))
@@ -178,11 +179,11 @@ def test_other_processes_read_the_same(path, method):
 
 
 def test_threads_read_the_same(path):
-    images = {str(place): image(1 + place % 5, place) for place in range(200)}
+    images = {str(number): image(1 + number % 5, number) for number in range(200)}
     store = FeatureStore(write(path, images))
     with ThreadPoolExecutor(4) as pool:
-        for name, found in zip(images, pool.map(store.__getitem__, images), strict=True):
-            assert np.array_equal(found.vectors, images[name].vectors)
+        for name, entry in zip(images, pool.map(store.__getitem__, images), strict=True):
+            assert np.array_equal(entry.vectors, images[name].vectors)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +240,7 @@ def test_what_is_no_store_is_refused(tmp_path, path):
 
 def test_a_file_that_lost_its_end_is_refused_before_it_is_read(path):
     """Reading behind the end of a mapped file would kill the process with SIGBUS."""
-    write(path, {str(place): image(2000, place) for place in range(20)})
+    write(path, {str(number): image(2000, number) for number in range(20)})
     data = path / "data.mdb"
     with data.open("r+b") as stream:
         stream.truncate(data.stat().st_size // 2)
@@ -247,12 +248,89 @@ def test_a_file_that_lost_its_end_is_refused_before_it_is_read(path):
         FeatureStore(path)
 
 
-@pytest.mark.parametrize(("value", "message"), [(b"{", "its metadata cannot be read"), (b"[1]", "cannot be read")])
-def test_damaged_metadata_is_refused(path, value, message):
+METADATA_OF = INFO.model_dump(mode="json")
+DAMAGED_METADATA = [
+    *(b"", b"{", b"[1]", b"null", b"7", b'"a"', b"\xff\xfe", b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5000),
+    *(json.dumps({**METADATA_OF, "format": value}).encode() for value in ("1", None, [1], {}, 1.5, True, -1)),
+    *(json.dumps({**METADATA_OF, "encoder": value}).encode() for value in ("eye", None, [1], 3)),
+    *(json.dumps({**METADATA_OF, "feature_size": value}).encode() for value in ("x", None, 0, -3, 2**40, [3], 1e300)),
+    *(json.dumps({**METADATA_OF, key: 7}).encode() for key in ("fingerprint", "dtype", "preprocessing", "categories")),
+    json.dumps({**METADATA_OF, "dtype": "fp64"}).encode(),
+    *(json.dumps({k: v for k, v in METADATA_OF.items() if k != key}).encode() for key in ("encoder", "feature_size")),
+]
+
+
+@pytest.mark.parametrize("value", DAMAGED_METADATA, ids=lambda value: repr(value[:40]))
+def test_damaged_metadata_is_refused(path, value):
     write(path, {"7": image(3)})
     change(path, METADATA, value)
-    with pytest.raises(DataError, match=message):
-        FeatureStore(path)
+    for opening in (lambda: FeatureStore(path), lambda: StoreWriter(path, INFO)):
+        with pytest.raises(DataError) as caught:
+            opening()
+        assert str(caught.value) == (
+            f"The feature store {path} is damaged: its metadata cannot be read; delete it and extract anew."
+        )
+
+
+def entry(regions: int, size: int, flags: int = 1, rest: bytes | None = None) -> bytes:
+    """An entry with a good checksum, whatever its header says."""
+    body = b"".join(number.to_bytes(4, "little") for number in (regions, size, 640, 480, flags, 0))
+    body += bytes(2 * regions * size) if rest is None else rest
+    return b"STF1" + zlib.crc32(body).to_bytes(4, "little") + body
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (entry(0, 3), "it has 0 vectors of 3 numbers, in a store of 3"),
+        (entry(3, 0), "it has 3 vectors of 0 numbers, in a store of 3"),
+        (entry(2**32 - 1, 0, rest=b""), "it has 4294967295 vectors of 0 numbers, in a store of 3"),
+        (entry(0, 0, rest=b""), "it has 0 vectors of 0 numbers, in a store of 3"),
+        (entry(3, 2), "it has 3 vectors of 2 numbers, in a store of 3"),  # swapped
+        (entry(2, 3, rest=b""), "it has 32 bytes instead of 44"),
+        (entry(2**32 - 1, 3, rest=b"0"), "it has 33 bytes instead of 25769803802"),
+        (entry(2, 3, flags=0, rest=bytes(24)), "its header contradicts the store's metadata"),  # fp32
+        (entry(2, 3, flags=17), "its header contradicts the store's metadata"),
+        (b"", "it has 0 bytes, fewer than its header"),
+    ],
+)
+def test_an_entry_that_does_not_fit_its_store_is_refused(path, value, problem):
+    write(path, {"7": image(3)})
+    change(path, b"7", value)
+    with pytest.raises(DataError) as caught:
+        FeatureStore(path)["7"]
+    assert str(caught.value) == (
+        f"The features of image 7 in {path} are damaged: {problem}; delete the store and extract anew."
+    )
+
+
+def test_an_id_that_is_no_utf_8_is_stored_and_read(path):
+    name = os.fsdecode(b"caf\xe9.jpg")
+    write(path, {name: image(2), "b": image(1)})
+    store = FeatureStore(path)
+    assert store.ids() == ["b", name] and name in store
+    assert np.array_equal(store[name].vectors, image(2).vectors)
+    with StoreWriter(path.with_name("other"), INFO) as writer, pytest.raises(DataError, match="cannot be stored"):
+        writer.write({"\ud800": image(1)})
+
+
+@pytest.mark.parametrize("left", [0, 1, 16, 100, 4096, 5000])
+def test_a_store_whose_creation_failed_is_begun_anew(path, left):
+    """What a full disk leaves: the beginning of the file, or zeros."""
+    write(path, {})
+    begun = (path / "data.mdb").read_bytes()[:left]
+    for content in (begun, bytes(left)):
+        (path / "data.mdb").write_bytes(content)
+        write(path, {"7": image(3)})
+        assert FeatureStore(path).ids() == ["7"]
+
+
+def test_a_short_file_of_somebody_else_is_left_alone(path):
+    path.mkdir()
+    (path / "data.mdb").write_text("my notes")
+    with pytest.raises(DataError, match=r"Cannot write .*store: MDB_INVALID"):
+        write(path, {"7": image(3)})
+    assert (path / "data.mdb").read_text() == "my notes"
 
 
 def test_a_newer_format_is_refused(path):
@@ -279,7 +357,7 @@ def test_a_store_of_other_features_is_not_written_to(path):
     message = r"of eye \(fingerprint 0123456789ab\), not of ear \(fingerprint ba9876543210\); use the encoder that made"
     with pytest.raises(DataError, match=message):
         StoreWriter(path, other)
-    with pytest.raises(DataError, match=r"The features in .*store are fp16, not fp32: go on with fp16"):
+    with pytest.raises(DataError, match=r"The features in .*store are fp16, not fp32: use fp16"):
         StoreWriter(path, INFO.model_copy(update={"dtype": "fp32"}))
     with StoreWriter(path, INFO) as writer:  # neither left the store locked
         assert "7" in writer
@@ -288,8 +366,9 @@ def test_a_store_of_other_features_is_not_written_to(path):
 def test_features_that_do_not_fit_are_refused_and_nothing_is_written(path):
     with StoreWriter(path, INFO) as writer:
         for bad, message in (
-            (np.full((1, 3), 1e5, "f4"), "image bad hold values beyond 65,504, the most that fp16 can say: use fp32"),
+            (np.full((1, 3), 1e5, "f4"), "image bad hold values beyond 65,504, the most that fp16 can hold: use fp32"),
             (np.full((1, 3), np.nan, "f4"), "image bad hold values that are no numbers"),
+            (np.zeros((0, 3), "f4"), "There are no features of image bad: an image has one vector or more"),
             (np.zeros((1, 4), "f4"), r"image bad have 4 numbers each; those in .*store have 3"),
         ):
             with pytest.raises(DataError, match=message):
@@ -308,10 +387,10 @@ def test_a_full_disk_keeps_what_was_written(path):
     try:
         with (
             StoreWriter(path, info) as writer,
-            pytest.raises(DataError, match=r"Cannot write .*store: .*; what was written before is kept, and the same"),
+            pytest.raises(DataError, match=r"Cannot write .*store: .*; what was written before is kept: run the same"),
         ):
-            for place in range(9):
-                writer.write({str(place): ImageFeatures(np.ones((256, 1024)))})
+            for number in range(9):
+                writer.write({str(number): ImageFeatures(np.ones((256, 1024)))})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     store = FeatureStore(path)

@@ -31,8 +31,8 @@ def small_net(seed: int = 0) -> nn.Sequential:
 TENSORS = small_net(1).state_dict()
 
 
-def same(found: dict[str, torch.Tensor]) -> bool:
-    return found.keys() == TENSORS.keys() and all(torch.equal(found[name], TENSORS[name]) for name in TENSORS)
+def same(tensors: dict[str, torch.Tensor]) -> bool:
+    return tensors.keys() == TENSORS.keys() and all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
 
 
 @pytest.mark.parametrize(
@@ -297,3 +297,20 @@ def test_the_hub_is_asked_when_it_answers(server, tmp_path):
     assert lines[2] == (
         "The repository timm/none on the Hugging Face hub holds none of model.safetensors, pytorch_model.bin."
     )
+
+
+def test_weights_that_are_nested_in_themselves_are_refused(tmp_path):
+    content = {"model": {"state_dict": {"model": dict(TENSORS)}}}
+    torch.save(content, tmp_path / "deep.pt")
+    assert same(read_weights(tmp_path / "deep.pt"))
+    itself: dict[str, object] = {}
+    itself["state_dict"] = {"model": itself}
+    nested: dict[str, object] = dict(TENSORS)
+    for _ in range(400):
+        nested = {"model": nested}
+    for number, endless in enumerate((itself, nested)):
+        torch.save(endless, tmp_path / f"{number}.pt")
+        with pytest.raises(
+            WeightsError, match=r"damaged: its weights are nested more than 8 times under state_dict or"
+        ):
+            read_weights(tmp_path / f"{number}.pt")

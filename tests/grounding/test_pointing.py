@@ -27,13 +27,12 @@ from showtell.grounding.pointing import (
     AttentionNumbers,
     CaptionMaps,
     central_weights,
-    coverage,
     drop_weights,
-    is_centre_inside,
     measure_attention,
     peak_weights,
     statistics_of,
 )
+from showtell.images.boxes import coverage, is_centre_inside
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.scores.base import corpus_numbers

@@ -315,7 +315,7 @@ def test_a_photo_that_the_disk_cannot_read_is_one_of_a_batch(tmp_path: Path, mon
 
 def test_a_file_larger_than_any_photo_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with (tmp_path / "a.jpg").open("wb") as stream:
-        stream.truncate(photo_module.MOST_FILE_BYTES + 1)  # a hole: it takes no room
+        stream.truncate(photo_module.MAX_FILE_BYTES + 1)  # a hole: it takes no room
     for read in (open_photo, photo_module.read_photo):
         with pytest.raises(ImageError, match=r"a\.jpg has 512 MB, more than a photo may have \(512 MB\); save it smal"):
             read(tmp_path / "a.jpg")
@@ -330,7 +330,7 @@ def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "sea" / "deep").chmod(0)
     try:
         assert refusal(tmp_path / "a.png") == "Cannot read …/a.png: Permission denied."
-        assert found(str(tmp_path / "sea")) == [f"{tmp_path}/sea/b.png", f"{tmp_path}/sea/deep"]
+        assert paths_of(str(tmp_path / "sea")) == [f"{tmp_path}/sea/b.png", f"{tmp_path}/sea/deep"]
         assert refusal(tmp_path / "sea" / "deep") == "Cannot search the folder …/deep: permission denied."
     finally:
         (tmp_path / "sea" / "deep").chmod(0o700)
@@ -406,7 +406,7 @@ def test_a_thin_photo_is_made_lower_before_it_is_made_wider(resize: str, monkeyp
         deviation=(1, 1, 1),
     )  # fmt: skip
     usual = preprocessing.prepare(photo).int()
-    monkeypatch.setattr("showtell.images.preprocessing._MOST_RESIZE_BYTES", 1000)
+    monkeypatch.setattr("showtell.images.preprocessing._MAX_RESIZE_BYTES", 1000)
     other = preprocessing.prepare(photo).int()
     assert other.shape == usual.shape and (other - usual).abs().max() <= 1
 
@@ -518,7 +518,7 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_and_looks_the_same() -> None:
     preprocessing = Preprocessing(
         image_size=96, resize="crop", crop_share=0.9, interpolation="bilinear", mean=(0, 0, 0), deviation=(1, 1, 1)
     )
-    less = photo_module.to_photo(content, preprocessing.enough)
+    less = photo_module.to_photo(content, preprocessing.min_decoded_size)
     assert (less.size, less.image.size) == ((1200, 1600), (300, 400))  # a quarter: 0.9 of 300 is above twice 96
     prepared, whole = prepare_photo(content, preprocessing), decode_photo(content, "photo")
     assert prepared.window == preprocessing.window(whole.size)
@@ -532,7 +532,7 @@ def test_a_jpeg_of_little_more_than_is_needed_is_decoded_in_full() -> None:
         preprocessing = Preprocessing(
             image_size=size, resize="squash", interpolation=interpolation, mean=(0, 0, 0), deviation=(1, 1, 1)
         )
-        assert photo_module.to_photo(content, preprocessing.enough).image.size == (500, 375)
+        assert photo_module.to_photo(content, preprocessing.min_decoded_size).image.size == (500, 375)
 
 
 @pytest.mark.shared
@@ -542,7 +542,7 @@ def test_decoded_at_a_fraction_real_photos_look_the_same(shared_data: Path) -> N
     )
     differences = []
     for path in sorted((shared_data / "coco-mini").rglob("*.jpg"))[:40]:
-        if photo_module.read_photo_at(path, preprocessing.enough).image.size == open_photo(path).size:
+        if photo_module.open_photo_at_least(path, preprocessing.min_decoded_size).image.size == open_photo(path).size:
             continue  # too small for that
         prepared = prepare_photo(path, preprocessing).pixels.numpy().astype(int)
         differences.append(np.abs(prepared - preprocessing.prepare(open_photo(path)).numpy()).mean())
@@ -604,8 +604,8 @@ SEEDS = [
 @example(content=SEEDS[3], edits=[], kept=0.5)
 def test_damage_is_an_image_error_or_an_image(content: bytes, edits: list, kept: float) -> None:
     damaged = bytearray(content)
-    for place, value in edits:
-        damaged[int(place * len(damaged))] = value
+    for offset, value in edits:
+        damaged[int(offset * len(damaged))] = value
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those that Pillow raises while it decodes
         try:
@@ -638,12 +638,12 @@ def album(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def found(*arguments: str) -> list[str]:
+def paths_of(*arguments: str) -> list[str]:
     return [path.as_posix() for path in find_photos(arguments)]
 
 
 def test_a_folder_is_searched_naturally_sorted_hidden_left_out(album: Path) -> None:
-    assert found("album") == [
+    assert paths_of("album") == [
         "album/odd[1].jpg",
         "album/photo2.JPG",
         "album/photo10.jpg",
@@ -653,19 +653,19 @@ def test_a_folder_is_searched_naturally_sorted_hidden_left_out(album: Path) -> N
 
 
 def test_patterns(album: Path) -> None:
-    assert found("album/photo*") == ["album/photo2.JPG", "album/photo10.jpg"]
-    assert found("album/**/*.png") == ["album/sea/b.png"]
-    assert found("album/*o*") == ["album/odd[1].jpg", "album/photo2.JPG", "album/photo10.jpg"]  # not notes.txt
-    assert found("album/se?") == ["album/sea/a.webp", "album/sea/b.png"]  # a folder that matches is searched
-    assert found(f"{album}/album/photo2.*") == [f"{album.as_posix()}/album/photo2.JPG"]
+    assert paths_of("album/photo*") == ["album/photo2.JPG", "album/photo10.jpg"]
+    assert paths_of("album/**/*.png") == ["album/sea/b.png"]
+    assert paths_of("album/*o*") == ["album/odd[1].jpg", "album/photo2.JPG", "album/photo10.jpg"]  # not notes.txt
+    assert paths_of("album/se?") == ["album/sea/a.webp", "album/sea/b.png"]  # a folder that matches is searched
+    assert paths_of(f"{album}/album/photo2.*") == [f"{album.as_posix()}/album/photo2.JPG"]
 
 
 def test_a_file_whose_name_looks_like_a_pattern_is_that_file(album: Path) -> None:
-    assert found("album/odd[1].jpg") == ["album/odd[1].jpg"]
+    assert paths_of("album/odd[1].jpg") == ["album/odd[1].jpg"]
 
 
 def test_files_are_taken_as_they_are_once_and_in_order(album: Path) -> None:
-    assert found("album/sea/b.png", "album/notes.txt", "album/sea", "gone.jpg") == [
+    assert paths_of("album/sea/b.png", "album/notes.txt", "album/sea", "gone.jpg") == [
         "album/sea/b.png",
         "album/notes.txt",
         "album/sea/a.webp",
@@ -707,13 +707,13 @@ def test_a_name_that_is_no_utf_8_is_a_photo_like_others(album: Path) -> None:
 
 def test_one_photo_by_several_names_is_one(album: Path) -> None:
     names = ["album/photo2.JPG", "./album/../album/photo2.JPG", str(album / "album" / "photo2.JPG"), "album/sea/b.png"]
-    assert found(*names) == ["album/photo2.JPG", "album/sea/b.png"]
+    assert paths_of(*names) == ["album/photo2.JPG", "album/sea/b.png"]
 
 
 def test_links_to_folders_end_in_no_loop(album: Path) -> None:
     (album / "album" / "sea" / "up").symlink_to(album / "album")
-    assert len(found("album")) == 5
-    assert found("album/sea/up/sea/b.png") == ["album/sea/up/sea/b.png"]
+    assert len(paths_of("album")) == 5
+    assert paths_of("album/sea/up/sea/b.png") == ["album/sea/up/sea/b.png"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from PIL import Image
 from torch import Tensor
 
 from showtell.explanations.explanation import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
-from showtell.explanations.geometry import attention_map, scale_boxes
+from showtell.explanations.geometry import attention_map
+from showtell.images.boxes import scale_boxes
 from showtell.reports.explanation_page import fragment, page, write_page
 from showtell.reports.explanation_view import describe_locations
 from tests.chromium import Chromium

@@ -28,9 +28,9 @@ def test_every_number_has_an_interval_around_it() -> None:
     captions = ["a dog runs home", "a cat sits on a mat", "two men play ball", "x"] * 30
     references = [["a dog runs away", "the dog runs"], ["a cat on a mat"], ["two men in a park"], ["a y"]] * 30
     report = showtell.score(captions, references, metrics=["bleu", "rouge_l", "cider"])
-    found = intervals(report)
-    assert list(found) == list(report.scores)
-    for name, interval in found.items():
+    bounds = intervals(report)
+    assert list(bounds) == list(report.scores)
+    for name, interval in bounds.items():
         value = report.scores[name]
         assert value is not None
         assert interval.low <= value <= interval.high

@@ -13,8 +13,8 @@ from showtell.scores.diagnostics import repeats_itself
 
 def test_rates_by_hand() -> None:
     captions = ["A man on a", "a dog.", "a dog", "red red <unk> man", ""]
-    found = diagnose(captions, training=["A dog ."], vocabulary=["a", "man", "on", "dog", "red"])
-    assert found == pytest.approx(
+    rates = diagnose(captions, training=["A dog ."], vocabulary=["a", "man", "on", "dog", "red"])
+    assert rates == pytest.approx(
         {
             "mean_length": (4 + 2 + 2 + 4 + 0) / 5,
             "vocabulary": 6,  # a man on dog red <unk>
@@ -47,7 +47,7 @@ def test_repetition(caption: str, expected: bool) -> None:
 
 
 def test_no_captions() -> None:
-    with pytest.raises(DataError, match="There are no captions to look at"):
+    with pytest.raises(DataError, match="There are no captions to diagnose"):
         diagnose([])
 
 

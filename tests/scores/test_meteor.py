@@ -91,8 +91,8 @@ def test_choices_of_the_reference(
     prediction: str, reference: str, expected: tuple[int, int, int], index: MeteorIndex
 ) -> None:
     row = align(prediction, reference, index)
-    found = tuple(row.get(name, 0) for name in ("matched words", "matched reference words", "chunks"))
-    assert found == expected
+    counts = tuple(row.get(name, 0) for name in ("matched words", "matched reference words", "chunks"))
+    assert counts == expected
 
 
 def test_score_by_hand() -> None:
@@ -245,12 +245,12 @@ def test_index_of_small_resources(resources: Path) -> None:
         assert not index.has_synsets("ice_cream")
         empty, phrases = index.phrases([[], ["a", "b", "x", "c", "d"]])
         assert empty == []
-        by_place = {(start, size): (node, listed) for start, size, node, listed in phrases}
-        assert set(by_place) == {(0, 1), (0, 2), (1, 1), (3, 1), (3, 2), (4, 1)}
-        node = {place: number for place, (number, _) in by_place.items()}
+        by_span = {(start, size): (node, listed) for start, size, node, listed in phrases}
+        assert set(by_span) == {(0, 1), (0, 2), (1, 1), (3, 1), (3, 2), (4, 1)}
+        node = {span: number for span, (number, _) in by_span.items()}
         assert index.paraphrases_of(node[0, 2]) == [node[3, 1], node[3, 2]]
         assert index.paraphrases_of(node[3, 1]) == [node[0, 2]]
-        assert [place for place, (_, listed) in by_place.items() if listed] == [(0, 2), (3, 1)]
+        assert [span for span, (_, listed) in by_span.items() if listed] == [(0, 2), (3, 1)]
     assert len(told) == 1
     assert told[0].startswith("Building METEOR's index in ")
 

@@ -74,7 +74,7 @@ def test_reward_equals_the_score_of_the_same_strings(
         weights=weights,
         document_frequency=frequency if given_frequency else None,
     )
-    found = reward(*batch(samples), list(references))
+    rewards = reward(*batch(samples), list(references))
     bleu = Reward.prepare(references, vocabulary_size=7, weights={"bleu_4": 1.0})(*batch(samples), list(references))
     for number in range(2):
         predictions = {image: " ".join(map(str, own[number])) for image, own in zip(references, samples, strict=True)}
@@ -84,7 +84,7 @@ def test_reward_equals_the_score_of_the_same_strings(
             corpus = captions.match(predictions, texts, frequency)
             cider = Cider().statistics(corpus)[:, 0]
             bleu_4 = image_numbers(Bleu(), Bleu().statistics(corpus))[:, 3]
-        assert found[:, number].tolist() == cider.tolist()
+        assert rewards[:, number].tolist() == cider.tolist()
         np.testing.assert_allclose(bleu[:, number], bleu_4, rtol=0, atol=1e-12)
 
 

@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from showtell.bulk.parts import Part, Source, part_from_json, part_to_json, photos_of
+from showtell.bulk.parts import Part, Source, part_from_json, part_to_json, read_part
 from showtell.captioner import Captioner
 from showtell.captions import CaptionResult, caption_result
 from showtell.decoding import DecodingConfig
@@ -35,8 +35,8 @@ _STORE = 128 * 2**20  # bytes for names and captions, beside the weights
 
 
 @dataclass(frozen=True)
-class Captioned:
-    """Some records of a part, or its end."""
+class CaptionedBatch:
+    """Consecutive results of a part, or its end."""
 
     number: int  # of the part
     first: int  # of these records in the part, counted from 0
@@ -52,8 +52,8 @@ def caption_parts(
     batch_size: int = 32,
     attention: bool = False,
     workers: int | None = None,
-) -> Iterator[Captioned]:
-    """Caption parts with Ray Data. Those of several parts come mixed, as they are found.
+) -> Iterator[CaptionedBatch]:
+    """Caption parts with Ray Data. The batches of several parts come mixed, each as soon as it is captioned.
 
     Args:
         captioner: what each actor gets a copy of; it is moved to the CPU.
@@ -76,8 +76,8 @@ def caption_parts(
         for tensor in (*module.parameters(), *module.buffers())
     )
     with _ray(_STORE + 2 * weights) as ray:
-        found = ray.cluster_resources()
-        cores, gpus = found.get("CPU", 1), found.get("GPU", 0)
+        resources = ray.cluster_resources()
+        cores, gpus = resources.get("CPU", 1), resources.get("GPU", 0)
         size = min(workers or int(gpus) or int(cores), len(numbered))
         threads = max(1, int(cores) // size)
         data = ray.data.from_items(numbered, override_num_blocks=len(numbered))  # a part is a task
@@ -101,7 +101,7 @@ def caption_parts(
             num_gpus=min(1, gpus / size),
         )
         for row in captioned.iter_rows():
-            yield Captioned(row["number"], row["first"], json.loads(row["records"]), row["is_end"])
+            yield CaptionedBatch(row["number"], row["first"], json.loads(row["records"]), row["is_end"])
 
 
 class _Worker:
@@ -131,8 +131,8 @@ class _Worker:
 
     def __call__(self, rows: dict[str, Any]) -> Iterator[dict[str, list[Any]]]:
         for number, content in zip(rows["number"], rows["part"], strict=True):
-            photos = photos_of(part_from_json(json.loads(content)), self._batch_size)
-            records = caption_named(
+            photos = read_part(part_from_json(json.loads(content)), self._batch_size)
+            records = caption_sources(
                 self._captioner, photos, self._settings, self._batch_size, self._attention, self._readers
             )
             first = 0
@@ -143,11 +143,11 @@ class _Worker:
 
 
 def _row(number: int, first: int, records: list[CaptionResult], is_end: bool = False) -> dict[str, list[Any]]:
-    """`Captioned` as a block of one row."""
+    """`CaptionedBatch` as a block of one row."""
     return {"number": [number], "first": [first], "records": [json.dumps(records)], "is_end": [is_end]}
 
 
-def caption_named(
+def caption_sources(
     captioner: Captioner,
     photos: Iterable[tuple[str, Source]],
     settings: DecodingConfig,
@@ -170,14 +170,14 @@ def caption_named(
         while waiting and (error := waiting[0][1]) is not None:
             yield caption_result(waiting.popleft()[0], error)
 
-    for _, found in captioner.caption_photos(
+    for _, captions in captioner.caption_photos(
         fetched(), settings, batch_size, first_alone=False, attention=attention, readers=readers
     ):
         yield from lost()
         name = waiting.popleft()[0]
-        if isinstance(found, ImageError):
-            found = ImageError(str(found).replace(IN_MEMORY, name, 1))
-        yield caption_result(name, found)
+        if isinstance(captions, ImageError):
+            captions = ImageError(str(captions).replace(IN_MEMORY, name, 1))
+        yield caption_result(name, captions)
     yield from lost()
 
 
@@ -191,7 +191,7 @@ def require_ray() -> None:
         raise MissingDependencyError('The engine ray needs Ray; pip install "showtell[ray]".')
 
 
-def _knock(address: str) -> None:
+def _check_port_open(address: str) -> None:
     """Make sure that somebody listens at host:port; Ray itself tries again for minutes.
 
     Raises:
@@ -229,7 +229,7 @@ def _ray(store: int) -> Iterator[Any]:
     alone: dict[str, Any] = {"address": "local", "object_store_memory": store, "include_dashboard": False}
     try:
         if address:
-            _knock(address)
+            _check_port_open(address)
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if address else alone))
     except OSError as error:
         if not address:

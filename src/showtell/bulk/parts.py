@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from showtell.errors import ImageError
-from showtell.images.photo import MOST_FILE_BYTES
+from showtell.images.photo import MAX_FILE_BYTES
 from showtell.images.photo_files import is_image_file
 from showtell.images.prefetch import prefetch
 
@@ -26,7 +26,7 @@ FETCHERS = 8  # threads that wait for an object store
 
 
 @dataclass(frozen=True)
-class Files:
+class FileList:
     """Files by name."""
 
     names: tuple[str, ...]  # paths, or URLs that fsspec opens
@@ -38,7 +38,7 @@ class Files:
 
 
 @dataclass(frozen=True)
-class Tar:
+class TarShard:
     """The members of a tar that are images by their names; it may be compressed."""
 
     url: str
@@ -50,7 +50,7 @@ class Tar:
 
 
 @dataclass(frozen=True)
-class RowGroup:
+class ParquetRowGroup:
     """One row group of a parquet file."""
 
     url: str
@@ -65,8 +65,8 @@ class RowGroup:
         return self.rows
 
 
-Part = Files | Tar | RowGroup
-_KINDS: dict[str, Callable[..., Part]] = {"files": Files, "tar": Tar, "row_group": RowGroup}
+Part = FileList | TarShard | ParquetRowGroup
+_KINDS: dict[str, Callable[..., Part]] = {"files": FileList, "tar": TarShard, "row_group": ParquetRowGroup}
 
 
 def part_to_json(part: Part) -> dict[str, Any]:
@@ -76,9 +76,20 @@ def part_to_json(part: Part) -> dict[str, Any]:
 
 
 def part_from_json(content: dict[str, Any]) -> Part:
-    """The part that `part_to_json` wrote."""
-    fields = {name: tuple(value) if name == "names" else value for name, value in content.items() if name != "kind"}
-    return _KINDS[content["kind"]](**fields)
+    """The part that `part_to_json` wrote.
+
+    Raises:
+        ValueError: it wrote no such thing.
+    """
+    try:
+        fields = {name: tuple(value) if name == "names" else value for name, value in content.items() if name != "kind"}
+        part = _KINDS[content["kind"]](**fields)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"no part: {error}") from error
+    texts = part.names if isinstance(part, FileList) else (part.url, getattr(part, "column", ""))
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"no names of a part: {texts}")
+    return part
 
 
 def is_url(name: str) -> bool:
@@ -89,22 +100,24 @@ def is_url(name: str) -> bool:
 def open_binary(name: str) -> BinaryIO:
     """Open a path or a URL for reading, with seeking."""
     if not is_url(name):
+        if Path(name).exists() and not Path(name).is_file():  # to open a pipe would wait for ever
+            raise OSError(f"{name} is no file")
         return Path(name).open("rb")
     import fsspec
 
     files, path = fsspec.core.url_to_fs(name)
-    return files.open(path, "rb")
+    return cast(BinaryIO, files.open(path, "rb"))
 
 
-def photos_of(part: Part, batch_size: int) -> Iterator[tuple[str, Source]]:
+def read_part(part: Part, batch_size: int) -> Iterator[tuple[str, Source]]:
     """The photos of a part, each with its name, read from afar a batch ahead of who works on them.
 
     Photos that cannot be fetched come as an `ImageError` that says why, and so does a tar or a parquet file from the
-    place on where it cannot be read.
+    point on where it cannot be read.
     """
-    if isinstance(part, Files):
+    if isinstance(part, FileList):
         named: Iterator[tuple[str, str | Source]] = ((name, name) for name in part.names)
-    elif isinstance(part, Tar):
+    elif isinstance(part, TarShard):
         named = _members(part)
     else:
         named = _rows(part)
@@ -125,14 +138,14 @@ def _fetch(name: str) -> Source:
 
     try:
         files, path = fsspec.core.url_to_fs(name)
-        return files.cat_file(path)
+        return cast(bytes, files.cat_file(path))
     except FileNotFoundError:
         return ImageError(f"There is no file {name}.")
     except Exception as error:  # noqa: BLE001  (each object store has errors of its own)
         return ImageError(f"Cannot read {name}: {reason(error)}.")
 
 
-def _members(part: Tar) -> Iterator[tuple[str, str | Source]]:
+def _members(part: TarShard) -> Iterator[tuple[str, str | Source]]:
     count = 0
     try:
         with open_binary(part.url) as stream, tarfile.open(fileobj=stream, mode="r|*") as archive:
@@ -150,17 +163,17 @@ def _members(part: Tar) -> Iterator[tuple[str, str | Source]]:
 
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Source:
-    if member.size > MOST_FILE_BYTES:
+    if member.size > MAX_FILE_BYTES:
         return ImageError(
             f"{member.name} has {member.size / 2**20:,.0f} MB, more than a photo may have "
-            f"({MOST_FILE_BYTES // 2**20} MB); save it smaller."
+            f"({MAX_FILE_BYTES // 2**20} MB); save it smaller."
         )
     stream = archive.extractfile(member)
     assert stream is not None  # it is None for what is no file
     return stream.read()
 
 
-def _rows(part: RowGroup) -> Iterator[tuple[str, str | Source]]:
+def _rows(part: ParquetRowGroup) -> Iterator[tuple[str, str | Source]]:
     import pyarrow.parquet
 
     row = part.first_row
@@ -174,7 +187,7 @@ def _rows(part: RowGroup) -> Iterator[tuple[str, str | Source]]:
         yield part.url, ImageError(f"{part.url} cannot be read from row {row} on: {reason(error)}.")
 
 
-def _row(part: RowGroup, row: int, value: Any) -> tuple[str, str | Source]:
+def _row(part: ParquetRowGroup, row: int, value: Any) -> tuple[str, str | Source]:
     name = f"{part.url}#{row}"
     if isinstance(value, dict):  # a struct
         value = value.get("bytes") or value.get("path")
@@ -188,5 +201,5 @@ def _row(part: RowGroup, row: int, value: Any) -> tuple[str, str | Source]:
 
 def reason(error: Exception) -> str:
     """What an error says, as the end of a sentence."""
-    said = " ".join((getattr(error, "strerror", None) or str(error)).split())
-    return said.rstrip(".") or type(error).__name__
+    message = " ".join((getattr(error, "strerror", None) or str(error)).split())
+    return message.rstrip(".") or type(error).__name__

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
-from showtell.bulk.parts import Files, Part, RowGroup, Tar, is_url, open_binary, reason
+from showtell.bulk.parts import FileList, ParquetRowGroup, Part, TarShard, is_url, open_binary, reason
 from showtell.errors import DataError, MissingDependencyError, UsageError, summarise
 from showtell.images.photo_files import find_photos, is_image_file
 
@@ -16,8 +16,8 @@ TARS, TABLES = (".tar", ".tar.gz", ".tgz"), (".parquet",)
 SHARDS = TARS + TABLES
 # Where a photo is in tables that people publish; the first of these columns that is there.
 COLUMNS = ("image", "jpg", "jpeg", "png", "webp", "img", "bytes", "content", "path", "file_name", "image_path", "url")
-MOST_PHOTOS = 1024  # of a list of files: what is done again after a kill, at most, for each worker
-LEAST_PARTS = 16  # where there are so many batches, so that several workers end together
+MAX_PHOTOS = 1024  # of a list of files: what is done again after a kill, at most, for each worker
+MIN_PARTS = 16  # where there are so many batches, so that several workers end together
 READERS = 16  # threads that wait for the ends of parquet files
 
 
@@ -48,46 +48,46 @@ def plan_parts(
             names.setdefault(name if is_url(name) else os.path.abspath(name), name)  # noqa: PTH100
     files = sum(not name.endswith(SHARDS) for name in names.values())
     batches = -(-files // batch_size)
-    size = batch_size * max(1, min(MOST_PHOTOS // batch_size, batches // LEAST_PARTS))
+    size = batch_size * max(1, min(MAX_PHOTOS // batch_size, batches // MIN_PARTS))
     tables = [name for name in names.values() if name.endswith(TABLES)]
     with ThreadPoolExecutor(max_workers=READERS) as pool:
         groups = dict(zip(tables, pool.map(lambda table: _row_groups(table, column), tables), strict=True))
     return list(_parted(names.values(), size, groups))
 
 
-def _parted(names: Iterable[str], size: int, groups: dict[str, list[RowGroup]]) -> Iterator[Part]:
+def _parted(names: Iterable[str], size: int, groups: dict[str, list[ParquetRowGroup]]) -> Iterator[Part]:
     """Parts of names in their order."""
     waiting: list[str] = []
     for name in names:
         if not name.endswith(SHARDS):
             waiting.append(name)
         if waiting and (len(waiting) == size or name.endswith(SHARDS)):
-            yield Files(tuple(waiting))
+            yield FileList(tuple(waiting))
             waiting = []
         if name.endswith(TARS):
-            yield Tar(name)
+            yield TarShard(name)
         elif name.endswith(TABLES):
             yield from groups[name]
     if waiting:
-        yield Files(tuple(waiting))
+        yield FileList(tuple(waiting))
 
 
 def _expanded(argument: str, stdin: BinaryIO | None) -> list[str]:
     """The names of files and shards that an argument stands for."""
     if is_url(argument):
-        return _found_at(argument)
+        return _names_at(argument)
     if argument.endswith(SHARDS):
         path = os.path.expanduser(argument)  # noqa: PTH111
         if not glob.has_magic(path) or os.path.exists(path):  # noqa: PTH110
             return [path]
-        found = sorted(glob.glob(path, recursive=True))  # noqa: PTH207
-        if not found:
+        matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207
+        if not matches:
             raise DataError(f"No file matches {argument}.")
-        return found
+        return matches
     return [str(photo) for photo in find_photos([argument], stdin)]
 
 
-def _found_at(url: str) -> list[str]:
+def _names_at(url: str) -> list[str]:
     """The URLs of files and shards that a URL stands for."""
     import fsspec
 
@@ -100,25 +100,25 @@ def _found_at(url: str) -> list[str]:
         raise UsageError(f"{url} is of a kind that is not known ({reason(error)}); known are {known}.") from error
     try:
         if glob.has_magic(path):
-            found = [name for name in files.glob(path) if is_image_file(_last(name)) or name.endswith(SHARDS)]
+            names = [name for name in files.glob(path) if is_image_file(_last(name)) or name.endswith(SHARDS)]
             missing = f"No image, .tar or .parquet matches {url}."
         elif not is_image_file(_last(path)) and not path.endswith(SHARDS) and files.isdir(path):
-            found = [name for name in files.find(path) if is_image_file(_last(name))]
+            names = [name for name in files.find(path) if is_image_file(_last(name))]
             missing = f"The folder {url} holds no image; name shards by a pattern, such as {url.rstrip('/')}/*.tar."
         else:
             return [url]
     except Exception as error:  # each object store has errors of its own
         raise DataError(f"Cannot list {url}: {reason(error)}.") from error
-    if not found:
+    if not names:
         raise DataError(missing)
-    return [files.unstrip_protocol(name) for name in sorted(found)]
+    return [files.unstrip_protocol(name) for name in sorted(names)]
 
 
 def _last(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _row_groups(url: str, column: str | None) -> list[RowGroup]:
+def _row_groups(url: str, column: str | None) -> list[ParquetRowGroup]:
     """The row groups of a parquet file that are not empty."""
     import pyarrow
     import pyarrow.parquet
@@ -143,7 +143,7 @@ def _row_groups(url: str, column: str | None) -> list[RowGroup]:
             f'The column "{chosen}" of {url} is {kind}; it should hold bytes or paths: name another with --column.'
         )
     firsts = [sum(rows[:group]) for group in range(len(rows))]
-    return [RowGroup(url, group, firsts[group], count, chosen) for group, count in enumerate(rows) if count]
+    return [ParquetRowGroup(url, group, firsts[group], count, chosen) for group, count in enumerate(rows) if count]
 
 
 def _is_bytes_or_text(kind: object) -> bool:

@@ -82,7 +82,11 @@ def _describe_usage_error(error: Exception) -> str:
 
 
 class _Stdout(TextIOWrapper):
-    """Standard output that takes any text, and says so where it cannot be written to, such as on a full disk."""
+    """Standard output that escapes what its encoding lacks, with a message where it cannot be written to."""
+
+    def __init__(self, stream: TextIOWrapper) -> None:
+        super().__init__(stream.buffer, stream.encoding, "backslashreplace", line_buffering=stream.line_buffering)
+        self._stream = stream  # it would close the buffer when it is collected
 
     def write(self, text: str) -> int:
         """Write text."""
@@ -122,7 +126,6 @@ def _prepare_streams() -> None:
         sys.stdout, sys.stderr = sys.stdout or _Nowhere(), sys.stderr or _Nowhere()
     # Characters that the encoding of the terminal does not have are escaped.
     if type(sys.stdout) is TextIOWrapper:
-        stream = sys.stdout
-        sys.stdout = _Stdout(stream.buffer, stream.encoding, "backslashreplace", line_buffering=stream.line_buffering)
+        sys.stdout = _Stdout(sys.stdout)
     elif isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -1,19 +1,21 @@
-"""`showtell caption`: photos to captions, printed as they are found, or kept until a file of them is whole."""
+"""`showtell caption`: captions of photos, printed as they come, or written to a file once all are there."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
 from showtell.cli.arguments import BatchSize, Checkpoint, Ensemble, Photos, out_file, out_path
 from showtell.cli.decoding_options import Decoding, open_captioner, settings_of
-from showtell.errors import notify
+from showtell.errors import DataError, UsageError, notify, summarise
 
 if TYPE_CHECKING:
+    from showtell.bulk import Part
     from showtell.captioner import Captioner
     from showtell.captions import Caption, CaptionResult
     from showtell.decoding import DecodingConfig
@@ -45,7 +47,7 @@ def caption(
     ] = False,
     attention: Annotated[bool, typer.Option("--attention", help="Add the attention of each word to the JSON.")] = False,
     format: Annotated[
-        Format | None, typer.Option(help="Output format.", show_default="text; jsonl with --engine ray")
+        Format | None, typer.Option(help="Output format.", show_default="from the suffix of --out, else text")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
     out: Annotated[
@@ -58,7 +60,8 @@ def caption(
     correct: Annotated[
         Path | None,
         out_file(
-            "Write a table for corrections, which train reads as a dataset, to a folder above the photos.", "FILE.csv"
+            "Write a CSV table to correct by hand and to train on, into a folder above the photos.",
+            "FILE.csv",
         ),
     ] = None,
     least_sure_first: Annotated[
@@ -92,38 +95,25 @@ def caption(
     *,
     decoding: Decoding,
 ) -> None:
-    """Caption photos. A file that is no image is named at the end, the others are captioned all the same."""
-    import sys
+    """Caption photos. Unreadable files are reported at the end and skipped."""
     from functools import partial
 
-    from showtell.checkpoint import find_checkpoint, fingerprints
+    from showtell.checkpoint import find_checkpoint
     from showtell.cli.caption_formats import FORMATS, as_corrections, refuse_outside
-    from showtell.errors import DataError, UsageError, summarise
     from showtell.files import refuse_overwriting
     from showtell.images.photo_files import find_photos
 
-    if correct is not None and out is not None:
-        raise UsageError("--correct names the file to write, so it takes no --out beside it.")
-    if least_sure_first and correct is None:
-        raise UsageError("--least-sure-first sorts the table of --correct; give that too.")
     is_ray = engine is Engine.ray
-    if is_ray and (out is None or correct is not None):
-        raise UsageError("--engine ray writes parts into a folder; name it with --out FOLDER, without --correct.")
-    if not is_ray and (workers is not None or column is not None):
-        raise UsageError("--workers and --column are of --engine ray; give that too.")
-    written = Format.json if as_json else format or (Format.jsonl if is_ray else Format.text)
+    _check_options(is_ray, out, correct, least_sure_first, workers, column)
+    written = Format.json if as_json else format or _default_format(out, is_ray)
     if attention and (correct is not None or written not in (Format.json, Format.jsonl)):
         raise UsageError("--attention is written into JSON; give --format json or jsonl with it.")
-    if "" in photos:
-        raise UsageError("A photo has an empty name; is a variable of the shell not set?")
-    if "-" in photos and sys.stdin is None:
-        raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
-    stdin = sys.stdin.buffer if "-" in photos else None
+    stdin = _standard_input(photos)
     paths = [] if is_ray else find_photos(photos, stdin)
-    style: Style = partial(FORMATS[written], calibrated=calibrated)
+    formatter: Formatter = partial(FORMATS[written], calibrated=calibrated)
     if correct is not None:
         refuse_outside(paths, correct)
-        style = partial(as_corrections, table=correct, least_sure_first=least_sure_first)
+        formatter = partial(as_corrections, table=correct, least_sure_first=least_sure_first)
     folders = [find_checkpoint(name) for name in (checkpoint, *(ensemble or ()))]
     if out is not None and not is_ray:
         refuse_overwriting(out, "--out", [*paths, *folders])
@@ -131,68 +121,130 @@ def caption(
     settings = settings_of(captioner, decoding)
     if calibrated:
         _calibrate(captioner, folders, settings)
-    made_with: dict[str, Any] = {
-        "checkpoint": fingerprints(folders[0]),
-        "decoding": settings.model_dump(mode="json"),
-    }
-    made_with |= {"ensemble": [fingerprints(folder) for folder in folders[1:]]} if ensemble else {}
-    made_with |= {"attention": True} if attention else {}
-    made_with |= {"calibration": captioner.calibration.to_json()} if captioner.calibration else {}
-    work = partial(captioner.caption_photos, settings=settings, batch_size=batch_size, attention=attention)
+    made_with = _made_with(captioner, folders, settings, attention)
+    options: dict[str, Any] = {"settings": settings, "batch_size": batch_size, "attention": attention}
+    if is_ray and out is not None:
+        made_with |= {"photos": photos, "folder": str(Path.cwd()), "column": column, "batch_size": batch_size}
+        plan = partial(_plan_parts, photos, batch_size, column, stdin)
+        _write_parts(captioner, plan, options | {"workers": workers}, formatter, written, out, made_with)
+        return
+    caption_photos = partial(captioner.caption_photos, **options)
     file = correct or out
     if file is None:
-        failures = _print(work, paths, style)
-    elif is_ray:
-        from showtell.bulk import caption_parts, plan_parts, require_ray
-        from showtell.cli.caption_parts import write_parts
-
-        require_ray()
-        write_parts(
-            partial(plan_parts, photos, batch_size, column=column, stdin=stdin),
-            partial(
-                caption_parts,
-                captioner,
-                settings=settings,
-                batch_size=batch_size,
-                attention=attention,
-                workers=workers,
-            ),
-            style,
-            written.value,
-            file,
-            made_with | {"photos": photos, "folder": str(Path.cwd()), "column": column, "batch_size": batch_size},
-        )
-        return
+        failures = _print(caption_photos, paths, formatter, is_table=written is Format.csv)
     else:
-        failures = _write(work, paths, style, file, made_with, batch_size)
+        failures = _write(caption_photos, paths, formatter, file, made_with, batch_size)
     if failures:
         raise DataError(
             f"{len(failures)} of {len(paths)} files could not be captioned: "
-            + summarise([failure.rstrip(".") for failure in failures], MOST_NAMED)
+            + summarise([failure.rstrip(".") for failure in failures], MAX_LISTED)
             + "."
         )
 
 
-Style = Callable[[Iterable["CaptionResult"]], Iterator[str]]
-Work = Callable[..., Iterator[tuple[Path, "list[Caption] | ImageError"]]]  # paths to what is found of each
-MOST_NAMED = 20  # files that could not be captioned; JSON has them all
+Formatter = Callable[[Iterable["CaptionResult"]], Iterator[str]]
+CaptionPhotos = Callable[..., Iterator[tuple[Path, "list[Caption] | ImageError"]]]
+MAX_LISTED = 20  # files that could not be captioned, in the message; JSON has them all
+
+
+def _check_options(
+    is_ray: bool,
+    out: Path | None,
+    correct: Path | None,
+    least_sure_first: bool,
+    workers: int | None,
+    column: str | None,
+) -> None:
+    """Make sure that options go together.
+
+    Raises:
+        UsageError: they do not.
+    """
+    if correct is not None and out is not None:
+        raise UsageError("--correct names the file to write, so it takes no --out beside it.")
+    if least_sure_first and correct is None:
+        raise UsageError("--least-sure-first sorts the table of --correct; give that too.")
+    if is_ray and (out is None or correct is not None):
+        raise UsageError("--engine ray writes parts into a folder; name it with --out FOLDER, without --correct.")
+    if not is_ray and (workers is not None or column is not None):
+        raise UsageError("--workers and --column are of --engine ray; give that too.")
+
+
+def _default_format(out: Path | None, is_ray: bool) -> Format:
+    """The format that the suffix of --out names, text for any other; parts are JSON lines."""
+    if is_ray:
+        return Format.jsonl
+    suffix = "" if out is None else out.suffix.lower().removeprefix(".")
+    return Format(suffix) if suffix in set(Format) else Format.text
+
+
+def _standard_input(photos: Sequence[str]) -> BinaryIO | None:
+    """Standard input, where `-` stands for the paths in it.
+
+    Raises:
+        UsageError: it is closed, or an argument is empty.
+    """
+    if "" in photos:
+        raise UsageError("A photo has an empty name; is a variable of the shell not set?")
+    if "-" not in photos:
+        return None
+    if sys.stdin is None:
+        raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
+    return sys.stdin.buffer
 
 
 def _calibrate(captioner: Captioner, folders: Sequence[Path], settings: DecodingConfig) -> None:
     """Give a captioner the calibration of its checkpoint."""
     from showtell.confidence import load_calibration
-    from showtell.errors import UsageError
 
     if len(folders) > 1:
         raise UsageError("--calibrated is about one checkpoint and --ensemble asks for several; leave one of them out.")
     captioner.calibration = load_calibration(folders[0], settings)
 
 
-def _print(work: Work, paths: Sequence[Path], style: Style) -> list[str]:
-    """Print captions as they are found; the sentences about those that are not."""
-    import sys
+def _made_with(
+    captioner: Captioner, folders: Sequence[Path], settings: DecodingConfig, attention: bool
+) -> dict[str, Any]:
+    """Whatever captions depend on, as the journal keeps it."""
+    from showtell.checkpoint import fingerprints
+
+    made_with: dict[str, Any] = {"checkpoint": fingerprints(folders[0]), "decoding": settings.model_dump(mode="json")}
+    made_with |= {"ensemble": [fingerprints(folder) for folder in folders[1:]]} if len(folders) > 1 else {}
+    made_with |= {"attention": True} if attention else {}
+    made_with |= {"calibration": captioner.calibration.to_json()} if captioner.calibration else {}
+    return made_with
+
+
+def _plan_parts(photos: Sequence[str], batch_size: int, column: str | None, stdin: BinaryIO | None) -> list[Part]:
+    from showtell.bulk import plan_parts
+
+    return plan_parts(photos, batch_size, column=column, stdin=stdin)
+
+
+def _write_parts(
+    captioner: Captioner,
+    plan: Callable[[], list[Part]],
+    options: dict[str, Any],
+    formatter: Formatter,
+    written: Format,
+    folder: Path,
+    made_with: dict[str, Any],
+) -> None:
+    """Caption with Ray into a folder of parts."""
+    from functools import partial
+
+    from showtell.bulk import caption_parts, require_ray
+    from showtell.cli.caption_parts import write_parts
+
+    require_ray()
+    write_parts(plan, partial(caption_parts, captioner, **options), formatter, written.value, folder, made_with)
+
+
+def _print(caption_photos: CaptionPhotos, paths: Sequence[Path], formatter: Formatter, *, is_table: bool) -> list[str]:
+    """Print captions as they come; returns the sentences about photos without any."""
 
     from showtell.captions import caption_result
+    from showtell.cli.caption_formats import without_controls
     from showtell.progress import counting
 
     failures: list[str] = []
@@ -200,17 +252,17 @@ def _print(work: Work, paths: Sequence[Path], style: Style) -> list[str]:
     try:
         with counting("captioning", len(paths), quiet=sys.stdout.isatty()) as progress:
 
-            def records() -> Iterator[CaptionResult]:
+            def results() -> Iterator[CaptionResult]:
                 nonlocal done
-                for path, found in work(paths):
-                    record = caption_result(str(path), found)
-                    if "error" in record:
-                        failures.append(record["error"])
-                    yield record
+                for path, captions in caption_photos(paths):
+                    result = caption_result(str(path), captions)
+                    if "error" in result:
+                        failures.append(result["error"])
+                    yield without_controls(result) if is_table else result
                     done += 1
                     progress(1)
 
-            for text in style(records()):
+            for text in formatter(results()):
                 sys.stdout.write(text)
                 sys.stdout.flush()
     except KeyboardInterrupt as error:
@@ -220,9 +272,14 @@ def _print(work: Work, paths: Sequence[Path], style: Style) -> list[str]:
 
 
 def _write(
-    work: Work, paths: Sequence[Path], style: Style, file: Path, made_with: dict[str, Any], batch_size: int
+    caption_photos: CaptionPhotos,
+    paths: Sequence[Path],
+    formatter: Formatter,
+    file: Path,
+    made_with: dict[str, Any],
+    batch_size: int,
 ) -> list[str]:
-    """Caption what is not captioned yet, then write the file; the sentences about photos that could not be."""
+    """Caption what is not captioned yet, then write the file; returns the sentences about photos without captions."""
     from itertools import islice
 
     from showtell.captions import caption_result
@@ -231,20 +288,21 @@ def _write(
 
     failures: list[str] = []
 
-    def noting(records: Iterable[CaptionResult]) -> Iterator[CaptionResult]:
-        for record in records:
-            if "error" in record:
-                failures.append(record["error"])
-            yield record
+    def with_failures(results: Iterable[CaptionResult]) -> Iterator[CaptionResult]:
+        for result in results:
+            if "error" in result:
+                failures.append(result["error"])
+            yield result
 
     with Journal(file, made_with, batch_size) as journal:
-        left = [path for path in paths if path not in journal]
-        if len(left) < len(paths):
-            notify(f"resuming {journal.part}: {len(paths) - len(left)} photos are done.")
+        remaining = [path for path in paths if path not in journal]
+        if len(remaining) < len(paths):
+            notify(f"resuming {journal.part}: {len(paths) - len(remaining)} photos are done.")
         try:
-            with counting("captioning", len(left)) as progress:
-                found = work(left, first_alone=False)
-                while batch := [caption_result(str(path), one) for path, one in islice(found, batch_size)]:
+            with counting("captioning", len(remaining)) as progress:
+                captioned = caption_photos(remaining, first_alone=False)
+                results = (caption_result(str(path), captions) for path, captions in captioned)
+                while batch := list(islice(results, batch_size)):
                     journal.append(batch)
                     progress(len(batch))
         except KeyboardInterrupt as error:
@@ -253,6 +311,6 @@ def _write(
                 f"photos are kept in {journal.part}; the same command resumes."
             )
             raise typer.Exit(130) from error
-        journal.finish(paths, lambda records: style(noting(records)))
+        journal.finish(paths, lambda results: formatter(with_failures(results)))
     notify(f"{file} has the captions of {len(paths) - len(failures)} photos.")
     return failures

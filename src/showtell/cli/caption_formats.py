@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from showtell.datasets.table import CORRECTIONS, as_text_cell
 from showtell.errors import UsageError, printable
 
 if TYPE_CHECKING:
@@ -21,35 +22,40 @@ if TYPE_CHECKING:
 UNCHECKED = "unchecked"  # the split of captions that nobody has looked at yet, and so no split to train on
 
 
-def _as_text(records: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
-    for record in records:
+def _as_text(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
+    for result in map(without_controls, results):
         yield "".join(
-            "\t".join([_cell(record["image"]), _cell(caption["text"]), *_chance(caption, calibrated)]) + "\n"
-            for caption in record.get("captions", ())
+            "\t".join([result["image"], caption["text"], *_confidence(caption, calibrated)]) + "\n"
+            for caption in result.get("captions", ())
         )
 
 
-def _as_json(records: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
+def _as_json(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
     opening = "[\n"
-    for record in records:
-        yield opening + _dumped(record)
+    for result in results:
+        yield opening + _json(result)
         opening = ",\n"
     yield "\n]\n"
 
 
-def _as_json_lines(records: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
-    for record in records:
-        yield _dumped(record) + "\n"
+def _as_json_lines(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
+    for result in results:
+        yield _json(result) + "\n"
 
 
-def _as_csv(records: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
+def _as_csv(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
     yield _row("image", "caption", "logprob", *(["confidence"] if calibrated else []))
-    for record in records:
-        for caption in record.get("captions", ()):
-            yield _row(record["image"], caption["text"], f"{caption['logprob']:.4f}", *_chance(caption, calibrated))
+    for result in results:
+        for caption in result.get("captions", ()):
+            yield _row(
+                as_text_cell(result["image"]),
+                as_text_cell(caption["text"]),
+                f"{caption['logprob']:.4f}",
+                *_confidence(caption, calibrated),
+            )
 
 
-def _chance(caption: dict[str, Any], calibrated: bool) -> list[str]:
+def _confidence(caption: dict[str, Any], calibrated: bool) -> list[str]:
     return [f"{caption['confidence']:.3f}"] if calibrated else []
 
 
@@ -62,25 +68,27 @@ FORMATS: dict[str, Callable[..., Iterator[str]]] = {
 }
 
 
-def as_corrections(records: Iterable[CaptionResult], table: Path, least_sure_first: bool) -> Iterator[str]:
+def as_corrections(results: Iterable[CaptionResult], table: Path, least_sure_first: bool) -> Iterator[str]:
     """A table that a person corrects and `showtell train` takes as a dataset.
 
     Its columns are CORRECTIONS: the image is named from the table's folder, the confidence is calibrated, or else the
     geometric mean of the probabilities of the words, and the split says "unchecked" until a person writes "train".
 
     Args:
-        records: of photos that `refuse_outside` let pass.
+        results: of photos that `refuse_outside` let pass.
         table: where the table will be.
         least_sure_first: sort photos by the confidence of their first caption, instead of leaving them as they came.
     """
     from showtell.captions import Caption
-    from showtell.datasets.table import CORRECTIONS
 
     photos: list[tuple[float, str]] = []
-    for record in records:
-        captions = [Caption.from_json(caption) for caption in record.get("captions", ())]
-        name = Path(os.path.relpath(record["image"], table.parent)).as_posix()
-        rows = [_row(name, caption.text, f"{caption.confidence:.3f}", UNCHECKED) for caption in captions]
+    for result in results:
+        captions = [Caption.from_json(caption) for caption in result.get("captions", ())]
+        name = Path(os.path.relpath(result["image"], table.parent)).as_posix()
+        rows = [
+            _row(as_text_cell(name), as_text_cell(caption.text), f"{caption.confidence:.3f}", UNCHECKED)
+            for caption in captions
+        ]
         if rows:
             photos.append((captions[0].confidence, "".join(rows)))
     if least_sure_first:
@@ -100,29 +108,31 @@ def refuse_outside(photos: Sequence[Path], table: Path) -> None:
     if table.exists():
         raise UsageError(f"{table} is there already and may hold corrections; choose another name for --correct.")
     folder = os.path.abspath(table.parent)  # noqa: PTH100 (resolve() would follow links)
-    places = [os.path.abspath(photo) for photo in photos]  # noqa: PTH100
-    outside = next((place for place in places if not place.startswith(folder.rstrip(os.sep) + os.sep)), None)
+    paths = [os.path.abspath(photo) for photo in photos]  # noqa: PTH100
+    outside = next((path for path in paths if not path.startswith(folder.rstrip(os.sep) + os.sep)), None)
     if outside is not None:
-        above = os.path.commonpath([os.path.dirname(place) for place in places])  # noqa: PTH120
+        above = os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120
         raise UsageError(
             f"{outside} lies outside the folder of {table}, and a dataset names its images from its own folder; write "
             f"the corrections to a folder that holds all the photos: --correct {Path(above, table.name)}."
         )
 
 
-def _dumped(record: CaptionResult) -> str:
-    """JSON; a file name that is no UTF-8 is escaped, so that what is written always is."""
-    text = json.dumps(record, ensure_ascii=False)
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(record)
-    return text
+def without_controls(result: CaptionResult) -> CaptionResult:
+    """A result whose names and words fill no second line or cell, and do nothing to a terminal."""
+    captions = [{**caption, "text": _escaped(caption["text"])} for caption in result.get("captions", ())]
+    return {**result, "image": _escaped(result["image"]), **({"captions": captions} if captions else {})}
 
 
-def _cell(text: str) -> str:
-    """Text without tabs, line ends or control characters; the bytes of a file name that are no UTF-8 are kept."""
+def _escaped(text: str) -> str:
+    """A text whose control characters are escaped; a file name that is no UTF-8 keeps its bytes."""
     return "".join(char if "\udc80" <= char <= "\udcff" else printable(char) for char in text)
+
+
+def _json(result: CaptionResult) -> str:
+    """JSON in one line, with whatever cannot be shown escaped, file names that are no UTF-8 included."""
+    text = json.dumps(result, ensure_ascii=False)
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 def _row(*cells: str) -> str:

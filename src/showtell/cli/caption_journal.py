@@ -1,7 +1,7 @@
-"""Captions on their way to a file: kept batch by batch in FILE.part, so that whatever happens, a second try goes on.
+"""The journal of captions on their way to a file: kept batch by batch in FILE.part, from which a second run resumes.
 
 The first line of FILE.part says what the captions were made with, each further one is a record (`caption_formats.py`).
-A batch is on the disk before the next one begins. Only whole batches count when work goes on, so that the batches to
+A batch is on the disk before the next one begins. Only whole batches count when work is resumed, so that the batches to
 come, and with them the last digits of the probabilities, are those of an undisturbed run.
 """
 
@@ -20,12 +20,32 @@ from filelock import FileLock, Timeout
 
 from showtell.config import flat
 from showtell.errors import DataError, UsageError, summarise
-from showtell.files import write_whole, writing
+from showtell.files import parse_json, write_whole, writing
 
 if TYPE_CHECKING:
-    from showtell.captions import CaptionResult
+    from showtell.captions import Caption, CaptionResult
 
 _KIND = "showtell captions"
+_OPENING = f'{{"kind": "{_KIND}"'.encode()  # of every journal
+
+
+def is_caption_result(record: dict[str, Any]) -> bool:
+    """Whether this is the JSON of a photo's captions, or of the error in their place."""
+    from showtell.captions import Caption
+
+    if "error" in record:
+        return isinstance(record["error"], str)
+    try:
+        return all(_is_caption(Caption.from_json(caption)) for caption in record["captions"])
+    except (TypeError, LookupError, AttributeError):
+        return False
+
+
+def _is_caption(caption: Caption) -> bool:
+    numbers = [caption.logprob, *(word.logprob for word in caption.words)]
+    numbers += [number for number in (caption.score, caption.calibrated_confidence) if number is not None]
+    texts = [caption.text, *(word.word for word in caption.words)]
+    return all(isinstance(text, str) for text in texts) and all(isinstance(number, int | float) for number in numbers)
 
 
 class Journal:
@@ -37,6 +57,7 @@ class Journal:
         batch_size: records of a whole batch.
         key: what names a record, and no two records alike.
         things: what messages call the records.
+        is_record: whether the content of a line is a record.
         in_place: the journal is the file itself, which nothing finishes.
     """
 
@@ -48,17 +69,21 @@ class Journal:
         *,
         key: str = "image",
         things: str = "photos",
+        is_record: Callable[[dict[str, Any]], bool] | None = None,
         in_place: bool = False,
     ) -> None:
         if out.is_dir():
             raise UsageError(f"{out} is a folder; --out needs the name of a file.")
         self.part = out if in_place else out.with_name(out.name + ".part")
+        if self.part.exists() and not self.part.is_file():  # to open a pipe would wait for ever
+            raise DataError(f"{self.part} is in the way: it is no file; move it, or choose another --out.")
         self._out = out
         self._head = {"kind": _KIND, "batch_size": batch_size, **json.loads(json.dumps(made_with))}
         self._batch_size = batch_size
         self._key = key
+        self._is_record = is_record or is_caption_result
         self._things = things
-        self._places: dict[str, int] = {}  # name of a record: where its line begins
+        self._offsets: dict[str, int] = {}  # name of a record: where its line begins, in bytes
         self._is_ours = False
         self._lock = FileLock(out.with_name(f".{out.name}.lock"))
 
@@ -67,7 +92,7 @@ class Journal:
             try:
                 self._out.parent.mkdir(parents=True, exist_ok=True)
                 opened.enter_context(self._lock.acquire(timeout=0))
-                opened.callback(self._leave_nothing_empty)
+                opened.callback(self._remove_empty)
                 # Not buffered, so that a write that failed is not tried again on closing.
                 self._writer = opened.enter_context(self.part.open("ab", buffering=0))
                 self._reader = opened.enter_context(self.part.open("rb"))
@@ -87,16 +112,16 @@ class Journal:
     ) -> None:
         self._opened.close()
 
-    def _leave_nothing_empty(self) -> None:
-        """Take a journal without captions away: the next try has nothing to agree with."""
-        if self._is_ours and not self._places:
+    def _remove_empty(self) -> None:
+        """Take a journal without captions away: nothing is to be resumed."""
+        if self._is_ours and not self._offsets:
             self.part.unlink(missing_ok=True)
 
     def __contains__(self, name: Path | str) -> bool:
-        return str(name) in self._places
+        return str(name) in self._offsets
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._offsets)
 
     def append(self, records: Sequence[CaptionResult]) -> None:
         """Keep one batch.
@@ -105,13 +130,12 @@ class Journal:
             DataError: it cannot be written, such as on a full disk; what was kept before is still there.
         """
         lines = [_line(record) for record in records]
-        place = self._writer.seek(0, os.SEEK_END)
-        places = accumulate(map(len, lines), initial=place)
+        offsets = accumulate(map(len, lines), initial=self._writer.seek(0, os.SEEK_END))
         try:
             self._write(b"".join(lines))
         except OSError as error:
             raise self._cannot_write(error) from error
-        self._places |= {record[self._key]: place for record, place in zip(records, places, strict=False)}
+        self._offsets |= {record[self._key]: offset for record, offset in zip(records, offsets, strict=False)}
 
     def finish(self, photos: Iterable[Path], style: Callable[[Iterable[CaptionResult]], Iterator[str]]) -> None:
         """Write the file whole, in the order of the photos, and take the journal away.
@@ -127,33 +151,33 @@ class Journal:
     def records(self, names: Iterable[Path | str]) -> Iterator[CaptionResult]:
         """The records of these names, which it has."""
         for name in names:
-            self._reader.seek(self._places[str(name)])
+            self._reader.seek(self._offsets[str(name)])
             yield json.loads(self._reader.readline())
 
     def _read(self) -> None:
         """Find the whole batches that are there already, and cut off what comes behind them."""
         head = self._reader.readline()
-        if not head.endswith(b"\n"):  # new, or killed right at the beginning
+        if not head.endswith(b"\n") and head[: len(_OPENING)] == _OPENING[: len(head)]:  # new, or killed at once
             self._writer.truncate(0)
             self._write(_line(self._head))
             return
         self._compare(head)
-        names, places = [], [self._reader.tell()]
+        names: list[str] = []
+        offsets = [self._reader.tell()]
         for line in self._reader:
-            name = self._name_of(line)
-            if name is None:
+            if not line.endswith(b"\n"):  # killed while it was written
                 break
-            names.append(name)
-            places.append(places[-1] + len(line))
+            names.append(self._name_of(line, len(names)))
+            offsets.append(offsets[-1] + len(line))
         whole = len(names) // self._batch_size * self._batch_size
-        self._places = dict(zip(names[:whole], places, strict=False))
-        self._writer.truncate(places[whole])
+        self._offsets = dict(zip(names[:whole], offsets, strict=False))
+        self._writer.truncate(offsets[whole])
 
     def _compare(self, line: bytes) -> None:
         """Make sure that what is there was made with the same settings."""
         try:
-            before = json.loads(line)
-        except ValueError:
+            before = parse_json(line.decode(), "the first line")
+        except (DataError, UnicodeDecodeError):
             before = None
         if not isinstance(before, dict) or before.get("kind") != _KIND:
             raise DataError(f"{self.part} is in the way: it is not of showtell; move it, or choose another --out.")
@@ -165,8 +189,8 @@ class Journal:
         ]
         if changed:
             raise DataError(
-                f"The captions in {self.part} were made with other settings: {summarise(changed)}; go on with the old "
-                "ones, choose another --out, or delete that file to begin anew."
+                f"The captions in {self.part} were made with other settings: {summarise(changed)}; use the old ones, "
+                "choose another --out, or delete that file to begin anew."
             )
 
     def _write(self, content: bytes) -> None:
@@ -177,12 +201,22 @@ class Journal:
         kept = f"; {len(self)} {self._things} are kept in {self.part}" if len(self) else ""
         return DataError(f"Cannot write {self._out}: {error.strerror or error}{kept}.")
 
-    def _name_of(self, line: bytes) -> str | None:
-        """Which record a line is; None for one that was not written to its end."""
+    def _name_of(self, line: bytes, number: int) -> str:
+        """Which record a line is, behind so many others.
+
+        Raises:
+            DataError: it is none.
+        """
         try:
-            return json.loads(line)[self._key] if line.endswith(b"\n") else None
-        except json.JSONDecodeError:
-            return None
+            record = parse_json(line.decode(), "the line")
+            name = record[self._key]
+            if isinstance(name, str) and self._is_record(record):
+                return name
+        except (DataError, UnicodeDecodeError, TypeError, LookupError):
+            pass
+        whole = number // self._batch_size * self._batch_size
+        rest = f"it and all lines behind it to keep {whole} {self._things}, or " if whole else ""
+        raise DataError(f"Line {number + 2} of {self.part} is damaged: delete {rest}the file to begin anew.")
 
 
 def _line(content: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""A folder of captions in parts: what `showtell caption --engine ray` writes, and goes on with after a kill.
+"""A folder of captions in parts: what `showtell caption --engine ray` writes, and resumes after a kill.
 
     plan.jsonl      which photos each part has; written once, so that photos that come later change nothing
     manifest.jsonl  what the captions are made with, then a line for each part that is whole, with the photos in it
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from showtell.bulk import Captioned, Part, part_from_json, part_to_json
+from showtell.bulk import CaptionedBatch, Part, part_from_json, part_to_json
 from showtell.cli.caption_formats import FORMATS
-from showtell.cli.caption_journal import Journal
+from showtell.cli.caption_journal import Journal, is_caption_result
 from showtell.errors import DataError, notify, summarise
-from showtell.files import write_bytes
+from showtell.files import parse_json, write_bytes
 from showtell.progress import reporting
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 MANIFEST, PLAN, FAILED = "manifest.jsonl", "plan.jsonl", "failed.jsonl"
 END = "end"  # what the manifest has in place of a part when all are there
-MOST_NAMED = 20  # photos that could not be captioned, in the message; FAILED has them all
+MAX_LISTED = 20  # photos that could not be captioned, in the message; FAILED has them all
 
 
 def write_parts(
     plan: Callable[[], list[Part]],
-    work: Callable[[Iterable[tuple[int, Part]]], Iterator[Captioned]],
-    style: Callable[[Iterable[CaptionResult]], Iterator[str]],
+    caption_parts: Callable[[Iterable[tuple[int, Part]]], Iterator[CaptionedBatch]],
+    formatter: Callable[[Iterable[CaptionResult]], Iterator[str]],
     suffix: str,
     folder: Path,
     made_with: dict[str, Any],
@@ -46,9 +46,9 @@ def write_parts(
 
     Args:
         plan: finds the parts; asked only if none is captioned.
-        work: parts with their numbers to their records.
-        style: how records are written.
-        suffix: of the files, and the name of the style.
+        caption_parts: parts with their numbers to their results.
+        formatter: how results are written.
+        suffix: of the files, and the name of the format.
         folder: where they are written.
         made_with: whatever the captions depend on, for `Journal`.
 
@@ -56,19 +56,25 @@ def write_parts(
         DataError: the folder is of something else or cannot be written to, or some photos could not be captioned, which
             then are named; all others were.
     """
-    _refuse_strangers(folder)
+    _require_own_folder(folder)
     with Journal(
-        folder / MANIFEST, made_with | {"format": suffix}, 1, key="part", things="parts", in_place=True
+        folder / MANIFEST,
+        made_with | {"format": suffix},
+        1,
+        key="part",
+        things="parts",
+        is_record=_is_manifest_record,
+        in_place=True,
     ) as manifest:
         parts = _planned(folder / PLAN, plan, is_begun=len(manifest) > 0)
         names = [f"part-{number:05}.{suffix}" for number in range(len(parts))]
-        left = {number: part for number, part in enumerate(parts) if names[number] not in manifest}
-        if len(left) < len(parts):
-            notify(f"resuming {folder}: {len(parts) - len(left)} of {len(parts)} parts are done.")
+        remaining = {number: part for number, part in enumerate(parts) if names[number] not in manifest}
+        if len(remaining) < len(parts):
+            notify(f"resuming {folder}: {len(parts) - len(remaining)} of {len(parts)} parts are done.")
         try:
             with reporting("captioning") as report:
-                for number, records in _whole(work(left.items()), left, report):
-                    write_bytes(folder / names[number], "".join(style(records)).encode("utf-8", "surrogateescape"))
+                for number, records in _whole_parts(caption_parts(remaining.items()), remaining, report):
+                    write_bytes(folder / names[number], "".join(formatter(records)).encode("utf-8", "surrogateescape"))
                     failed = [record for record in records if "error" in record]
                     manifest.append([{"part": names[number], "photos": len(records), "failed": failed}])
         except KeyboardInterrupt as error:
@@ -82,40 +88,48 @@ def write_parts(
         if END not in manifest:
             write_bytes(folder / FAILED, "".join(FORMATS["jsonl"](failed)).encode())
             manifest.append([{"part": END, "photos": photos, "failed": len(failed)}])
-    there = f"{len(parts)} part{'s' * (len(parts) != 1)}"
-    notify(f"{folder} has the captions of {photos - len(failed)} photos in {there}.")
+    count = f"{len(parts)} part{'s' * (len(parts) != 1)}"
+    notify(f"{folder} has the captions of {photos - len(failed)} photos in {count}.")
     if failed:
         raise DataError(
             f"{len(failed)} of {photos} photos could not be captioned, as {folder / FAILED} says: "
-            + summarise([record["error"].rstrip(".") for record in failed], MOST_NAMED)
+            + summarise([record["error"].rstrip(".") for record in failed], MAX_LISTED)
             + "."
         )
 
 
-def _whole(
-    captioned: Iterable[Captioned], left: dict[int, Part], report: Callable[[int, int | None], None]
+def _is_manifest_record(record: dict[str, Any]) -> bool:
+    """Whether this is a line about a part that is whole, or about all of them."""
+    failed = record["failed"]
+    if record["part"] == END:
+        return type(record["photos"]) is int and type(failed) is int
+    return type(record["photos"]) is int and isinstance(failed, list) and all(map(is_caption_result, failed))
+
+
+def _whole_parts(
+    captioned: Iterable[CaptionedBatch], remaining: dict[int, Part], report: Callable[[int, int | None], None]
 ) -> Iterator[tuple[int, list[CaptionResult]]]:
     """The records of each part that has come to its end."""
     open_parts: dict[int, dict[int, list[CaptionResult]]] = defaultdict(dict)  # by the number of the first record
     counts: dict[int, int] = {}  # photos in parts that are whole
-    expected = _expected(left, counts)
-    for found in captioned:
-        if not found.is_end:
-            open_parts[found.number][found.first] = found.records
-            report(len(found.records), expected)
+    expected = _expected(remaining, counts)
+    for batch in captioned:
+        if not batch.is_end:
+            open_parts[batch.number][batch.first] = batch.records
+            report(len(batch.records), expected)
             continue
-        batches = open_parts.pop(found.number, {})
+        batches = open_parts.pop(batch.number, {})
         records = [record for first in sorted(batches) for record in batches[first]]
-        assert len(records) == found.first, f"part {found.number} has {len(records)} of {found.first} photos"
-        yield found.number, records
-        counts[found.number] = len(records)
-        expected = _expected(left, counts)
+        assert len(records) == batch.first, f"part {batch.number} has {len(records)} of {batch.first} photos"
+        yield batch.number, records
+        counts[batch.number] = len(records)
+        expected = _expected(remaining, counts)
 
 
-def _expected(left: dict[int, Part], counts: dict[int, int]) -> int | None:
+def _expected(remaining: dict[int, Part], counts: dict[int, int]) -> int | None:
     """How many photos parts have: of tars that are not read yet as many as of those that are."""
-    known = [counts.get(number, part.photos) for number, part in left.items()]
-    read = [counts[number] for number, part in left.items() if part.photos is None and number in counts]
+    known = [counts.get(number, part.photos) for number, part in remaining.items()]
+    read = [counts[number] for number, part in remaining.items() if part.photos is None and number in counts]
     if None in known and not read:
         return None
     return round(sum(sum(read) / len(read) if count is None else count for count in known))
@@ -126,17 +140,18 @@ def _planned(file: Path, plan: Callable[[], list[Part]], is_begun: bool) -> list
     if is_begun:
         try:
             with file.open("rb") as lines:
-                return [part_from_json(json.loads(line)) for line in lines]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+                return [part_from_json(parse_json(line.decode(), str(file))) for line in lines]
+        except (OSError, ValueError, DataError) as error:
             raise DataError(
-                f"{file} says what the parts are and cannot be read any more; choose another --out."
+                f"{file} says what the parts are and is damaged; choose another --out, or delete {file.parent} to "
+                "begin anew."
             ) from error
     parts = plan()
     write_bytes(file, b"".join(json.dumps(part_to_json(part)).encode() + b"\n" for part in parts))
     return parts
 
 
-def _refuse_strangers(folder: Path) -> None:
+def _require_own_folder(folder: Path) -> None:
     """Make sure that a folder is new, or of this command.
 
     Raises:

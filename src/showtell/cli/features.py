@@ -78,7 +78,7 @@ def features(
     from showtell.features.store import FeatureStore, precision
 
     kind = precision(dtype)
-    dataset, settings = _sorted_out(arguments or [])
+    dataset, settings = _split_arguments(arguments or [])
     unreadable: tuple[Exception, ...] = ()
     if foreign is not None:
         if arguments or encoder or recipe or weights or split or seed is not None:
@@ -105,7 +105,7 @@ def features(
         raise DataError(f"{count} could not be read, all others are done: {summarise(unreadable)}")
 
 
-def _sorted_out(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+def _split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     """The dataset, if one is named, and the settings behind it."""
     if arguments and ("=" not in arguments[0] or Path(arguments[0]).exists()):
         return arguments[0], list(arguments[1:])

@@ -161,7 +161,7 @@ class Calibration:
             return []
         parts = (np.asarray(part) for part in (self.weights, self.means, self.deviations))
         weights, means, deviations = parts
-        return _chances(_features(captions), weights, self.bias, means, deviations).tolist()
+        return list(map(float, _chances(_features(captions), weights, self.bias, means, deviations)))
 
     def to_json(self) -> dict[str, Any]:
         """As `calibration.json` of a checkpoint has it."""

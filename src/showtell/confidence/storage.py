@@ -41,14 +41,15 @@ def load_calibration(folder: Path, settings: DecodingConfig) -> Calibration:
         raise CheckpointError(
             f"{folder} has no {CALIBRATION}; make one on a validation split: showtell calibrate {folder} DATASET."
         )
-    known = read_json(file)
-    calibration = Calibration.from_json(known.get("calibration", known) if isinstance(known, dict) else known, file)
-    if known.get("weights") != fingerprints(folder)["weights"]:
+    content = read_json(file)
+    stored = content.get("calibration", content) if isinstance(content, dict) else content
+    calibration = Calibration.from_json(stored, file)
+    if content.get("weights") != fingerprints(folder)["weights"]:
         raise CheckpointError(
             f"{file} was made for other weights than those beside it; make it again: showtell calibrate {folder} "
             "DATASET."
         )
-    before, now = known.get("decoding") or {}, _search(settings)
+    before, now = content.get("decoding") or {}, _search(settings)
     changed = [
         f"{name}={_describe(before.get(name))}, not {_describe(now[name])}"
         for name in now

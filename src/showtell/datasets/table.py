@@ -6,6 +6,7 @@ Captions of one image stand in lines of their own, or in columns caption_1, capt
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -21,6 +22,9 @@ EXAMPLE = "captions.csv with the lines image,caption and dog.jpg,A dog runs. bes
 
 # The columns of a table that `showtell caption --correct` writes, for a person to correct and to train on.
 CORRECTIONS = ("image", "caption", "confidence", "split")
+
+# What spreadsheets take for a formula; cells that begin so are written with an apostrophe before, and read without it.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 _DELIMITERS = ",;\t"
 _SUFFIXES = (".csv", ".tsv")
@@ -53,6 +57,20 @@ def read(path: Path) -> CaptionDataset:
         )
         tables = {}
     return issues.dataset("table", issues.collect(tables, lambda file, _: _read_table(file, *tables[file], issues)))
+
+
+def as_text_cell(text: str) -> str:
+    """A text as a cell that no spreadsheet computes. `from_text_cell` is the way back.
+
+    >>> as_text_cell("=1+1")
+    "'=1+1"
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def from_text_cell(cell: str) -> str:
+    """The text of a cell that `as_text_cell` made."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def _is_correction_table(file: Path) -> bool:
@@ -131,8 +149,8 @@ def _read_table(file: Path, delimiter: str, columns: Columns, issues: DatasetIss
         row += [""] * (columns.count - len(row))
         rows.add(
             line,
-            row[columns.image],
-            [row[index] for index in columns.captions],
+            from_text_cell(row[columns.image]),
+            [from_text_cell(row[index]) for index in columns.captions],
             "" if columns.split is None else row[columns.split],
             "" if columns.id is None else row[columns.id],
         )

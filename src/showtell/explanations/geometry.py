@@ -23,12 +23,11 @@ import math
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
-import torch
 from torch import Tensor
 
+from showtell.images.boxes import Floats, overlap_shares
+
 Style = Literal["nearest", "smooth"]
-Floats = npt.NDArray[np.float64]
 
 SAMPLES = 16  # of each cell, along each side
 DEVIATION = 1.25  # of the Gaussian, in cells: 20 samples
@@ -58,25 +57,13 @@ def attention_map(
     values = weights.detach().double().cpu().numpy()
     if style == "smooth" and grid is not None:
         across, down = _smooth_shares(edges.reshape(*grid, 4), size)  # (columns, width) and (rows, height)
-        values = values.reshape(*values.shape[:-1], *grid)
-        smooth: Floats = np.einsum("...rc,cx,ry->...yx", values, across, down, optimize=True)
+        cells = values.reshape(*values.shape[:-1], *grid)
+        smooth: Floats = np.einsum("...rc,cx,ry->...yx", cells, across, down, optimize=True)
         return smooth
     across = overlap_shares(edges[:, [0, 2]], _pixel_borders(size[0]))  # (R, width)
     down = overlap_shares(edges[:, [1, 3]], _pixel_borders(size[1]))  # (R, height)
-    nearest: Floats = np.einsum("...r,rx,ry->...yx", values, across, down, optimize=True)
-    return nearest
-
-
-def scale_boxes(boxes: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
-    """Boxes (R, 4) of a photo of an old (width, height), for the same photo in a new size."""
-    return boxes * torch.tensor([new[0] / old[0], new[1] / old[1]] * 2)
-
-
-def overlap_shares(intervals: Floats, borders: Floats) -> Floats:
-    """The share of each interval (R, 2) that lies between each border and the next: (R, borders - 1)."""
-    first, last = intervals[:, :1], intervals[:, 1:]
-    inside = np.diff(np.clip(borders, first, last))
-    return np.divide(inside, last - first, out=np.zeros_like(inside), where=last > first)
+    exact: Floats = np.einsum("...r,rx,ry->...yx", values, across, down, optimize=True)
+    return exact
 
 
 def _pixel_borders(count: int) -> Floats:

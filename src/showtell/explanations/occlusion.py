@@ -34,6 +34,7 @@ from showtell.captioner import Captioner
 from showtell.decoding import teacher_forced
 from showtell.decoding.likelihood import log_likelihood
 from showtell.errors import UsageError, nearest
+from showtell.images.boxes import enlarge_boxes
 from showtell.images.loading import stack_images
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
@@ -159,12 +160,10 @@ def _variants(
     if method == "pixels":
         rectangles = captioner.encoder.rectangles(batch.features, batch.photos.windows.to(captioner.device)).cpu()
         batch_size = min(batch_size, MAX_PHOTOS)
-    regions = batch.features.is_region.nonzero()  # (variants, 2) image and region
-    for start in range(0, len(regions), batch_size):
-        indices = regions[start : start + batch_size]
+    for indices in torch.split(batch.features.is_region.nonzero(), batch_size):
         image, region = indices.unbind(-1)
         if method == "pixels":
-            scaled = _scale_rectangles(rectangles[indices.cpu().unbind(-1)], patch)
+            scaled = enlarge_boxes(rectangles[indices.cpu().unbind(-1)], patch)
             yield image, region, _encode_filled(captioner, batch, scaled, image)
         else:
             features = map_tensors(batch.features, lambda x, of=image: x[of])
@@ -189,13 +188,6 @@ def _hide_vectors(features: Features, region: Tensor, method: str) -> Features:
     if method == "remove":
         is_region = is_region.index_put(hidden, others.squeeze(-1) == 0)
     return replace(features, vectors=vectors, is_region=is_region)
-
-
-def _scale_rectangles(rectangles: Tensor, factor: float) -> Tensor:
-    """Rectangles (c, 4) with scaled sides around the same centres."""
-    centre = (rectangles[:, :2] + rectangles[:, 2:]) / 2
-    half = (rectangles[:, 2:] - rectangles[:, :2]) / 2 * factor
-    return torch.cat((centre - half, centre + half), -1)
 
 
 def _encode_filled(captioner: Captioner, batch: EncodedBatch, rectangles: Tensor, image: Tensor) -> Features:

@@ -1,4 +1,4 @@
-"""Extraction: the features of many photos into a store; it goes on where it was stopped or killed.
+"""Extraction: the features of many photos into a store, resumed where it was stopped or killed.
 
 The list of photos is cut into batches before anything is looked up, and a batch is encoded as a whole and kept as a
 whole. What an image's features are, to the last bit, is then a function of the list and the batch size alone (a
@@ -78,8 +78,8 @@ def extract(
                     readable.append((record, photo))
                 elif record.image_id in missing:
                     unreadable.append(photo)
-            found = _encode(encoder, readable) if readable else {}
-            new = {image_id: one for image_id, one in found.items() if image_id in missing}
+            encoded = _encode(encoder, readable) if readable else {}
+            new = {image_id: entry for image_id, entry in encoded.items() if image_id in missing}
             if keeping is not None:
                 keeping.result()  # the last batch was written while this one was encoded
             keeping = keeper.submit(writer.write, new)
@@ -149,16 +149,16 @@ def split(features: Features, sizes: Sequence[tuple[int, int]]) -> list[ImageFea
         sizes: (width, height) of each upright photo.
     """
     regions = features.regions
-    found = []
-    for place, size in enumerate(sizes):
-        rows = features.is_region[place]
+    entries = []
+    for image, size in enumerate(sizes):
+        is_region = features.is_region[image]
 
-        def of(tensor: Tensor | None, place: int = place, rows: Tensor = rows) -> Tensor | None:
-            return None if tensor is None else tensor[place][rows].cpu()
+        def of(tensor: Tensor | None, image: int = image, is_region: Tensor = is_region) -> Tensor | None:
+            return None if tensor is None else tensor[image][is_region].cpu()
 
         vectors = of(features.vectors)
         assert vectors is not None
         arrays = (regions.boxes, regions.scores, regions.labels) if regions is not None else (None, None, None)
         boxes, scores, labels = (None if kept is None else kept.numpy() for kept in map(of, arrays))
-        found.append(ImageFeatures(vectors.float().numpy(), size, boxes, scores, labels))
-    return found
+        entries.append(ImageFeatures(vectors.float().numpy(), size, boxes, scores, labels))
+    return entries

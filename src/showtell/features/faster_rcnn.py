@@ -209,7 +209,8 @@ class FasterRcnn(RegionEncoder):
             pooled, hidden = self._pool(boxes, maps, padded)
         vectors = hidden if self.config.vector == "box_head" else pooled.mean((-2, -1))
         counts = [len(own) for own in boxes]
-        parts = zip(vectors.split(counts), boxes, scores.split(counts), labels.split(counts), strict=True)
+        vectors_of, scores_of, labels_of = (torch.split(own, counts) for own in (vectors, scores, labels))
+        parts = zip(vectors_of, boxes, scores_of, labels_of, strict=True)
         return [ImageRegions(*part) for part in parts]
 
     def _pool(self, boxes: list[Tensor], maps: dict[str, Tensor], padded: tuple[int, int]) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import zipfile
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -25,11 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from showtell.errors import DataError, MissingDependencyError
+from showtell.errors import DataError, MissingDependencyError, summarise
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import ImageFeatures, Precision, StoreInfo, StoreWriter
 
-_TOGETHER = 64  # images to a transaction
+_IMAGES_AT_ONCE = 64  # of a transaction
+_MAX_ARRAY_BYTES = 2**30  # of an array of one image
 _BOTTOM_UP = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _LXMERT = (
     "img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf", "num_boxes", "boxes",
@@ -77,7 +77,7 @@ def convert(
             if image_id in waiting or image_id in writer:
                 continue  # the released files have some images twice
             waiting[image_id] = one
-            if len(waiting) == _TOGETHER:
+            if len(waiting) == _IMAGES_AT_ONCE:
                 writer.write(waiting)
                 added += len(waiting)
                 waiting = {}
@@ -127,6 +127,7 @@ def _from_tsv(path: Path) -> Iterator[tuple[str, ImageFeatures]]:
             try:
                 count = int(row["num_boxes"])
                 width, height = (int(row.get(f"image_{side}") or row[f"img_{side}"]) for side in "wh")
+                size = _size(width, height, where)
                 boxes = _decoded(row["boxes"], "<f4").reshape(count, 4)
                 vectors = _decoded(row["features"], "<f4").reshape(count, -1)
                 scores = labels = None
@@ -135,7 +136,7 @@ def _from_tsv(path: Path) -> Iterator[tuple[str, ImageFeatures]]:
                 image_id = (row.get("image_id") or row["img_id"]).decode()
             except (ValueError, binascii.Error) as error:
                 raise DataError(f"{where} is damaged or no row of features: {error}.") from error
-            yield image_id, _image(vectors, where, (width, height), boxes, scores, labels)
+            yield image_id, _image(vectors, where, size, boxes, scores, labels)
 
 
 def _decoded(cell: bytes, dtype: str) -> np.ndarray:
@@ -155,14 +156,14 @@ def _from_arrays(folder: Path, files: list[Path]) -> Iterator[tuple[str, ImageFe
                     vectors = _one_of(loaded, _VECTORS, file)
                     boxes = next((loaded[name] for name in _BOXES if name in loaded), None)
                     if "image_w" in loaded and "image_h" in loaded:
-                        size = (int(loaded["image_w"]), int(loaded["image_h"]))
+                        size = _size(loaded["image_w"], loaded["image_h"], str(file))
             beside = boxes_beside / f"{file.stem}.npy"
             if boxes is None and boxes_beside != folder and beside.exists():
                 boxes = np.load(beside, allow_pickle=False)
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-            # NumPy's own words about Python objects advise to load them all the same
-            reason = "it is damaged or holds Python objects" if "pickle" in str(error) else str(error).rstrip(".")
-            raise DataError(f"{file} cannot be read as an array of numbers: {reason}.") from error
+        except DataError:
+            raise
+        except Exception as error:  # readers of damaged headers, archives and arrays raise anything
+            raise DataError(f"{file} cannot be read as an array of numbers: {_reason(error)}.") from error
         yield file.stem, _image(vectors, str(file), size, boxes)
 
 
@@ -178,32 +179,101 @@ def _from_hdf5(path: Path) -> Iterator[tuple[str, ImageFeatures]]:
     except OSError as error:
         raise DataError(f"{path} cannot be read as HDF5: {error}.") from error
     with file:
-        if "image_features" in file:
+        names = _names(file, str(path))
+        if "image_features" in names:
             raise DataError(
                 f"{path} numbers its images by a pickle beside it, which is not opened here because a pickle can run "
                 "code; convert the TSV that it was made from."
             )
-        for name, entry in file.items():
+        for name in names:
             where = f"{path}, {name}"
-            try:
-                if isinstance(entry, h5py.Group):
-                    boxes = next((entry[key][()] for key in _BOXES if key in entry), None)
+            if name.endswith("_features"):
+                image_id = name.removesuffix("_features")
+                beside = f"{image_id}_boxes"
+                boxes = _read_hdf5(file, beside, f"{path}, {beside}") if beside in names else None
+                yield image_id, _image(_read_hdf5(file, name, where), where, (0, 0), boxes)
+            elif not name.endswith(("_boxes", "_cls_prob")):
+                entry = _read_hdf5(file, name, where)
+                if isinstance(entry, dict):
+                    boxes = next((entry[key] for key in _BOXES if key in entry), None)
                     yield name, _image(_one_of(entry, _VECTORS, where), where, (0, 0), boxes)
-                elif name.endswith("_features"):
-                    image_id = name.removesuffix("_features")
-                    boxes = file[f"{image_id}_boxes"][()] if f"{image_id}_boxes" in file else None
-                    yield image_id, _image(entry[()], where, (0, 0), boxes)
-                elif not name.endswith(("_boxes", "_cls_prob")):
-                    yield name, _image(entry[()], where, (0, 0))
-            except OSError as error:
-                raise DataError(f"{where} is damaged: {error}.") from error
+                else:
+                    yield name, _image(entry, where, (0, 0))
+
+
+def _names(group: Any, where: str) -> dict[str, None]:
+    """The names in a file or a group of HDF5, in their order."""
+    try:
+        return dict.fromkeys(map(str, group))
+    except Exception as error:  # h5py raises anything where the file is damaged
+        raise DataError(f"{where} is damaged: {_reason(error)}.") from error
+
+
+def _read_hdf5(parent: Any, name: str, where: str) -> Any:
+    """A dataset of HDF5 as an array, or of a group those datasets that are known by their names.
+
+    Raises:
+        DataError: it is damaged, is no dataset, or would be read from elsewhere: another file could be any file of this
+            machine, whose bytes would end up in the store.
+    """
+    import h5py
+
+    try:
+        link, item = parent.get(name, getlink=True), None
+        if isinstance(link, h5py.HardLink):
+            item = parent[name]
+        if isinstance(item, h5py.Dataset) and not item.external and not item.is_virtual:
+            if item.shape is None or item.dtype.kind not in "fiu":
+                raise DataError(f"{where} holds no array of numbers ({item.dtype}); features are floats.")
+            if item.nbytes > _MAX_ARRAY_BYTES:
+                raise DataError(
+                    f"{where} is an array of {item.nbytes / 2**30:,.1f} GB, more than the features of an image "
+                    f"may have ({_MAX_ARRAY_BYTES // 2**30} GB)."
+                )
+            return item[()]
+    except DataError:
+        raise
+    except Exception as error:  # h5py raises anything where the file is damaged
+        raise DataError(f"{where} is damaged: {_reason(error)}.") from error
+    if isinstance(item, h5py.Group) and parent.name == "/":
+        within = _names(item, where)
+        return {key: _read_hdf5(item, key, f"{where}/{key}") for key in (*_VECTORS, *_BOXES) if key in within}
+    if isinstance(item, h5py.Dataset):
+        what = "keeps its numbers in other files"
+    elif isinstance(item, h5py.Group | h5py.Datatype):
+        what = "is a group or a type"
+    else:
+        what = "is a link"
+    file = parent.file.filename
+    raise DataError(f"{where} {what}, which is not followed; write the numbers themselves into {file}.")
 
 
 def _one_of(content: Any, names: tuple[str, ...], where: object) -> np.ndarray:
     for name in names:
         if name in content:
             return np.asarray(content[name])
-    raise DataError(f"{where} has no vectors: none of {', '.join(names)} is in it, but {', '.join(content)}.")
+    others = f", but {summarise(content)}" if len(content) else ""
+    raise DataError(f"{where} has no vectors: none of {', '.join(names)} is in it{others}.")
+
+
+def _size(width: Any, height: Any, where: str) -> tuple[int, int]:
+    """The width and height of a photo, as numbers that a store can hold."""
+    try:
+        size = (int(width), int(height))
+    except (ValueError, TypeError, OverflowError):  # text, several numbers, infinity
+        size = (0, 0)
+    if not all(0 < side < 2**32 for side in size):
+        raise DataError(f"{where} has a photo of {str(width)[:40]} x {str(height)[:40]} pixels, which is no size.")
+    return size
+
+
+def _reason(error: Exception) -> str:
+    """What an error says of a damaged file, as the end of a sentence."""
+    if isinstance(error, RecursionError | MemoryError):
+        return "its header is no header of an array"
+    if "pickle" in str(error):  # NumPy's own words about Python objects advise to load them all the same
+        return "it is damaged or holds Python objects"
+    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
 
 
 def _image(
@@ -226,6 +296,10 @@ def _image(
         ("scores", scores, (len(flat),)),
         ("labels", labels, (len(flat),)),
     ):
-        if array is not None and array.shape != shape:
+        if array is None:
+            continue
+        if array.shape != shape:
             raise DataError(f"{where} has {name} of shape {array.shape} for {len(flat)} vectors; it should be {shape}.")
+        if array.dtype.kind not in "fiu" or not np.isfinite(array).all() or abs(array.astype("f8")).max() >= 2**31:
+            raise DataError(f"{where} has {name} of {array.dtype} that are no numbers a store can hold.")
     return ImageFeatures(flat, size, boxes, scores, labels)

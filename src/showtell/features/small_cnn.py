@@ -115,5 +115,5 @@ class SmallCnn(GridEncoder):
 
     def maps(self, images: Tensor) -> Tensor:
         """(B, 3, S, S) to (B, D, S / 2**stages, S / 2**stages), rounded up; stages are those up to the chosen one."""
-        maps = self.layers(images)
+        maps: Tensor = self.layers(images)
         return maps if self.position_embedding is None else maps + self.position_embedding

@@ -12,14 +12,16 @@ so that two stores of the same features are equal byte for byte, key by key.
 
 from __future__ import annotations
 
-import json
 import math
+import mmap
 import os
+import shutil
 import struct
 import threading
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,13 +31,15 @@ import filelock
 import lmdb
 import numpy as np
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field
 from torch import Tensor
 
 from showtell.config import Config
 from showtell.errors import DataError, UsageError, summarise
 from showtell.features.contract import Encoder
+from showtell.files import parse_json
 from showtell.images.preprocessing import Preprocessing
+from showtell.renamed import upgrade_settings
 from showtell.types import Features, Regions, map_tensors, upcast_half
 
 FORMAT = 1  # raised when an older showtell could not read what a newer one writes
@@ -50,6 +54,9 @@ DTYPES: dict[str, np.dtype] = {"fp16": np.dtype("<f2"), "fp32": np.dtype("<f4")}
 _HEADER = struct.Struct("<4sIIIIIII")
 _MAGIC = b"STF1"
 _HALF, _BOXES, _SCORES, _LABELS = 1, 2, 4, 8
+_ALL_FLAGS = _HALF | _BOXES | _SCORES | _LABELS
+_LMDB_MAGIC = bytes.fromhex("dec0efbe")
+_FULL = 2**16  # bytes; with fewer left LMDB fails in several ways
 _FIRST_MAP = 64 * 2**20  # bytes of address space; doubled whenever it is full
 
 
@@ -127,32 +134,36 @@ def _pack(features: ImageFeatures, dtype: np.dtype) -> bytes:
     return _MAGIC + struct.pack("<I", zlib.crc32(body)) + body
 
 
-def _unpack(value: memoryview) -> ImageFeatures:
+def _unpack(value: memoryview, info: StoreInfo) -> ImageFeatures:
     """Views of the arrays in an entry.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: it is damaged, or no entry of a store with such metadata.
     """
     if len(value) < _HEADER.size:
         raise ValueError(f"it has {len(value)} bytes, fewer than its header")
     magic, _, regions, size, width, height, flags, _ = _HEADER.unpack_from(value)
     if magic != _MAGIC:
         raise ValueError("it does not begin as an entry does")
-    wanted = [
+    if not regions or size != info.feature_size:
+        raise ValueError(f"it has {regions} vectors of {size} numbers, in a store of {info.feature_size}")
+    if flags & ~_ALL_FLAGS or bool(flags & _HALF) != (info.dtype == "fp16"):
+        raise ValueError("its header contradicts the store's metadata")
+    shapes = [
         (np.dtype("<f4"), (regions, 4), flags & _BOXES),
         (np.dtype("<f4"), (regions,), flags & _SCORES),
         (np.dtype("<i4"), (regions,), flags & _LABELS),
         (DTYPES["fp16" if flags & _HALF else "fp32"], (regions, size), True),
     ]
-    length = _HEADER.size + sum(dtype.itemsize * math.prod(shape) for dtype, shape, there in wanted if there)
+    length = _HEADER.size + sum(dtype.itemsize * math.prod(shape) for dtype, shape, is_there in shapes if is_there)
     if len(value) != length:
         raise ValueError(f"it has {len(value)} bytes instead of {length}")
     arrays: list[np.ndarray | None] = []
     offset = _HEADER.size
-    for dtype, shape, there in wanted:
+    for dtype, shape, is_there in shapes:
         count = math.prod(shape)
-        arrays.append(np.frombuffer(value, dtype, count, offset).reshape(shape) if there else None)
-        offset += dtype.itemsize * count if there else 0
+        arrays.append(np.frombuffer(value, dtype, count, offset).reshape(shape) if is_there else None)
+        offset += dtype.itemsize * count if is_there else 0
     boxes, scores, labels, vectors = arrays
     assert vectors is not None
     return ImageFeatures(vectors, (width, height), boxes, scores, labels)
@@ -173,35 +184,45 @@ class _Mapping:
                 f"There is no feature store {self._path}; write one with: showtell features DATASET --encoder NAME "
                 f"--out {self._path}"
             )
-        try:
+        with self._damage():
             self._environment = lmdb.open(str(self._path), readonly=True, lock=False, readahead=False, create=False)
             end = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
             if (self._path / "data.mdb").stat().st_size < end:  # reading behind its end would kill the process
                 raise lmdb.CorruptedError("the end of its file is missing")
             self._transaction = self._environment.begin(buffers=True)
-        except lmdb.Error as error:
-            raise DataError(
-                f"{self._path} is not a feature store, or a damaged one ({_reason(error, self._path)}); delete it and "
-                "extract anew."
-            ) from error
 
     def get(self, key: bytes) -> memoryview | None:
         """The bytes of an entry, in place."""
         if self._process != os.getpid():  # forked: the parent's environment is not for us
             self._environment.close()
             self._open()
-        with self._lock:
+        with self._lock, self._damage():
             return self._transaction.get(key)
 
     def keys(self) -> Iterator[bytes]:
         """All keys, in the order of their bytes."""
-        with self._lock:
-            found = [bytes(key) for key in self._transaction.cursor().iternext(values=False)]
-        yield from found
+        with self._lock, self._damage():
+            keys = [bytes(key) for key in self._transaction.cursor().iternext(values=False)]
+        yield from keys
 
     def __len__(self) -> int:
-        with self._lock:
-            return self._transaction.stat()["entries"]
+        with self._lock, self._damage():
+            return int(self._transaction.stat()["entries"])
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        """Errors of LMDB as a sentence.
+
+        Raises:
+            DataError: in place of them.
+        """
+        try:
+            yield
+        except lmdb.Error as error:
+            raise DataError(
+                f"{self._path} is not a feature store, or a damaged one ({_reason(error, self._path)}); delete it and "
+                "extract anew."
+            ) from error
 
 
 _open_mappings: weakref.WeakValueDictionary[str, _Mapping] = weakref.WeakValueDictionary()
@@ -212,10 +233,10 @@ def _mapping(path: Path) -> _Mapping:
     """LMDB must not open one file twice in a process."""
     with _opening:
         name = str(path.resolve())
-        found = _open_mappings.get(name)
-        if found is None:
-            found = _open_mappings[name] = _Mapping(path)
-        return found
+        mapping = _open_mappings.get(name)
+        if mapping is None:
+            mapping = _open_mappings[name] = _Mapping(path)
+        return mapping
 
 
 class FeatureStore:
@@ -241,7 +262,7 @@ class FeatureStore:
         return len(self._mapping) - 1
 
     def __contains__(self, image_id: str) -> bool:
-        return _is_key(image_id) and self._mapping.get(image_id.encode()) is not None
+        return _is_key(image_id) and self._mapping.get(_encoded(image_id)) is not None
 
     @property
     def bytes(self) -> int:
@@ -250,7 +271,8 @@ class FeatureStore:
 
     def ids(self) -> list[str]:
         """The images that it has, in the order of their bytes."""
-        return [key.decode() for key in self._mapping.keys() if key != METADATA]  # noqa: SIM118  (no dict)
+        keys = self._mapping.keys()
+        return [key.decode("utf-8", "surrogateescape") for key in keys if key != METADATA]
 
     def missing(self, image_ids: Sequence[str]) -> list[str]:
         """Those of the images that it does not have."""
@@ -264,11 +286,11 @@ class FeatureStore:
         Raises:
             DataError: the store does not have it, or it is damaged.
         """
-        value = self._mapping.get(image_id.encode()) if _is_key(image_id) else None
+        value = self._mapping.get(_encoded(image_id)) if _is_key(image_id) else None
         if value is None:
             raise DataError(f"{self.path} has no features of image {image_id}; extract them with showtell features.")
         try:
-            features = _unpack(value)
+            features = _unpack(value, self.info)
             if image_id not in self._checked:
                 if zlib.crc32(value[8:]) != int.from_bytes(value[4:8], "little"):
                     raise ValueError("its checksum is another")
@@ -310,22 +332,36 @@ def _same_encoder(stored: StoreInfo, wanted: StoreInfo, path: Path) -> None:
 
 
 def _is_key(image_id: str) -> bool:
-    return bool(image_id) and "\0" not in image_id and len(image_id.encode()) <= LONGEST_KEY
+    try:
+        return bool(image_id) and "\0" not in image_id and len(_encoded(image_id)) <= LONGEST_KEY
+    except UnicodeEncodeError:
+        return False
+
+
+def _encoded(image_id: str) -> bytes:
+    """An id as bytes: UTF-8, and what a file name that is not UTF-8 has in its place."""
+    return image_id.encode("utf-8", "surrogateescape")
 
 
 def _read_info(value: memoryview | bytes | None, path: Path) -> StoreInfo:
     if value is None:
         raise DataError(f"{path} is an LMDB database, and no feature store: it has no entry {METADATA!r}.")
     try:
-        content = json.loads(bytes(value))
-        if content.get("format", 0) > FORMAT:
-            raise DataError(
-                f"{path} was written by a newer showtell, in format {content['format']}; this one reads formats up to "
-                f"{FORMAT}: install the newer one."
-            )
-        return StoreInfo.model_validate(content)
-    except (ValueError, AttributeError, ValidationError) as error:
-        raise DataError(f"The feature store {path} is damaged: its metadata cannot be read.") from error
+        content = parse_json(bytes(value).decode(), "the metadata")
+        number = content.get("format", FORMAT)
+        if type(number) is not int or number < 1:
+            raise ValueError(f"no format: {number!r}")
+        if number <= FORMAT:
+            settings = upgrade_settings({"encoder": content["encoder"]})["encoder"]
+            return StoreInfo.model_validate({**content, "encoder": settings})
+    except (ValueError, AttributeError, KeyError, TypeError, DataError) as error:  # pydantic's is a ValueError
+        raise DataError(
+            f"The feature store {path} is damaged: its metadata cannot be read; delete it and extract anew."
+        ) from error
+    raise DataError(
+        f"{path} was written by a newer showtell, in format {number}; this one reads formats up to {FORMAT}: install "
+        "the newer one."
+    )
 
 
 class StoreWriter:
@@ -345,7 +381,7 @@ class StoreWriter:
         self.info = info
         self._dtype = DTYPES[info.dtype]
         if self.path.is_file():
-            raise DataError(f"{self.path} is a file; a feature store is a folder: choose another place.")
+            raise DataError(f"{self.path} is a file; a feature store is a folder: choose another name.")
         if self.path.is_dir() and not (self.path / "data.mdb").exists():
             others = [entry.name for entry in self.path.iterdir() if entry.name != _LOCK]
             if others:
@@ -364,6 +400,7 @@ class StoreWriter:
         except OSError as error:
             raise DataError(f"Cannot write {self.path}: {error.strerror or error}.") from error
         try:
+            _remove_unfinished(self.path / "data.mdb")
             self._environment = lmdb.open(str(self.path), map_size=_FIRST_MAP, lock=False, readahead=False)
             self._agree()
         except lmdb.Error as error:
@@ -376,17 +413,17 @@ class StoreWriter:
     def _agree(self) -> None:
         """Write the metadata, or hold ours against what is there."""
         with self._environment.begin() as transaction:
-            there = transaction.get(METADATA)
+            metadata = transaction.get(METADATA)
             entries = transaction.stat()["entries"]
-        if there is None and entries == 0:
+        if metadata is None and entries == 0:
             content = self.info.model_dump_json()
             self._commit([(METADATA, content.encode())])
             return
-        stored = _read_info(there, self.path)
+        stored = _read_info(metadata, self.path)
         _same_encoder(stored, self.info, self.path)
         if stored.dtype != self.info.dtype:
             raise DataError(
-                f"The features in {self.path} are {stored.dtype}, not {self.info.dtype}: go on with {stored.dtype}, or "
+                f"The features in {self.path} are {stored.dtype}, not {self.info.dtype}: use {stored.dtype}, or "
                 "write another store."
             )
 
@@ -403,6 +440,8 @@ class StoreWriter:
         """
         entries = []
         for image_id, one in features.items():
+            if not len(one.vectors):
+                raise DataError(f"There are no features of image {image_id}: an image has one vector or more.")
             if one.vectors.shape[1] != self.info.feature_size:
                 raise DataError(
                     f"The features of image {image_id} have {one.vectors.shape[1]} numbers each; those in {self.path} "
@@ -411,15 +450,9 @@ class StoreWriter:
             with np.errstate(over="ignore"):  # looked for below
                 narrow = one.vectors.astype(self._dtype, copy=False)
             if not np.isfinite(narrow).all():
-                broken = not np.isfinite(one.vectors).all()
-                raise DataError(
-                    f"The features of image {image_id} hold "
-                    + (
-                        "values that are no numbers."
-                        if broken
-                        else "values beyond 65,504, the most that fp16 can say: use fp32."
-                    )
-                )
+                is_finite = np.isfinite(one.vectors).all()
+                problem = "beyond 65,504, the most that fp16 can hold: use fp32" if is_finite else "that are no numbers"
+                raise DataError(f"The features of image {image_id} hold values {problem}.")
             packed = _pack(ImageFeatures(narrow, one.size, one.boxes, one.scores, one.labels), self._dtype)
             entries.append((_key(image_id), packed))
         self._commit(entries)
@@ -435,8 +468,8 @@ class StoreWriter:
                 self._environment.set_mapsize(2 * self._environment.info()["map_size"])
             except lmdb.Error as error:
                 raise DataError(
-                    f"Cannot write {self.path}: {_reason(error, self.path)}; what was written before is kept, and the "
-                    "same command goes on from there."
+                    f"Cannot write {self.path}: {_reason(error, self.path)}; what was written before is kept: "
+                    "run the same command again to resume."
                 ) from error
 
     def close(self) -> None:
@@ -458,12 +491,21 @@ def _key(image_id: str) -> bytes:
         raise DataError(
             f"The image id {image_id[:60]!r} cannot be stored: an id has 1 to {LONGEST_KEY} bytes and no null byte."
         )
-    return image_id.encode()
+    return _encoded(image_id)
+
+
+def _remove_unfinished(file: Path) -> None:
+    """Delete what is left of a database whose first two pages were never written, such as on a full disk."""
+    if not file.exists() or file.stat().st_size >= 2 * mmap.PAGESIZE:
+        return
+    content = file.read_bytes()
+    if not any(content[:8]) and content[16:20] in (_LMDB_MAGIC, bytes(4), b""):  # else it is somebody else's
+        file.unlink()
 
 
 def _reason(error: lmdb.Error, path: Path) -> str:
     """What LMDB says, without its own name for the file."""
-    if isinstance(error, lmdb.DiskError):
+    if isinstance(error, lmdb.DiskError) or (path.exists() and shutil.disk_usage(path).free < _FULL):
         return "the disk is full"
     return str(error).removeprefix(f"{path}: ")
 
@@ -477,8 +519,8 @@ def stored_features(
         DataError: the store lacks an image, or it is damaged.
     """
     for first in range(0, len(image_ids), batch_size):
-        found = collate_features([store[image_id] for image_id in image_ids[first : first + batch_size]])
-        yield map_tensors(found, lambda tensor: upcast_half(tensor.to(device)))
+        batch = collate_features([store[image_id] for image_id in image_ids[first : first + batch_size]])
+        yield map_tensors(batch, lambda tensor: upcast_half(tensor.to(device)))
 
 
 def collate_features(images: Sequence[ImageFeatures]) -> Features:
@@ -489,20 +531,20 @@ def collate_features(images: Sequence[ImageFeatures]) -> Features:
     most = max(len(image.vectors) for image in images)
     is_region = torch.tensor([[row < len(image.vectors) for row in range(most)] for image in images])
 
-    def together(arrays: Sequence[np.ndarray], fill: int = 0) -> Tensor:
+    def pad(arrays: Sequence[np.ndarray], fill: int = 0) -> Tensor:
         first = arrays[0]
-        made = np.empty((len(arrays), most, *first.shape[1:]), first.dtype.newbyteorder("="))
-        for place, array in enumerate(arrays):
-            made[place, : len(array)] = array
-            made[place, len(array) :] = fill
-        return torch.from_numpy(made)
+        padded = np.empty((len(arrays), most, *first.shape[1:]), first.dtype.newbyteorder("="))
+        for index, array in enumerate(arrays):
+            padded[index, : len(array)] = array
+            padded[index, len(array) :] = fill
+        return torch.from_numpy(padded)
 
     def of(name: str, fill: int = 0) -> Tensor | None:
         arrays = [getattr(image, name) for image in images]
-        return None if any(array is None for array in arrays) else together(arrays, fill)
+        return None if any(array is None for array in arrays) else pad(arrays, fill)
 
     boxes, scores, labels = of("boxes"), of("scores"), of("labels", -1)
     regions = None
     if boxes is not None:
         regions = Regions(boxes, scores, None if labels is None else labels.long())
-    return Features(together([image.vectors for image in images]), is_region, regions)
+    return Features(pad([image.vectors for image in images]), is_region, regions)

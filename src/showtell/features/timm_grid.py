@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import timm
-import timm.data
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
@@ -25,6 +24,7 @@ from showtell.features.weights import HUB_FILES, from_hub, from_url, read_weight
 from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
 
+_timm_data: Any = timm.data  # which has no types
 Stage = int | str  # the number of a feature map, or the name of a module
 
 
@@ -98,7 +98,7 @@ class TimmGrid(GridEncoder):
         self.stage = range(len(stages))[config.stage]
         self.with_norm = self.stage == len(stages) - 1
         known = set(self.backbone.state_dict())  # before the cut
-        settings = timm.data.resolve_model_data_config(self.backbone)
+        settings = _timm_data.resolve_model_data_config(self.backbone)
         if load_weights and config.weights != "random":
             file = _weights_file(config, self.backbone.pretrained_cfg)
             tensors = _timm_names(read_weights(file), self.backbone, file)
@@ -220,7 +220,8 @@ def _timm_names(tensors: dict[str, Tensor], backbone: nn.Module, file: Path) -> 
         translate = getattr(sys.modules[kind.__module__], "checkpoint_filter_fn", None)  # timm's name for it
         if translate is not None:
             try:
-                return translate(tensors, backbone)
+                renamed: dict[str, Tensor] = translate(tensors, backbone)
+                return renamed
             except (AssertionError, KeyError, RuntimeError, ValueError) as error:
                 raise WeightsError(f"The weights in {file} are not those of such a backbone ({error!r}).") from error
     return tensors

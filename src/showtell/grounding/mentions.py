@@ -18,7 +18,7 @@ from showtell.datasets.records import CaptionRecord
 from showtell.explanations.explanation import ExplainedCaption, Explanation
 from showtell.images.boxes import corners
 from showtell.scenes.lexicon import SHAPE_WORDS
-from showtell.scores.chair import Mention, Phrases, mentions, phrases_of, there_in
+from showtell.scores.chair import Mention, Phrases, categories_shown, mentions, phrases_of
 from showtell.scores.facts import ImageFacts
 from showtell.text.tokenizer import tokenize
 
@@ -81,7 +81,7 @@ def mark_hallucinations(explanation: Explanation, facts: ImageFacts, phrases: Ph
     """
     if facts.objects is None:
         return explanation
-    shown = there_in(facts.objects, map(tokenize, facts.references), phrases)
+    shown = categories_shown(facts.objects, map(tokenize, facts.references), phrases)
     models = tuple(
         replace(model, captions=tuple(_mark_caption(caption, phrases, shown) for caption in model.captions))
         for model in explanation.models

@@ -37,10 +37,10 @@ from showtell.captioner import Captioner
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, teacher_forced
 from showtell.errors import DataError, UsageError
-from showtell.explanations.geometry import overlap_shares
 from showtell.explanations.occlusion import EncodedBatch, agreement, occlude, rank_correlation
 from showtell.grounding.mentions import GroundedMention, annotated_mentions, category_mentions, category_phrases
 from showtell.grounding.teacher_forcing import captions_to_follow, encode_records
+from showtell.images.boxes import coverage, is_centre_inside
 from showtell.models.contract import eval_mode
 from showtell.scores.base import Aggregation, Floats, corpus_numbers, image_numbers
 from showtell.scores.bootstrap import intervals
@@ -49,28 +49,6 @@ from showtell.scores.report import ScoreReport, ScoreStatistics
 MIN_IOU = 0.5  # intersection over union from which on a region counts as the object
 
 # --- geometry: regions (R, 4) and boxes (n, 4), corners in pixels of the upright photo ---
-
-
-def coverage(rectangles: Tensor, boxes: Tensor) -> Tensor:
-    """The share of each rectangle that the union of some boxes covers: (R,) float64.
-
-    The edges of the boxes cut the plane into cells, each of which is covered as a whole or not at all.
-    """
-    rectangles, boxes = rectangles.double(), boxes.double()
-    x, y = (torch.from_numpy(np.unique(boxes[:, edges].numpy())) for edges in ([0, 2], [1, 3]))
-    is_within_x = (boxes[:, :1] <= x[:-1]) & (x[1:] <= boxes[:, 2:3])  # (n, columns)
-    is_within_y = (boxes[:, 1:2] <= y[:-1]) & (y[1:] <= boxes[:, 3:])
-    is_covered = (is_within_y.unsqueeze(2) & is_within_x.unsqueeze(1)).any(0)  # (rows, columns)
-    across = torch.from_numpy(overlap_shares(rectangles[:, [0, 2]].numpy(), x.numpy()))
-    down = torch.from_numpy(overlap_shares(rectangles[:, [1, 3]].numpy(), y.numpy()))
-    return torch.einsum("ry,rx,yx->r", down, across, is_covered.double())
-
-
-def is_centre_inside(rectangles: Tensor, boxes: Tensor) -> Tensor:
-    """Whether the centre of each rectangle lies in any of the boxes: (R,) bool."""
-    x, y = ((rectangles[:, [0, 1]] + rectangles[:, [2, 3]]) / 2).unsqueeze(1).unbind(-1)  # (R, 1) each
-    left, top, right, bottom = boxes.unbind(-1)
-    return ((left <= x) & (x < right) & (top <= y) & (y < bottom)).any(-1)
 
 
 def central_weights(rectangles: Tensor, window: Tensor) -> Tensor:

@@ -81,4 +81,4 @@ def _padded(images: Sequence[Sequence[Sequence[int]]]) -> Tensor:
     most = max(1, *map(len, images))
     rows = [torch.tensor(ids) for image in images for ids in [*image, *[[Vocabulary.begin]] * (most - len(image))]]
     padded = pad_sequence(rows, batch_first=True, padding_value=Vocabulary.pad)
-    return padded.view(len(images), most, -1)
+    return torch.unflatten(padded, 0, (len(images), most))

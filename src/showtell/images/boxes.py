@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torchvision.ops import clip_boxes_to_image, remove_small_boxes
+
+Floats = npt.NDArray[np.float64]
 
 MIN_SIDE = 0.01  # pixels of a prepared image; boxes that are thinner hold nothing
 
@@ -53,7 +57,7 @@ def boxes_on_image(boxes: Tensor, window: Tensor, size: tuple[int, int], whole_p
     """
     origin, scale = _origin_and_scale(window, size)
     boxes = boxes.to(window.device, torch.double)
-    shown = clip_boxes_to_image((boxes - origin) * scale, size).float()
+    shown: Tensor = clip_boxes_to_image((boxes - origin) * scale, size).float()
     shown = shown[remove_small_boxes(shown, MIN_SIDE)]
     if whole_photo or not len(shown):
         height, width = size
@@ -74,3 +78,44 @@ def _origin_and_scale(window: Tensor, size: tuple[int, int]) -> tuple[Tensor, Te
     origin = torch.stack([left, top, left, top])
     scale = torch.stack([width / (right - left), height / (bottom - top)]).repeat(2)
     return origin, scale
+
+
+def scale_boxes(boxes: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """Boxes (R, 4) of a photo of an old (width, height), for the same photo in a new size."""
+    return boxes * torch.tensor([new[0] / old[0], new[1] / old[1]] * 2)
+
+
+def enlarge_boxes(boxes: Tensor, factor: float) -> Tensor:
+    """Boxes (n, 4) with scaled sides around the same centres."""
+    centre = (boxes[:, :2] + boxes[:, 2:]) / 2
+    half = (boxes[:, 2:] - boxes[:, :2]) / 2 * factor
+    return torch.cat((centre - half, centre + half), -1)
+
+
+def coverage(rectangles: Tensor, boxes: Tensor) -> Tensor:
+    """The share of each rectangle (R, 4) that the union of some boxes (n, 4) covers: (R,) float64.
+
+    The edges of the boxes cut the plane into cells, each of which is covered as a whole or not at all.
+    """
+    rectangles, boxes = rectangles.double(), boxes.double()
+    x, y = torch.unique(boxes[:, [0, 2]]), torch.unique(boxes[:, [1, 3]])
+    is_within_x = (boxes[:, :1] <= x[:-1]) & (x[1:] <= boxes[:, 2:3])  # (n, columns)
+    is_within_y = (boxes[:, 1:2] <= y[:-1]) & (y[1:] <= boxes[:, 3:])
+    is_covered = (is_within_y.unsqueeze(2) & is_within_x.unsqueeze(1)).any(0)  # (rows, columns)
+    across = torch.from_numpy(overlap_shares(rectangles[:, [0, 2]].numpy(), x.numpy()))
+    down = torch.from_numpy(overlap_shares(rectangles[:, [1, 3]].numpy(), y.numpy()))
+    return torch.einsum("ry,rx,yx->r", down, across, is_covered.double())
+
+
+def is_centre_inside(rectangles: Tensor, boxes: Tensor) -> Tensor:
+    """Whether the centre of each rectangle lies in any of the boxes: (R,) bool."""
+    x, y = ((rectangles[:, [0, 1]] + rectangles[:, [2, 3]]) / 2).unsqueeze(1).unbind(-1)  # (R, 1) each
+    left, top, right, bottom = boxes.unbind(-1)
+    return ((left <= x) & (x < right) & (top <= y) & (y < bottom)).any(-1)
+
+
+def overlap_shares(intervals: Floats, borders: Floats) -> Floats:
+    """The share of each interval (R, 2) that lies between each border and the next: (R, borders - 1)."""
+    first, last = intervals[:, :1], intervals[:, 1:]
+    inside = np.diff(np.clip(borders, first, last))
+    return np.divide(inside, last - first, out=np.zeros_like(inside), where=last > first)

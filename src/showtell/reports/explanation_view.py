@@ -20,9 +20,10 @@ from showtell.explanations.explanation import (
     ModelExplanation,
     WordValues,
 )
-from showtell.explanations.geometry import attention_map, scale_boxes
+from showtell.explanations.geometry import attention_map
 from showtell.explanations.occlusion import agreement
 from showtell.explanations.segments import segments
+from showtell.images.boxes import scale_boxes
 from showtell.reports.base import data_url
 
 SAMPLES = 160  # of a smoothed map along each side

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from showtell.errors import printable, shorten
 from showtell.explanations.explanation import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
-from showtell.explanations.geometry import Floats, attention_map, scale_boxes
+from showtell.explanations.geometry import attention_map
+from showtell.images.boxes import Floats, scale_boxes
 from showtell.reports.explanation_view import value_range
 
 MIN_COLUMNS, MAX_COLUMNS = 4, 9  # panels in a line; longer captions are wrapped

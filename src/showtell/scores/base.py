@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from showtell.scores.facts import ImageFacts, Need
-from showtell.scores.ngrams import DocumentFrequency, Matches, NgramIndex
+from showtell.scores.ngrams import DocumentFrequency, NgramCounts, NgramIndex
 from showtell.text.tokenizer import TOKENIZER_VERSION, tokenize
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ class Corpus:
         return NgramIndex.of(self.predicted_words, self.reference_words)
 
     @cached_property
-    def matches(self) -> tuple[Matches, ...]:
+    def ngram_counts(self) -> tuple[NgramCounts, ...]:
         """For n = 1 to 4, which n-grams the captions hold and which of them an image's captions share."""
-        return tuple(self.ngrams.matches())
+        return tuple(self.ngrams.counts())
 
     @property
     def signature(self) -> str:

@@ -45,7 +45,7 @@ class Bleu(Score):
         index = corpus.ngrams
         length = index.lengths[index.is_prediction]
         columns = [length, closest_lengths(index.lengths, index.image, index.is_prediction)]
-        for n, entries in enumerate(corpus.matches, start=1):
+        for n, entries in enumerate(corpus.ngram_counts, start=1):
             starts = np.flatnonzero(np.diff(entries.group, prepend=-1))
             predicted = index.is_prediction[entries.caption]
             in_references = np.where(predicted, 0, entries.count)

@@ -84,9 +84,9 @@ class Chair(Score):
         names = phrases_of(set().union(*annotated))
         rows = []
         for objects, words, references in zip(annotated, corpus.predicted_words, corpus.reference_words, strict=True):
-            there = there_in(objects, references, names)
+            shown = categories_shown(objects, references, names)
             named = mentioned(words, names)
-            absent = sum(category not in there for category in named)
+            absent = sum(category not in shown for category in named)
             rows.append([len(named), absent, absent > 0])
         return np.array(rows, dtype=np.float64).reshape(-1, 3)
 
@@ -112,14 +112,14 @@ Phrases = dict[tuple[str, ...], str]
 
 def phrases_of(categories: set[str]) -> Phrases:
     """How captions may name some categories: words to category."""
-    found: Phrases = {}
+    phrases: Phrases = {}
     for category in sorted(categories):
         for phrase in (category, *COCO_WORDS.get(category, ())):
             words = tokenize(phrase)
             if words:
                 for last in (words[-1], *_plurals(words[-1])):
-                    found.setdefault((*words[:-1], last), category)
-    return found
+                    phrases.setdefault((*words[:-1], last), category)
+    return phrases
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +138,18 @@ def mentions(words: Sequence[str], names: Phrases) -> list[Mention]:
     Mention(first=3, end=5, category='hot dog')
     """
     longest = max(map(len, names), default=0)
-    found = []
+    located = []
     start = 0
     while start < len(words):
         for size in range(min(longest, len(words) - start), 0, -1):
             category = names.get(tuple(words[start : start + size]))
             if category is not None:
-                found.append(Mention(start, start + size, category))
+                located.append(Mention(start, start + size, category))
                 start += size
                 break
         else:
             start += 1
-    return found
+    return located
 
 
 def mentioned(words: Sequence[str], names: Phrases) -> list[str]:
@@ -161,10 +161,10 @@ def mentioned(words: Sequence[str], names: Phrases) -> list[str]:
     return [mention.category for mention in mentions(words, names)]
 
 
-def there_in(annotated: Iterable[str], references: Iterable[Sequence[str]], names: Phrases) -> set[str]:
+def categories_shown(annotated: Iterable[str], references: Iterable[Sequence[str]], names: Phrases) -> set[str]:
     """The categories that an image shows: those that are annotated in it, and those that a reference names.
 
-    >>> sorted(there_in({"dog"}, [["a", "kitten"]], phrases_of({"cat", "dog"})))
+    >>> sorted(categories_shown({"dog"}, [["a", "kitten"]], phrases_of({"cat", "dog"})))
     ['cat', 'dog']
     """
     return set(annotated).union(*(mentioned(words, names) for words in references))

@@ -18,7 +18,7 @@ import numpy as np
 
 from showtell import __version__
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
-from showtell.scores.ngrams import FEW_IMAGES, ORDERS, Integers, Matches, NgramIndex
+from showtell.scores.ngrams import FEW_IMAGES, ORDERS, Integers, NgramCounts, NgramIndex
 
 SIGMA = 6.0
 
@@ -47,7 +47,7 @@ class Cider(Score):
         index = corpus.ngrams
         log_images = np.log(float(given.images if given else index.images))
         by_order = []
-        for n, entries in enumerate(corpus.matches, start=1):
+        for n, entries in enumerate(corpus.ngram_counts, start=1):
             frequency = given.of_grams(index, entries, n) if given else reference_frequency(index, entries)
             by_order.append(similarities(index, entries, log_images - np.log(np.maximum(1.0, frequency))))
         clipped, plain = np.moveaxis(np.array(by_order), 1, 0)  # (orders, references) each
@@ -75,7 +75,7 @@ class Cider(Score):
         return f"{corpus.signature}|df:{source}|n:{ORDERS}|sigma:{SIGMA:g}|version:{__version__}"
 
 
-def reference_frequency(index: NgramIndex, entries: Matches) -> Floats:
+def reference_frequency(index: NgramIndex, entries: NgramCounts) -> Floats:
     """In the references of how many images each n-gram occurs: (grams,)."""
     in_reference = ~index.is_prediction[entries.caption]
     group = entries.group[in_reference]
@@ -83,7 +83,7 @@ def reference_frequency(index: NgramIndex, entries: Matches) -> Floats:
     return np.bincount(entries.gram[in_reference][once], minlength=entries.grams).astype(np.float64)
 
 
-def similarities(index: NgramIndex, entries: Matches, weight: Floats) -> Floats:
+def similarities(index: NgramIndex, entries: NgramCounts, weight: Floats) -> Floats:
     """Cosine of each reference with its image's prediction for one n, clipped and plain: (2, references).
 
     Sums run in the order of the words in the caption, as in the reference, so that the last digit agrees too.

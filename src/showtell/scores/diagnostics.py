@@ -47,12 +47,12 @@ def diagnose(
     """
     words = [tuple(tokenize(caption)) for caption in captions]
     if not words:
-        raise DataError("There are no captions to look at.")
+        raise DataError("There are no captions to diagnose.")
     total = sum(map(len, words))
     different = {word for caption in words for word in caption}
     known = different - UNKNOWN_WORDS if vocabulary is None else {word for word in different if word in vocabulary}
     times = Counter(words)
-    found = {
+    rates = {
         "mean_length": total / len(words),
         "vocabulary": float(len(different)),
         **{f"distinct_{n}": distinct(words, n) for n in (1, 2)},
@@ -63,9 +63,9 @@ def diagnose(
         "most_common": max(times.values()) / len(words),
     }
     if training is not None:
-        seen = {tuple(tokenize(caption)) for caption in training}
-        found["novelty"] = _share(caption not in seen for caption in words)
-    return found
+        trained_on = {tuple(tokenize(caption)) for caption in training}
+        rates["novelty"] = _share(caption not in trained_on for caption in words)
+    return rates
 
 
 def diversity(
@@ -113,8 +113,8 @@ def diversity(
 
 def distinct(captions: Iterable[Sequence[str]], n: int) -> float:
     """Different n-grams per n-gram of some captions; 0 where there are none."""
-    found = Counter(gram for caption in captions for gram in ngrams(caption, [n]))
-    return len(found) / max(found.total(), 1)
+    counts = Counter(gram for caption in captions for gram in ngrams(caption, [n]))
+    return len(counts) / max(counts.total(), 1)
 
 
 def repeats_itself(words: Sequence[str]) -> bool:
@@ -153,5 +153,5 @@ def _self_cider(
 
 
 def _share(flags: Iterable[bool]) -> float:
-    found = list(flags)
-    return sum(found) / len(found)
+    values = list(flags)
+    return sum(values) / len(values)

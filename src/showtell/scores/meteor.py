@@ -18,7 +18,7 @@ the mean. Written from the papers and from what the reference puts out; where th
 2. The search walks along the reference with a beam of 40 and counts matched words in whole numbers: a match weighs
    1 for each word if equal, else a half for each word, rounded down, so one word counts 0.
 3. A chunk counts when it ends. Ties go to the path that came first, and to the earlier kind of match.
-4. The distance of a match is charged to the paths of its place that come after it, never to its own.
+4. The distance of a match is charged to the paths of its reference word that come after it, never to its own.
 5. Equal sentences are aligned by equality alone. Words are equal when Java's 32-bit hash codes are.
 """
 
@@ -110,8 +110,8 @@ class Meteor(Score):
         )
         rows: list[list[int]] = []
         for first in range(0, len(predictions), _IMAGES_AT_ONCE):
-            some = slice(first, first + _IMAGES_AT_ONCE)
-            rows += _best_statistics(predictions[some], references[some], lexicon)
+            batch = slice(first, first + _IMAGES_AT_ONCE)
+            rows += _best_statistics(predictions[batch], references[batch], lexicon)
         return np.array(rows, dtype=np.float64).reshape(-1, len(STATISTICS))
 
     def from_sums(self, sums: Floats, images: int) -> Floats:
@@ -199,9 +199,7 @@ class _Match(NamedTuple):
     kind: int
 
 
-WordMatches = list[
-    tuple[int, int]
-]  # (kind, start) of each match of a word, kind by kind; places with the word share it
+WordMatches = list[tuple[int, int]]  # (kind, start) of each match of a word, kind by kind; equal words share the list
 
 
 class _Options(NamedTuple):

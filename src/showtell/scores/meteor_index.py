@@ -71,7 +71,8 @@ class MeteorIndex:
 
     def paraphrases_of(self, node: int) -> list[int]:
         """The phrases that the table lists for a phrase, in its order."""
-        return self.paraphrases[self.list_starts[node] : self.list_starts[node + 1]].tolist()
+        nodes: list[int] = self.paraphrases[self.list_starts[node] : self.list_starts[node + 1]].tolist()
+        return nodes
 
     def phrases(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[tuple[int, int, int, bool]]]:
         """Per sentence, what begins a phrase of the table: (start, words, node, whether it has paraphrases)."""
@@ -83,7 +84,7 @@ class MeteorIndex:
         ends = np.repeat(np.cumsum(lengths), lengths)  # where the sentence of each word ends
         start = np.flatnonzero(numbers >= 0)
         node = numbers[start]  # a phrase of one word: the first level's nodes are the words
-        found = [(start, np.ones_like(start), node)]
+        matches = [(start, np.ones_like(start), node)]
         for size in range(2, LONGEST_PHRASE + 1):
             fits = start + size <= ends[start]
             start, node = start[fits], node[fits]
@@ -91,12 +92,12 @@ class MeteorIndex:
             known = word >= 0
             start, key = start[known], node[known] << _WORD_BITS | word[known]
             level = self.levels[size - 1]
-            place = np.searchsorted(level, key)
-            place[place == len(level)] = 0
-            there = level[place] == key
-            start, node = start[there], place[there] + self.level_starts[size - 1]
-            found.append((start, np.full_like(start, size), node))
-        starts, sizes, nodes = (np.concatenate(column) for column in zip(*found, strict=True))
+            node_index = np.searchsorted(level, key)
+            node_index[node_index == len(level)] = 0
+            is_node = level[node_index] == key
+            start, node = start[is_node], node_index[is_node] + self.level_starts[size - 1]
+            matches.append((start, np.full_like(start, size), node))
+        starts, sizes, nodes = (np.concatenate(column) for column in zip(*matches, strict=True))
         order = np.lexsort((sizes, starts))
         firsts = np.cumsum(lengths) - lengths
         sentence = np.repeat(np.arange(len(lengths)), lengths)[starts[order]]
@@ -143,12 +144,12 @@ def find_resources() -> Path:
     Raises:
         MissingDependencyError: it is not installed, or another metric's stemmer.
     """
-    found = importlib.util.find_spec("pycocoevalcap")
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec("pycocoevalcap")
+    if package is None or not package.submodule_search_locations:
         raise MissingDependencyError(
             f"METEOR reads its word lists from pycocoevalcap, which is not installed; {_INSTALL}"
         )
-    folder = Path(found.submodule_search_locations[0]) / "meteor"
+    folder = Path(package.submodule_search_locations[0]) / "meteor"
     if not ((folder / _JAR).is_file() and (folder / _TABLE).is_file()):
         raise MissingDependencyError(f"{folder} lacks METEOR's word lists; {_INSTALL}")
     if importlib.util.find_spec("snowballstemmer") is None:
@@ -158,7 +159,7 @@ def find_resources() -> Path:
 
 def stem(word: str) -> str:
     """Snowball's English stem, by the rules up to version 2.2 of its Python package."""
-    return _stemmer().stemWord(word)
+    return str(_stemmer().stemWord(word))
 
 
 @cache

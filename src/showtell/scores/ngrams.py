@@ -32,7 +32,7 @@ _WORDS_PER_SORT = 1 << 18  # images are sorted in groups of about this many word
 
 
 @dataclass(frozen=True)
-class Matches:
+class NgramCounts:
     """The distinct n-grams of each caption, for one n.
 
     An entry is one n-gram of one caption. Entries are in the order (image, gram, caption), so that the
@@ -91,7 +91,7 @@ class NgramIndex:
         """How many images the corpus has."""
         return int(self.is_prediction.sum())
 
-    def matches(self) -> Iterator[Matches]:
+    def counts(self) -> Iterator[NgramCounts]:
         """The n-grams of each caption for n = 1 to 4."""
         for at, gram, grams in self.numbered():
             yield self.entries(at, gram, grams)
@@ -112,7 +112,7 @@ class NgramIndex:
                 gram = longer
             yield at, gram[at], grams
 
-    def entries(self, at: Integers, gram: Integers, grams: int) -> Matches:
+    def entries(self, at: Integers, gram: Integers, grams: int) -> NgramCounts:
         """Occurrences, ascending, to the distinct n-grams of each caption.
 
         Args:
@@ -134,14 +134,14 @@ class NgramIndex:
             parts.append((key >> at_bits, position, first_image << gram_bits))
         if not parts:
             empty = np.zeros(0, dtype=np.int64)
-            return Matches(empty, empty, empty, empty, empty, grams)
+            return NgramCounts(empty, empty, empty, empty, empty, grams)
         pair = np.concatenate([pairs + offset for pairs, _, offset in parts])  # (image, gram) of each occurrence
         position = np.concatenate([positions for _, positions, _ in parts])
         owner = np.repeat(np.arange(len(self.lengths)), self.lengths)[position]
         new_pair = np.diff(pair, prepend=-1) != 0
         is_first = new_pair | (np.diff(owner, prepend=-1) != 0)
         entry = np.flatnonzero(is_first)
-        return Matches(
+        return NgramCounts(
             caption=owner[entry],
             gram=pair[entry] & ((1 << max(grams, 1).bit_length()) - 1),
             count=np.diff(entry, append=len(pair)),
@@ -221,14 +221,14 @@ class DocumentFrequency:
         counts = {" ".join(gram): count for gram, count in self.counts.items()}
         write_json(path, {"ref_len": self.images, "document_frequency": counts})
 
-    def of_grams(self, index: NgramIndex, matches: Matches, n: int) -> npt.NDArray[np.float64]:
+    def of_grams(self, index: NgramIndex, matches: NgramCounts, n: int) -> npt.NDArray[np.float64]:
         """The document frequency of each n-gram of a corpus: (grams,)."""
-        found = np.zeros(matches.grams)
+        frequencies = np.zeros(matches.grams)
         grams, where = np.unique(matches.gram, return_index=True)
         for gram, position in zip(grams.tolist(), matches.position[where].tolist(), strict=True):
             words = tuple(index.vocabulary[word] for word in index.words[position : position + n].tolist())
-            found[gram] = self.counts.get(words, 0.0)
-        return found
+            frequencies[gram] = self.counts.get(words, 0.0)
+        return frequencies
 
 
 def _read(path: Path) -> Any:

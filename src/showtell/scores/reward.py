@@ -25,11 +25,11 @@ from torch.nn.functional import pad
 from showtell.errors import DataError, UsageError, nearest, summarise
 from showtell.scores import numbers
 from showtell.scores.cider import SIGMA
-from showtell.scores.ngrams import ORDERS, DocumentFrequency, Integers, Matches, NgramIndex
+from showtell.scores.ngrams import ORDERS, DocumentFrequency, Integers, NgramCounts, NgramIndex
 
 _TINY, _SMALL = 1e-15, 1e-9  # as in `bleu`
 _MIX = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 over the golden ratio, as a signed number: spreads keys over buckets
-_BITS = 62  # places in one number
+_BITS = 62  # positions in one number
 _FULL = (1 << _BITS) - 1
 _MOST_MOVES = 500  # of a key from slot to slot, before more slots are made
 _PENALTIES = 256  # from this difference in length on, CIDEr-D's penalty is 0 in double precision
@@ -153,23 +153,23 @@ class RewardSamples:
         self.matched, self.matched_number, self.matched_counts = self._matches()
 
     def _grams(self) -> tuple[Tensor, Tensor]:
-        """For each n the n-gram at each word, and its count at its first place, 0 elsewhere: (B, 4, N, T) each.
+        """For each n the n-gram at each word, and its count at its first position, 0 elsewhere: (B, 4, N, T) each.
 
-        Where an n-gram stands again is a set of places, a bit each: the places of the n-gram without its last word
-        that are also, one step on, places of the last word.
+        Where an n-gram occurs is a set of positions, a bit each: the positions of the n-gram without its last word that
+        are also, one step later, positions of the last word.
         """
         words = self.words
         steps = words.shape[-1]
-        place = torch.arange(steps, device=words.device)
-        there = [place < (self.length - n)[..., None] for n in range(ORDERS)]  # (B, N, T) an n-gram starts here
-        numbers = [words.masked_fill(~there[0], self.unknown)]
-        places = [_bits(words, there[0])]  # (B, N, T, words of bits)
+        position = torch.arange(steps, device=words.device)
+        is_start = [position < (self.length - n)[..., None] for n in range(ORDERS)]  # (B, N, T) an n-gram starts here
+        numbers = [words.masked_fill(~is_start[0], self.unknown)]
+        positions = [_bits(words, is_start[0])]  # (B, N, T, words of bits)
         for n in range(1, ORDERS):
             number = self._look_up(numbers[-1], pad(words, (0, n))[..., n:])
-            numbers.append(number.masked_fill_(~there[n], self.unknown))
-            places.append(places[-1] & _earlier(pad(places[0], (0, 0, 0, n))[..., n:, :], n))
-        stacked = torch.stack(places)
-        earlier = _bits_below(place)
+            numbers.append(number.masked_fill_(~is_start[n], self.unknown))
+            positions.append(positions[-1] & _earlier(pad(positions[0], (0, 0, 0, n))[..., n:, :], n))
+        stacked = torch.stack(positions)
+        earlier = _bits_below(position)
         repeated = ((stacked & earlier) != 0).any(-1) if stacked.shape[-1] > 1 else (stacked & earlier)[..., 0] != 0
         return torch.stack(numbers, 1), _ones(stacked).sum(-1).masked_fill_(repeated, 0).transpose(0, 1)
 
@@ -187,15 +187,15 @@ class RewardSamples:
         tables = self.tables
         start = tables.starts[self.images]
         size = tables.starts[self.images + 1] - start  # (B,)
-        place = torch.arange(max(1, int(size.max())), device=size.device)
-        beyond = place >= size[:, None]
-        at = (start[:, None] + place).masked_fill_(beyond, 0)  # (B, widest)
+        offset = torch.arange(max(1, int(size.max())), device=size.device)
+        beyond = offset >= size[:, None]
+        at = (start[:, None] + offset).masked_fill_(beyond, 0)  # (B, widest)
         listed = _pick(tables.grams, at).masked_fill_(beyond, self.unknown + 1)
         wanted = self.number.flatten(1)  # (B, 4 N T)
-        found = torch.searchsorted(listed, wanted).clamp_(max=len(place) - 1)
-        is_match = (listed.gather(1, found) == wanted) & (self.count.flatten(1) > 0)
+        index = torch.searchsorted(listed, wanted).clamp_(max=len(offset) - 1)
+        is_match = (listed.gather(1, index) == wanted) & (self.count.flatten(1) > 0)
         matched = is_match.flatten().nonzero()[:, 0]
-        entry = _pick((found + start[:, None]).flatten(), matched)
+        entry = _pick((index + start[:, None]).flatten(), matched)
         return matched, _pick(self.number.flatten(), matched), _pick(tables.counts, entry)
 
     def _sums(self, values: Tensor) -> Tensor:
@@ -223,7 +223,8 @@ class RewardSamples:
         penalty = _pick(tables.penalty, delta.clamp(max=_PENALTIES - 1))
         similarity = (cosine * penalty[:, None]).cumsum(-1)[..., -1]  # (B, 4, N)
         references = (lengths >= 0).sum(-1)
-        return similarity.cumsum(1)[:, -1] / ORDERS / references * 10.0
+        cider: Tensor = similarity.cumsum(1)[:, -1] / ORDERS / references * 10.0
+        return cider
 
     @cached_property
     def bleu(self) -> Tensor:
@@ -243,18 +244,19 @@ class RewardSamples:
 
 
 def _bits(words: Tensor, is_word: Tensor) -> Tensor:
-    """Where else each word stands, a bit for each place: (..., T) to (..., T, words of bits)."""
+    """Where else each word occurs, a bit for each position: (..., T) to (..., T, words of bits)."""
     same = (words[..., :, None] == words[..., None, :]) & is_word[..., None, :] & is_word[..., :, None]
     steps = words.shape[-1]
     rows, bits = -(-steps // _BITS), min(steps, _BITS)
     value = 1 << torch.arange(bits, device=words.device)
-    return (pad(same, (0, rows * bits - steps)).unflatten(-1, (rows, bits)) * value).sum(-1)
+    padded = pad(same, (0, rows * bits - steps))
+    return (padded.view(*padded.shape[:-1], rows, bits) * value).sum(-1)
 
 
-def _bits_below(place: Tensor) -> Tensor:
+def _bits_below(position: Tensor) -> Tensor:
     """The bits of all places before each: (T,) to (T, words of bits)."""
-    rows = torch.arange(-(-len(place) // _BITS), device=place.device)
-    below = (place[:, None] - rows * _BITS).clamp(0, _BITS)
+    rows = torch.arange(-(-len(position) // _BITS), device=position.device)
+    below = (position[:, None] - rows * _BITS).clamp(0, _BITS)
     return (1 << below) - 1
 
 
@@ -299,7 +301,7 @@ def _prepare(
     sizes = [len(captions) for captions in references]
     listed = [] if frequency is None else [tuple(map(int, gram)) for gram in frequency.counts]
     index = _index([*chain.from_iterable(references), *listed], sizes, vocabulary_size)
-    own = int(index.lengths[: sum(sizes)].sum())  # words before this place are of references
+    own = int(index.lengths[: sum(sizes)].sum())  # words before this index are of references
 
     keys, numbers, frequencies, entries = [], [], [], []
     first, shorter = 0, index.words
@@ -310,9 +312,9 @@ def _prepare(
             once = at[np.unique(gram, return_index=True)[1]]
             keys.append(shorter[once] * vocabulary_size + index.words[once + n - 1])
             numbers.append(number[once])
-        found = index.entries(at[at < own], gram[at < own], grams)
+        matches = index.entries(at[at < own], gram[at < own], grams)
         if frequency is None:
-            in_images = found.gram[np.diff(found.group, prepend=-1) != 0]
+            in_images = matches.gram[np.diff(matches.group, prepend=-1) != 0]
             frequencies.append(np.bincount(in_images, minlength=grams).astype(np.float64))
         else:
             of_this_length = index.lengths[sum(sizes) :] == n
@@ -320,7 +322,7 @@ def _prepare(
             starts = index.starts[sum(sizes) :][of_this_length]
             given[number[starts] - first] = np.fromiter(frequency.counts.values(), np.float64)[of_this_length]
             frequencies.append(given)
-        entries.append((found, first))
+        entries.append((matches, first))
         first, shorter = first + grams, number
     images = len(sizes) if frequency is None else frequency.images
     weight = np.log(float(images)) - np.log(np.maximum(1.0, np.concatenate([*frequencies, [0.0]])))
@@ -374,7 +376,7 @@ def _hashed(keys: Integers, numbers: Integers, empty: int) -> tuple[Integers, In
 
 
 def _by_image(
-    entries: Sequence[tuple[Matches, int]], sizes: Sequence[int], index: NgramIndex, weight: npt.NDArray[np.float64]
+    entries: Sequence[tuple[NgramCounts, int]], sizes: Sequence[int], index: NgramIndex, weight: npt.NDArray[np.float64]
 ) -> tuple[Integers, Integers, npt.NDArray[np.int16], npt.NDArray[np.float64], Integers]:
     """The n-grams of each image's references, their counts, and the references' norms and lengths."""
     captions, images, most = sum(sizes), len(sizes), max(sizes)
@@ -382,16 +384,16 @@ def _by_image(
     column = np.arange(captions) - (np.cumsum(sizes) - sizes)[image]  # of the image's references
     of_word = np.repeat(np.arange(len(index.lengths)), index.lengths)
     norms = np.zeros((images, ORDERS, most))
-    for order, (found, first) in enumerate(entries):
+    for order, (matches, first) in enumerate(entries):
         squares = np.zeros(len(index.words))
-        squares[found.position] = (found.count * weight[found.gram + first]) ** 2
+        squares[matches.position] = (matches.count * weight[matches.gram + first]) ** 2
         norms[image, order, column] = np.sqrt(np.bincount(of_word, squares, len(index.lengths)))[:captions]
     lengths = np.full((images, most), -1)
     lengths[image, column] = index.lengths[:captions]
 
-    caption = np.concatenate([found.caption for found, _ in entries])
-    gram = np.concatenate([found.gram + first for found, first in entries])
-    count = np.concatenate([found.count for found, _ in entries])
+    caption = np.concatenate([matches.caption for matches, _ in entries])
+    gram = np.concatenate([matches.gram + first for matches, first in entries])
+    count = np.concatenate([matches.count for matches, _ in entries])
     by_image = np.lexsort((gram, image[caption]))
     caption, gram, count = caption[by_image], gram[by_image], count[by_image]
     is_new = (np.diff(image[caption], prepend=-1) != 0) | (np.diff(gram, prepend=-1) != 0)

@@ -61,16 +61,16 @@ def common_subsequences(words: Sequence[str], others: Sequence[Sequence[str]]) -
     Bit-parallel (Hyyrö 2004): bit i of `row` is 0 where the length grows at word i, so one step of the usual
     table is an addition of integers, which Python has in any width.
     """
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for index, word in enumerate(words):
-        places[word] = places.get(word, 0) | 1 << index
+        positions[word] = positions.get(word, 0) | 1 << index
     full = (1 << len(words)) - 1
-    found = []
+    lengths = []
     for other in others:
         row = full
         for word in other:
-            if word in places:
-                matches = row & places[word]
+            if word in positions:
+                matches = row & positions[word]
                 row = (row + matches | row - matches) & full
-        found.append(len(words) - row.bit_count())
-    return found
+        lengths.append(len(words) - row.bit_count())
+    return lengths

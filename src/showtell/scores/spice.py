@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -67,12 +68,12 @@ def find_spice() -> tuple[str, Path]:
     Raises:
         MissingDependencyError: something is missing; the message says what to run.
     """
-    found = importlib.util.find_spec("pycocoevalcap")
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec("pycocoevalcap")
+    if package is None or not package.submodule_search_locations:
         raise MissingDependencyError(
             'SPICE comes with pycocoevalcap, which is not installed; install it with pip install "showtell[meteor]".'
         )
-    folder = Path(found.submodule_search_locations[0]) / "spice"
+    folder = Path(package.submodule_search_locations[0]) / "spice"
     java = shutil.which("java")
     if java is None:
         raise MissingDependencyError("SPICE needs Java 8 or later, and there is no java on the PATH; install it first.")
@@ -81,22 +82,25 @@ def find_spice() -> tuple[str, Path]:
     return java, folder
 
 
-def _run(java: str, folder: Path, entries: list[dict[str, object]]) -> list[dict]:
+def _run(java: str, folder: Path, entries: list[dict[str, object]]) -> list[dict[str, Any]]:
     """Run the program on some entries."""
-    parses = cache_folder() / "spice"
-    parses.mkdir(parents=True, exist_ok=True)
+    cache = cache_folder() / "spice"
+    cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        given, made = Path(temporary) / "in.json", Path(temporary) / "out.json"
-        given.write_text(json.dumps(entries), encoding="utf-8")
-        options = ["-cache", str(parses), "-out", str(made), "-subset", "-silent"]
+        input_file, output_file = Path(temporary) / "in.json", Path(temporary) / "out.json"
+        input_file.write_text(json.dumps(entries), encoding="utf-8")
+        options = ["-cache", str(cache), "-out", str(output_file), "-subset", "-silent"]
         finished = subprocess.run(
-            [java, "-Xmx8G", "-jar", "spice-1.0.jar", str(given), *options],
+            [java, "-Xmx8G", "-jar", "spice-1.0.jar", str(input_file), *options],
             cwd=folder,
             capture_output=True,
             text=True,
             check=False,
         )
-        if finished.returncode != 0 or not made.is_file():
-            said = (finished.stderr or finished.stdout).strip().splitlines()
-            raise DataError(f"SPICE stopped with status {finished.returncode}: {said[-1] if said else 'no message'}")
-        return json.loads(made.read_text(encoding="utf-8"))
+        if finished.returncode != 0 or not output_file.is_file():
+            messages = (finished.stderr or finished.stdout).strip().splitlines()
+            raise DataError(
+                f"SPICE stopped with status {finished.returncode}: {messages[-1] if messages else 'no message'}"
+            )
+        scored: list[dict[str, Any]] = json.loads(output_file.read_text(encoding="utf-8"))
+        return scored

@@ -6,7 +6,7 @@ reference puts out for some four million probes (every character, every abbrevia
 short string over the characters that rules are made of). Training and scoring share it, so a word of the
 vocabulary is a word of the scores.
 
-The reference is a lexer, and so is this: at each place the longest match of all rules wins, of two as long
+The reference is a lexer, and so is this: at each character the longest match of all rules wins, of two as long
 the earlier rule. What a rule must see behind its token counts for the length. It differs in two ways, on
 purpose: each caption stands alone, as if an empty line followed (the reference looks past the end of the
 line), and a carriage
@@ -86,12 +86,12 @@ _TITLES = (  # always
     "hon insp invt jos lieut lt maj messrs mlle mme mr mrs ms msgr mt natl pfc ph pres prof profs pvt rep reps rev sen "
     "sens sfc sgt spc st ste supt supts treas vs wm assoc"
 )
-_PLACES = (  # always, even before a letter: "Tenn.a" is two words
+_ABBREVIATIONS = (  # always, even before a letter: "Tenn.a" is two words
     "al ala apr ariz assn aug bhd bldg blvd bros calif co colo conn corp cos ct dak dec esq est etc ext feb fla fri ga "
     "inc ind intl jan jr jul jun kan kans ky ltd mar md mich minn mo mon mont neb nev nov oct okla penn plc rd rt sep "
     "sept seq sq sr sys tel tenn thu thurs tue tues univ va vt wed wis wisc wyo"
 )
-_CAPITAL_PLACES = "ark az del ill la mass miss ore pa tex wash"  # likewise, if the first letter is a capital
+_CAPITALISED_ABBREVIATIONS = "ark az del ill la mass miss ore pa tex wash"  # likewise, if the first letter is a capital
 _NUMBERED = "art ca fig figs no nos op pp prop"  # before a digit
 
 # ---- rules
@@ -101,7 +101,7 @@ class _Guard(NamedTuple):
     """Tells without trying that a rule cannot match: in the run of characters that it may cover, a mark is missing.
 
     A rule that scans to the end of a long run and then fails would do so at each character of the run; the end of the
-    run and the marks are looked up once. A run ends at the same place wherever in it one begins.
+    run and the marks are looked up once. A run ends at the same character wherever in it one begins.
     """
 
     run: regex.Pattern[str]
@@ -213,7 +213,7 @@ _STARTERS = (  # words that begin a sentence
     "one other our she since so some such that the their then there these they this we what when while yet you"
 )
 _STARTER = "|".join(f"{word.capitalize()}|{word.upper()}" for word in _STARTERS.split()) + r"|M[rR]\.|M[sS]\."
-_CAPITALISED = "|".join(f"{place[0].upper()}(?:{_either_case(place[1:])})" for place in _CAPITAL_PLACES.split())
+_CAPITALISED = "|".join(f"{name[0].upper()}(?:{_either_case(name[1:])})" for name in _CAPITALISED_ABBREVIATIONS.split())
 _TAG_NAME = "[A-Za-z][A-Za-z0-9_:.-]*"
 _TAG_VALUE = rf"(?:'[^'\n]*'|\"[^\"\n]*\"|{_TAG_NAME})"
 _TAG_ATTRIBUTE = rf"{_TAG_NAME}(?:[ ]*=[ ]*{_TAG_VALUE})?"
@@ -270,7 +270,7 @@ _RULES = [
     # Tenn. co. pty. Ph.D.
     _rule(
         "a",
-        rf"((?:{_either_case(_PLACES)}|{_CAPITALISED}|[Pp]?[Pp][Tt][ey]|[Pp]?[Pp][Tt][ey][sS]|(?:[Pp][Hh]|[Ee][Dd])\.[Dd])\.)-?(?s:.)",
+        rf"((?:{_either_case(_ABBREVIATIONS)}|{_CAPITALISED}|[Pp]?[Pp][Tt][ey]|[Pp]?[Pp][Tt][ey][sS]|(?:[Pp][Hh]|[Ee][Dd])\.[Dd])\.)-?(?s:.)",
     ),
     # boy's: the word
     _rule("a", rf"({_WORD}(?:[.!?]{_WORD})*){_A}{_AUXILIARY}"),
