@@ -109,7 +109,7 @@ def work(recipe: str, folder: str, changes: list[str]) -> None:
     def step() -> None:
         group = next(remaining)
         trainer._step(of_one_step(group, trainer._counts(group)))
-        trainer.memory.step += 1
+        trainer.progress.step += 1
 
     def timed(doing: Any) -> tuple[float, float]:
         """Seconds that pass, and of this process's work."""

@@ -22,11 +22,12 @@ MAY_IMPORT: dict[str, str] = {
     "progress": "errors",
     "files": "errors",
     "processes": "errors",
+    "environment": "errors",
     "registry": "config errors",
     # data, models, captions, scores
     "images": "config errors types",
     "text": "errors",
-    "datasets": "errors files images processes progress registry text",
+    "datasets": "environment errors files images processes progress registry text",
     "scenes": "datasets errors files processes",
     "features": "config datasets errors files images registry renamed types",
     "models": "config counter_rng errors registry types",
@@ -54,7 +55,7 @@ MAY_IMPORT: dict[str, str] = {
     "doctor": "captioner captions checkpoint datasets errors files processes scores text training",
     # the command line
     "cli": "bulk captioner captions checkpoint compare_searches confidence config counter_rng datasets decoding "
-    "decoding_config doctor errors evaluation explanations features files grounding images progress "
+    "decoding_config doctor environment errors evaluation explanations features files grounding images progress "
     "quickstart renamed reports scenes scores text training",
     "__main__": "cli",
     "__init__": "captioner errors explanations scores training",

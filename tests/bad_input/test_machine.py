@@ -186,7 +186,7 @@ def test_a_package_that_is_missing(
 @pytest.mark.parametrize(
     ("arguments", "began", "kept"),
     [
-        (["data", "scenes", "new", "--images", "40000"], "new/images/000010.png", "run the same command again"),
+        (["data", "scenes", "new", "--images", "40000"], "new/images/000010.png", "the same command draws the"),
         pytest.param(
             ["features", "scenes", "--encoder", "small_cnn", "--out", "new", "--batch-size", "1"],
             "new/data.mdb",

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from showtell.cli import main
-from showtell.datasets import hub, open_dataset, read_dataset
+from showtell.datasets import open_dataset, read_dataset
 from showtell.datasets.check import check_dataset
-from showtell.errors import DataError, UsageError
+from showtell.errors import DataError
 from showtell.text.vocabulary import Vocabulary
 from tests.datasets.makers import write_photo, write_table
 
@@ -343,26 +343,3 @@ def test_files_without_an_end_do_not_hang(tmp_path: Path) -> None:
         paths += [file, str(folder), str(folder / "list.json")]
     answers = checked(*paths).splitlines()
     assert len(answers) == len(paths) and "()" not in answers  # each is refused, or has problems
-
-
-# --- the hub's address ---
-
-
-@pytest.mark.parametrize(
-    "address", [":::", "abc", "http://[", "http://a\nb", "http://a b", "http://a:99999999", "ftp://a"]
-)
-def test_an_address_of_the_hub_that_is_none(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", address)
-    with pytest.raises(UsageError) as caught:
-        hub.check_endpoint()
-    assert str(caught.value) == (
-        f'HF_ENDPOINT is "{address}", which is no address; set it to one such as https://huggingface.co, or unset it.'
-    )
-
-
-@pytest.mark.parametrize("address", ["", "https://huggingface.co", "http://localhost:8080/hub"])
-def test_addresses_of_the_hub(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", address)
-    hub.check_endpoint()
-    monkeypatch.delenv("HF_ENDPOINT")
-    hub.check_endpoint()

@@ -315,7 +315,7 @@ def test_a_photo_that_the_disk_cannot_read_is_one_of_a_batch(tmp_path: Path, mon
 
 def test_a_file_larger_than_any_photo_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with (tmp_path / "a.jpg").open("wb") as stream:
-        stream.truncate(photo_module.MOST_FILE_BYTES + 1)  # a hole: it takes no room
+        stream.truncate(photo_module.MAX_FILE_BYTES + 1)  # a hole: it takes no room
     for read in (open_photo, photo_module.read_photo):
         with pytest.raises(ImageError, match=r"a\.jpg has 512 MB, more than a photo may have \(512 MB\); save it smal"):
             read(tmp_path / "a.jpg")
@@ -406,7 +406,7 @@ def test_a_thin_photo_is_made_lower_before_it_is_made_wider(resize: str, monkeyp
         deviation=(1, 1, 1),
     )  # fmt: skip
     usual = preprocessing.prepare(photo).int()
-    monkeypatch.setattr("showtell.images.preprocessing._MOST_RESIZE_BYTES", 1000)
+    monkeypatch.setattr("showtell.images.preprocessing._MAX_RESIZE_BYTES", 1000)
     other = preprocessing.prepare(photo).int()
     assert other.shape == usual.shape and (other - usual).abs().max() <= 1
 
@@ -518,7 +518,7 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_and_looks_the_same() -> None:
     preprocessing = Preprocessing(
         image_size=96, resize="crop", crop_share=0.9, interpolation="bilinear", mean=(0, 0, 0), deviation=(1, 1, 1)
     )
-    less = photo_module.to_photo(content, preprocessing.enough)
+    less = photo_module.to_photo(content, preprocessing.min_decoded_size)
     assert (less.size, less.image.size) == ((1200, 1600), (300, 400))  # a quarter: 0.9 of 300 is above twice 96
     prepared, whole = prepare_photo(content, preprocessing), decode_photo(content, "photo")
     assert prepared.window == preprocessing.window(whole.size)
@@ -532,7 +532,7 @@ def test_a_jpeg_of_little_more_than_is_needed_is_decoded_in_full() -> None:
         preprocessing = Preprocessing(
             image_size=size, resize="squash", interpolation=interpolation, mean=(0, 0, 0), deviation=(1, 1, 1)
         )
-        assert photo_module.to_photo(content, preprocessing.enough).image.size == (500, 375)
+        assert photo_module.to_photo(content, preprocessing.min_decoded_size).image.size == (500, 375)
 
 
 @pytest.mark.shared
@@ -542,7 +542,7 @@ def test_decoded_at_a_fraction_real_photos_look_the_same(shared_data: Path) -> N
     )
     differences = []
     for path in sorted((shared_data / "coco-mini").rglob("*.jpg"))[:40]:
-        if photo_module.read_photo_at(path, preprocessing.enough).image.size == open_photo(path).size:
+        if photo_module.open_photo_at_least(path, preprocessing.min_decoded_size).image.size == open_photo(path).size:
             continue  # too small for that
         prepared = prepare_photo(path, preprocessing).pixels.numpy().astype(int)
         differences.append(np.abs(prepared - preprocessing.prepare(open_photo(path)).numpy()).mean())

@@ -18,7 +18,8 @@ import pytest
 from showtell.errors import DataError, UsageError
 from showtell.processes import LOCK_NAME, lock_folder
 from showtell.scenes import LANGUAGE_VERSION, dataset, read_scenes, split_sizes, write_scenes
-from showtell.scenes.dataset import MIN_FOR_WORKERS, SPLITS, sample_image
+from showtell.scenes.annotations import SPLITS
+from showtell.scenes.dataset import MIN_FOR_WORKERS, sample_image
 from showtell.scenes.rendering import render
 from showtell.scenes.truth import judge
 from showtell.scenes.world import HELD_OUT

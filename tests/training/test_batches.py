@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from showtell.datasets.records import CaptionRecord
+from showtell.errors import ImageError
 from showtell.images.loading import PreparedPhotos
 from showtell.images.preprocessing import Preprocessing
 from showtell.objectives.contract import counts_of
@@ -42,6 +43,15 @@ def data(tmp_path: Path) -> TrainingSet:
 def every_batch(data: TrainingSet, **changes: int):
     settings = {"epoch": 0, "skip": 0, "batch_size": 4, "bucket": 1, "seed": 0, "workers": 0, **changes}
     return list(epoch_batches(data, **settings))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_photo_that_cannot_be_read_is_named_in_one_line(workers, data, tmp_path):
+    data._images = PreparedPhotos([tmp_path / f"{number}.png" for number in range(10)], SETTINGS)
+    (tmp_path / "7.png").write_bytes(b"no picture")
+    with pytest.raises(ImageError) as caught:
+        every_batch(data, workers=workers)
+    assert str(caught.value) == f"{tmp_path}/7.png is not an image: it holds text."
 
 
 def test_an_epoch_has_every_image_once_with_its_own_picture_and_captions(data):

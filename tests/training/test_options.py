@@ -17,7 +17,7 @@ from torch import nn
 from showtell.cli import main
 from showtell.errors import RecipeError
 from showtell.training import loop, make_recipe, train, validation
-from showtell.training.average import Average
+from showtell.training.average import WeightAverage
 
 
 def log_of(run: Path) -> list[dict[str, Any]]:
@@ -147,20 +147,29 @@ def test_the_average_by_hand():
     norm = nn.BatchNorm1d(1)
     frozen = nn.Linear(1, 1).requires_grad_(False)
     layer.weight.data.fill_(1.0)
-    average = Average({"a": layer, "b": norm, "c": frozen}, decay=0.5)
+    average = WeightAverage({"a": layer, "b": norm, "c": frozen}, decay=0.5)
     assert set(average.tensors) == {"a.weight", "b.weight", "b.bias", "b.running_mean", "b.running_var"}
+    assert average.modules["c"] is frozen and average.modules["a"] is not layer
     expected = 1.0
-    # d = min(0.5, (1 + n) / (10 + n)): 0.1, 2/11, 0.25 and, from the eighth step on, 0.5.
-    for n, d in ((0, 0.1), (1, 2 / 11), (2, 0.25), (8, 0.5), (9, 0.5)):
+    # d = min(0.5, (1 + n) / (10 + n)): 0.1, 2/11, 0.25 ... and, from the eighth step on, 0.5.
+    for n in range(10):
+        d = min(0.5, (1 + n) / (10 + n))
         layer.weight.data.fill_(float(n * n + 2))
         norm.running_mean.fill_(float(n))
-        average.update(n)
+        norm.num_batches_tracked.fill_(n)
+        if n == 4:  # resumed, with other averages before
+            tensors = {name: tensor.clone() for name, tensor in average.tensors.items()}
+            average = WeightAverage({"a": layer, "b": norm, "c": frozen}, decay=0.5)
+            average.load(tensors, 4)
+        average.update()
         expected = d * expected + (1 - d) * (n * n + 2)
         assert float(average.tensors["a.weight"]) == pytest.approx(expected)
-    with average.in_place():
-        assert float(layer.weight.detach()) == pytest.approx(expected)
+    assert average.modules["a"].weight.item() == pytest.approx(expected)
+    assert int(average.modules["b"].num_batches_tracked) == 9
     assert float(layer.weight.detach()) == 83.0
     assert float(norm.running_mean) == 9.0
+    average.restart()
+    assert float(average.tensors["a.weight"]) == 83.0
 
 
 def test_best_has_the_averaged_weights_and_last_both(tiny_recipe, tmp_path, monkeypatch):

@@ -60,7 +60,7 @@ def test_weights_and_words_are_the_checkpoints(going_on, first_run):
     assert now.unknown[0] == "zebra" and "gnu" in now.unknown  # the most frequent first
     assert now.added == 0
     words = len(before.vocabulary) - len(SPECIAL)
-    assert now.in_words("C") == (
+    assert now.describe("C") == (
         f"starting from C, vocabulary {words}; {len(now.unknown)} words of the captions stay unknown: "
         f"{', '.join(now.unknown)}; vocabulary.extend=true adds words"
     )
@@ -72,7 +72,7 @@ def test_new_words_get_fresh_rows_behind_the_old_ones(going_on, first_run):
     old = len(before.vocabulary)
     assert now.vocabulary.words == (*before.vocabulary.words, "zebra")  # gnu occurs once
     assert now.added == 1
-    assert " and 1 new: zebra; " in now.in_words("C")
+    assert " and 1 new: zebra; " in now.describe("C")
     kept = before.decoder.state_dict()
     for name, value in now.decoder.state_dict().items():
         if value.shape == kept[name].shape:

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from showtell.errors import ImageError
-from showtell.images.photo import MOST_FILE_BYTES
+from showtell.images.photo import MAX_FILE_BYTES
 from showtell.images.photo_files import is_image_file
 from showtell.images.prefetch import prefetch
 
@@ -163,10 +163,10 @@ def _members(part: TarShard) -> Iterator[tuple[str, str | Source]]:
 
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Source:
-    if member.size > MOST_FILE_BYTES:
+    if member.size > MAX_FILE_BYTES:
         return ImageError(
             f"{member.name} has {member.size / 2**20:,.0f} MB, more than a photo may have "
-            f"({MOST_FILE_BYTES // 2**20} MB); save it smaller."
+            f"({MAX_FILE_BYTES // 2**20} MB); save it smaller."
         )
     stream = archive.extractfile(member)
     assert stream is not None  # it is None for what is no file

@@ -16,8 +16,8 @@ TARS, TABLES = (".tar", ".tar.gz", ".tgz"), (".parquet",)
 SHARDS = TARS + TABLES
 # Where a photo is in tables that people publish; the first of these columns that is there.
 COLUMNS = ("image", "jpg", "jpeg", "png", "webp", "img", "bytes", "content", "path", "file_name", "image_path", "url")
-MOST_PHOTOS = 1024  # of a list of files: what is done again after a kill, at most, for each worker
-LEAST_PARTS = 16  # where there are so many batches, so that several workers end together
+MAX_PHOTOS = 1024  # of a list of files: what is done again after a kill, at most, for each worker
+MIN_PARTS = 16  # where there are so many batches, so that several workers end together
 READERS = 16  # threads that wait for the ends of parquet files
 
 
@@ -48,7 +48,7 @@ def plan_parts(
             names.setdefault(name if is_url(name) else os.path.abspath(name), name)  # noqa: PTH100
     files = sum(not name.endswith(SHARDS) for name in names.values())
     batches = -(-files // batch_size)
-    size = batch_size * max(1, min(MOST_PHOTOS // batch_size, batches // LEAST_PARTS))
+    size = batch_size * max(1, min(MAX_PHOTOS // batch_size, batches // MIN_PARTS))
     tables = [name for name in names.values() if name.endswith(TABLES)]
     with ThreadPoolExecutor(max_workers=READERS) as pool:
         groups = dict(zip(tables, pool.map(lambda table: _row_groups(table, column), tables), strict=True))

@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from showtell import __version__, renamed
 from showtell.cli.decoding_options import with_decoding_options
+from showtell.environment import check_hub_endpoint
 from showtell.errors import UsageError, notify
 
 # A verb, behind the name of its group if it has one: the module and the function.
@@ -60,6 +61,7 @@ class _Verb(TyperCommand):
 
         @functools.wraps(verb)
         def call(**arguments: Any) -> None:
+            check_hub_endpoint()
             _refuse_named_pipes(arguments.values())
             try:
                 verb(**arguments)

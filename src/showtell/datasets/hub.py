@@ -9,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from filelock import FileLock
 
@@ -23,7 +21,8 @@ from showtell.datasets import jsonl
 from showtell.datasets.caption_rows import CAPTION, ID, IMAGE
 from showtell.datasets.records import CaptionDataset
 from showtell.datasets.splits import split_name
-from showtell.errors import DataError, MissingDependencyError, UsageError, summarise
+from showtell.environment import check_hub_endpoint
+from showtell.errors import DataError, MissingDependencyError, summarise
 from showtell.files import cache_folder, recover_folder, write_folder
 
 EXAMPLE = "hf:NAME or hf:NAME:CONFIG of a dataset on the Hugging Face hub, or hf:FOLDER with a saved one"
@@ -89,7 +88,7 @@ def _load(name: str) -> dict[str, Any]:
     Raises:
         MissingDependencyError, DataError: as for `read`.
     """
-    check_endpoint()
+    check_hub_endpoint()
     try:
         import datasets
     except ImportError as error:
@@ -113,24 +112,6 @@ def _load(name: str) -> dict[str, Any]:
             else "check the name and the network; without one, HF_HUB_OFFLINE=1 uses what was loaded before"
         )
         raise DataError(f"Cannot load {PREFIX}{name} ({reason}); {hint}.") from error
-
-
-def check_endpoint() -> None:
-    """
-    Raises:
-        UsageError: HF_ENDPOINT is no address, in which case the hub's client may not even be imported.
-    """
-    endpoint = os.environ.get("HF_ENDPOINT")
-    try:
-        address = urlsplit(endpoint or "https://huggingface.co")
-        is_valid = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
-    except ValueError:  # brackets or a port that are none
-        is_valid = False
-    if not is_valid or not str(endpoint).isprintable() or " " in str(endpoint):
-        raise UsageError(
-            f'HF_ENDPOINT is "{endpoint}", which is no address; set it to one such as https://huggingface.co, or unset '
-            "it."
-        )
 
 
 def _saved(folder: Path, datasets: Any) -> dict[str, Any]:

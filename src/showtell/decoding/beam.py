@@ -151,10 +151,10 @@ def beam(
             tier = 1 + live.states.sum(-1) if step == max_length else torch.where(ended, 1 + constraints.words, 0)
             rank = torch.where(stops, tier * TIER + order_key(score), EMPTY)
             pool = _merge(pool, Pool(hypotheses, score, rank), groups, pool_size)
-        bound = live.total.unflatten(1, (groups, -1)).amax(-1) / max(
+        bound = torch.unflatten(live.total, 1, (groups, -1)).amax(-1) / max(
             length_penalty.divisor(step + 1), length_penalty.divisor(max_length + 1)
         )
-        worst = pool.rank.unflatten(1, (groups, pool_size))[..., -1]
+        worst = torch.unflatten(pool.rank, 1, (groups, pool_size))[..., -1]
         is_done = (bound.isneginf() | (worst >= (1 + constraints.words) * TIER + order_key(bound))).all(-1)
         remaining = active_batch.remaining(is_done, step, last=step == max_length)
         if remaining is not None:

@@ -82,4 +82,5 @@ def log_likelihood(scores: Tensor, words: Tensor, smoothing: float = 0.0) -> Ten
         scores = scores.float()
     if scores.device.type != "cpu" or torch.compiler.is_compiling():
         return plain_log_likelihood(scores, words, smoothing)
-    return _Tiled.apply(scores.reshape(-1, scores.shape[-1]), words.flatten(), smoothing).view(words.shape)
+    tiled: Tensor = _Tiled.apply(scores.reshape(-1, scores.shape[-1]), words.flatten(), smoothing)
+    return tiled.view(words.shape)

@@ -46,7 +46,7 @@ def stable_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     indices = torch.arange(size, device=scores.device)
     if size > 2 * CHUNK * k:
         whole = size - size % CHUNK
-        maxima = scores[..., :whole].unflatten(-1, (-1, CHUNK)).amax(-1)
+        maxima = torch.unflatten(scores[..., :whole], -1, (-1, CHUNK)).amax(-1)
         if whole < size:
             maxima = torch.cat([maxima, scores[..., whole:].amax(-1, keepdim=True)], -1)
         _, chunks = stable_topk(maxima, k)

@@ -57,10 +57,13 @@ def attention_map(
     values = weights.detach().double().cpu().numpy()
     if style == "smooth" and grid is not None:
         across, down = _smooth_shares(edges.reshape(*grid, 4), size)  # (columns, width) and (rows, height)
-        return np.einsum("...rc,cx,ry->...yx", values.reshape(*values.shape[:-1], *grid), across, down, optimize=True)
+        cells = values.reshape(*values.shape[:-1], *grid)
+        smooth: Floats = np.einsum("...rc,cx,ry->...yx", cells, across, down, optimize=True)
+        return smooth
     across = overlap_shares(edges[:, [0, 2]], _pixel_borders(size[0]))  # (R, width)
     down = overlap_shares(edges[:, [1, 3]], _pixel_borders(size[1]))  # (R, height)
-    return np.einsum("...r,rx,ry->...yx", values, across, down, optimize=True)
+    exact: Floats = np.einsum("...r,rx,ry->...yx", values, across, down, optimize=True)
+    return exact
 
 
 def _pixel_borders(count: int) -> Floats:

@@ -160,7 +160,7 @@ def _variants(
     if method == "pixels":
         rectangles = captioner.encoder.rectangles(batch.features, batch.photos.windows.to(captioner.device)).cpu()
         batch_size = min(batch_size, MAX_PHOTOS)
-    for indices in batch.features.is_region.nonzero().split(batch_size):
+    for indices in torch.split(batch.features.is_region.nonzero(), batch_size):
         image, region = indices.unbind(-1)
         if method == "pixels":
             scaled = enlarge_boxes(rectangles[indices.cpu().unbind(-1)], patch)

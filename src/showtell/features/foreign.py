@@ -29,7 +29,7 @@ from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import ImageFeatures, Precision, StoreInfo, StoreWriter
 
 _IMAGES_AT_ONCE = 64  # of a transaction
-_MOST_BYTES = 2**30  # of an array of one image
+_MAX_ARRAY_BYTES = 2**30  # of an array of one image
 _BOTTOM_UP = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _LXMERT = (
     "img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf", "num_boxes", "boxes",
@@ -225,10 +225,10 @@ def _read_hdf5(parent: Any, name: str, where: str) -> Any:
         if isinstance(item, h5py.Dataset) and not item.external and not item.is_virtual:
             if item.shape is None or item.dtype.kind not in "fiu":
                 raise DataError(f"{where} holds no array of numbers ({item.dtype}); features are floats.")
-            if item.nbytes > _MOST_BYTES:
+            if item.nbytes > _MAX_ARRAY_BYTES:
                 raise DataError(
                     f"{where} is an array of {item.nbytes / 2**30:,.1f} GB, more than the features of an image "
-                    f"may have ({_MOST_BYTES // 2**30} GB)."
+                    f"may have ({_MAX_ARRAY_BYTES // 2**30} GB)."
                 )
             return item[()]
     except DataError:

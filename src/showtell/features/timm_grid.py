@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import timm
-import timm.data
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn

@@ -80,4 +80,5 @@ def _padded(images: Sequence[Sequence[Sequence[int]]]) -> Tensor:
     """Ids of captions as (B, N, T + 1): short captions are padded, missing ones are padding alone."""
     most = max(1, *map(len, images))
     rows = [torch.tensor(ids) for image in images for ids in [*image, *[[Vocabulary.begin]] * (most - len(image))]]
-    return pad_sequence(rows, batch_first=True, padding_value=Vocabulary.pad).unflatten(0, (len(images), most))
+    padded = pad_sequence(rows, batch_first=True, padding_value=Vocabulary.pad)
+    return torch.unflatten(padded, 0, (len(images), most))

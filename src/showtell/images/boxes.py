@@ -98,7 +98,7 @@ def coverage(rectangles: Tensor, boxes: Tensor) -> Tensor:
     The edges of the boxes cut the plane into cells, each of which is covered as a whole or not at all.
     """
     rectangles, boxes = rectangles.double(), boxes.double()
-    x, y = boxes[:, [0, 2]].unique(), boxes[:, [1, 3]].unique()
+    x, y = torch.unique(boxes[:, [0, 2]]), torch.unique(boxes[:, [1, 3]])
     is_within_x = (boxes[:, :1] <= x[:-1]) & (x[1:] <= boxes[:, 2:3])  # (n, columns)
     is_within_y = (boxes[:, 1:2] <= y[:-1]) & (y[1:] <= boxes[:, 3:])
     is_covered = (is_within_y.unsqueeze(2) & is_within_x.unsqueeze(1)).any(0)  # (rows, columns)

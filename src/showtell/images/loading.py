@@ -38,7 +38,7 @@ def prepare_photo(source: PhotoSource, preprocessing: Preprocessing) -> Prepared
     Raises:
         ImageError: it is no image.
     """
-    photo = to_photo(source, preprocessing.enough)
+    photo = to_photo(source, preprocessing.min_decoded_size)
     return PreparedPhoto(preprocessing.prepare(photo.image, photo.size), photo.size, preprocessing.window(photo.size))
 
 
@@ -109,7 +109,7 @@ class PreparedPhotos(Dataset[Tensor]):
     ) -> None:
         self._paths = paths
         self._preprocessing = preprocessing
-        self.in_memory = len(paths) * preprocessing.most_bytes <= memory_megabytes * 2**20
+        self.in_memory = len(paths) * preprocessing.max_bytes <= memory_megabytes * 2**20
         self._kept: list[Tensor] = []
         if self.in_memory:
             with ThreadPoolExecutor(max_workers=4) as pool:

@@ -26,9 +26,9 @@ _FORMATS = (
     *("JPEG", "MPO", "PNG", "WEBP", "GIF", "TIFF", "BMP", "DIB", "HEIF", "AVIF", "JPEG2000", "PPM", "ICO"),
 )  # fmt: skip
 
-MOST_PIXELS = 110_000_000  # with what Pillow needs to decode, convert and turn it, about 1 GB; phones have up to 108
-MOST_FILE_BYTES = 512 * 2**20
-_MOST_MEMORY = 2 * (4 * MOST_PIXELS + 2**23)  # bytes of a decoded photo and its copy, see `_memory`
+MAX_PIXELS = 110_000_000  # with what Pillow needs to decode, convert and turn it, about 1 GB; phones have up to 108
+MAX_FILE_BYTES = 512 * 2**20
+_MAX_MEMORY = 2 * (4 * MAX_PIXELS + 2**23)  # bytes of a decoded photo and its copy, see `_bytes_needed`
 IN_MEMORY = "The image in memory"  # what messages call a photo that has no name
 _LARGE = 30_000_000  # pixels from which on photos are decoded one at a time, whatever the number of threads
 _STRIP = 1_000_000  # pixels that are converted at a time
@@ -48,7 +48,7 @@ _ON_ITS_SIDE = (5, 6, 7, 8)  # orientations that swap width and height
 # What lies in a file's first bytes, and what the file then is. Brands are those of ISO base media files ("ftyp").
 _HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 _AVIF_BRANDS = (b"avif", b"avis")
-_NO_IMAGES = (
+_OTHER_CONTENT = (
     (b"%PDF", "is a PDF document, not an image; save its page as PNG or JPEG."),
     (b"%!PS", "is a PostScript document, not an image; save its page as PNG or JPEG."),
     (b"\x1aE\xdf\xa3", "is a video, not an image; save one of its frames as PNG or JPEG."),
@@ -64,11 +64,12 @@ _VIDEO_BRANDS = (b"isom", b"iso2", b"mp41", b"mp42", b"avc1", b"qt  ", b"M4V ", 
 _silencing = threading.Lock()
 _one_large = threading.Lock()
 
+SizeFunction = Callable[[tuple[int, int]], tuple[int, int]]  # from (width, height) to (width, height)
 PhotoSource = Path | str | bytes | Image.Image | np.ndarray  # file, its path, its bytes, an image, (h, w, 3) uint8
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedPhoto:
     """A photo that may have been decoded at less than its full size."""
 
     image: Image.Image  # RGB, upright
@@ -85,10 +86,10 @@ def open_photo(path: Path) -> Image.Image:
     Raises:
         ImageError: the file is missing, no regular file, empty, damaged, too large to be safe, or no image.
     """
-    return read_photo_at(path).image
+    return open_photo_at_least(path).image
 
 
-def read_photo_at(path: Path, enough: Callable[[tuple[int, int]], tuple[int, int]] | None = None) -> Decoded:
+def open_photo_at_least(path: Path, min_size: SizeFunction | None = None) -> DecodedPhoto:
     """Open a photo as `open_photo` does, a large JPEG in a half, a quarter or an eighth of its size if that will do.
 
     A JPEG decodes so at a fraction of the cost. Resized to less than half of what is left, a photo differs from one
@@ -96,13 +97,13 @@ def read_photo_at(path: Path, enough: Callable[[tuple[int, int]], tuple[int, int
 
     Args:
         path: of the photo.
-        enough: from the (width, height) of the upright photo to those that it needs to have at least.
+        min_size: from the (width, height) of the upright photo to those that it needs to have at least.
 
     Raises:
         ImageError: see `open_photo`.
     """
-    with _opened(path) as stream:
-        return _decode(stream, str(path), enough)
+    with _open_file(path) as stream:
+        return _decode(stream, str(path), min_size)
 
 
 def read_photo(path: Path) -> bytes:
@@ -111,7 +112,7 @@ def read_photo(path: Path) -> bytes:
     Raises:
         ImageError: the file is missing, no regular file, larger than any photo, or cannot be read.
     """
-    with _opened(path) as stream:
+    with _open_file(path) as stream:
         try:
             return stream.read()
         except OSError as error:
@@ -127,21 +128,21 @@ def decode_photo(content: bytes, name: str) -> Image.Image:
     return _decode(BytesIO(content), name).image
 
 
-def to_photo(source: PhotoSource, enough: Callable[[tuple[int, int]], tuple[int, int]] | None = None) -> Decoded:
+def to_photo(source: PhotoSource, min_size: SizeFunction | None = None) -> DecodedPhoto:
     """A photo in any form that people have it: path, bytes of a file, image, or array.
 
     Args:
         source: a path; the bytes of an image file; an image of Pillow, of which transparency is laid on white and
             the EXIF orientation applied as for a file; or an array (height, width, 3) uint8 in RGB.
-        enough: see `read_photo_at`.
+        min_size: see `open_photo_at_least`.
 
     Raises:
         ImageError: it is none of these, or cannot be read.
     """
     if isinstance(source, str | Path):
-        return read_photo_at(Path(source), enough)
+        return open_photo_at_least(Path(source), min_size)
     if isinstance(source, bytes | bytearray | memoryview):
-        return _decode(BytesIO(source), IN_MEMORY, enough)
+        return _decode(BytesIO(source), IN_MEMORY, min_size)
     if isinstance(source, Image.Image):
         image = _upright(source, IN_MEMORY, keep=True)
     elif isinstance(source, np.ndarray):
@@ -155,10 +156,10 @@ def to_photo(source: PhotoSource, enough: Callable[[tuple[int, int]], tuple[int,
             f"A {type(source).__name__} is no photo; give a path, the bytes of an image file, an image of Pillow, or "
             "an array (height, width, 3) of uint8."
         )
-    return Decoded(image, image.size)
+    return DecodedPhoto(image, image.size)
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_file(path: Path) -> BinaryIO:
     """Open a regular file that has bytes.
 
     The others are never opened: a named pipe waits for a writer, and a device has no end. Nor has many a file of /proc,
@@ -166,7 +167,7 @@ def _opened(path: Path) -> BinaryIO:
     """
     try:
         status = path.stat()
-        if stat.S_ISREG(status.st_mode) and 0 < status.st_size <= MOST_FILE_BYTES:
+        if stat.S_ISREG(status.st_mode) and 0 < status.st_size <= MAX_FILE_BYTES:
             return path.open("rb")
     except (FileNotFoundError, ValueError) as error:  # ValueError: no path has a null byte in it
         raise ImageError(f"There is no file {path}.") from error
@@ -176,7 +177,7 @@ def _opened(path: Path) -> BinaryIO:
         raise ImageError(f"{path} {_EMPTY}")
     if stat.S_ISREG(status.st_mode):
         raise ImageError(
-            f"{path} has {status.st_size / 2**20:,.0f} MB, more than a photo may have ({MOST_FILE_BYTES // 2**20} MB); "
+            f"{path} has {status.st_size / 2**20:,.0f} MB, more than a photo may have ({MAX_FILE_BYTES // 2**20} MB); "
             "save it smaller."
         )
     if not stat.S_ISDIR(status.st_mode):
@@ -186,30 +187,30 @@ def _opened(path: Path) -> BinaryIO:
     raise ImageError(f"{path} is a folder, not an image.")
 
 
-def _decode(stream: BinaryIO, name: str, enough: Callable[[tuple[int, int]], tuple[int, int]] | None = None) -> Decoded:
+def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -> DecodedPhoto:
     """Find out what a file is, look at its size, and only then decode it."""
-    image = _identified(stream, name)
+    image = _identify(stream, name)
     width, height = image.size
-    if width * height > MOST_PIXELS:
+    if width * height > MAX_PIXELS:
         raise ImageError(_too_large(name, width * height))
     if not width * height:
         raise ImageError(f"{name} is {width} x {height} pixels; it should hold an image.")
-    if _memory(image.size) > _MOST_MEMORY:
+    if _bytes_needed(image.size) > _MAX_MEMORY:
         raise ImageError(
-            f"{name} is {width:,} x {height:,} pixels, so thin that {_memory(image.size) / 1e9:.1f} GB would be needed "
-            f"to open it, more than is safe ({_MOST_MEMORY / 1e9:.1f} GB); save it in fewer rows."
+            f"{name} is {width:,} x {height:,} pixels, so thin that {_bytes_needed(image.size) / 1e9:.1f} GB would be "
+            f"needed to open it, more than is safe ({_MAX_MEMORY / 1e9:.1f} GB); save it in fewer rows."
         )
-    if enough is None or image.format not in ("JPEG", "MPO"):
+    if min_size is None or image.format not in ("JPEG", "MPO"):
         upright = _upright(image, name)
-        return Decoded(upright, upright.size)
+        return DecodedPhoto(upright, upright.size)
     on_its_side = _orientation(image) in _ON_ITS_SIDE
     size = (height, width) if on_its_side else (width, height)
-    wanted = enough(size)
+    wanted = min_size(size)
     image.draft(None, wanted[::-1] if on_its_side else wanted)
-    return Decoded(_upright(image, name), size)
+    return DecodedPhoto(_upright(image, name), size)
 
 
-def _memory(size: tuple[int, int]) -> int:
+def _bytes_needed(size: tuple[int, int]) -> int:
     """Bytes that Pillow needs for a photo in RGB and a turned copy: 4 for each pixel, and a pointer for each row."""
     return 2 * (4 * size[0] * size[1] + 8 * max(size))
 
@@ -218,7 +219,7 @@ def _unreadable(name: str, error: OSError) -> ImageError:
     return ImageError(f"Cannot read {name}: {(error.strerror or str(error)).rstrip('.')}.")
 
 
-def _identified(stream: BinaryIO, name: str) -> Image.Image:
+def _identify(stream: BinaryIO, name: str) -> Image.Image:
     """The image in a file, not decoded yet."""
     try:
         with _silencing, warnings.catch_warnings():
@@ -232,7 +233,7 @@ def _identified(stream: BinaryIO, name: str) -> Image.Image:
             start = stream.read(512)
         except OSError as failure:  # the disk, not the bytes
             raise _unreadable(name, failure) from error
-        raise ImageError(f"{name} {_what_it_is(start)}") from error
+        raise ImageError(f"{name} {_describe_content(start)}") from error
 
 
 @functools.cache
@@ -257,10 +258,10 @@ def _has_heic() -> bool:
 
 def _too_large(name: str, pixels: int | None = None) -> str:
     given = f"{pixels:,} pixels, more" if pixels else "more pixels"
-    return f"{name} has {given} than are safe to open ({MOST_PIXELS:,}); save it smaller."
+    return f"{name} has {given} than are safe to open ({MAX_PIXELS:,}); save it smaller."
 
 
-def _what_it_is(start: bytes) -> str:
+def _describe_content(start: bytes) -> str:
     """What a file is that cannot be identified, by its first bytes, as the end of a sentence."""
     if not start:
         return _EMPTY
@@ -274,7 +275,7 @@ def _what_it_is(start: bytes) -> str:
             return "is a video, not an image; save one of its frames as PNG or JPEG."
     if start[:4] == b"RIFF" and start[8:12] == b"AVI ":
         return "is a video, not an image; save one of its frames as PNG or JPEG."
-    for opening, ending in _NO_IMAGES:
+    for opening, ending in _OTHER_CONTENT:
         if start.startswith(opening):
             return ending
     try:

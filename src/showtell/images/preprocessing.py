@@ -20,7 +20,7 @@ _RESAMPLING = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 
-_MOST_RESIZE_BYTES = 512 * 2**20  # of what Pillow holds between its two passes; only the thinnest photos have more
+_MAX_RESIZE_BYTES = 512 * 2**20  # of what Pillow holds between its two passes; only the thinnest photos have more
 
 
 class Preprocessing(Config):
@@ -52,7 +52,7 @@ class Preprocessing(Config):
         return self
 
     @property
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """What a prepared photo needs at most."""
         return 3 * self.image_size * (self.longest or self.image_size)
 
@@ -61,7 +61,7 @@ class Preprocessing(Config):
 
         Args:
             photo: RGB, any size.
-            full_size: (width, height) of the photo, where it was decoded at less than that; see `enough`.
+            full_size: (width, height) of the photo, where it was decoded at less than that; see `min_decoded_size`.
 
         Returns:
             (3, height, width) uint8; height and width are image_size unless resize is "fit".
@@ -73,13 +73,13 @@ class Preprocessing(Config):
         window = (left * x, top * y, right * x, bottom * y)
         if photo.size != size or window != (0, 0, *photo.size):
             resampling = _RESAMPLING[self.interpolation]
-            if 4 * size[0] * photo.height > _MOST_RESIZE_BYTES:  # Pillow makes rows longer before it makes them fewer
+            if 4 * size[0] * photo.height > _MAX_RESIZE_BYTES:  # Pillow makes rows longer before it makes them fewer
                 photo = photo.resize((photo.width, size[1]), resampling, box=(0, window[1], photo.width, window[3]))
                 window = (window[0], 0, window[2], size[1])
             photo = photo.resize(size, resampling, box=window)
         return torch.from_numpy(np.array(photo)).permute(2, 0, 1).contiguous()
 
-    def enough(self, photo_size: tuple[int, int]) -> tuple[int, int]:
+    def min_decoded_size(self, photo_size: tuple[int, int]) -> tuple[int, int]:
         """The (width, height) from which on a photo may be decoded at less than its full size: twice what is prepared.
 
         Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,7 @@ def _baselines(
     unseen: Sequence[CaptionRecord],
     facts: Mapping[str, ImageFacts],
 ) -> dict[str, dict[str, float | None]]:
-    makers = {
+    makers: dict[str, Callable[[Sequence[CaptionRecord]], dict[str, str]]] = {
         "most frequent caption": lambda records: most_frequent(training, records),
         "nearest neighbour": lambda records: nearest_neighbour(captioner, training, records),
     }

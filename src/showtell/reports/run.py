@@ -69,7 +69,7 @@ class Run:
     @property
     def selection(self) -> str:
         """The validation score that selects the best checkpoint; runs of the first versions did not record it."""
-        return self.recipe["training"].get("selection_metric", "cider")
+        return str(self.recipe["training"].get("selection_metric", "cider"))
 
     @property
     def best(self) -> tuple[float, int] | None:

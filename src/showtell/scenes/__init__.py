@@ -1,7 +1,8 @@
 """Small drawn pictures with captions whose truth can be checked: the embedded dataset."""
 
+from showtell.scenes.annotations import read_scenes
 from showtell.scenes.captions import SceneCaption
-from showtell.scenes.dataset import CAPTIONS, read_scenes, split_sizes, write_scenes
+from showtell.scenes.dataset import CAPTIONS, split_sizes, write_scenes
 from showtell.scenes.lexicon import LANGUAGE_VERSION
 from showtell.scenes.world import Item, Scene
 

@@ -1,4 +1,4 @@
-"""The scenes dataset on disk, in COCO format, and the scenes read back from it.
+"""The scenes dataset on disk, in COCO format.
 
     images/000001.png ...                                  numbered across the splits
     annotations/captions_{train,val,test,test_compositional}.json   COCO captions, with "grounding"
@@ -13,11 +13,10 @@ process writes at a time: it holds the folder's lock.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,14 +24,13 @@ from typing import Any
 from showtell.errors import DataError, UsageError
 from showtell.files import read_json, recover_folder, write_folder, write_json
 from showtell.processes import LOCK_NAME, lock_folder, usable_cores, worker_pool
+from showtell.scenes.annotations import SPLITS, SceneRecord, file_name, info, read_scenes, write_annotations
 from showtell.scenes.captions import SceneCaption, write_captions
 from showtell.scenes.lexicon import LANGUAGE_VERSION
-from showtell.scenes.outlines import area, box
 from showtell.scenes.rendering import render
 from showtell.scenes.sampling import sample_scene
-from showtell.scenes.world import BACKGROUNDS, COLOURS, PATTERNS, SHAPES, SIZES, UNITS, Item, Scene
+from showtell.scenes.world import Scene
 
-SPLITS = ("train", "val", "test", "test_compositional")
 SHARES = {"val": 0.04, "test": 0.06, "test_compositional": 0.06}  # the rest is train
 CAPTIONS = 5  # of each image
 CHUNK = 100  # images per task of a worker process
@@ -40,16 +38,6 @@ MIN_FOR_WORKERS = 400  # fewer images are drawn sooner than a worker process has
 MAX_IMAGES = 999_999  # as many as six digits number
 MIN_SIZE, MAX_SIZE = 48, 4096  # pixels; below, patterns cannot be seen
 UNFINISHED = "unfinished.json"
-
-
-@dataclass(frozen=True, slots=True)
-class SceneRecord:
-    """One image of the dataset: its id, scene and captions."""
-
-    image_id: int
-    split: str
-    scene: Scene
-    captions: tuple[SceneCaption, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +72,6 @@ def sample_image(seed: int, split: str, k: int) -> tuple[Scene, tuple[SceneCapti
     name = f"{seed}/{split}/{k}"
     scene = sample_scene(Random(f"{name}/scene"), compositional=split == "test_compositional")
     return scene, write_captions(Random(f"{name}/captions"), scene, CAPTIONS)
-
-
-def file_name(image_id: int) -> str:
-    """File name of an image."""
-    return f"{image_id:06d}.png"
-
-
-def box_id(image_id: int, index: int) -> int:
-    """Id in COCO instances of an item, by its index in the scene."""
-    return image_id * 10 + index + 1
 
 
 # --- drawing ---
@@ -144,67 +122,6 @@ def _collect(parts: Iterator[list[SceneRecord]], progress: Callable[[int], None]
         if progress is not None:
             progress(len(part))
     return records
-
-
-# --- annotations ---
-
-
-def write_annotations(folder: Path, records: list[SceneRecord], settings: dict[str, Any]) -> None:
-    """Write the captions and instances of each split, and the scenes of all images, into a folder."""
-    size = settings["size"]
-    categories = [
-        {"id": number, "name": shape, "supercategory": "shape"} for number, shape in enumerate(SHAPES, start=1)
-    ]
-    for split in SPLITS:
-        members = [record for record in records if record.split == split]
-        images = [
-            {"id": record.image_id, "file_name": file_name(record.image_id), "width": size, "height": size}
-            for record in members
-        ]
-        common = {"info": _info(settings), "licenses": [], "images": images}
-        captions = itertools.chain.from_iterable(map(_caption_annotations, members))
-        instances = itertools.chain.from_iterable(_instance_annotations(record, size) for record in members)
-        write_json(folder / f"captions_{split}.json", {**common, "annotations": list(captions)})
-        write_json(
-            folder / f"instances_{split}.json", {**common, "annotations": list(instances), "categories": categories}
-        )
-    scenes = {str(record.image_id): asdict(record.scene) for record in records}
-    write_json(folder / "scenes.json", {**settings, "scenes": scenes})
-
-
-def _info(settings: dict[str, Any]) -> dict[str, Any]:
-    return {"description": "showtell scenes", **settings}
-
-
-def _caption_annotations(record: SceneRecord) -> Iterator[dict[str, Any]]:
-    for number, caption in enumerate(record.captions, start=1):
-        yield {
-            "id": record.image_id * 10 + number,
-            "image_id": record.image_id,
-            "caption": caption.text,
-            "grounding": [
-                {
-                    "first": grounding.first,
-                    "end": grounding.end,
-                    "boxes": [box_id(record.image_id, index) for index in grounding.boxes],
-                }
-                for grounding in caption.groundings
-            ],
-        }
-
-
-def _instance_annotations(record: SceneRecord, size: int) -> Iterator[dict[str, Any]]:
-    scale = size / UNITS
-    for index, item in enumerate(record.scene.items):
-        yield {
-            "id": box_id(record.image_id, index),
-            "image_id": record.image_id,
-            "category_id": SHAPES.index(item.shape) + 1,
-            "bbox": [round(edge * scale, 2) for edge in box(item)],
-            "area": round(area(item) * scale**2, 2),
-            "iscrowd": 0,
-            "attributes": {"colour": item.colour, "size": item.size, "pattern": item.pattern},
-        }
 
 
 # --- the whole dataset ---
@@ -316,7 +233,7 @@ def _is_complete(folder: Path, settings: dict[str, Any], but_for_mark: bool = Fa
                 owners = [entry["image_id"] for entry in content["annotations"]]
                 counts = {len(list(group)) for _, group in itertools.groupby(owners)}
                 has_images = [image["id"] for image in content["images"]] == list(dict.fromkeys(owners)) == expected
-                if not has_images or not counts <= per_image or content["info"] != _info(settings):
+                if not has_images or not counts <= per_image or content["info"] != info(settings):
                     return False
         scenes = read_scenes(folder)
     except (DataError, KeyError, TypeError):
@@ -332,36 +249,3 @@ def _is_whole_png(path: Path) -> bool:
     except OSError:
         return False
     return content.startswith(b"\x89PNG\r\n\x1a\n") and content.endswith(b"IEND\xaeB`\x82")
-
-
-def read_scenes(folder: Path) -> dict[str, Scene] | None:
-    """The scene of every image of a scenes dataset, by image id; None if the folder holds no such dataset.
-
-    Raises:
-        DataError: the file of scenes is damaged.
-    """
-    path = folder / "annotations" / "scenes.json"
-    if not path.is_file():
-        return None
-    try:
-        return {image_id: _parse_scene(entry) for image_id, entry in read_json(path)["scenes"].items()}
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise DataError(
-            f"{path} does not hold the scenes of a dataset ({json.dumps(str(error))}); draw the dataset again."
-        ) from error
-
-
-def _parse_scene(entry: dict[str, Any]) -> Scene:
-    """
-    Raises:
-        KeyError, TypeError, ValueError: it is not a scene as `asdict` writes it.
-    """
-    items = tuple(Item(**item) for item in entry["items"])
-    for item in items:
-        known = (item.shape in SHAPES, item.colour in COLOURS, item.size in SIZES, item.pattern in PATTERNS)
-        numbers = (item.x, item.y, item.extent)
-        if not all(known) or not all(type(number) is int and 0 <= number <= UNITS for number in numbers):
-            raise ValueError(f"unknown item {item}")
-    if entry["background"] not in BACKGROUNDS:
-        raise ValueError(f"unknown background {entry['background']}")
-    return Scene(entry["background"], items)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from showtell.counter_rng import key_of
 from showtell.datasets.records import CaptionRecord
-from showtell.errors import TrainingError
+from showtell.errors import ImageError, TrainingError
 from showtell.features.store import FeatureStore, ImageFeatures, collate_features
 from showtell.images.loading import PreparedPhotos, stack_images
 from showtell.images.prefetch import prefetch
@@ -162,6 +162,7 @@ def epoch_batches(
         processes: how many share each batch.
 
     Raises:
+        ImageError: a photo cannot be read.
         TrainingError: the store does not answer.
         RuntimeError: a process that reads photos died, or does not answer (`runtime_errors.py`).
     """
@@ -171,7 +172,7 @@ def epoch_batches(
     if data.in_store:
         batches = _prefetch_stored(collate([data[index] for index in share]) for share in shares)
     else:
-        batches = DataLoader(
+        loader = DataLoader(
             data,
             batch_sampler=shares,
             collate_fn=collate,
@@ -180,8 +181,18 @@ def epoch_batches(
             pin_memory=torch.cuda.is_available(),
             timeout=STUCK if workers else 0,
         )
+        batches = _with_plain_image_errors(loader)
     for images, batch in zip(plan[skip:], batches, strict=True):
         yield batch if process < len(images) else dataclasses.replace(batch, is_counted=False)
+
+
+def _with_plain_image_errors(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The same batches; the error of a photo that a worker could not read comes without the worker's traceback."""
+    try:
+        yield from batches
+    except ImageError as error:
+        message = str(error)
+        raise ImageError(message.rpartition(f"{ImageError.__name__}: ")[2].strip() or message) from error
 
 
 def _prefetch_stored(batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""The one loop: batch, terms, step; validate; keep the best; stop and resume anywhere.
+"""The training loop: batch, terms, step; validate; keep the best; stop and resume anywhere.
 
 Whatever is random is a function of (seed, epoch or step, image id) and the learning rate is one of the step, so that
 the state between steps is the weights, the optimiser and a few counts. A run that was killed and resumed ends with the
@@ -13,36 +13,35 @@ those of the first: torch has a batch norm over processes for GPUs alone.
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from torch import Tensor, nn
+from torch import Tensor
 
 from showtell import counter_rng
 from showtell.captioner import Captioner
 from showtell.datasets.records import CaptionRecord
-from showtell.errors import DataError, TrainingError, summarise
-from showtell.features import Encoder
-from showtell.models import Decoder
-from showtell.objectives import Objective, build_objective
+from showtell.errors import TrainingError, summarise
+from showtell.objectives import build_objective
 from showtell.objectives.contract import counts_of, of_one_step
 from showtell.objectives.processes import summed
 from showtell.scores import image_facts
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL
-from showtell.training.average import Average
+from showtell.training.average import WeightAverage
 from showtell.training.batches import epoch_batches, groups_of
+from showtell.training.checkpoints import RunCheckpoints
 from showtell.training.console import TrainingConsole
 from showtell.training.data import open_dataset_of, open_store, split_of, training_set
 from showtell.training.launch import Interrupts, find_trackers, make_accelerator, only_writer, rehearse
+from showtell.training.model import TrainingModel
 from showtell.training.optimizers import build_optimizer
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_checks import make_recipe
@@ -52,11 +51,11 @@ from showtell.training.run_folder import RunFolder
 from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
-from showtell.training.state import Progress, damage_refused, named, of_part
+from showtell.training.state import Progress
 from showtell.training.validation import Validation, Validator, check_selection_metric, fingerprint
-from showtell.types import Batch, Counts, Terms
+from showtell.types import Batch, Counts
 
-EXPLODED = 1e6  # losses lie between -10 and 100
+MAX_LOSS = 1e6  # losses lie between -10 and 100; above this, training has diverged
 
 
 @dataclass(frozen=True)
@@ -77,36 +76,6 @@ class TrainingResult:
         )
 
 
-class TrainingModel(nn.Module):
-    """Encoder, decoder and objective as one module, so that one forward call is one loss."""
-
-    def __init__(self, encoder: Encoder, decoder: Decoder, objective: Objective) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
-        self.objective = objective
-        self.encoder_learns = True  # false: as if it were frozen
-
-    def train(self, mode: bool = True) -> TrainingModel:
-        """An encoder that does not learn yet stays in eval mode, batch norm included."""
-        super().train(mode)
-        self.encoder.train(mode and self.encoder_learns)
-        return self
-
-    def forward(self, batch: Batch | None) -> Terms:
-        """The terms of one batch: of its photos, or of the features that a store has of them; 0 of None."""
-        if batch is None:
-            return Terms(
-                torch.stack([0 * weight.sum() for weight in self.parameters() if weight.requires_grad]).sum(), {}
-            )
-        if batch.features is None:
-            with torch.set_grad_enabled(torch.is_grad_enabled() and self.encoder_learns):
-                features = self.encoder(batch.prepared)
-        else:
-            features = batch.features
-        return self.objective(batch, features, self.decoder)
-
-
 def train(
     recipe: Recipe | Path | str | dict[str, Any],
     out: Path | str | None = None,
@@ -120,14 +89,14 @@ def train(
     Args:
         recipe: a YAML file, the name of a recipe such as "folder/sat_soft", its content, or a checked `Recipe`.
         out: the run folder; None is runs/ and the recipe's name.
-        resume: go on where the run in that folder stopped; with nothing there, start at the beginning.
+        resume: resume the run in that folder; if there is none, start at the beginning.
         overrides: "section.key=value" each, for a recipe from a file.
         quiet: show nothing.
 
     Raises:
         RecipeError: a key or a value is wrong, or is not what the run to resume began with.
         DataError: the dataset is unusable.
-        UsageError: the folder holds a run and `resume` was not asked for.
+        UsageError: the folder holds a run and `resume` is false.
         TrainingError: the loss is no number any more, or a process of the run was lost.
     """
     if isinstance(recipe, dict):
@@ -162,7 +131,7 @@ class Trainer:
         torch.manual_seed(counter_rng.key_of(recipe.training.seed, "weights"))
         words = [tokenize(caption) for record in training for caption in record.captions]
         start_from = recipe.training.start_from
-        # A run that goes on has taken over the checkpoint's words and weights already.
+        # A run that resumes has taken over the checkpoint's words and weights already.
         self.start = start(recipe, words, self.folder.last if start_from and self.resuming else start_from)
         vocabulary, encoder, decoder = self.start.vocabulary, self.start.encoder, self.start.decoder
         sizes = {"feature_size": encoder.feature_size, "vocabulary_size": len(vocabulary)}
@@ -176,21 +145,27 @@ class Trainer:
         )  # fmt: skip
         optimizer = build_optimizer(model, recipe)
         self.raw_model = model
-        self.average: Average | None = None
+        self.average: WeightAverage | None = None
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         rehearse(self.model)
         if recipe.training.ema_decay is not None:
-            self.average = Average({"encoder": encoder, "decoder": decoder}, recipe.training.ema_decay)
+            self.average = WeightAverage({"encoder": encoder, "decoder": decoder}, recipe.training.ema_decay)
         facts = image_facts(dataset, validation)
         check_selection_metric(recipe.training.selection_metric, facts)
         store = open_store(recipe.data.features, encoder, [*training, *validation], self.accelerator, self.quiet)
         self.data = training_set(recipe, training, self.captioner, store, "reading training photos", self.quiet)
+        data_fingerprint = f"{counter_rng.key_of(vocabulary.fingerprint, *self.data.contents()):016x}"
+        self.checkpoints = RunCheckpoints(
+            self.folder, self.captioner, model, self.optimizer, self.average, self.accelerator,
+            (recipe.data.path, data_fingerprint),
+        )  # fmt: skip
         model.objective.prepare(dict(self.data.contents()), recipe.decoding.max_length)
         self.validation_records = validation
         self.validator: Validator | None = None
         if validation:
             data = training_set(recipe, validation, self.captioner, store, "reading validation photos", self.quiet)
-            self.validator = Validator(self.captioner, model.objective, data, facts, recipe.training, self.accelerator)
+            captioner = self.checkpoints.averaged
+            self.validator = Validator(captioner, model.objective, data, facts, recipe.training, self.accelerator)
         self.unknown = vocabulary.unknown_rate(
             tokenize(caption) for record in validation for caption in record.captions
         )
@@ -220,7 +195,7 @@ class Trainer:
     def run(self) -> TrainingResult:
         """Train to the end, to the patience's end, or to the first interrupt."""
         if self.resuming:
-            self._restore()
+            self.progress = self.checkpoints.restore(self.watchdog)
         self._introduce()
         start = self._validate_start()
         self.folder.begin(self.recipe)
@@ -252,7 +227,7 @@ class Trainer:
             f"{self.steps} steps on {self.accelerator.device}" + (f" in {processes} processes" if processes > 1 else "")
         )
         if self.recipe.training.start_from and not self.resuming:
-            self.console.say(self.start.in_words(self.recipe.training.start_from))
+            self.console.say(self.start.describe(self.recipe.training.start_from))
         if self.progress.step:
             self.console.say(f"resuming at step {self.progress.step} of {self.steps}")
         if self.watchdog is not None:
@@ -328,12 +303,12 @@ class Trainer:
             norm = self.accelerator.clip_grad_norm_(self.model.parameters(), training.clip_norm)
             numbers["gradient_norm"] = float(norm)
         scales = self.accelerator.scaler is not None  # it leaves out a step whose gradient is too large for 16 bits
-        if not abs(numbers["loss"]) < EXPLODED or not (scales or math.isfinite(numbers.get("gradient_norm", 0.0))):
+        if not abs(numbers["loss"]) < MAX_LOSS or not (scales or math.isfinite(numbers.get("gradient_norm", 0.0))):
             raise self._diverged(numbers, group)
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.average is not None:
-            self.average.update(self.progress.step)
+            self.average.update()
         return numbers
 
     def _add_up(self, parts: Mapping[str, Tensor]) -> dict[str, float]:
@@ -388,9 +363,7 @@ class Trainer:
             return
         if epoch % training.validate_every and not is_last:
             return
-        with self._averaged():
-            validation = self.validator.validate()
-        self._judge(epoch, validation)
+        self._judge(epoch, self.validator.validate())
 
     def _validate_start(self) -> Validation | None:
         """What is to be said of the weights that a supervised run begins with; None where there is no such run."""
@@ -438,8 +411,7 @@ class Trainer:
             return
         from showtell.training.pictures import add_pictures  # only here: it brings matplotlib
 
-        with self._averaged():
-            add_pictures(tracker.tracker, self.captioner, records, self.progress.step)
+        add_pictures(tracker.tracker, self.checkpoints.averaged, records, self.progress.step)
 
     # ---- the watchdog of a run under a reward
 
@@ -460,78 +432,20 @@ class Trainer:
             self._report_watchdog(epoch, kind, sentence)
         self._track("reward_watchdog", decision.metrics)
         if decision.rolls_back:
-            self._roll_back()
+            self.checkpoints.roll_back()
             self.progress.stale, self.progress.stopped = 0, decision.stops
 
     def _report_watchdog(self, epoch: int, kind: str, sentence: str) -> None:
         self.folder.log({"step": self.progress.step, "epoch": epoch, "reward_watchdog": kind, "sentence": sentence})
         self.console.say(f"  reward watchdog {kind}: {sentence}")
 
-    def _roll_back(self) -> None:
-        """Take the weights of best/ and let the optimiser forget what it knows of others; the steps count on."""
-        self.accelerator.wait_for_everyone()
-        self._load_weights(self.folder.best)
-        self.optimizer.state.clear()
-        if self.average is not None:
-            self.average.restart()
-
-    # ---- what is kept
+    # ---- what is saved
 
     def _save(self) -> None:
-        """`last/`: the weights and everything that is needed to go on."""
-        self.accelerator.wait_for_everyone()
-        if not self.accelerator.is_main_process:
-            return
-        self.progress.log_bytes = self.folder.keep_log()
-        scaler = self.accelerator.scaler
-        self.progress.scaler = scaler.state_dict() if scaler is not None else {}
-        self.folder.save_last(
-            self.captioner, self.optimizer, named("objective", self.raw_model.objective.state_dict())
-            | named("average", self.average.tensors if self.average is not None else {}),
-            {"progress": asdict(self.progress), "data": self._data_fingerprint()}
-            | ({"reward_watchdog": self.watchdog.state_dict()} if self.watchdog is not None else {}),
-        )  # fmt: skip
+        self.checkpoints.save_last(self.progress, self.watchdog)
 
-    def _averaged(self) -> contextlib.AbstractContextManager[None]:
-        """A block in which the captioner has the averaged weights, where they are averaged."""
-        return contextlib.nullcontext() if self.average is None else self.average.in_place()
-
-    def _save_best(self, numbers: Mapping[str, float] | None = None) -> None:
-        """`best/`: the weights that captioned the validation split, with the numbers that they reached."""
-        if not self.accelerator.is_main_process:
-            return
-        best = copy.copy(self.captioner)
-        if numbers is not None:
-            split = str(self.recipe.data.validation_split)
-            record = validation_record(split, fingerprint(self.validation_records), numbers)
-            best.about = {**best.about, "validation": record}
-        with self._averaged():
-            self.folder.save_best(best)
-
-    def _restore(self) -> None:
-        """Go back to where `last/` was written."""
-        extra, numbers = self.folder.load_last(self.optimizer)
-        if numbers.get("data") != self._data_fingerprint():
-            raise DataError(
-                f"The images or captions of {self.recipe.data.path} have changed since the run in {self.folder.path} "
-                "began; restore them, or begin anew with another --out."
-            )
-        self._load_weights(self.folder.last)
-        with damage_refused(self.folder.last / "training"):
-            self.raw_model.objective.load_state_dict(of_part("objective", extra))
-            if self.average is not None:
-                self.average.load(of_part("average", extra))
-            self.progress = Progress.from_json(numbers["progress"])
-            if self.watchdog is not None:
-                self.watchdog.load_state_dict(numbers["reward_watchdog"])
-            if self.accelerator.scaler is not None and self.progress.scaler:
-                self.accelerator.scaler.load_state_dict(self.progress.scaler)
-
-    def _load_weights(self, checkpoint: Path) -> None:
-        """Take the weights of one of the run's own checkpoints."""
-        kept = Captioner.from_pretrained(checkpoint, device="cpu")
-        self.raw_model.encoder.load_state_dict(kept.encoder.state_dict())
-        self.raw_model.decoder.load_state_dict(kept.decoder.state_dict())
-
-    def _data_fingerprint(self) -> str:
-        return f"{counter_rng.key_of(self.captioner.vocabulary.fingerprint, *self.data.contents()):016x}"
+    def _save_best(self, scores: Mapping[str, float] | None = None) -> None:
+        """`best/`, with the validation scores that its weights reached."""
+        split = str(self.recipe.data.validation_split)
+        captions = fingerprint(self.validation_records)
+        self.checkpoints.save_best(None if scores is None else validation_record(split, captions, scores))

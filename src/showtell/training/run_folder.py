@@ -37,7 +37,7 @@ MAY_CHANGE = (
 
 
 class RunFolder:
-    """What a run finds in its folder, and what it leaves there.
+    """The files of a run: whether it may write them, its log and its checkpoints.
 
     Args:
         path: of the folder, made with the first file in it.
@@ -64,7 +64,7 @@ class RunFolder:
             for checkpoint in (self.last, self.best):
                 recover_folder(checkpoint)
         if not resume:
-            if any(place.exists() for place in (self._recipe, self.last, self.best, self._log_path)):
+            if any(path.exists() for path in (self._recipe, self.last, self.best, self._log_path)):
                 raise UsageError(
                     f"{self.path} already holds a run; add --resume to resume it, or choose another --out."
                 )
@@ -75,7 +75,7 @@ class RunFolder:
         ):
             raise RecipeError(
                 f"The run in {self.path} began with another recipe: {summarise(changed)}; resume with the old "
-                "values, or choose another --out."
+                f"values, or train on from its weights with --out ANOTHER training.start_from={self.best}."
             )
         return resume and self.last.exists()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from showtell.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from showtell.errors import RecipeError, summarise
@@ -36,17 +37,17 @@ class Start:
     added: int = 0  # how many of them got an id of their own
     about: Mapping[str, Any] = field(default_factory=dict)  # what the checkpoint remembers
 
-    def in_words(self, checkpoint: str) -> str:
+    def describe(self, checkpoint: str) -> str:
         """What a person should know of a start from this checkpoint."""
         known = len(self.vocabulary) - len(SPECIAL) - self.added
-        said = f"starting from {checkpoint}, vocabulary {known}"
+        message = f"starting from {checkpoint}, vocabulary {known}"
         if self.added:
-            said += f" and {self.added} new: {summarise(self.unknown[: self.added])}"
+            message += f" and {self.added} new: {summarise(self.unknown[: self.added])}"
         left = self.unknown[self.added :]
         if left:
             hint = "" if self.added else "; vocabulary.extend=true adds words"
-            said += f"; {len(left)} words of the captions stay unknown: {summarise(left)}{hint}"
-        return said
+            message += f"; {len(left)} words of the captions stay unknown: {summarise(left)}{hint}"
+        return message
 
 
 def start(recipe: Recipe, captions: Sequence[Sequence[str]], checkpoint: Path | str | None) -> Start:
@@ -97,7 +98,7 @@ def _compare(recipe: Recipe, before: Checkpoint, checkpoint: Path | str) -> None
         ),
     }
     wanted = [
-        f"{section}.{key}={then.get(key)} (the recipe has {now.get(key)})"
+        f"{section}.{key}={_as_yaml(then, key)} (the recipe has {_as_yaml(now, key)})"
         for section, (now, then) in pairs.items()
         for key in {**then, **now}
         if now.get(key) != then.get(key)
@@ -107,6 +108,13 @@ def _compare(recipe: Recipe, before: Checkpoint, checkpoint: Path | str) -> None
             f"training.start_from={checkpoint} has another encoder or model than the recipe; to start from it, set "
             f"{summarise(wanted, 10)}."
         )
+
+
+def _as_yaml(settings: Mapping[str, Any], key: str) -> str:
+    """A setting as a recipe has it."""
+    if key not in settings:
+        return "no such key"
+    return yaml.safe_dump(settings[key], default_flow_style=True).removesuffix("...\n").strip()
 
 
 def _vocabulary(

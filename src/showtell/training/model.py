@@ -1,0 +1,41 @@
+"""Encoder, decoder and objective as one module, so that one forward call is one loss."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from showtell.features import Encoder
+from showtell.models import Decoder
+from showtell.objectives import Objective
+from showtell.types import Batch, Terms
+
+
+class TrainingModel(nn.Module):
+    """Encoder, decoder and objective of a run."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, objective: Objective) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.objective = objective
+        self.encoder_learns = True  # false: as if it were frozen
+
+    def train(self, mode: bool = True) -> TrainingModel:
+        """An encoder that does not learn yet stays in eval mode, batch norm included."""
+        super().train(mode)
+        self.encoder.train(mode and self.encoder_learns)
+        return self
+
+    def forward(self, batch: Batch | None) -> Terms:
+        """The terms of one batch: of its photos, or of the features that a store has of them; 0 of None."""
+        if batch is None:
+            return Terms(
+                torch.stack([0 * weight.sum() for weight in self.parameters() if weight.requires_grad]).sum(), {}
+            )
+        if batch.features is None:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and self.encoder_learns):
+                features = self.encoder(batch.prepared)
+        else:
+            features = batch.features
+        return self.objective(batch, features, self.decoder)
