@@ -177,7 +177,7 @@ class Captioner:
             decoding: fields of `DecodingConfig` in place of the checkpoint's, such as num_beams=5.
 
         Raises:
-            ImageError: one of them is no image; `caption_photos` goes on without it.
+            ImageError: one of them is no image; `caption_photos` skips it.
             UsageError: an unknown decode setting, a value out of range, or no attention where it is asked for.
         """
         settings = self.settings(**decoding)
@@ -212,7 +212,7 @@ class Captioner:
             decoding: fields of `DecodingConfig` in place of the checkpoint's. The best caption is explained.
 
         Raises:
-            ImageError: one of them is no image; `explanations.explain_photos` goes on without it.
+            ImageError: one of them is no image; `explanations.explain_photos` skips it.
             UsageError: an unknown decode setting, or a value out of range.
         """
         from showtell.explanations import explain

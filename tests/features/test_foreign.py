@@ -177,6 +177,12 @@ def test_what_is_damaged_is_named(tmp_path):
             read_foreign(path)
 
 
+def test_a_folder_of_boxes_is_not_taken_for_vectors(tmp_path):
+    att_folder(tmp_path / "cocobu")
+    with pytest.raises(DataError, match=r"cocobu_box holds boxes, not vectors; name the folder of vectors beside it"):
+        list(read_foreign(tmp_path / "cocobu_box"))
+
+
 # --- hostile files ---
 
 

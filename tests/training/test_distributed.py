@@ -225,7 +225,7 @@ def test_errors_of_the_machinery_become_sentences_and_others_stay(tmp_path):
         (
             gloo,
             r"Another process of this run was lost or no longer answers \(Read error \[127.0.0.1\]:1: Connection "
-            r"reset\): what it said last tells why. Nothing was kept yet",
+            r"reset\): its last message tells why. Nothing was kept yet",
         ),
         ("DataLoader worker (pid 7) is killed by signal: Killed. ", r"Reading photos has failed \(DataLoader worker"),
         ("DataLoader timed out after 600 seconds", "set data.workers=0"),

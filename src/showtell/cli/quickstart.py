@@ -23,16 +23,16 @@ def quickstart(
 
     from showtell.quickstart import next_steps, run_quickstart
 
-    found = run_quickstart(out, images=images, overrides=overrides or ())
+    results = run_quickstart(out, images=images, overrides=overrides or ())
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(results))
         return
-    for example in found["examples"]:
+    for example in results["examples"]:
         typer.echo(f"{example['image']}\t{example['caption']}")
     typer.echo()
     columns = ("truth", "truth_statements", "truth_compositional", "bleu_4", "cider")
     typer.echo(f"{'':24}" + "".join(f"{name.removeprefix('truth_'):>15}" for name in columns))
-    for name, numbers in {"this model": found["scores"], **found["baselines"]}.items():
+    for name, numbers in {"this model": results["scores"], **results["baselines"]}.items():
         typer.echo(f"{name:24}" + "".join(f"{numbers[column]:15.3f}" for column in columns))
-    typer.echo(f"\n{found['seconds']:.0f} s. The report: {found['report']}\n")
+    typer.echo(f"\n{results['seconds']:.0f} s. The report: {results['report']}\n")
     typer.echo(next_steps(out))

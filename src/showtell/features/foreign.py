@@ -144,6 +144,8 @@ def _decoded(cell: bytes, dtype: str) -> np.ndarray:
 
 
 def _from_arrays(folder: Path, files: list[Path]) -> Iterator[tuple[str, ImageFeatures]]:
+    if folder.name.endswith("_box"):
+        raise DataError(f"{folder} holds boxes, not vectors; name the folder of vectors beside it, such as x_att.")
     boxes_beside = folder.with_name(re.sub(r"_(att|fc)$", "_box", folder.name))
     for file in files:
         boxes, size = None, (0, 0)

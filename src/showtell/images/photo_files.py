@@ -27,7 +27,7 @@ def find_photos(arguments: Sequence[str], stdin: BinaryIO | None = None) -> list
     `[...]` or `**`, such as reaches us where a shell was told not to expand it; or `-`, which stands for the files
     and folders that standard input names. Of folders and patterns come the files with an image suffix, hidden ones
     left out, photo2 before photo10; links to folders are not followed. A file that does not exist and a folder that
-    cannot be searched are handed on, so that a batch can go on without them: `open_photo` says what is wrong.
+    cannot be searched are handed on, so that a batch can skip them: `open_photo` says what is wrong.
 
     Args:
         arguments: of a command.

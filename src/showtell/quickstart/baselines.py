@@ -28,7 +28,7 @@ def nearest_neighbour(
     known = _pooled(captioner, training, batch_size)
     asked = _pooled(captioner, records, batch_size)
     nearest = (asked @ known.T).argmax(-1).tolist()
-    return {record.image_id: training[place].captions[0] for record, place in zip(records, nearest, strict=True)}
+    return {record.image_id: training[index].captions[0] for record, index in zip(records, nearest, strict=True)}
 
 
 def _pooled(captioner: Captioner, records: Sequence[CaptionRecord], batch_size: int) -> Tensor:

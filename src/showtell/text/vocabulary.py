@@ -78,7 +78,7 @@ class Vocabulary:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change with any word, its index and the tokenizer."""
+        """Twelve hexadecimal digits that change with any word, any order and the tokenizer."""
         content = json.dumps([TOKENIZER_VERSION, *self.words], ensure_ascii=False)
         return hashlib.sha256(content.encode("utf-8")).hexdigest()[:12]
 

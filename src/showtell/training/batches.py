@@ -30,7 +30,7 @@ STUCK = 600  # seconds for a batch to be read, after which nobody believes that 
 
 
 class TrainingSet(Dataset[Example]):
-    """Images with their captions as ids. An index is (epoch, place).
+    """Images with their captions as ids. An index is (epoch, index of the image).
 
     Args:
         records: the images.
@@ -80,12 +80,12 @@ class TrainingSet(Dataset[Example]):
         return len(self._ids)
 
     def __getitem__(self, index: tuple[int, int]) -> Example:
-        epoch, place = index
-        image_id, words = self._ids[place], self._words[place]
+        epoch, image = index
+        image_id, words = self._ids[image], self._words[image]
         if len(words) > self._captions_per_image:
             choose = random.Random(key_of(self._seed, "captions", epoch, image_id))
             words = choose.sample(words, self._captions_per_image)
-        seen = self._images[image_id] if isinstance(self._images, FeatureStore) else self._images[place]
+        seen = self._images[image_id] if isinstance(self._images, FeatureStore) else self._images[image]
         return image_id, seen, words
 
 
@@ -106,7 +106,7 @@ def collate(examples: Sequence[Example]) -> Batch:
 
 
 def epoch_plan(lengths: Sequence[int], *, batch_size: int, bucket: int, seed: int, epoch: int) -> list[list[int]]:
-    """Which images go together in one epoch, batch by batch.
+    """The batches of one epoch, as indices of images.
 
     The images are shuffled; each run of `bucket` batches is then sorted by length and cut into batches, so that little
     of a batch is padding, and the batches are shuffled again (the idea of papers/003 §4.3, on groups of an image's
@@ -124,7 +124,7 @@ def epoch_plan(lengths: Sequence[int], *, batch_size: int, bucket: int, seed: in
     chance.shuffle(order)
     if bucket > 1:
         runs = [order[first : first + bucket * batch_size] for first in range(0, len(order), bucket * batch_size)]
-        order = [place for run in runs for place in sorted(run, key=lambda place: lengths[place])]
+        order = [image for run in runs for image in sorted(run, key=lambda image: lengths[image])]
     plan = [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
     if bucket > 1:
         full = [batch for batch in plan if len(batch) == batch_size]
@@ -145,7 +145,7 @@ def epoch_batches(
     process: int = 0,
     processes: int = 1,
 ) -> Iterator[Batch]:
-    """The batches of one epoch for one process, which has every so many-th image of each.
+    """The batches of one epoch for one process, which gets its share of the images of each.
 
     A last batch may have fewer images than there are processes. One without an image then gets the first, in a batch
     that is not counted: it keeps pace, and batch norm and the rest see numbers that are like all others.
@@ -167,7 +167,7 @@ def epoch_batches(
         RuntimeError: a process that reads photos died, or does not answer (`runtime_errors.py`).
     """
     plan = epoch_plan(data.lengths, batch_size=batch_size, bucket=bucket, seed=seed, epoch=epoch)
-    shares = [[(epoch, place) for place in batch[process::processes] or batch[:1]] for batch in plan[skip:]]
+    shares = [[(epoch, image) for image in batch[process::processes] or batch[:1]] for batch in plan[skip:]]
     batches: Iterable[Batch]
     if data.in_store:
         batches = _prefetch_stored(collate([data[index] for index in share]) for share in shares)

@@ -48,7 +48,12 @@ class TrainingConsole:
         self._console.print(text, markup=False, soft_wrap=True)
 
     def begin(self, steps: int, done: int) -> None:
-        """Show the bar of a run of so many steps, of which some are done."""
+        """Show the progress bar.
+
+        Args:
+            steps: of the run.
+            done: how many of them are done.
+        """
         self._task = self._progress.add_task("training", total=steps, completed=done, loss="", speed="")
 
     def step(self, step: int, epoch: int, loss: float, captions_per_second: float) -> None:

@@ -82,7 +82,7 @@ def training_set(
     text: str,
     quiet: bool,
 ) -> TrainingSet:
-    """Records with their photos or, where there is a store, their features; `text` is said while photos are read."""
+    """Records with their photos or, where there is a store, their features; `text` labels the progress bar."""
     images: PreparedPhotos | FeatureStore
     if store is not None:
         images = store

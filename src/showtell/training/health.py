@@ -1,4 +1,4 @@
-"""The signs in captions that a captioner has gone wrong, said in words."""
+"""Warnings about the captions of a validation: the same one for many images, or words repeated without end."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def warnings(captions: Mapping[str, Caption], rewarded: bool = False) -> list[st
         captions: image id to caption.
         rewarded: the captioner learns from a reward, from which more training brings it no better captions.
     """
-    found = []
+    sentences = []
     if len(captions) >= 4:
         texts = [caption.text for caption in captions.values()]
         share = diagnose(texts)["most_common"]
         if share >= SAME:
-            found.append(
+            sentences.append(
                 f"{round(share * len(texts))} of {len(texts)} images have the same caption "
                 f'("{statistics.mode(texts)}"): '
                 + (
@@ -37,7 +37,7 @@ def warnings(captions: Mapping[str, Caption], rewarded: bool = False) -> list[st
             )
     circling = [caption.text for caption in captions.values() if runs_in_circles(caption)]
     if captions and len(circling) / len(captions) >= REPEATING:
-        found.append(
+        sentences.append(
             f'{len(circling)} of {len(captions)} captions repeat themselves without end (such as "{circling[0]}"): '
             + (
                 "lower the learning rate, or begin from other weights"
@@ -45,11 +45,11 @@ def warnings(captions: Mapping[str, Caption], rewarded: bool = False) -> list[st
                 else "train longer or lower the learning rate"
             )
         )
-    return found
+    return sentences
 
 
 def runs_in_circles(caption: Caption) -> bool:
-    """Whether a caption was cut off by the limit while it said its last two or more words again and again."""
+    """Whether a caption was cut off by the limit while it repeated its last words."""
     words = caption.text.split()
     if caption.finished:
         return False

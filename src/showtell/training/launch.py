@@ -1,4 +1,4 @@
-"""What a run stands on: one writer of its folder, its trackers, its signals, and the processes that work together."""
+"""The environment of a run: the lock of its folder, its trackers, signals, devices and processes."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def rehearse(model: nn.Module) -> None:
 
     After the first backward pass of a program they go into other buckets, in the order in which they came, and with
     three processes or more it depends on the buckets in which order numbers are added: without a rehearsal the first
-    step of a run that goes on would not have the bits of one that was never stopped.
+    step of a resumed run would not have the bits of one that was never stopped.
 
     Args:
         model: as accelerate prepared it; called with None, it gives a term that every weight is part of.

@@ -366,7 +366,7 @@ class Trainer:
         self._judge(epoch, self.validator.validate())
 
     def _validate_start(self) -> Validation | None:
-        """What is to be said of the weights that a supervised run begins with; None where there is no such run."""
+        """The validation of the weights that a supervised run starts from; None if there is nothing to validate."""
         if self.watchdog is None or self.validator is None or self.progress.step:
             return None
         validation = self.validator.validate()
@@ -374,7 +374,7 @@ class Trainer:
         return validation
 
     def _judge(self, epoch: int, validation: Validation) -> None:
-        """Say what a validation found, keep the weights if they are the best, and see whether it is time to stop."""
+        """Report a validation, keep the weights if they are the best, and decide whether to stop."""
         training, progress, numbers = self.recipe.training, self.progress, validation.scores
         chosen = numbers[training.selection_metric]
         decision = self._check_with_watchdog(epoch, validation)

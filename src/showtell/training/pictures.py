@@ -24,7 +24,7 @@ def add_pictures(writer: Any, captioner: Captioner, records: Sequence[CaptionRec
 
     Args:
         writer: TensorBoard's `SummaryWriter`.
-        captioner: whose words are pictured; its weights, mode and random numbers stay as they are.
+        captioner: makes the captions; its weights, mode and random numbers stay as they are.
         records: the photos.
         step: of the run.
     """
@@ -33,9 +33,9 @@ def add_pictures(writer: Any, captioner: Captioner, records: Sequence[CaptionRec
     title = model_name(captioner)
     settings = captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
     boxes = [corners(record.boxes) for record in records] if captioner.encoder.takes_boxes else None
-    found = explain_photos({title: captioner}, [record.path for record in records], {title: settings}, boxes=boxes)
-    for record, (_, one) in zip(records, found, strict=True):
-        if not isinstance(one, ImageError):
-            figure = one.figure()
+    results = explain_photos({title: captioner}, [record.path for record in records], {title: settings}, boxes=boxes)
+    for record, (_, explanation) in zip(records, results, strict=True):
+        if not isinstance(explanation, ImageError):
+            figure = explanation.figure()
             figure.set_dpi(DOTS)
             writer.add_figure(f"captions/{record.image_id}", figure, global_step=step)

@@ -2,7 +2,7 @@
 
 recipe.yaml     as resolved
 log.jsonl       a line for each `training.log_every` steps, each validation and each message of the reward watchdog
-last/           a checkpoint, and in training/ what is needed to go on from it
+last/           a checkpoint, and in training/ what is needed to resume from it
 best/           the checkpoint that captioned the validation split best
 """
 
@@ -125,7 +125,7 @@ class RunFolder:
     def save_last(
         self, captioner: Captioner, optimizer: Optimizer, extra: dict[str, Tensor], numbers: dict[str, Any]
     ) -> None:
-        """`last/`: a checkpoint, and everything else that is needed to go on, as `save_state` takes it."""
+        """`last/`: a checkpoint, and everything else that is needed to resume, as `save_state` takes it."""
 
         def fill(folder: Path) -> None:
             captioner.save_pretrained(folder)

@@ -47,8 +47,7 @@ def translate_errors(folder: Path) -> Iterator[None]:
         if isinstance(error, torch.distributed.DistError) or "/gloo/" in first:
             why = first.rpartition("] ")[2].partition(". ")[0]
             raise TrainingError(
-                f"Another process of this run was lost or no longer answers ({why}): what it said last tells why. "
-                f"{kept}"
+                f"Another process of this run was lost or no longer answers ({why}): its last message tells why. {kept}"
             ) from error
         raise
     finally:

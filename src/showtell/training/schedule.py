@@ -17,9 +17,9 @@ def learning_rate_factor(
         step: of the optimiser, from 0.
         steps: of the whole run.
         warmup: steps in which the factor rises from 1/warmup to 1.
-        kind: how it goes on: 1; from 1 down to 0 along a line or half a cosine; or down a stair.
-        decay_steps: of the stair, from one fall to the next, counted from the beginning of the run.
-        decay_factor: of the stair, at each fall.
+        kind: after the warm-up constant 1, linear or cosine decay from 1 to 0, or decay in steps.
+        decay_steps: between two decays of kind step, counted from the beginning of the run.
+        decay_factor: at each decay of kind step.
     """
     if step < warmup:
         return (step + 1) / warmup
