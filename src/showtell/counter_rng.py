@@ -7,7 +7,8 @@ depends on which images happen to share its batch and its process. Here each num
 
 `call` counts the requests within a step, `index_j` is the position along each axis behind the images. In a loop over
 time (`timesteps`) it counts those of each word anew. Neither the length of the longest caption of the batch nor the
-place of the image in it matters.
+index of the image in it matters. On counter-based generators: Salmon et al., "Parallel random numbers: as easy as 1, 2,
+3", 2011.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class CounterRNG:
         self._keys = torch.tensor([_signed(key_of(seed, step, image)) for image in images], dtype=torch.int32)  # (B,)
         self._step = (seed, step)
         self._call = 0
-        self._places: Tensor | None = None  # of the images at work, where others have left the batch
+        self._indices: Tensor | None = None  # of the images that are left in the batch; None: all
 
     def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
         """Numbers in [0, 1).
@@ -71,7 +72,7 @@ class CounterRNG:
         if self._keys.device != device:
             self._keys = self._keys.to(device)
         self._call += 1
-        keys = self._keys if self._places is None else self._keys[self._places]
+        keys = self._keys if self._indices is None else self._keys[self._indices]
         x = _mix(keys + _signed(self._call * 0x9E3779B9))
         for axis, (size, factor) in enumerate(zip(shape[1:], _AXES, strict=False)):
             index = torch.arange(size, dtype=torch.int32, device=device) * _signed(factor)
@@ -112,17 +113,17 @@ def use(rng: CounterRNG) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def subset(places: Tensor) -> Iterator[None]:
-    """Inside the block, which lies in a `use` block or does nothing, numbers are those of some images, (b,) places."""
+def subset(indices: Tensor) -> Iterator[None]:
+    """Inside the block numbers are those of some images, (b,) indices. Without a `use` block around it, a no-op."""
     rng = _current.get()
     if rng is None:
         yield
         return
-    before, rng._places = rng._places, places
+    previous, rng._indices = rng._indices, indices
     try:
         yield
     finally:
-        rng._places = before
+        rng._indices = previous
 
 
 def uniform(shape: Sequence[int], device: torch.device) -> Tensor:

@@ -120,9 +120,9 @@ def places_of(decoder: SatDecoder, captions: Captions, places: tuple[int, ...]) 
         place = torch.full(alpha.shape[:2], next(steps))
         return vectors[:, place[0]], place
 
-    decoder._look = look  # type: ignore[method-assign]
+    decoder._attend = look  # type: ignore[method-assign]
     outputs = fed(decoder, sight(), captions)
-    del decoder._look
+    del decoder._attend
     return policy_logprobs(decoder, outputs, captions).sum(-1)
 
 

@@ -24,7 +24,7 @@ from showtell.objectives.adversarial import (
     horizon_cosines,
     intrinsic_rewards,
     mean_of_other_rows,
-    ranked,
+    rank_rewards,
     verdicts,
 )
 from showtell.objectives.contract import of_one_step
@@ -98,7 +98,7 @@ def test_a_word_is_rewarded_for_following_the_last_goals():
 def test_ranks_become_rewards_step_by_step():
     rewards = torch.tensor([[[0.9, 0.2], [0.1, 0.7]], [[0.5, 0.7], [0.5, 0.0]]])  # four captions, two words
     is_word = torch.tensor([[[True, True], [True, True]], [[True, True], [True, False]]])
-    found = ranked(rewards, is_word, delta=12.0)
+    found = rank_rewards(rewards, is_word, delta=12.0)
 
     def expected(rank: float, of: int) -> float:
         return 1 / (1 + math.exp(-12 * (0.5 - rank / of)))
@@ -128,7 +128,7 @@ def test_the_discriminator_learns_what_is_real(image):
     decoder, loss = model(discriminator_image=image), pretraining()
     sampled = torch.tensor([[[1, 5, 2]], [[1, 4, 4]]])
     total, parts = loss._discriminate(batch(), features(), decoder, sampled)
-    seen = decoder.discriminator.look(features().vectors, features().is_region)
+    seen = decoder.discriminator.encode_image(features().vectors, features().is_region)
     assert (seen is None) == (image == "none")
     real = torch.sigmoid(verdicts(decoder.discriminator, WORDS, seen))[IS_CAPTION]
     fake = torch.sigmoid(verdicts(decoder.discriminator, sampled, seen)).flatten()
@@ -176,7 +176,8 @@ def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_t
     with counter_rng.use(counter_rng.CounterRNG(3, 0, ["a", "b"])):
         found = loss._rewards(features(), decoder, words)
     seen = [
-        decoder.discriminator.look(vectors[None], torch.ones(1, 3, dtype=torch.bool)) for vectors in features().vectors
+        decoder.discriminator.encode_image(vectors[None], torch.ones(1, 3, dtype=torch.bool))
+        for vectors in features().vectors
     ]
 
     def judge(image: int, caption: list[int]) -> float:
@@ -232,7 +233,7 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     logprobs = logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
     leaks = decoder.discriminator.leaks(sampled)
     rewards = torch.sigmoid(decoder.discriminator.logits(leaks))[:, :, 1:]
-    quality = ranked(rewards, is_word, 12.0)
+    quality = rank_rewards(rewards, is_word, 12.0)
     intrinsic = intrinsic_rewards(leaks, forced.outputs.goal, 2)
     goes_on = is_word & (words != END)
     logits[..., END] = -torch.inf

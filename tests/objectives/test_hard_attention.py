@@ -54,9 +54,9 @@ def along(decoder: SatDecoder, places: tuple[int, ...]) -> tuple[torch.Tensor, t
     for time, place in enumerate(places):
         alpha = decoder.attention(state.rows.hidden, state.image.projected, state.image.is_region)[0, 0]
         one = torch.nn.functional.one_hot(torch.tensor(place), REGIONS).double()
-        decoder._look = lambda *_, one=one: ((one @ features().vectors)[None], None)  # type: ignore[method-assign]
+        decoder._attend = lambda *_, one=one: ((one @ features().vectors)[None], None)  # type: ignore[method-assign]
         output, state = decoder.step(WORDS[..., time], state)
-        del decoder._look
+        del decoder._attend
         said.append(decoder.readout(output)[0, 0].log_softmax(-1)[WORDS[0, 0, time + 1]])
         chosen.append(alpha[place].log())
         entropy.append(-(alpha * alpha.log()).sum())
@@ -191,10 +191,10 @@ def test_expected_context_approximates_the_expected_softmax():
     state = decoder.start(features())
     alpha = decoder.attention(state.rows.hidden, state.image.projected, state.image.is_region)[0, 0]
     for place in range(REGIONS):
-        decoder._look = lambda *_, place=place: (features().vectors[:, [place]], None)  # type: ignore[method-assign]
+        decoder._attend = lambda *_, place=place: (features().vectors[:, [place]], None)  # type: ignore[method-assign]
         output, _ = decoder.step(WORDS[..., 0], state)
         mean += (alpha[place] * decoder.readout(output)[0, 0].softmax(-1)).detach()
-    del decoder._look
+    del decoder._attend
     decoder.config = decoder.config.model_copy(update={"attention": "soft"})
     output, _ = decoder.step(WORDS[..., 0], state)
     soft = decoder.readout(output)[0, 0].softmax(-1).detach()

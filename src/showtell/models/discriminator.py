@@ -77,7 +77,7 @@ class Discriminator(nn.Module):
         self.leak = Linear(hidden_size, leak_size)  # W_d
         self.verdict = nn.Linear(leak_size, 1)  # w, b
 
-    def look(self, vectors: Tensor, is_region: Tensor) -> DiscriminatorImage | None:
+    def encode_image(self, vectors: Tensor, is_region: Tensor) -> DiscriminatorImage | None:
         """What all words see of images: (B, R, D), and (B, R) whether there is a vector."""
         if self.value is None:
             return None
@@ -96,7 +96,7 @@ class Discriminator(nn.Module):
 
         Args:
             read: (B, N, E) from `read`.
-            seen: from `look`.
+            seen: from `encode_image`.
             cells: of `sru`.
 
         Returns:
@@ -110,7 +110,7 @@ class Discriminator(nn.Module):
 
         Args:
             words: (B, N, T) int64, begin first.
-            seen: from `look`.
+            seen: from `encode_image`.
 
         Returns:
             (B, N, T, G).

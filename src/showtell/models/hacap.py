@@ -19,8 +19,8 @@ Where this differs from the paper, or the paper is silent:
  2. No gradient flows from attention and gate back into h_{t-1} (§4.2: "no gradient sent back to the language model"),
     none from the words into the subgoals, and none from the subgoals into the leak: each part has an objective of its
     own.
- 3. The sum over t of alpha that §3.5 sets to 1 is the sum over places; its doubly stochastic penalty is an option of
-    the objective. At the first step alpha is the same for all places and beta 1, which makes z_1 the mean (§4.4).
+ 3. The sum over t of alpha that §3.5 sets to 1 is the sum over regions; its doubly stochastic penalty is an option of
+    the objective. At the first step alpha is the same for all regions and beta 1, which makes z_1 the mean (§4.4).
  4. O_t has V x k numbers. LeakGAN makes them with a layer of H x V k weights, 20 million for V = 5,000; ours have rank
     M: the same A for each of the k columns. The scores cost one product of M x V, O_t itself is never made.
  5. `normalise_goals`: LeakGAN divides g_t by its length, papers/000 says nothing and saw its goals collapse (§5.4).
@@ -106,7 +106,7 @@ class HacapImage:
 class HacapRows:
     """Where the three networks of each row stand."""
 
-    is_first: Tensor  # (B, N) bool, no word has been said yet
+    is_first: Tensor  # (B, N) bool, before the first word
     hidden: Tensor  # (B, N, H) the worker's features h_{t-1}
     worker: tuple[Tensor, ...]  # (B, N, H) its cells
     manager: tuple[Tensor, ...]  # (B, N, H_m) cells; empty without goals
@@ -209,7 +209,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         """L_img a, which no word changes, and empty cells."""
         vectors = self.feature_projection(features.vectors)
         has_goals = self.config.goals
-        seen = self.discriminator.look(features.vectors, features.is_region) if has_goals else None
+        seen = self.discriminator.encode_image(features.vectors, features.is_region) if has_goals else None
         image = HacapImage(vectors, self.attention.project(vectors), features.is_region, seen)
         rows = HacapRows(
             is_first=torch.ones(len(vectors), 1, dtype=torch.bool, device=vectors.device),

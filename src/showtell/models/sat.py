@@ -5,7 +5,7 @@
     e_ti = f_att(a_i, h_{t-1}),  alpha_ti = exp(e_ti) / sum_k exp(e_tk)                                   (§3.1.2)
     beta_t = sigmoid(w_beta . h_{t-1} + b_beta)        the gate: how much picture this word needs         (§4.2.1)
     z_t = beta_t sum_i alpha_ti a_i                    soft: the expected context                         (§4.2)
-    z_t = beta_t a_s,  s ~ alpha_t                     hard: one sampled place                            (§4.1)
+    z_t = beta_t a_s,  s ~ alpha_t                     hard: one sampled region                           (§4.1)
     i, f, o = sigmoid(T(E y_{t-1}, h_{t-1}, z_t)),  g = tanh(T(E y_{t-1}, h_{t-1}, z_t))
     c_t = f * c_{t-1} + i * g,  h_t = o * tanh(c_t)                                                       (§3.1.2)
     p(y_t | a, y_<t) ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t))                                            (§3.1.2)
@@ -197,10 +197,10 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         vectors = self.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
         image = SatImage(vectors, self.attention.project(vectors), features.is_region)
-        return State(image, SatRows(self.init_hidden(mean), self.init_cell(mean), self._coin(vectors)))
+        return State(image, SatRows(self.init_hidden(mean), self.init_cell(mean), self._draw_expected(vectors)))
 
-    def _coin(self, vectors: Tensor) -> Tensor | None:
-        """(B, 1) bool, whether an image's captions see expectations; None where nothing is tossed for."""
+    def _draw_expected(self, vectors: Tensor) -> Tensor | None:
+        """(B, 1) bool, whether an image's captions see the expectation; None where that is not drawn."""
         if self.config.attention == "soft" or not self.training:
             return None
         if self.config.expectation_per == "batch":
@@ -220,7 +220,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, SatInputs) else self.embed(words)
         alpha = self.attention(rows.hidden, image.projected, image.is_region)
-        context, places = self._look(alpha, image.vectors, rows.is_expected)
+        context, regions = self._attend(alpha, image.vectors, rows.is_expected)
         gate = None
         if self.beta is not None:
             gate = torch.sigmoid(self.beta(rows.hidden))
@@ -233,14 +233,14 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
             context=context,
             gate=None if gate is None else gate.squeeze(-1),
             attention=alpha,
-            sampled_regions=places,
+            sampled_regions=regions,
         )
         return output, State(image, SatRows(hidden, cell, rows.is_expected))
 
-    def _look(self, alpha: Tensor, vectors: Tensor, is_expected: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """z_t before the gate, (B, N, D), and the places (B, N) that were chosen for it.
+    def _attend(self, alpha: Tensor, vectors: Tensor, is_expected: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """z_t before the gate, (B, N, D), and the regions (B, N) that were chosen for it.
 
-        A place is drawn as the greatest of log alpha plus Gumbel noise.
+        A region is drawn as the greatest of log alpha plus Gumbel noise.
         """
         config = self.config
         if config.attention == "soft" or (not self.training and config.eval_attention == "expectation"):
@@ -248,12 +248,12 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         scores = alpha.detach()
         if self.samples_attention:
             scores = scores.log() - counter_rng.uniform(alpha.shape, alpha.device).clamp(min=1e-30).log().neg().log()
-        places = scores.argmax(-1)
-        seen = gather_rows(vectors, places)
+        regions = scores.argmax(-1)
+        context = gather_rows(vectors, regions)
         if is_expected is not None:
-            seen = torch.where(is_expected.unsqueeze(-1), weighted_sum(alpha, vectors), seen)
-            places = places.masked_fill(is_expected, -1)
-        return seen, places
+            context = torch.where(is_expected.unsqueeze(-1), weighted_sum(alpha, vectors), context)
+            regions = regions.masked_fill(is_expected, -1)
+        return context, regions
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """L_o(E y_{t-1} + L_h h_t + L_z z_t), with dropout and the release's tanh; or one layer over h_t."""

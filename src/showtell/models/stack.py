@@ -1,7 +1,7 @@
 """Stack-Captioning, from coarse to fine: Gu et al., AAAI 2018 (papers/002).
 
-A coarse LSTM (stage 0) sees the mean of the image, then N fine ones (stages 1 to N) look at its places; every stage has
-words of its own, and the last stage's are the caption. With y_{t-1} the embedding of the last word:
+A coarse LSTM (stage 0) sees the mean of the image, then N fine ones (stages 1 to N) attend to its regions; every stage
+has words of its own, and the last stage's are the caption. With y_{t-1} the embedding of the last word:
 
     f(V) = mean_n V_n                                                                the image for stage 0
     h^0_t = LSTM_0([f(V); h^N_{t-1}; y_{t-1}], h^0_{t-1})                                             (eq. 1, 2)
@@ -18,15 +18,15 @@ are `objectives/coarse_to_fine.py`. Our copy has lost the sums, signs and tildes
 
 Where this differs from the paper, or the paper is silent:
  1. The paper's o^i_t is the output of the LSTM cell, which is h^i_t.
- 2. b_alpha adds the same to the score of every place, so the softmax does not see it; it is left out.
- 3. Eq. 8 writes the sum over places for stage i - 1 anew; it is g_{i-1}, so W_va maps to the width of the LSTMs.
+ 2. b_alpha adds the same to the score of every region, so the softmax does not see it; it is left out.
+ 3. Eq. 8 writes the sum over regions for stage i - 1 anew; it is g_{i-1}, so W_va maps to the width of the LSTMs.
  4. The paper prints both variants as "Stack-Cap". In its weaker rows the stages' attention weights know nothing of each
     other; we read that as q_i = h^{i-1}_t.
  5. All LSTMs begin with zeros, h^N_0 in stage 0 included.
  6. Dropout acts on h^i_t in front of W^i_o, as in `updown.py` (the paper is silent), with masks from `counter_rng.py`.
  7. Features may first go through a linear layer, ReLU and dropout (`project_features`), as in the authors' code; off
     by default. V is then what comes out, in f(V) too.
- 8. Padded places are masked, in the mean and in the attention.
+ 8. Padded regions are masked, in the mean and in the attention.
  9. What an image gives whatever the words (f(V)'s gates, W_v V, W_va V + b_va) is computed once; the sums are the same.
 """
 
@@ -185,14 +185,14 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         return State(image, StackRows(zeros, zeros))
 
     def embed(self, words: Tensor) -> StackInputs:
-        """y, and with it every LSTM's gates; its place in their inputs is the last."""
+        """y, and with it every LSTM's gates; its columns in their inputs are the last."""
         word = self.embedding(words)
         return StackInputs(
             tuple(lstm.project_input(word, offset=lstm.input_size - word.shape[-1]) for lstm in self._lstms)
         )
 
     def step(self, words: Tensor | StackInputs, state: StackState) -> tuple[StackOutput, StackState]:
-        """The coarse LSTM reads the mean image; each fine one looks, and reads what the one before it made of it."""
+        """One step of all stages, from coarse to fine."""
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, StackInputs) else self.embed(words)
         gates = self.coarse_lstm.project_input(rows.hidden[-1]) + image.mean_gates + inputs.gates[0]

@@ -15,7 +15,7 @@ regions this is the "Top-Down" row of papers/002.
 Where this differs from the paper, or the paper is silent:
  1. W_va, W_ha and w_a have no bias, as in the original; vbar is the mean of the regions that are there, padding masked.
  2. Both LSTMs begin with zeros.
- 3. Dropout acts on h2_t in front of W_p (the place that later work agrees on; the paper is silent), with masks from
+ 3. Dropout acts on h2_t in front of W_p (where later work has it; the paper is silent), with masks from
     `counter_rng.py`. The default is 0.5.
  4. Features may first go through a linear layer with ReLU (`project_features`), as papers/002 does; off by default.
  5. What vbar gives to the gates of the attention LSTM is computed once per image; the sum is the same.
@@ -139,12 +139,12 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         return State(image, UpDownRows(zeros, zeros, zeros, zeros))
 
     def embed(self, words: Tensor) -> UpDownInputs:
-        """W_e Pi_t, and with it the attention LSTM's gates; its place in x1_t is the last."""
+        """W_e Pi_t, and with it the attention LSTM's gates; its columns in x1_t are the last."""
         lstm, word = self.attention_lstm, self.embedding(words)
         return UpDownInputs(lstm.project_input(word, offset=lstm.input_size - word.shape[-1]))
 
     def step(self, words: Tensor | UpDownInputs, state: UpDownState) -> tuple[UpDownOutput, UpDownState]:
-        """The attention LSTM reads, the attention looks, the language LSTM speaks."""
+        """One step of attention LSTM, attention and language LSTM."""
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, UpDownInputs) else self.embed(words)
         gates = self.attention_lstm.project_input(rows.language_hidden) + image.mean_gates + inputs.gates

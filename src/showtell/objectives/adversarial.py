@@ -109,7 +109,7 @@ def intrinsic_rewards(leaks: Tensor, goals: Tensor, horizon: int) -> Tensor:
     return total / terms
 
 
-def ranked(rewards: Tensor, is_word: Tensor, delta: float) -> Tensor:
+def rank_rewards(rewards: Tensor, is_word: Tensor, delta: float) -> Tensor:
     """sigmoid(delta (1/2 - rank / B)) at each step, rank 1 being the best of the B rewards of words there.
 
     Args:
@@ -125,8 +125,8 @@ def ranked(rewards: Tensor, is_word: Tensor, delta: float) -> Tensor:
     better = ((flat.unsqueeze(0) > flat.unsqueeze(1)) & both).sum(1)  # how many rows are above each
     level = ((flat.unsqueeze(0) == flat.unsqueeze(1)) & both).sum(1)  # itself among them
     rank = better + (level + 1) / 2
-    found = torch.sigmoid(delta * (0.5 - rank / real.sum(0).clamp(min=1)))
-    return (found * real).view_as(rewards)
+    quality = torch.sigmoid(delta * (0.5 - rank / real.sum(0).clamp(min=1)))
+    return (quality * real).view_as(rewards)
 
 
 class AdversarialPretrainingConfig(CrossEntropyConfig):
@@ -192,7 +192,7 @@ class AdversarialPretraining(CrossEntropy):
     @staticmethod
     def _leaks(decoder: GoalDecoder, features: Features, words: Tensor) -> Tensor:
         """F of captions that begin with begin: (B, N, T + 1) to (B, N, T + 1, G)."""
-        return decoder.discriminator.leaks(words, _seen(decoder, features))
+        return decoder.discriminator.leaks(words, _image_of_discriminator(decoder, features))
 
     @torch.no_grad()
     def _sample(self, features: Features, decoder: GoalDecoder) -> Tensor:
@@ -217,14 +217,14 @@ class AdversarialPretraining(CrossEntropy):
             sampled: (B, N, L + 1) int64, begin first.
         """
         counts = counts_of(batch)
-        seen = _seen(decoder, features)
+        seen = _image_of_discriminator(decoder, features)
         real = batch.is_caption
         everyone = torch.ones_like(sampled[..., 0], dtype=torch.bool)
         fakes = [("sampled", sampled, seen, everyone, counts.images * sampled.shape[1])]
-        beside = _beside(features, batch.is_counted) if seen is not None else None
+        beside = _features_of_next_image(features, batch.is_counted) if seen is not None else None
         if beside is not None:
-            looked = decoder.discriminator.look(beside.vectors, beside.is_region)
-            fakes.append(("mismatched", batch.words, looked, real, counts.captions))
+            encoded = decoder.discriminator.encode_image(beside.vectors, beside.is_region)
+            fakes.append(("mismatched", batch.words, encoded, real, counts.captions))
         total, parts = sampled.new_zeros((), dtype=torch.float32), {}
         for name, words, shown, is_caption, count in [("real", batch.words, seen, real, counts.captions), *fakes]:
             right, weight = (1, 1.0) if name == "real" else (-1, 1 / len(fakes))
@@ -307,25 +307,27 @@ class Adversarial(AdversarialPretraining):
         sampled = self._sample(features, decoder)  # (B, N, T + 1)
         words = sampled[..., 1:]
         is_word = words != Vocabulary.pad
-        goes_on = is_word & (words != Vocabulary.end)
+        is_not_end = is_word & (words != Vocabulary.end)
         count = counts_of(batch).images * config.samples
         with eval_mode(decoder):
             forced = teacher_forced(decoder, features, sampled[..., :-1])
             logits = _without(forced.logits.float() / config.sampling_temperature, NEVER_GENERATED)
-            followed = log_likelihood(_without(logits, [Vocabulary.end]), words).masked_fill(~goes_on, 0.0)
+            followed = log_likelihood(_without(logits, [Vocabulary.end]), words).masked_fill(~is_not_end, 0.0)
             rewards = self._rewards(features, decoder, words)
         goals = _goals(forced)
         leaks = self._leaks(decoder, features, sampled).detach()
         is_ranked = is_word & batch.is_counted
-        quality = of_whole_batch(partial(ranked, delta=config.delta), rewards, is_ranked)
+        quality = of_whole_batch(partial(rank_rewards, delta=config.delta), rewards, is_ranked)
         cosines = horizon_cosines(leaks, goals, is_word.sum(-1), decoder.horizon)
         manager = -(quality * cosines).sum() / count
         intrinsic = intrinsic_rewards(leaks, goals.detach(), decoder.horizon)
-        held = self._held(intrinsic, goes_on & batch.is_counted)
-        worker = -config.intrinsic_weight * (held * followed).sum() / count
+        advantage = self._advantage(intrinsic, is_not_end & batch.is_counted)
+        worker = -config.intrinsic_weight * (advantage * followed).sum() / count
         if config.external_weight:
-            said = log_likelihood(logits, words).masked_fill(~is_word, 0.0)
-            worker = worker - config.external_weight * (self._held(quality, is_ranked) * said).sum() / count
+            word_logprobs = log_likelihood(logits, words).masked_fill(~is_word, 0.0)
+            worker = (
+                worker - config.external_weight * (self._advantage(quality, is_ranked) * word_logprobs).sum() / count
+            )
         discriminator, parts = self._discriminate(batch, features, decoder, sampled)
         total = (
             config.worker_weight * worker
@@ -342,22 +344,23 @@ class Adversarial(AdversarialPretraining):
         entropy = torch.special.entr(logits.detach().softmax(-1)).sum(-1)
         parts |= {
             "worker": worker, "manager": manager, "discriminator": discriminator, "verdict": whole,
-            "length": is_word.sum() / count, "intrinsic": (intrinsic * goes_on).sum() / goes_on.sum() * share(batch),
+            "length": is_word.sum() / count,
+            "intrinsic": (intrinsic * is_not_end).sum() / is_not_end.sum() * share(batch),
             "entropy": (entropy * is_word).sum() / is_word.sum() * share(batch),
             **{name: value * share(batch) for name, value in goal_health(goals.detach(), is_word).items()},
         }  # fmt: skip
         return Terms(total, {name: value.detach() for name, value in parts.items()})
 
-    def _held(self, rewards: Tensor, is_held: Tensor) -> Tensor:
+    def _advantage(self, rewards: Tensor, is_compared: Tensor) -> Tensor:
         """Rewards (B, N, T) less what they are held against."""
         if self.config.baseline == "none":
             return rewards
-        return rewards - of_whole_batch(mean_of_other_rows, rewards, is_held)
+        return rewards - of_whole_batch(mean_of_other_rows, rewards, is_compared)
 
     @torch.no_grad()
     def _rewards(self, features: Features, decoder: GoalDecoder, words: Tensor) -> Tensor:
         """How much each prefix, ended by the policy, is like a person's caption: (B, N, T) to (B, N, T)."""
-        config, seen = self.config, _seen(decoder, features)
+        config, seen = self.config, _image_of_discriminator(decoder, features)
         begin = torch.full_like(words[..., :1], Vocabulary.begin)
         if not config.rollouts:
             leaks = decoder.discriminator.leaks(torch.cat([begin, words], -1), seen)[:, :, 1:]
@@ -417,12 +420,12 @@ def share(batch: Batch) -> float:
     return len(batch.image_ids) / counts_of(batch).images
 
 
-def _seen(decoder: GoalDecoder, features: Features) -> DiscriminatorImage | None:
+def _image_of_discriminator(decoder: GoalDecoder, features: Features) -> DiscriminatorImage | None:
     """What the discriminator sees of the images; the encoder learns nothing from it."""
-    return decoder.discriminator.look(features.vectors.detach(), features.is_region)
+    return decoder.discriminator.encode_image(features.vectors.detach(), features.is_region)
 
 
-def _beside(features: Features, is_counted: bool) -> Features | None:
+def _features_of_next_image(features: Features, is_counted: bool) -> Features | None:
     """The features of the image behind each one in the whole batch; None where that is one image."""
     vectors = features.vectors
     both = of_next_image(torch.cat([vectors, features.is_region.unsqueeze(-1).to(vectors.dtype)], -1), is_counted)

@@ -58,9 +58,9 @@ class CoarseToFine(SelfCritical):
         for stage in range(1, decoder.stages):
             before, own = rewards[:, :-1], StageView(decoder, stage)
             of_stages[f"reward_{stage - 1}"] = before.sum() / (counts.images * self.config.samples)
-            found, rewards = self._rewarded(batch, features, own)
+            drawn, rewards = self._rewarded(batch, features, own)
             advantage = self._advantage(rewards) + (rewards[:, :-1] - before)  # D_i
-            term, parts = self._terms(own, found, rewards, advantage, counts.images)
+            term, parts = self._terms(own, drawn, rewards, advantage, counts.images)
             total = total + term
         of_stages[f"reward_{decoder.stages - 1}"] = parts["reward"]
         return total, parts | of_stages

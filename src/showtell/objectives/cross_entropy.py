@@ -14,7 +14,7 @@ caption; validation reports it, so that it can be held against models with one s
 Label smoothing epsilon mixes the target with the uniform distribution over the vocabulary (Szegedy et al., 2016).
 
 Word presence asks the encoder alone which words occur in any of the image's captions: each grid cell scores each
-word, log-sum-exp over the cells finds the best place for it, and the target needs no label but the captions (the
+word, log-sum-exp over the cells finds the best cell for it, and the target needs no label but the captions (the
 multiple-instance idea of Fang et al., 2015, with log-sum-exp for their noisy-or). It gives an encoder that starts from
 scratch a direct gradient; its layer trains with the model and is no part of the checkpoint.
 
@@ -165,7 +165,7 @@ def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_
     Args:
         attention: alpha, (B, N, T, R).
         is_word: (B, N, T) bool; steps behind the end do not count.
-        is_region: (B, R) bool; places that are padding do not count.
+        is_region: (B, R) bool; regions that are padding do not count.
         is_caption: (B, N) bool.
     """
     looked = (attention * is_word.unsqueeze(-1)).sum(2)  # (B, N, R)
@@ -204,14 +204,14 @@ def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int)
     share = share / len(rated)
     by_chance = share.square() + (1 - share).square()
     kappa = (observed - by_chance) / (1 - by_chance)
-    return kappa.nan_to_num(0.0).clamp(min=0).float()  # said always or never: there is nothing to agree on
+    return kappa.nan_to_num(0.0).clamp(min=0).float()  # in all captions or in none: there is nothing to agree on
 
 
 def word_presence(scores: Tensor, is_region: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """Binary cross-entropy of "this word occurs in a caption of the image", summed over words and images.
 
     Args:
-        scores: (B, R, V), of each word at each place.
+        scores: (B, R, V), of each word in each region.
         is_region: (B, R) bool.
         targets: (B, N, T) int64, the words of the captions.
         weights: (V,) how much each word counts.

@@ -1,14 +1,14 @@
-"""Stochastic "hard" attention: REINFORCE over the places looked at (papers/003 §4.1).
+"""Stochastic "hard" attention: REINFORCE over the attended regions (papers/003 §4.1).
 
     dL/dW ~ d log p(y | s, a) / dW  +  lambda_r (log p(y | s, a) - b) d log p(s | a) / dW  +  lambda_e dH[s] / dW
     b_k = 0.9 b_{k-1} + 0.1 log p(y | s_k, a)
 
-where s is one sampled place per word, p(s | a) = prod_t alpha_{t, s_t} and H[s] the entropy of alpha. What is minimised
-here has that gradient with the sign turned: the bracket is a constant for it.
+where s is one sampled region per word, p(s | a) = prod_t alpha_{t, s_t} and H[s] the entropy of alpha. What is
+minimised here has that gradient with the sign turned: the bracket is a constant for it.
 
     loss = - (1/words) sum [ log p(y | s, a) + lambda_r (log p(y | s, a) - b) log p(s | a) + lambda_e H[s] ]
 
-The sampling itself, and the coin that replaces samples by the expectation, are the model's (`models/sat.py`).
+The sampling itself, and the choice between sample and expectation, are the model's (`models/sat.py`).
 
 Where this differs from the paper, or the paper is silent:
  1. The sum is divided by the words of the batch, as the likelihood of `cross_entropy.py` is. That scales the three
@@ -18,7 +18,7 @@ Where this differs from the paper, or the paper is silent:
  3. b follows the mean of the batch's captions, over all processes, as in the release. It is used as it was before the
     batch, so that it does not depend on the samples that it is held against, and the first batch begins with its own
     mean.
- 4. Rows in which the coin chose the expectation have no sampled place: they give the first term alone, and b does not
+ 4. Rows that see the expectation have no sampled region: they give the first term alone, and b does not
     see them.
  5. The other terms of `cross_entropy.py` (label smoothing, doubly stochastic penalty, word presence) may be added, and
     scheduled sampling: s then depends on the words that were fed too, whose choice gets no gradient, there as here.
@@ -56,7 +56,7 @@ class HardAttentionConfig(CrossEntropyConfig):
 
 
 class HardAttention(CrossEntropy):
-    """Likelihood of the reference captions under sampled places, and REINFORCE for the places."""
+    """Likelihood of the reference captions under sampled attention, and REINFORCE for the sampled regions."""
 
     config: HardAttentionConfig
     needs: ClassVar = frozenset({Capability.SAMPLED_ATTENTION})

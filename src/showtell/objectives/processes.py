@@ -18,8 +18,8 @@ from torch import Tensor
 
 def summed(x: Tensor) -> Tensor:
     """The sum over processes."""
-    found: Tensor = reduce(x, "sum")
-    return found
+    total: Tensor = reduce(x, "sum")
+    return total
 
 
 def of_whole_batch(function: Callable[[Tensor, Tensor], Tensor], values: Tensor, is_word: Tensor) -> Tensor:
@@ -40,9 +40,9 @@ def of_whole_batch(function: Callable[[Tensor, Tensor], Tensor], values: Tensor,
     pair = torch.stack([values.detach(), is_word.to(values.dtype)])  # (2, B, N, T)
     padded = pad_across_processes(pad_across_processes(pair, dim=3), dim=1)
     everyone: Tensor = gather(padded.unsqueeze(0))  # (P, 2, B of the largest, N, T of the longest)
-    found = function(everyone[:, 0].flatten(0, 1), everyone[:, 1].flatten(0, 1) > 0)
+    result = function(everyone[:, 0].flatten(0, 1), everyone[:, 1].flatten(0, 1) > 0)
     images, _, steps = values.shape
-    return found.view_as(everyone[:, 0])[state.process_index, :images, :, :steps]
+    return result.view_as(everyone[:, 0])[state.process_index, :images, :, :steps]
 
 
 def of_next_image(x: Tensor, is_counted: bool) -> Tensor | None:

@@ -129,15 +129,15 @@ class SelfCritical(Objective):
 
     def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Tensor, dict[str, Tensor]]:
         """The term of the policy and what is to be seen of it."""
-        found, rewards = self._rewarded(batch, features, decoder)
-        return self._terms(decoder, found, rewards, self._advantage(rewards), counts_of(batch).images)
+        drawn, rewards = self._rewarded(batch, features, decoder)
+        return self._terms(decoder, drawn, rewards, self._advantage(rewards), counts_of(batch).images)
 
     def _rewarded(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Rollouts, Tensor]:
         """Samples and the greedy caption, and their rewards, (B, N + 1)."""
         assert self.reward is not None, "prepare comes before the first step"
-        found = rollouts(decoder, features, self.max_length, self.config.samples)
-        every = found.captions
-        return found, self.reward(every.words, every.is_word, batch.image_ids)
+        drawn = rollouts(decoder, features, self.max_length, self.config.samples)
+        captions = drawn.captions
+        return drawn, self.reward(captions.words, captions.is_word, batch.image_ids)
 
     def _advantage(self, rewards: Tensor) -> Tensor:
         """r(ws) - b: (B, N + 1), the greedy caption last, to (B, N)."""
@@ -145,12 +145,12 @@ class SelfCritical(Objective):
         return sampled - (greedy if self.config.baseline == "greedy" else mean_of_others(sampled))
 
     def _terms(
-        self, decoder: Decoder, found: Rollouts, rewards: Tensor, advantage: Tensor, images: int
+        self, decoder: Decoder, drawn: Rollouts, rewards: Tensor, advantage: Tensor, images: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Minus the samples' mean reward, with the gradient of the advantage (B, N) times log p(ws)."""
-        assert found.outputs is not None, "training asks for gradients"
-        samples = found.samples
-        logprobs = policy_logprobs(decoder, found.outputs, samples)  # (B, N, T)
+        assert drawn.outputs is not None, "training asks for gradients"
+        samples = drawn.samples
+        logprobs = policy_logprobs(decoder, drawn.outputs, samples)  # (B, N, T)
         rewards, advantage = rewards.to(logprobs.dtype), advantage.to(logprobs.dtype)
         mean = 1 / (images * self.config.samples)
         reward = rewards[:, :-1].sum() * mean
@@ -175,10 +175,11 @@ def prepare_reward(
         vocabulary_size: ids are below this.
         weights: of the scores that are added up.
     """
-    # What is never said takes the place of "unknown": it is a word of the reference that nobody can match.
-    nobody = {Vocabulary.unknown: Vocabulary.begin}
+    # `begin` is never predicted, so it stands for "unknown" in references as a word that no caption can match.
+    replaced = {Vocabulary.unknown: Vocabulary.begin}
     references = {
-        image: [[nobody.get(word, word) for word in caption[1:]] for caption in own] for image, own in captions.items()
+        image: [[replaced.get(word, word) for word in caption[1:]] for caption in own]
+        for image, own in captions.items()
     }
     return Reward.prepare(references, vocabulary_size=vocabulary_size, weights=weights)
 

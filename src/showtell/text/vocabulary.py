@@ -19,7 +19,7 @@ SPECIAL = ("<pad>", "<begin>", "<end>", "<unknown>")
 
 
 class Vocabulary:
-    """An ordered list of words. The four special ids come first; a word's id is its place."""
+    """An ordered list of words. The four special ids come first; a word's id is its index."""
 
     pad = 0
     begin = 1
@@ -78,7 +78,7 @@ class Vocabulary:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change with any word, any place and the tokenizer."""
+        """Twelve hexadecimal digits that change with any word, any order and the tokenizer."""
         content = json.dumps([TOKENIZER_VERSION, *self.words], ensure_ascii=False)
         return hashlib.sha256(content.encode("utf-8")).hexdigest()[:12]
 
