@@ -57,7 +57,7 @@ from showtell.progress import counting
 from showtell.recipes import FOLDER
 from showtell.scenes import Scene, read_scenes, write_scenes
 from showtell.scenes.truth import judge
-from showtell.scores import ScoreReport, diagnose, image_facts, score
+from showtell.scores import SCORES, ScoreReport, diagnose, image_facts, score
 from showtell.scores.bootstrap import compare
 from showtell.training import make_recipe, train
 from showtell.training.recipe_loading import apply_overrides
@@ -514,11 +514,9 @@ def mean_and_spread(values: Sequence[float | None]) -> dict[str, float | None]:
 # --- the document ---
 
 COLUMNS = {
-    "bleu_1": "BLEU-1", "bleu_2": "BLEU-2", "bleu_3": "BLEU-3", "bleu_4": "BLEU-4", "meteor": "METEOR",
-    "rouge_l": "ROUGE-L", "cider": "CIDEr-D", "truth": "truth", "truth_statements": "statements",
-    "truth_whole": "whole", "truth_relations": "relations",
-}  # fmt: skip
-COMPARED = {"cider": "CIDEr-D", "truth": "truth"}
+    number.name: number.title for metric in METRICS for number in SCORES[metric].numbers if number.name != "cider_plain"
+}
+COMPARED = {name: COLUMNS[name] for name in ("cider", "truth")}
 FAULTS = {
     "mean_length": "words", "bad_endings": "bad endings", "repeats": "repeats", "identical": "said twice",
     "vocabulary": "different words",

@@ -240,3 +240,12 @@ def test_what_no_setting_takes_is_refused_by_its_key(key: str, value: Any, sente
         make_recipe(content)
     assert f"\n  {sentence}" in str(caught.value)
     assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize("name", ["small_cnn", "faster_rcnn"])
+def test_weights_in_a_home_that_is_not_there_are_a_sentence(
+    world: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    sentence = refused(capsys, f"features scenes --encoder {name} --weights ~nobody-here/w.pt --out new")
+    assert "~nobody-here/w.pt" in sentence

@@ -19,6 +19,7 @@ Where we differ:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -327,7 +328,7 @@ def _load_detector(detector: detection.FasterRCNN, config: FasterRcnnConfig) -> 
     if config.weights == "pretrained":
         file = from_url(get_model_weights(config.detector).DEFAULT.url)
     else:
-        file = Path(config.weights).expanduser()
+        file = Path(os.path.expanduser(config.weights))  # noqa: PTH111 (Path.expanduser fails without a home)
     tensors = {_current_name(name): tensor for name, tensor in read_weights(file).items()}
     fit_weights(detector, tensors, source=str(file), name=config.detector, unused=_OTHER_HEADS)
 

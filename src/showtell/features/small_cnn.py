@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal, Self
 
@@ -94,7 +95,7 @@ class SmallCnn(GridEncoder):
         shape = (before, side, side)
         self.position_embedding = nn.Parameter(0.02 * torch.randn(shape)) if config.position_embedding else None
         if load_weights and config.weights != "random":
-            self._load(Path(config.weights).expanduser())
+            self._load(Path(os.path.expanduser(config.weights)))  # noqa: PTH111 (Path.expanduser fails without a home)
         self.to(memory_format=torch.channels_last)
 
     def _load(self, file: Path) -> None:
