@@ -448,7 +448,8 @@ def test_statistics_by_hand() -> None:
 
 def scores(captions: list[str]) -> dict[str, float | None]:
     """The scores of captions of `PAIR`."""
-    return score(captions, [ImageFacts(scene=PAIR)] * len(captions), metrics=["truth"]).scores
+    texts = dict(enumerate(captions))
+    return score(texts, dict.fromkeys(texts, ImageFacts(("a circle",), scene=PAIR)), metrics=["truth"]).scores
 
 
 def test_summary_by_hand() -> None:
