@@ -12,7 +12,7 @@ the word that follows, T the words of a caption, its end included.
     ranked is the reward of y_1 .. y_{t+1}: the mean of D over M captions that the policy makes of it; at the end D
 
 `adversarial_pretraining` is the first stage: all three learn in every step, the worker and the manager from reference
-captions, the discriminator from them and from samples. `adversarial` goes on from such a checkpoint: all three learn in
+captions, the discriminator from them and from samples. `adversarial` starts from such a checkpoint: all three learn in
 every step, worker and manager from samples; after each `interleave` such epochs comes one of pre-training. The three
 have no weight in common and no gradient from one into another (`models/goals.py`), so that one sum is minimised.
 `cross_entropy` adds the likelihood of the reference captions to each adversarial step.
@@ -26,7 +26,7 @@ Where this differs from the papers, or they are silent:
  4. `external_weight` adds Q_t to the worker's reward, as feudal networks do (Vezhnevets et al., 2017); LeakGAN, and the
     default, leave it at 0. Q_t has a mean of its own to be held against and is for all words, the end included.
  5. Whether a caption ends at a word is no matter of r_t: the sum over t leaves the end out, and p is that of the word
-    among those that go on. The end takes F_t where the last goals point, whatever was said, because goals near the end
+    among those that continue. The end takes F_t where the last goals point, for any words, because goals near the end
     are held against F_T: it has r_t = 0.95 where other words have 0.51, on scenes, and where it was rewarded, captions
     shrank from 11 to 5 words within 32 steps, b_t or not (docs/hacap.md). LeakGAN's texts all have one length.
  6. b_t is the mean reward of the other captions of the batch at the same step (`baseline: leave_one_out`), which leaves
@@ -293,7 +293,7 @@ class Adversarial(AdversarialPretraining):
         self.imitates = False  # whether this is an epoch of pre-training
 
     def begin_epoch(self, epoch: int) -> None:
-        """Every so many epochs there is one of pre-training."""
+        """Every few epochs there is one of pre-training."""
         super().begin_epoch(epoch)
         every = self.config.interleave
         self.imitates = bool(every) and epoch % (every + 1) == every

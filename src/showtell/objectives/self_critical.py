@@ -21,7 +21,7 @@ Where this differs from the papers or the authors' code, or they are silent:
     gradient alike. The code that most people use draws its samples, and takes their gradient, under dropout, and its
     greedy captions without.
  2. The gradient is not divided by the words of the samples, as that code does: their number is random and depends on
-    what was said, so that dividing by it would bias the gradient.
+    the words, so that dividing by it would bias the gradient.
  3. A caption that reaches the limit is cut off, `end` missing from what is rewarded; `decoding/policy.py` says how it
     counts in the gradient. Its limit is `decoding.max_length`, as for photos.
  4. `pad` and `begin` are never said and the other probabilities sum to one. A word outside the vocabulary, "unknown",
