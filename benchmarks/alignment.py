@@ -76,17 +76,17 @@ def measure_row(
     name: str, folders: Sequence[Path], records: Sequence[CaptionRecord], permutations: int, figures: Path | None
 ) -> dict[str, Any]:
     """The numbers of one row over its seeds, along references and along own captions; of its first seed the figures."""
-    found: dict[str, Any] = {"name": name, "seeds": len(folders)}
+    row: dict[str, Any] = {"name": name, "seeds": len(folders)}
     captioners = [Captioner.from_pretrained(folder / "best", device="cpu") for folder in folders]
     for of in OF:
         reports = [
             measure_alignment(one, records, source=of, begins=phrase_begins, permutations=permutations)
             for one in captioners
         ]
-        found[of] = pooled(reports)
+        row[of] = pooled(reports)
         if figures is not None:
             write_figures(figures, f"{name}-{of}", captioners[0], records, reports[0].captions)
-    return found
+    return row
 
 
 def write_figures(
@@ -112,9 +112,9 @@ def write_figures(
 
 def pooled(reports: Sequence[AlignmentReport]) -> dict[str, Any]:
     """Several seeds as one: each number with its interval, and the greatest p."""
-    together = pool_reports([one.report for one in reports])
-    (own,) = together.statistics.values()
-    bounds = intervals(together)
+    pooled_report = pool_reports([one.report for one in reports])
+    (own,) = pooled_report.statistics.values()
+    bounds = intervals(pooled_report)
     values = corpus_numbers(own.score, own.rows).tolist()
     return {
         "numbers": {
@@ -150,8 +150,9 @@ def tables(lines: Lines) -> str:
     return "\n\n".join(parts)
 
 
-def _with_p(found: dict[str, float]) -> str:
-    return f"{cell(found)}, p {found['p']:.4f}" if "p" in found and found["value"] == found["value"] else cell(found)
+def _with_p(number: dict[str, float]) -> str:
+    is_tested = "p" in number and number["value"] == number["value"]
+    return f"{cell(number)}, p {number['p']:.4f}" if is_tested else cell(number)
 
 
 def ratios(lines: Lines) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ ASKED = (
     *("sat_soft", "sat_hard", "updown", "stack", "sat_soft_before", "sat_soft_joint", "updown_joint"),
     *("sat_soft_boxes", "updown_boxes", "nic_gru"),
 )
-# What is asked of a model: whose captions, and how places are hidden.
+# What is measured: along which captions, by which occlusion method.
 QUESTIONS = {"mean": ("references", "mean"), "pixels": ("references", "pixels"), "own": ("own", "mean")}
 COLUMNS = {
     "pointing": ("mean", "pointing"),
@@ -67,16 +67,16 @@ def measure_row(name: str, folders: Sequence[Path], records: Sequence[CaptionRec
             reports[question].append(
                 measure_attention(captioner, records, captions=captions, occlusion=occlusion).report
             )
-    found = {}
+    numbers_of = {}
     for question, of_seeds in reports.items():
         pooled = pool_reports(of_seeds)
         (statistics,) = pooled.statistics.values()
         bounds = intervals(pooled)
         numbers = zip(statistics.score.names, corpus_numbers(statistics.score, statistics.rows).tolist(), strict=True)
-        found[question] = {
+        numbers_of[question] = {
             number: {"value": value, **dataclasses.asdict(bounds.get(number, UNDEFINED))} for number, value in numbers
         }
-    return {"name": name, "says": SAYS[name], "seeds": [int(folder.name) for folder in folders], **found}
+    return {"name": name, "says": SAYS[name], "seeds": [int(folder.name) for folder in folders], **numbers_of}
 
 
 def tables(lines: Lines) -> str:

@@ -1,4 +1,4 @@
-"""Do attention and subgoals change together, segment by segment? The claim of papers/000 §5, as numbers.
+"""Do attention and subgoals change at the same words, segment by segment? The claim of papers/000 §5, as numbers.
 
 Along the T words of a caption attention has a map a_t and HACap's manager a subgoal g_t of some dimensions.
 
@@ -101,7 +101,7 @@ def phrase_begins(words: Sequence[str]) -> list[bool]:
     return [position in borders or (word == "and" and position not in inside) for position, word in enumerate(words)]
 
 
-# --- do two series change together ---
+# --- correlation of two series ---
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class AlignmentNumbers:
         correlations = _correlation(sums[..., :split].reshape(*sums.shape[:-1], -1, 3))
         totals, counts = sums[..., split::2], sums[..., split + 1 :: 2]
         means = np.divide(totals, counts, out=np.full_like(totals, np.nan), where=counts > 0)
-        of = {name: means[..., place] for place, name in enumerate(_MEANS)}
+        of = {name: means[..., column] for column, name in enumerate(_MEANS)}
         differences = np.stack([of[one] - of[other] for one, other in _DIFFERENCES.values()], -1)
         return np.concatenate([correlations, means, differences], -1)
 

@@ -141,14 +141,14 @@ GOOD_LOG = "".join(json.dumps(line) + "\n" for line in LOG)
 @pytest.mark.parametrize(
     ("file", "content", "sentence"),
     [
-        ("log.jsonl", "[1, 2]\n", "Line 1 of {} is damaged: it has no step."),
+        ("log.jsonl", "[1, 2]\n", "Line 1 of {} is not a JSON object"),
         ("log.jsonl", '{"step": "1", "epoch": 1}\n', "Line 1 of {} is damaged: its step is text."),
         ("log.jsonl", '{"step": 1}\n', "Line 1 of {} is damaged: it has no epoch."),
         ("log.jsonl", '{"step": 1, "epoch": true}\n', "Line 1 of {} is damaged: its epoch is true or false."),
         ("log.jsonl", GOOD_LOG + '{"step": 1, "epoch": 1, "validation": 3}\n', "its validation is a number"),
         ("log.jsonl", '{"step": 1, "epoch": 1, "validation": {"cider": [1]}}\n', "its validation cider is a list"),
         ("log.jsonl", '{"step": 1, "epoch": 1, "warnings": "all alike"}\n', "its warnings is text"),
-        ("log.jsonl", b"\xff\xfe\n", "{} is damaged: it is not UTF-8"),
+        ("log.jsonl", b"\xff\xfe\n", "Cannot read {}: it is not text in UTF-8."),
         ("last/training/state.json", "[]", "{} is damaged: it has no progress"),
         ("last/training/state.json", '{"progress": 3}', "{} is damaged: it has no progress"),
         ("last/training/state.json", '{"progress": {"best": "high"}}', "{} is damaged: its best is text."),

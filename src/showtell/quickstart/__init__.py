@@ -17,7 +17,7 @@ from showtell.quickstart.baselines import most_frequent, nearest_neighbour
 from showtell.reports.quickstart_page import Example, Row, write_report
 from showtell.scenes import write_scenes
 from showtell.scenes.truth import judge
-from showtell.scores import ImageFacts, ScoreReport, image_facts, score
+from showtell.scores import ImageFacts, ScoreReport, image_facts, numbers, score
 from showtell.training import Recipe, load_recipe, train
 
 __all__ = ["next_steps", "run_quickstart"]
@@ -73,7 +73,7 @@ def _run(recipe: Recipe, out: Path, images: int, quiet: bool) -> dict[str, Any]:
         page,
         rows=[
             Row("this model", _columns(scores)),
-            *[Row(name, _columns(numbers)) for name, numbers in baselines.items()],
+            *[Row(name, _columns(values)) for name, values in baselines.items()],
         ],
         examples=_examples(test[:ON_PAGE], on_test, facts),
         signatures=on_test.report.signatures,
@@ -127,11 +127,12 @@ def _baselines(
 
 def _columns(scores: dict[str, float | None]) -> dict[str, float | None]:
     """The numbers of the page's table, by the name that they have there."""
-    names = {
-        "truth": "truth", "truth_statements": "statements", "truth_whole": "whole", "truth_relations": "relations",
-        "truth_compositional": "compositional", "bleu_4": "BLEU-4", "cider": "CIDEr-D",
-    }  # fmt: skip
-    return {shown: scores[name] for name, shown in names.items()}
+    columns = (
+        *("truth", "truth_statements", "truth_whole", "truth_relations", "truth_compositional"),
+        *("bleu_4", "cider"),
+    )
+    titles = {name: number.title for name, number in numbers().items()} | {"truth_compositional": "compositional"}
+    return {titles[name]: scores[name] for name in columns}
 
 
 def _examples(

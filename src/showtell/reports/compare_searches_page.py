@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from showtell.compare_searches import SearchResult
+from showtell.explanations.explanation import display_name
 from showtell.files import write_text
 from showtell.images.photo import to_photo
 from showtell.reports.base import data_url, render_page
@@ -40,8 +41,8 @@ def write_page(file: Path, photo: Path, checkpoint: str, results: Sequence[Searc
         "Searches compared",
         styles=[_STYLE],
         picture=data_url(content.getvalue(), "jpeg"),
-        image=photo.name,
-        checkpoint=checkpoint,
+        image=display_name(photo.name),
+        checkpoint=display_name(checkpoint),
         results=results,
     )
     write_text(file, page)

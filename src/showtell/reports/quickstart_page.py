@@ -18,7 +18,7 @@ KINDS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}  # suffix of a picture 
 _STYLE = """
 table.scores { width: auto; }
 table.scores th[scope="row"] { font-weight: 400; }
-tr.model th, tr.model td { font-weight: 600; }
+table.scores tr.model th[scope="row"], tr.model td { font-weight: 600; }
 .examples { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr));
   gap: 1.2rem; padding: 0; list-style: none; }
 .examples > li { display: grid; grid-template-columns: 8rem 1fr; gap: .8rem; border: 1px solid var(--line);

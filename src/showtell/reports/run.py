@@ -17,6 +17,7 @@ from showtell.checkpoint import SETTINGS
 from showtell.datasets.records import CaptionDataset
 from showtell.errors import DataError
 from showtell.evaluation import evaluate
+from showtell.explanations.explanation import display_name
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log
 from showtell.renamed import upgrade_run, upgrade_settings
@@ -53,7 +54,7 @@ class Run:
         """The folder's name, behind the name of its parent if it is a number (a seed) or just "run"."""
         folder = self.folder.resolve()
         is_generic = folder.name.isdecimal() or folder.name == "run"
-        return f"{folder.parent.name}/{folder.name}" if is_generic else folder.name
+        return display_name(f"{folder.parent.name}/{folder.name}" if is_generic else folder.name)
 
     @property
     def checkpoint(self) -> Path | None:
@@ -130,10 +131,7 @@ def read_run(folder: Path) -> Run:
 
 
 def _read_log(path: Path) -> list[dict[str, Any]]:
-    try:
-        lines = read_log(path)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is damaged: it is not UTF-8; delete the damaged lines.") from error
+    lines = read_log(path)
     for number, line in enumerate(lines, start=1):
         where = f"Line {number} of {path}"
         _require(line, LOG_KEYS, where)

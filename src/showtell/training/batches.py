@@ -206,7 +206,7 @@ def _prefetch_stored(batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def groups_of(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
-    """So many batches at a time; the last group of an epoch may be smaller."""
+    """Groups of this number of batches; the last group of an epoch may be smaller."""
     group: list[Batch] = []
     for batch in batches:
         group.append(batch)
