@@ -159,9 +159,9 @@ def test_gradients_flow_where_they_should_and_nowhere_else():
     decoder, seen = make(), features()
 
     def outputs() -> HacapOutput:
-        found = teacher_forced(decoder, seen, WORDS)
-        assert isinstance(found.outputs, HacapOutput)
-        return found.outputs
+        forced = teacher_forced(decoder, seen, WORDS)
+        assert isinstance(forced.outputs, HacapOutput)
+        return forced.outputs
 
     worker = {"embedding", "attention", "beta", "worker", "actions", "output"}
     words = F.cross_entropy(

@@ -84,8 +84,8 @@ def test_parts_of_the_input_add_up():
 
 def test_a_scan_goes_on_from_a_cell():
     """Factors 0.5, terms 1, 2, 3, from 4: 3, 3.5, 4.75."""
-    found = scan(torch.full((3, 1), 0.5), torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([4.0]))
-    assert found.flatten().tolist() == [3.0, 3.5, 4.75]
+    cells = scan(torch.full((3, 1), 0.5), torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([4.0]))
+    assert cells.flatten().tolist() == [3.0, 3.5, 4.75]
 
 
 def test_gradients_of_a_scan_are_right():

@@ -78,18 +78,18 @@ GOALS = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.6, 0.8]]).view(1, 1, 3, 2)
 
 def test_goals_are_held_against_the_transition_to_their_horizon_or_the_end():
     """c = 2. F_2 - F_0 = (1, 1) with (1, 0): 1/sqrt 2. F_3 - F_1 = (3, 5) with (0, 1): 5/sqrt 34. F_3 - F_2: 1."""
-    found = horizon_cosines(LEAKS, GOALS, torch.tensor([[3]]), horizon=2)
-    assert found.flatten().tolist() == pytest.approx([1 / math.sqrt(2), 5 / math.sqrt(34), 1.0], abs=1e-6)
+    cosines = horizon_cosines(LEAKS, GOALS, torch.tensor([[3]]), horizon=2)
+    assert cosines.flatten().tolist() == pytest.approx([1 / math.sqrt(2), 5 / math.sqrt(34), 1.0], abs=1e-6)
     # of two words: F_2 - F_0, F_2 - F_1 = (0, 1), and nothing behind the end
-    found = horizon_cosines(LEAKS, GOALS, torch.tensor([[2]]), horizon=2)
-    assert found.flatten().tolist() == pytest.approx([1 / math.sqrt(2), 1.0, 0.0], abs=1e-6)
+    cosines = horizon_cosines(LEAKS, GOALS, torch.tensor([[2]]), horizon=2)
+    assert cosines.flatten().tolist() == pytest.approx([1 / math.sqrt(2), 1.0, 0.0], abs=1e-6)
 
 
 def test_a_word_is_rewarded_for_following_the_last_goals():
     """c = 2. Word 1: (1, 0) with g_0: 1. Word 2: (0, 1) with g_1: 1, (1, 1) with g_0: 1/sqrt 2.
     Word 3: (3, 4) with g_2: 1, (3, 5) with g_1: 5/sqrt 34."""
-    found = intrinsic_rewards(LEAKS, GOALS, horizon=2).flatten().tolist()
-    assert found == pytest.approx([1.0, (1 + 1 / math.sqrt(2)) / 2, (1 + 5 / math.sqrt(34)) / 2], abs=1e-6)
+    rewards = intrinsic_rewards(LEAKS, GOALS, horizon=2).flatten().tolist()
+    assert rewards == pytest.approx([1.0, (1 + 1 / math.sqrt(2)) / 2, (1 + 5 / math.sqrt(34)) / 2], abs=1e-6)
     assert intrinsic_rewards(LEAKS, GOALS, horizon=9)[..., -1].item() == pytest.approx(
         (1 + 5 / math.sqrt(34) + 4 / math.sqrt(41)) / 3, abs=1e-6  # F_3 - F_0 = (4, 5) with (1, 0) too
     )  # fmt: skip
@@ -98,20 +98,20 @@ def test_a_word_is_rewarded_for_following_the_last_goals():
 def test_ranks_become_rewards_step_by_step():
     rewards = torch.tensor([[[0.9, 0.2], [0.1, 0.7]], [[0.5, 0.7], [0.5, 0.0]]])  # four captions, two words
     is_word = torch.tensor([[[True, True], [True, True]], [[True, True], [True, False]]])
-    found = rank_rewards(rewards, is_word, delta=12.0)
+    quality = rank_rewards(rewards, is_word, delta=12.0)
 
     def expected(rank: float, of: int) -> float:
         return 1 / (1 + math.exp(-12 * (0.5 - rank / of)))
 
-    assert found[..., 0].flatten().tolist() == pytest.approx([expected(r, 4) for r in (1, 4, 2.5, 2.5)], abs=1e-6)
-    assert found[..., 1].flatten().tolist() == pytest.approx([*(expected(r, 3) for r in (3, 1.5, 1.5)), 0], abs=1e-6)
+    assert quality[..., 0].flatten().tolist() == pytest.approx([expected(r, 4) for r in (1, 4, 2.5, 2.5)], abs=1e-6)
+    assert quality[..., 1].flatten().tolist() == pytest.approx([*(expected(r, 3) for r in (3, 1.5, 1.5)), 0], abs=1e-6)
 
 
 def test_a_word_is_held_against_the_other_captions_words_at_its_step():
     values = torch.tensor([[[1.0, 4.0, 9.0], [3.0, 6.0, 9.0]], [[5.0, 9.0, 9.0], [9.0, 9.0, 9.0]]])
     is_word = torch.tensor([[[1, 1, 1], [1, 1, 0]], [[1, 0, 0], [0, 0, 0]]], dtype=torch.bool)
-    found = mean_of_other_rows(values, is_word)
-    assert found[is_word].tolist() == [4.0, 6.0, 0.0, 3.0, 4.0, 2.0]  # of the last word there is no other
+    means = mean_of_other_rows(values, is_word)
+    assert means[is_word].tolist() == [4.0, 6.0, 0.0, 3.0, 4.0, 2.0]  # of the last word there is no other
 
 
 def test_whole_captions_are_judged_at_their_last_word():
@@ -174,7 +174,7 @@ def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_t
     loss = adversarial(longest=2, rollouts=4000, sampling_temperature=1.5)
     words = torch.tensor([[[4, 6]], [[5, END]]])  # the first is as long as captions may be, without end
     with counter_rng.use(counter_rng.CounterRNG(3, 0, ["a", "b"])):
-        found = loss._rewards(features(), decoder, words)
+        estimated = loss._rewards(features(), decoder, words)
     images = [
         decoder.discriminator.encode_image(vectors[None], torch.ones(1, 3, dtype=torch.bool))
         for vectors in features().vectors
@@ -197,16 +197,16 @@ def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_t
         return sum(chance * expectation(image, [*prefix, word]) for word, chance in enumerate(chances) if chance > 0)
 
     exact = [[expectation(0, [4]), expectation(0, [4, 6])], [expectation(1, [5]), judge(1, [5, END])]]
-    assert found[:, 0].flatten().tolist() == pytest.approx([x for row in exact for x in row], abs=0.02)
-    assert float(found[1, 0, 1]) == pytest.approx(exact[1][1], abs=1e-5)
+    assert estimated[:, 0].flatten().tolist() == pytest.approx([x for row in exact for x in row], abs=0.02)
+    assert float(estimated[1, 0, 1]) == pytest.approx(exact[1][1], abs=1e-5)
 
 
 def test_without_rollouts_the_prefix_itself_is_judged():
     decoder = model().eval()
     words = WORDS[:, :1, 1:]
-    found = adversarial(rollouts=0)._rewards(features(), decoder, words)
+    rewards = adversarial(rollouts=0)._rewards(features(), decoder, words)
     logits = decoder.discriminator.logits(decoder.discriminator.leaked_features(WORDS[:, :1]))
-    torch.testing.assert_close(found, torch.sigmoid(logits[:, :, 1:]))
+    torch.testing.assert_close(rewards, torch.sigmoid(logits[:, :, 1:]))
 
 
 @pytest.mark.parametrize("baseline", ["leave_one_out", "none"])
@@ -267,14 +267,14 @@ def test_when_to_stop_is_no_matter_of_the_intrinsic_reward():
 
 def test_likelihood_may_be_part_of_every_step():
     decoder = model(dropout=0.0)
-    found = {}
+    terms = {}
     for weight in (0.0, 0.5):
         loss = adversarial(rollouts=0, cross_entropy=weight)
         with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
-            found[weight] = loss(batch(), features(), decoder)
+            terms[weight] = loss(batch(), features(), decoder)
     words = pretraining().eval()(batch(), features(), decoder).parts["words"]
-    assert "words" not in found[0.0].parts
-    assert float(found[0.5].total.detach()) == pytest.approx(float(found[0.0].total.detach() + 0.5 * words), abs=1e-5)
+    assert "words" not in terms[0.0].parts
+    assert float(terms[0.5].total.detach()) == pytest.approx(float(terms[0.0].total.detach() + 0.5 * words), abs=1e-5)
 
 
 def test_pretraining_has_the_likelihood_and_the_transitions_of_real_captions():
@@ -313,11 +313,11 @@ def test_batches_of_a_step_add_up(make):
 
 def test_epochs_of_imitation_come_in_between():
     loss = adversarial(interleave=2)
-    found = []
+    is_pretraining = []
     for epoch in range(7):
         loss.begin_epoch(epoch)
-        found.append(loss.is_pretraining_epoch)
-    assert found == [False, False, True, False, False, True, False]
+        is_pretraining.append(loss.is_pretraining_epoch)
+    assert is_pretraining == [False, False, True, False, False, True, False]
 
 
 def test_in_eval_mode_the_terms_are_those_of_cross_entropy():
@@ -329,11 +329,11 @@ def test_in_eval_mode_the_terms_are_those_of_cross_entropy():
 def test_goals_that_are_all_alike_have_no_spread():
     is_word = torch.ones(1, 1, 3, dtype=torch.bool)
     same = torch.tensor([3.0, 4.0]).expand(1, 1, 3, 2)
-    found = goal_health(same, is_word)
-    assert (float(found["goal_norm"]), float(found["goal_spread"])) == pytest.approx((5.0, 0.0), abs=1e-6)
+    health = goal_health(same, is_word)
+    assert (float(health["goal_norm"]), float(health["goal_spread"])) == pytest.approx((5.0, 0.0), abs=1e-6)
     opposite = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]]).view(1, 1, 3, 2)
-    found = goal_health(opposite, torch.tensor([[[True, True, False]]]))
-    assert float(found["goal_spread"]) == pytest.approx(1.0, abs=1e-6)
+    health = goal_health(opposite, torch.tensor([[[True, True, False]]]))
+    assert float(health["goal_spread"]) == pytest.approx(1.0, abs=1e-6)
 
 
 def test_other_models_are_refused_in_words():
