@@ -52,7 +52,7 @@ def test_all_steps_at_once_are_the_steps_one_by_one(steps, layers, highway, seed
     for step in range(steps):
         hidden, cells = sru.step(products[:, :, step], cells)
         singly.append(hidden)
-    torch.testing.assert_close(sru.along(products), torch.stack(singly, 2))
+    torch.testing.assert_close(sru(products), torch.stack(singly, 2))
 
 
 def test_both_forms_have_the_same_gradients():
@@ -60,7 +60,7 @@ def test_both_forms_have_the_same_gradients():
     sru = Sru(3, 4, layers=2).double()
     inputs = torch.randn(2, 3, 7, 3, dtype=torch.float64)
     weight = torch.randn(2, 3, 7, 4, dtype=torch.float64)
-    (sru.along(sru.first.project_input(inputs)) * weight).sum().backward()
+    (sru(sru.first.project_input(inputs)) * weight).sum().backward()
     at_once = [parameter.grad.clone() for parameter in sru.parameters()]
     sru.zero_grad()
     with gathered_gradients():

@@ -27,7 +27,7 @@ from showtell.objectives.adversarial import (
     rank_rewards,
     verdicts,
 )
-from showtell.objectives.contract import of_one_step
+from showtell.objectives.contract import with_step_counts
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features
 from tests.toys import random_decoder
@@ -116,7 +116,7 @@ def test_a_word_is_held_against_the_other_captions_words_at_its_step():
 
 def test_whole_captions_are_judged_at_their_last_word():
     decoder = model().eval()
-    logits = decoder.discriminator.logits(decoder.discriminator.leaks(WORDS))
+    logits = decoder.discriminator.logits(decoder.discriminator.leaked_features(WORDS))
     assert torch.equal(verdicts(decoder.discriminator, WORDS, None)[IS_CAPTION], torch.stack(
         [logits[0, 0, 3], logits[0, 1, 2], logits[1, 0, 3]]
     ))  # fmt: skip
@@ -128,15 +128,15 @@ def test_the_discriminator_learns_what_is_real(image):
     decoder, loss = model(discriminator_image=image), pretraining()
     sampled = torch.tensor([[[1, 5, 2]], [[1, 4, 4]]])
     total, parts = loss._discriminate(batch(), features(), decoder, sampled)
-    seen = decoder.discriminator.encode_image(features().vectors, features().is_region)
-    assert (seen is None) == (image == "none")
-    real = torch.sigmoid(verdicts(decoder.discriminator, WORDS, seen))[IS_CAPTION]
-    fake = torch.sigmoid(verdicts(decoder.discriminator, sampled, seen)).flatten()
+    images = decoder.discriminator.encode_image(features().vectors, features().is_region)
+    assert (images is None) == (image == "none")
+    real = torch.sigmoid(verdicts(decoder.discriminator, WORDS, images))[IS_CAPTION]
+    fake = torch.sigmoid(verdicts(decoder.discriminator, sampled, images)).flatten()
     expected = -real.log().sum() / 3 - (1 - fake).log().sum() / 2
     assert parts["real_known"] == pytest.approx(float((real > 0.5).float().mean()))
     assert parts["sampled_known"] == pytest.approx(float((fake < 0.5).float().mean()))
     if image != "none":
-        moved = torch.sigmoid(verdicts(decoder.discriminator, WORDS.flip(0), seen))[IS_CAPTION.flip(0)]
+        moved = torch.sigmoid(verdicts(decoder.discriminator, WORDS.flip(0), images))[IS_CAPTION.flip(0)]
         expected = expected + (1 - fake).log().sum() / 4 - (1 - moved).log().sum() / 6  # half the weight each
     assert float(total.detach()) == pytest.approx(float(expected.detach()), abs=1e-5)
     assert ("mismatched_known" in parts) == (image != "none")
@@ -175,14 +175,14 @@ def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_t
     words = torch.tensor([[[4, 6]], [[5, END]]])  # the first is as long as captions may be, without end
     with counter_rng.use(counter_rng.CounterRNG(3, 0, ["a", "b"])):
         found = loss._rewards(features(), decoder, words)
-    seen = [
+    images = [
         decoder.discriminator.encode_image(vectors[None], torch.ones(1, 3, dtype=torch.bool))
         for vectors in features().vectors
     ]
 
     def judge(image: int, caption: list[int]) -> float:
         whole = torch.tensor([[[BEGIN, *caption]]])
-        return float(torch.sigmoid(verdicts(decoder.discriminator, whole, seen[image])))
+        return float(torch.sigmoid(verdicts(decoder.discriminator, whole, images[image])))
 
     def expectation(image: int, prefix: list[int]) -> float:
         if prefix[-1] == END:
@@ -205,7 +205,7 @@ def test_without_rollouts_the_prefix_itself_is_judged():
     decoder = model().eval()
     words = WORDS[:, :1, 1:]
     found = adversarial(rollouts=0)._rewards(features(), decoder, words)
-    logits = decoder.discriminator.logits(decoder.discriminator.leaks(WORDS[:, :1]))
+    logits = decoder.discriminator.logits(decoder.discriminator.leaked_features(WORDS[:, :1]))
     torch.testing.assert_close(found, torch.sigmoid(logits[:, :, 1:]))
 
 
@@ -231,10 +231,10 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     logits = forced.logits / 2
     logits[..., [PAD, BEGIN]] = -torch.inf
     logprobs = logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
-    leaks = decoder.discriminator.leaks(sampled)
-    rewards = torch.sigmoid(decoder.discriminator.logits(leaks))[:, :, 1:]
+    leaked = decoder.discriminator.leaked_features(sampled)
+    rewards = torch.sigmoid(decoder.discriminator.logits(leaked))[:, :, 1:]
     quality = rank_rewards(rewards, is_word, 12.0)
-    intrinsic = intrinsic_rewards(leaks, forced.outputs.goal, 2)
+    intrinsic = intrinsic_rewards(leaked, forced.outputs.goal, 2)
     goes_on = is_word & (words != END)
     logits[..., END] = -torch.inf
     followed = logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
@@ -244,7 +244,7 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     else:
         held = quality
     worker = -(0.7 * (intrinsic * followed)[goes_on].sum() + 0.5 * (held * logprobs)[is_word].sum()) / 4
-    manager = -(quality * horizon_cosines(leaks, forced.outputs.goal, is_word.sum(-1), 2)).sum() / 4
+    manager = -(quality * horizon_cosines(leaked, forced.outputs.goal, is_word.sum(-1), 2)).sum() / 4
     assert float(terms.parts["worker"]) == pytest.approx(float(worker.detach()), abs=1e-5)
     assert float(terms.parts["manager"]) == pytest.approx(float(manager.detach()), abs=1e-5)
     total = terms.parts["worker"] + terms.parts["manager"] + terms.parts["discriminator"]
@@ -285,7 +285,7 @@ def test_pretraining_has_the_likelihood_and_the_transitions_of_real_captions():
     words = F.cross_entropy(forced.logits.flatten(0, 2), batch().targets.flatten(), ignore_index=PAD)
     assert float(parts["words"]) == pytest.approx(float(words.detach()), abs=1e-5)
     lengths = (batch().targets != PAD).sum(-1)
-    cosines = horizon_cosines(decoder.discriminator.leaks(WORDS), forced.outputs.goal, lengths, 2)
+    cosines = horizon_cosines(decoder.discriminator.leaked_features(WORDS), forced.outputs.goal, lengths, 2)
     assert float(parts["manager"]) == pytest.approx(-float(cosines.sum().detach()) / 8, abs=1e-5)
 
 
@@ -300,7 +300,7 @@ def test_batches_of_a_step_add_up(make):
         Batch((name,), None, WORDS[[image]], IS_CAPTION[[image]]) for image, name in enumerate(("a", "b"))
     ]  # fmt: skip
     total: dict[str, float] = {}
-    for image, half in enumerate(of_one_step(halves)):
+    for image, half in enumerate(with_step_counts(halves)):
         one = Features(features().vectors[[image]], features().is_region[[image]])
         with counter_rng.use(counter_rng.CounterRNG(0, 0, half.image_ids)):
             terms = loss(half, one, decoder)
@@ -316,7 +316,7 @@ def test_epochs_of_imitation_come_in_between():
     found = []
     for epoch in range(7):
         loss.begin_epoch(epoch)
-        found.append(loss.imitates)
+        found.append(loss.is_pretraining_epoch)
     assert found == [False, False, True, False, False, True, False]
 
 

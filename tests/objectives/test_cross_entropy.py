@@ -8,7 +8,7 @@ import torch
 from showtell import counter_rng
 from showtell.decoding import scheduled, teacher_forced
 from showtell.models.sat import SatConfig, SatDecoder
-from showtell.objectives.contract import counts_of, of_one_step
+from showtell.objectives.contract import counts_of, with_step_counts
 from showtell.objectives.cross_entropy import (
     CrossEntropy,
     CrossEntropyConfig,
@@ -129,7 +129,7 @@ def test_the_terms_of_parts_of_a_batch_add_up_to_those_of_the_whole():
         )
         for at in (0, 1)
     ]
-    shared = of_one_step([half for half, _ in halves])
+    shared = with_step_counts([half for half, _ in halves])
     assert [counts_of(half) for half in shared] == [Counts(9, 3, 2)] * 2
     found = [objective(half, seen, decoder) for half, (_, seen) in zip(shared, halves, strict=True)]
     assert sum(float(terms.total.detach()) for terms in found) == pytest.approx(float(whole.total.detach()), rel=1e-5)

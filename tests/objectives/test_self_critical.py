@@ -17,7 +17,7 @@ from showtell.decoding.policy import policy_logprobs, rollouts
 from showtell.errors import RecipeError
 from showtell.models.contract import Decoder
 from showtell.models.sat import SatConfig, SatDecoder
-from showtell.objectives.contract import of_one_step
+from showtell.objectives.contract import with_step_counts
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, mean_of_others, prepare_reward
 from showtell.training.recipe_checks import make_recipe
@@ -217,7 +217,7 @@ def sums_are_those_of_the_whole(decoder: Decoder, loss: SelfCritical) -> None:
         )
         for cut in cuts
     ]
-    split = [terms(part, cut) for part, cut in zip(of_one_step(parts), cuts, strict=True)]
+    split = [terms(part, cut) for part, cut in zip(with_step_counts(parts), cuts, strict=True)]
     assert together["words"] > 0
     for name, value in together.items():
         assert sum(numbers[name] for numbers, _ in split) == pytest.approx(value)
