@@ -11,12 +11,12 @@
     rate and the epochs are the recipe's.
  4. Every row is trained with each seed, and captions the two test splits by beam. Rows with a frozen encoder have the
     same epochs, captions and batch size. A decoder with stages captions them at every stage.
- 5. Rows that go on from another row (self-critical training, coarse-to-fine, and as a control more cross-entropy) start
+ 5. Rows that start from another row (self-critical training, coarse-to-fine, and as a control more cross-entropy) start
     from its best weights, seed by seed. Their learning rate is the best of `REWARD_RATES`, tried as in 3 with
     `REWARD_TRIAL` from seed 0; it falls to zero.
  6. The captions are scored, and the tables written between the markers of the document.
 
-Each run is a folder with `result.json`. The same command, run again, skips what is done and goes on with what was
+Each run is a folder with `result.json`. The same command, run again, skips what is done and resumes what was
 interrupted. KEY=VALUE changes every recipe, such as training.epochs=3.
 
 A row is held against `sat_soft`, and the `PAIRS` against each other, by a paired bootstrap over images: an image's
@@ -66,7 +66,7 @@ RECIPES = FOLDER / "scenes"
 SPLITS = ("test", "test_compositional")
 METRICS = ("bleu", "meteor", "rouge_l", "cider", "truth")
 RATES = (0.003, 0.009, 0.027)
-REWARD_RATES = (0.0003, 0.001, 0.003)  # of rows that go on from another
+REWARD_RATES = (0.0003, 0.001, 0.003)  # of rows that start from another
 REWARD_TRIAL = "sat_soft_sc"  # the row that tries them for all
 TRIAL_SEED = 100  # none of those that are reported
 REFERENCE = "sat_soft"  # what every row is held against
@@ -88,7 +88,7 @@ class Row:
     says: str
     recipe: str  # in recipes/scenes
     view: str | None = "last"  # of `VIEWS`; None: the encoder starts from nothing and learns too
-    start: str | None = None  # the row whose best weights it goes on from
+    start: str | None = None  # the row whose best weights it starts from
     changes: tuple[str, ...] = ()  # KEY=VALUE of the recipe
     tried_by: str | None = None  # the row that tries learning rates for it; None: itself, or that of the rewards
     rate: float | None = None  # a learning rate that is not tried
@@ -223,7 +223,7 @@ class Bench:
     overrides: tuple[str, ...] = ()
     frozen_epochs: int = 12  # of rows with a frozen encoder
     trial_epochs: int = 2  # of runs that try a learning rate
-    reward_epochs: int = 2  # of rows that go on from another
+    reward_epochs: int = 2  # of rows that start from another
 
     def folder(self, row: Row, seed: int) -> Path:
         """Of a run."""
@@ -270,7 +270,7 @@ def run(content: dict[str, Any], folder: Path, *, with_captions: bool) -> bool:
     """Train by a recipe, caption the test splits, and write down what came out, unless that is done.
 
     Returns:
-        Whether it is done; false: it was interrupted, and goes on another time.
+        Whether it is done; false: it was interrupted, and resumes another time.
     """
     if (folder / "result.json").exists():
         return True
@@ -618,7 +618,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0")
     parser.add_argument("--frozen-epochs", type=int, default=12, help="of rows with a frozen encoder")
-    parser.add_argument("--reward-epochs", type=int, default=2, help="of rows that go on from another")
+    parser.add_argument("--reward-epochs", type=int, default=2, help="of rows that start from another")
     parser.add_argument("--trial-epochs", type=int, default=2, help="of runs that try a learning rate")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, each on one core")
     parser.add_argument("--rows", default=",".join(row.name for row in ROWS), help="which, with commas")
@@ -635,7 +635,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows = [known[name] for name in wanted]
         for row in rows:
             if row.start is not None and row.start not in wanted:
-                raise UsageError(f"--rows: {row.name} goes on from {row.start}; name that too.")
+                raise UsageError(f"--rows: {row.name} starts from {row.start}; name that too.")
         epochs = {"frozen": given.frozen_epochs, "trial": given.trial_epochs, "reward": given.reward_epochs}
         bench = Bench(
             given.out, tuple(given.overrides), **{f"{kind}_epochs": number for kind, number in epochs.items()}

@@ -167,7 +167,7 @@ class Captioner:
         attention: bool = False,
         **decoding: Any,
     ) -> list[Caption] | list[list[Caption]]:
-        """Captions of one photo, the likeliest first; or of many, a list for each.
+        """Captions of one photo, the most likely first; or of many, a list for each.
 
         Args:
             photo: a path, the bytes of an image file, an image of Pillow, or an array (height, width, 3) uint8 in RGB;
@@ -203,7 +203,7 @@ class Captioner:
         batch_size: int = 32,
         **decoding: Any,
     ) -> Explanation | list[Explanation]:
-        """Explain a caption: each word with its probability, the likeliest other words and its attention.
+        """Explain a caption: each word with its probability, the most likely other words and its attention.
 
         Args:
             photo: in any form that `caption` takes, or many of them.

@@ -19,7 +19,7 @@ from showtell.scores import DocumentFrequency, ImageFacts, ScoreReport, score
 class Evaluation:
     """The captions of a split and their scores."""
 
-    captions: dict[str, Caption]  # image id: its likeliest caption
+    captions: dict[str, Caption]  # image id: its most likely caption
     report: ScoreReport
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ def caption_records(
     batch_size: int = 64,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Caption]:
-    """The likeliest caption of each image.
+    """The most likely caption of each image.
 
     Args:
         captioner: the model.

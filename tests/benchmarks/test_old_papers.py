@@ -159,7 +159,7 @@ def test_every_row_is_a_valid_recipe(row, tmp_path):
 
 
 def test_the_recipe_for_boxes_is_the_row_for_boxes():
-    """recipes/scenes/updown_boxes.yaml stands alone, so it repeats what the row is made of."""
+    """The recipe scenes/updown_boxes stands alone, so it repeats what the row is made of."""
     alone = load_recipe(RECIPES / "updown_boxes.yaml")
     row = make_recipe(Bench(Path("runs")).recipe(BY_NAME["updown_boxes"], seed=0))
     assert alone.model == row.model

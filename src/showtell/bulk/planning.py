@@ -17,7 +17,7 @@ SHARDS = TARS + TABLES
 # Where a photo is in tables that people publish; the first of these columns that is there.
 COLUMNS = ("image", "jpg", "jpeg", "png", "webp", "img", "bytes", "content", "path", "file_name", "image_path", "url")
 MAX_PHOTOS = 1024  # of a list of files: what is done again after a kill, at most, for each worker
-MIN_PARTS = 16  # where there are so many batches, so that several workers end together
+MIN_PARTS = 16  # where there are as many batches, so that several workers end together
 READERS = 16  # threads that wait for the ends of parquet files
 
 

@@ -200,7 +200,7 @@ class Journal:
         return DataError(f"Cannot write {self._out}: {error.strerror or error}{kept}.")
 
     def _name_of(self, line: bytes, number: int) -> str:
-        """Which record a line is, behind so many others.
+        """Which record a line is, after this number of others.
 
         Raises:
             DataError: it is none.

@@ -39,7 +39,7 @@ class Cause:
 
 @dataclass
 class Diagnosis:
-    """The causes that apply, and the facts they come from."""
+    """The likely causes, and the facts they follow from."""
 
     causes: list[Cause] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)

@@ -273,7 +273,7 @@ def _reason(error: Exception) -> str:
     """What an error says of a damaged file, as the end of a sentence."""
     if isinstance(error, RecursionError | MemoryError):
         return "its header is no header of an array"
-    if "pickle" in str(error):  # NumPy's own words about Python objects advise to load them all the same
+    if "pickle" in str(error):  # NumPy's own words about Python objects advise to load them anyway
         return "it is damaged or holds Python objects"
     return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
 

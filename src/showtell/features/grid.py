@@ -23,7 +23,7 @@ class GridEncoder(Encoder, abc.ABC):
         """Normalised images (B, 3, height, width) to feature maps (B, D, rows, columns)."""
 
     def grid_of(self, cells: int) -> tuple[int, int]:
-        """(rows, columns) of so many cells: images are squares."""
+        """(rows, columns) of this number of cells: images are squares."""
         side = math.isqrt(cells)
         return (side, side)
 

@@ -86,7 +86,7 @@ def draw(explanation: Explanation) -> Figure:
 
 
 def to_png(explanation: Explanation, dots: int = 150) -> bytes:
-    """The figure as the content of a PNG file, with so many dots per inch, and a mark that it is one."""
+    """The figure as the content of a PNG file, with this number of dots per inch, and a mark that it is one."""
     stream = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a character that the font lacks is drawn as a box

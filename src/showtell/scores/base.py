@@ -82,7 +82,7 @@ class ScoreNumber:
     title: str  # for people: "BLEU-4"
     maximum: float = 1.0
     lower_is_better: bool = False
-    can_select: bool = False  # `training.selection` may name it
+    can_select: bool = False  # `training.selection_metric` may name it
     in_validation: bool = False  # counted in every validation of a training run
     explanation_rank: float | None = None  # its position among the numbers of an explanation; None: not shown
     reward: Callable[[RewardSamples], Tensor] | None = None  # of sampled word ids: (B, N); None: it cannot be a reward

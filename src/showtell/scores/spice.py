@@ -39,7 +39,7 @@ class Spice(Score):
 
         Raises:
             MissingDependencyError: Java, pycocoevalcap or the CoreNLP models are missing.
-            DataError: the program failed; the message has the end of what it said.
+            DataError: the program failed; the message has the end of its output.
         """
         java, folder = find_spice()
         entries: list[dict[str, object]] = [

@@ -183,7 +183,7 @@ def epoch_batches(
         )
         batches = _with_plain_image_errors(loader)
     for images, batch in zip(plan[skip:], batches, strict=True):
-        yield batch if process < len(images) else dataclasses.replace(batch, is_counted=False)
+        yield batch if process < len(images) else dataclasses.replace(batch, is_dummy=True)
 
 
 def _with_plain_image_errors(batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -206,7 +206,7 @@ def _prefetch_stored(batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def groups_of(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
-    """So many batches at a time; the last group of an epoch may be smaller."""
+    """Groups of this number of batches; the last group of an epoch may be smaller."""
     group: list[Batch] = []
     for batch in batches:
         group.append(batch)

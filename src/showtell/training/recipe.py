@@ -37,7 +37,9 @@ class DataConfig(Config):
         None, ge=1, description="Maximum number of images of each split, always the same ones (default: all)."
     )
     max_captions: int | None = Field(
-        None, ge=1, description="Keep the first so many captions of each image (default: all; papers/003: 5)."
+        None,
+        ge=1,
+        description="Maximum number of captions per image, the first ones (default: all; papers/003: 5).",
     )
     captions_per_image: int = Field(
         5, ge=1, description="Captions of an image in a batch (N); of an image with more, a random choice each epoch."
@@ -177,7 +179,7 @@ class TrainingConfig(Config):
         "cider", description=f"Validation score that selects `best/`: {', '.join(selection_metrics())}."
     )
     patience: int | None = Field(
-        None, ge=1, description="Stop early after so many validations without a better score (default: never)."
+        None, ge=1, description="Stop after this number of validations without a better score (default: never)."
     )
     validate_every: int = Field(1, ge=1, description="Epochs between validations.")
     save_every: int | None = Field(
