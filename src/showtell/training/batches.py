@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -207,11 +208,5 @@ def _prefetch_stored(batches: Iterable[Batch]) -> Iterator[Batch]:
 
 def groups_of(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
     """Groups of this number of batches; the last group of an epoch may be smaller."""
-    group: list[Batch] = []
-    for batch in batches:
-        group.append(batch)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
+    while group := list(islice(batches, size)):
         yield group

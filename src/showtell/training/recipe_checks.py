@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from types import NoneType
 from typing import Any, get_args
 
@@ -48,7 +48,7 @@ def make_recipe(content: dict[str, Any], source: str = "the recipe") -> Recipe:
     for section in SECTIONS:
         sections[section] = _check_section(section, content.get(section, {}), problems)
     problems += conflicts(**sections)
-    _refuse(problems, source)
+    refuse(problems, source)
     return Recipe(**sections)
 
 
@@ -64,15 +64,20 @@ def make_encoder_config(content: dict[str, Any], source: str) -> EncoderConfig:
     """
     problems: list[str] = []
     config = _check_section("encoder", content, problems)
-    _refuse(problems, source)
+    refuse(problems, source)
     assert isinstance(config, EncoderConfig)
     return config
 
 
-def _refuse(problems: Sequence[str], source: str) -> None:
+def refuse(problems: Collection[str], source: str, consequence: str = "") -> None:
+    """List the problems of a recipe, a line for each.
+
+    Raises:
+        RecipeError: there are some.
+    """
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise RecipeError(f"{source} has {count}:" + "".join(f"\n  {problem}" for problem in problems))
+        raise RecipeError(f"{source} has {count}{consequence}:" + "".join(f"\n  {problem}" for problem in problems))
 
 
 def _check_section(section: str, values: Any, problems: list[str]) -> Config | None:

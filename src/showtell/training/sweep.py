@@ -28,7 +28,7 @@ from showtell.scores import numbers, selection_metrics, validation_numbers
 from showtell.training.console import TrainingConsole
 from showtell.training.loop import train
 from showtell.training.recipe import Recipe
-from showtell.training.recipe_checks import make_recipe
+from showtell.training.recipe_checks import make_recipe, refuse
 from showtell.training.recipe_loading import load_recipe
 from showtell.training.run_folder import changes
 from showtell.training.sweep_space import (
@@ -194,12 +194,7 @@ def _check_recipes(recipe: Path, space: Space, trials: Sequence[Parameters], met
             problems |= dict.fromkeys(listed or [first])
             continue
         recipes.setdefault(loaded.model_dump_json(), (_name(space, parameters), loaded))
-    if problems:
-        counted = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise RecipeError(
-            f"{recipe} has {counted} in this sweep, so no trial was started:"
-            + "".join(f"\n  {problem}" for problem in problems)
-        )
+    refuse(problems, str(recipe), " in this sweep, so no trial was started")
     loaded_recipes = [loaded for _, loaded in recipes.values()]
     if any(loaded.data.validation_split is None for loaded in loaded_recipes):
         raise RecipeError("data.validation_split is null, so trials would have no score; name a split.")
