@@ -130,17 +130,7 @@ class TiledScores(torch.autograd.Function):
 
 
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = TANH) -> Tensor:
-    """e_i = w . f(p_i + q), in tiles on a CPU; a loop gathers the gradients of p and w.
-
-    Args:
-        projected: p, (B, R, A).
-        query: q, (B, N, A).
-        weight: w, (A) or (1, A).
-        activation: f.
-
-    Returns:
-        (B, N, R).
-    """
+    """`plain.additive_scores`, in tiles on a CPU; a loop gathers the gradients of p and w."""
     if is_plain() or projected.device.type != "cpu":
         return plain.additive_scores(projected, query, weight, activation)
     gathered = accumulator_for(_ScoreGradients, projected, weight)
