@@ -87,7 +87,7 @@ def work(recipe: str, folder: str, changes: list[str]) -> None:
     import torch
     from accelerate.utils import broadcast_object_list, gather_object
 
-    from showtell.objectives.contract import of_one_step
+    from showtell.objectives.contract import with_step_counts
     from showtell.training import load_recipe
     from showtell.training.batches import epoch_batches, groups_of
     from showtell.training.loop import Trainer
@@ -108,7 +108,7 @@ def work(recipe: str, folder: str, changes: list[str]) -> None:
 
     def step() -> None:
         group = next(remaining)
-        trainer._step(of_one_step(group, trainer._counts(group)))
+        trainer._step(with_step_counts(group, trainer._counts(group)))
         trainer.progress.step += 1
 
     def timed(doing: Any) -> tuple[float, float]:

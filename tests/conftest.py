@@ -87,10 +87,11 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path)
     from showtell.decoding import DecodingConfig
     from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
     from showtell.models.sat import SatConfig, SatDecoder
-    from showtell.text.vocabulary import Vocabulary, tokenize_all
+    from showtell.text.tokenizer import tokenize
+    from showtell.text.vocabulary import Vocabulary
 
     captions = [caption for record in open_dataset(tiny_scenes).split("train") for caption in record.captions]
-    vocabulary = Vocabulary.build(tokenize_all(captions))
+    vocabulary = Vocabulary.build(map(tokenize, captions))
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("checkpoint") / "tiny"
     Captioner(

@@ -55,17 +55,17 @@ def test_how_long_a_loop_over_time_is_changes_nothing_behind_it(rounds, others, 
     def draw(rounds: int) -> tuple[list[torch.Tensor], torch.Tensor]:
         rng = CounterRNG(0, 0, ["a"])
         rng.uniform((1, 8), CPU)
-        found = []
+        numbers = []
         for number in rng.timesteps(range(rounds if not stops else 99)):
-            found += [rng.uniform((1, 1000), CPU) for _ in range(inside)]
+            numbers += [rng.uniform((1, 1000), CPU) for _ in range(inside)]
             if number == rounds - 1:
                 break
-        return found, rng.uniform((1, 1000), CPU)
+        return numbers, rng.uniform((1, 1000), CPU)
 
-    (found, behind), (found_too, behind_too) = draw(rounds), draw(others)
+    (numbers, behind), (numbers_too, behind_too) = draw(rounds), draw(others)
     assert torch.equal(behind, behind_too)
-    assert all(torch.equal(*pair) for pair in zip(found, found_too, strict=False))
-    every = [*found, behind]
+    assert all(torch.equal(*pair) for pair in zip(numbers, numbers_too, strict=False))
+    every = [*numbers, behind]
     for number, one in enumerate(every):
         assert all((one == other).float().mean() < 0.01 for other in every[:number])
 

@@ -23,7 +23,8 @@ from showtell.features.store import FeatureStore
 from showtell.models import MODELS, build_decoder
 from showtell.objectives import OBJECTIVES, build_objective
 from showtell.recipes import find_recipe, recipe_names
-from showtell.text.vocabulary import SPECIAL, Vocabulary, tokenize_all
+from showtell.text.tokenizer import tokenize
+from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.training import load_recipe, train
 from showtell.types import Batch, Features
 from tests.training.test_loop import log_of
@@ -202,9 +203,7 @@ def test_the_published_scores_of_the_heads_are_those_of_the_papers():
 @pytest.mark.shared
 def test_the_papers_limits_on_the_words_of_flickr8k(shared_data: Path):
     """10,000 words (papers/003) are more than there are; at least twice occur about the 5,156 of papers/000."""
-    captions = tokenize_all(
-        text for record in read_dataset(shared_data / "flickr8k").records for text in record.captions
-    )
+    captions = [tokenize(text) for record in read_dataset(shared_data / "flickr8k").records for text in record.captions]
     assert len(captions) == 40455
     sizes = {count: len(Vocabulary.build(captions, count, 10000)) - len(SPECIAL) for count in (1, 2, 5)}
     assert sizes == {1: 8909, 2: 5227, 5: 2994}

@@ -1,7 +1,7 @@
 """A checkpoint is one folder: `model.safetensors` and `config.json`. No pickle.
 
 `config.json` has the model, the vocabulary, the preprocessing, the encoder, the decode settings and the fingerprints:
-whatever is needed to caption a photo.
+everything that captioning needs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from showtell.models.skeleton import skeleton
 from showtell.renamed import upgrade_settings, upgrade_tensors
 from showtell.text.vocabulary import Vocabulary
 
-FORMAT = 1  # raised when an older showtell could not read what a newer one writes
+FORMAT = 1  # increased when an older showtell cannot read the files of a newer one
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
 CALIBRATION = "calibration.json"  # of the confidence, where it was calibrated
 
@@ -36,13 +36,13 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds."""
+    """The content of a checkpoint."""
 
-    encoder: Encoder  # with its weights, frozen ones too, so that the folder is all one needs
+    encoder: Encoder  # with its weights, frozen ones too
     decoder: Decoder  # with its weights
     vocabulary: Vocabulary  # of the decoder
-    decoding: DecodingConfig  # what `caption` does when nothing else is asked for
-    about: dict[str, Any] = field(default_factory=dict)  # where the weights come from, for people
+    decoding: DecodingConfig  # default decode settings of `caption`
+    about: dict[str, Any] = field(default_factory=dict)  # origin of the weights, for people
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
@@ -70,7 +70,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def fingerprints(folder: Path) -> dict[str, str]:
-    """What was written of the weights and the vocabulary of a checkpoint that `load_checkpoint` has accepted."""
+    """The fingerprints of weights and vocabulary in a checkpoint that `load_checkpoint` has accepted."""
     recorded: dict[str, str] = read_json(folder / SETTINGS)["fingerprints"]
     return recorded
 
@@ -122,7 +122,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
-    """The content of `config.json`, with the names of today."""
+    """The content of `config.json`, upgraded to the current names."""
     file = folder / SETTINGS
     for needed in (file, folder / WEIGHTS):
         if not needed.is_file():
@@ -158,7 +158,7 @@ def _model_config(content: dict[str, Any]) -> DecoderConfig:
 
 
 def _read_weights(file: Path, recorded: object) -> dict[str, Tensor]:
-    """The tensors of `model.safetensors`, every number of which is one."""
+    """The tensors of `model.safetensors`, checked to be finite."""
     try:
         fingerprint = _fingerprint(file.read_bytes())
         tensors = load_file(file)
@@ -195,7 +195,7 @@ def _build(build: Callable[[], ModuleT], tensors: Mapping[str, Tensor], part: st
 
 
 def _compare(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], part: str, file: Path) -> None:
-    """Compare tensors with those of a module that has none yet."""
+    """Compare names, shapes and dtypes of tensors with those of a module on the meta device."""
     reasons = [f"missing tensor {part}.{name}" for name in expected if name not in given]
     reasons += [f"unexpected tensor {part}.{name}" for name in given if name not in expected]
     for name in given.keys() & expected.keys():

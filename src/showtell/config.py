@@ -6,7 +6,7 @@ command line, `docs/recipe_keys.md` and the table in `docs/decoding.md` are made
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -56,3 +56,13 @@ def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             dotted[f"{prefix}{key}"] = value
     return dotted
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The keys in which two mappings differ, with both values; None for a key that one does not have.
+
+    >>> differences({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4})
+    {'b': (2, 3), 'c': (None, 4)}
+    """
+    pairs = {key: (before.get(key), now.get(key)) for key in sorted(before.keys() | now.keys())}
+    return {key: (old, new) for key, (old, new) in pairs.items() if old != new}

@@ -1,7 +1,7 @@
-"""Random numbers that are a function of (seed, step, image id), so that resuming and resharding repeat them.
+"""Counter-based random numbers: a function of (seed, step, image id), so that resuming and resharding repeat them.
 
-torch's generators hand out numbers in the order in which they are asked: the dropout mask of an image then
-depends on which images happen to share its batch and its process. Here each number is a hash of where it is used:
+torch's generators return numbers in the order of the calls: the dropout mask of an image then depends on the other
+images of its batch and process. Here each number is a hash of where it is used:
 
     u = mix(key(seed, step, image, call) + sum_j index_j * constant_j) / 2**32
 
@@ -30,7 +30,7 @@ _AXES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F)
 
 
 def key_of(*parts: object) -> int:
-    """A 63-bit number that depends on every part and nothing else, the same on every machine."""
+    """A 63-bit hash of the parts, the same on every machine."""
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()) >> 1
 
@@ -57,14 +57,14 @@ class CounterRNG:
         self._keys = torch.tensor([_signed(key_of(seed, step, image)) for image in images], dtype=torch.int32)  # (B,)
         self._step = (seed, step)
         self._call = 0
-        self._indices: Tensor | None = None  # of the images that are left in the batch; None: all
+        self._indices: Tensor | None = None  # of the images that remain in the batch; None: all
 
     def uniform(self, shape: Sequence[int], device: torch.device) -> Tensor:
         """Numbers in [0, 1).
 
         Args:
-            shape: (B, ...), images first, at most four axes behind them.
-            device: where the numbers are made; every device makes the same.
+            shape: (B, ...), images first, at most four more axes.
+            device: where the numbers are computed; they are the same on every device.
 
         Returns:
             float32 of that shape.
@@ -82,15 +82,15 @@ class CounterRNG:
     def timesteps(self, items: Iterable[ItemT]) -> Iterator[ItemT]:
         """The items of a loop over time, between which the requests are counted anew for each.
 
-        The loop counts as one request to those behind it, and as none where nothing is asked for in its body: how many
-        rounds it has, which is a matter of the longest caption of the batch, changes nothing.
+        For later requests the loop counts as one, or as none if its body requests nothing: the number of iterations,
+        which depends on the longest caption of the batch, changes nothing.
         """
         before, drew = self._call, False
         for number, item in enumerate(items):
             self._call = first = key_of(before, "over time", number)
             try:
                 yield item
-            finally:  # the next round, the end, or whatever ends the loop before it
+            finally:  # the next iteration, the end, or an early exit from the loop
                 drew = drew or self._call != first
                 self._call = before + drew
 
@@ -147,7 +147,7 @@ def shared_uniform() -> float:
 class Dropout(nn.Module):
     """Dropout over (B, ...) whose mask depends on (seed, step, image) alone.
 
-    Outside a `use` block (a model in train mode in somebody else's loop) it is torch's own dropout.
+    Outside a `use` block (a model in train mode in another training loop) it is torch's own dropout.
     """
 
     def __init__(self, probability: float) -> None:

@@ -20,7 +20,7 @@ RecordT = TypeVar("RecordT")
 def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: RecordT) -> RecordT:
     """Apply a function to every tensor of a record, nested records and tuples included; None stays None.
 
-    With further records of the same make, the function gets the matching tensors of all of them.
+    With further records of the same structure, the function gets the matching tensors of all of them.
     """
     if record is None:
         return record
@@ -39,7 +39,7 @@ def map_tensors(record: RecordT, function: Callable[..., Tensor], *others: Recor
 
 
 class TensorRecord:
-    """A record whose `repr` gives shapes in place of numbers: `Features(vectors=float32 (2, 36, 512), ...)`."""
+    """A record whose `repr` gives shapes instead of numbers: `Features(vectors=float32 (2, 36, 512), ...)`."""
 
     def __repr__(self) -> str:
         fields = (f"{field.name}={_shape_of(getattr(self, field.name))}" for field in dataclasses.fields(self))  # type: ignore[arg-type]
@@ -86,7 +86,9 @@ class PreparedBatch(TensorRecord):
     """B photos as an encoder takes them."""
 
     images: Tensor | tuple[Tensor, ...]  # (B, 3, height, width) uint8, or B of (3, height, width), prepared
-    windows: Tensor  # (B, 4) the part of each photo that its image shows: left, top, right, bottom in its pixels
+    windows: (
+        Tensor  # (B, 4) the part of each photo that its image shows: left, top, right, bottom in pixels of the photo
+    )
     boxes: tuple[Tensor, ...] | None = None  # B of (n, 4) that the dataset brings, corners in pixels of the photo
 
     @classmethod
@@ -119,7 +121,7 @@ class PreparedBatch(TensorRecord):
 
 @dataclass(frozen=True, repr=False)
 class Regions(TensorRecord):
-    """What a detector knows of its regions."""
+    """Boxes, scores and labels of a detector's regions."""
 
     boxes: Tensor  # (B, R, 4) left, top, right, bottom in pixels of the upright photo
     scores: Tensor | None = None  # (B, R) of the class that the detector is surest of, 0 to 1
@@ -128,7 +130,7 @@ class Regions(TensorRecord):
 
 @dataclass(frozen=True, repr=False)
 class Features(TensorRecord):
-    """What an encoder saw in B images."""
+    """The feature vectors of B images."""
 
     vectors: Tensor  # (B, R, D) one vector per region or grid cell
     is_region: Tensor  # (B, R) bool, True where there is a vector; the rest is padding
@@ -137,7 +139,7 @@ class Features(TensorRecord):
 
 @dataclass(frozen=True, repr=False)
 class EnsembleFeatures(Features):
-    """What each member's encoder saw in B images; `vectors` and `is_region` are those of the first."""
+    """The features of B images for each member of an ensemble; `vectors` and `is_region` are the first's."""
 
     others: tuple[Features, ...] = ()
 
@@ -150,7 +152,7 @@ class EnsembleFeatures(Features):
 
 @dataclass(frozen=True)
 class Counts:
-    """What there is of each in all batches of one step of the optimiser: what the terms of an objective divide by."""
+    """Numbers of words, captions and images in an optimiser step, by which the terms of an objective are divided."""
 
     words: int  # targets that are not padding
     captions: int
@@ -168,7 +170,7 @@ class Batch(TensorRecord):
     is_caption: Tensor  # (B, N) bool, True where the image has this caption; the rest is padding
     features: Features | None = None  # in the precision of the store until they are moved
     counts: Counts | None = None  # of all batches of its step, on all processes; None: it is the only one
-    is_counted: bool = True  # False: it stands in for a share without images, so that its process keeps pace
+    is_dummy: bool = False  # True: it repeats an image on a process that has none left in this step; it adds no loss
 
     @property
     def prepared(self) -> PreparedBatch:
@@ -183,11 +185,11 @@ class Batch(TensorRecord):
 
     @property
     def targets(self) -> Tensor:
-        """The words that it should say, (B, N, T)."""
+        """The words that it is to predict, (B, N, T)."""
         return self.words[..., 1:]
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device. Half-precision features become single there: the way is half as long."""
+        """The same batch on a device. Half-precision features become single after the transfer."""
 
         def move(tensor: Tensor) -> Tensor:
             return upcast_half(tensor.to(device, non_blocking=True))
@@ -203,7 +205,7 @@ class Batch(TensorRecord):
 
 @dataclass(frozen=True, repr=False)
 class Terms(TensorRecord):
-    """What an objective minimises, with its named parts (detached, each a number)."""
+    """The loss of an objective, with its named parts (detached, each a number)."""
 
     total: Tensor  # () to be minimised
     parts: dict[str, Tensor]

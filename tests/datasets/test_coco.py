@@ -40,6 +40,15 @@ def test_layouts(tmp_path: Path, captions: str, photos: str, name: str, split: s
     assert dataset.records[1].boxes is None and dataset.records[1].groundings is None
 
 
+def test_braces_in_the_name_of_a_file_are_text(tmp_path: Path) -> None:
+    file = tmp_path / "captions_{0}{other}.json"
+    write_coco(file, [{"id": 1, "file_name": "1.png"}, {}], captioned(1), photos=None)
+    write_photo(tmp_path / "1.png")
+    assert list(read_dataset(file).problems) == [
+        'captions_{0}{other}.json has 1 entry of "images" without an "id" or a "file_name": number 2.'
+    ]
+
+
 def test_splits_come_in_their_usual_order_with_images_of_the_same_name_kept_apart(tmp_path: Path) -> None:
     for number, split in enumerate(("val", "test", "train"), start=1):
         images = [{"id": number, "file_name": "001.png"}]

@@ -38,7 +38,8 @@ from showtell.models.sat import SatConfig, SatDecoder
 from showtell.scores.base import corpus_numbers
 from showtell.scores.bootstrap import compare
 from showtell.scores.chair import Mention
-from showtell.text.vocabulary import Vocabulary, tokenize_all
+from showtell.text.tokenizer import tokenize
+from showtell.text.vocabulary import Vocabulary
 
 WINDOW = torch.tensor([0.0, 0.0, 30.0, 20.0])
 # a grid of 2 x 3 cells of 10 pixels
@@ -276,7 +277,7 @@ def test_the_verb(capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path, tin
 @pytest.mark.shared
 def test_coco_by_names_and_synonyms(shared_data: Path) -> None:
     records = open_dataset(shared_data / "coco-mini").records[:12]
-    vocabulary = Vocabulary.build(tokenize_all(caption for one in records for caption in one.captions))
+    vocabulary = Vocabulary.build(tokenize(caption) for one in records for caption in one.captions)
     torch.manual_seed(0)
     captioner = Captioner(
         encoder=SmallCnn(SmallCnnConfig(image_size=64, widths=(8, 8, 8))),

@@ -64,7 +64,7 @@ def layers(module: torch.nn.Module, x: Tensor, cells: list[Tensor]) -> Tensor:
 
 
 def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Logits, alpha, leaks and goals of one caption of one image, word by word and equation by equation."""
+    """Logits, alpha, leaked and goals of one caption of one image, word by word and equation by equation."""
     config, p = decoder.config, dict(decoder.named_parameters())
     as_they_come = vectors
     if config.project_features:
@@ -73,7 +73,7 @@ def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Ten
     worker = [torch.zeros(config.hidden_size, dtype=vectors.dtype) for _ in range(config.layers)]
     reader = [torch.zeros(config.discriminator_size, dtype=vectors.dtype) for _ in range(config.discriminator_layers)]
     manager = [torch.zeros(config.manager_size, dtype=vectors.dtype)]
-    hidden, goals, leaks, alphas, logits = None, [], [], [], []
+    hidden, goals, leaked, alphas, logits = None, [], [], [], []
     for word in words:
         if hidden is None:
             alpha, context = torch.full((len(vectors),), 1 / len(vectors), dtype=vectors.dtype), mean
@@ -102,7 +102,7 @@ def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Ten
             leak = leak + p["discriminator.leak.bias"]
             goal = p["to_goal.weight"] @ layers(decoder.manager, leak, manager) + p["to_goal.bias"]
             goals.append(goal / goal.norm() if config.normalise_goals else goal)
-            leaks.append(leak)
+            leaked.append(leak)
             wanted = p["goal_embedding.weight"] @ sum(goals[-config.horizon :])  # w_t
             matrix = actions.view(config.output_size, config.goal_embedding_size)  # H_t
             scores = (p["output.weight"] @ matrix) @ wanted  # O_t w_t, O_t of V x k
@@ -112,7 +112,7 @@ def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Ten
     empty = torch.zeros(0)
     return (
         torch.stack(logits), torch.stack(alphas),
-        torch.stack(leaks) if leaks else empty, torch.stack(goals) if goals else empty,
+        torch.stack(leaked) if leaked else empty, torch.stack(goals) if goals else empty,
     )  # fmt: skip
 
 
@@ -125,11 +125,11 @@ def test_it_is_what_the_equations_say(kind):
     for image in range(2):
         vectors = seen.vectors[image][seen.is_region[image]]
         for row in range(2):
-            logits, alpha, leaks, goals = plain(decoder, vectors, WORDS[image, row].tolist())
+            logits, alpha, leaked, goals = plain(decoder, vectors, WORDS[image, row].tolist())
             torch.testing.assert_close(forced.logits[image, row], logits)
             torch.testing.assert_close(outputs.attention[image, row, :, : len(vectors)], alpha)
             if decoder.config.goals:
-                torch.testing.assert_close(outputs.leak[image, row], leaks)
+                torch.testing.assert_close(outputs.leak[image, row], leaked)
                 torch.testing.assert_close(outputs.goal[image, row], goals)
 
 
@@ -137,11 +137,11 @@ def test_it_is_what_the_equations_say(kind):
 def test_the_discriminator_sees_all_prefixes_in_one_pass(kind):
     decoder, seen = make(kind), features()
     outputs = teacher_forced(decoder, seen, WORDS).outputs
-    leaks = decoder.discriminator.leaks(WORDS, decoder.start(seen).image.seen)
-    torch.testing.assert_close(leaks, outputs.leak)
-    logits = decoder.discriminator.logits(leaks)
+    leaked = decoder.discriminator.leaked_features(WORDS, decoder.start(seen).image.discriminator)
+    torch.testing.assert_close(leaked, outputs.leak)
+    logits = decoder.discriminator.logits(leaked)
     weight, bias = decoder.discriminator.verdict.weight[0], decoder.discriminator.verdict.bias
-    torch.testing.assert_close(logits, (leaks * weight).sum(-1) + bias)
+    torch.testing.assert_close(logits, (leaked * weight).sum(-1) + bias)
 
 
 def gradients(decoder: HacapDecoder, value: Tensor) -> set[str]:
@@ -159,9 +159,9 @@ def test_gradients_flow_where_they_should_and_nowhere_else():
     decoder, seen = make(), features()
 
     def outputs() -> HacapOutput:
-        found = teacher_forced(decoder, seen, WORDS)
-        assert isinstance(found.outputs, HacapOutput)
-        return found.outputs
+        forced = teacher_forced(decoder, seen, WORDS)
+        assert isinstance(forced.outputs, HacapOutput)
+        return forced.outputs
 
     worker = {"embedding", "attention", "beta", "worker", "actions", "output"}
     words = F.cross_entropy(

@@ -56,8 +56,8 @@ def test_an_lstm_has_its_cell_from_the_image_too():
     decoder = make(cell="lstm", layers=2)
     rows = decoder.start(features()).rows
     expected = decoder.image_to_state(pooled()).unsqueeze(1).chunk(4, -1)
-    for found, wanted in zip((*rows.hidden, *rows.cell), expected, strict=True):
-        torch.testing.assert_close(found, wanted)
+    for state, wanted in zip((*rows.hidden, *rows.cell), expected, strict=True):
+        torch.testing.assert_close(state, wanted)
 
 
 def test_nothing_of_the_image_is_kept_but_the_state():

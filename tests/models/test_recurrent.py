@@ -76,8 +76,8 @@ def test_the_reset_gate_acts_in_front_of_the_product():
     guarded = [gate * value for gate, value in zip(reset, a, strict=True)]
     candidate = [math.tanh(line(6 + row, guarded)) for row in range(3)]
     expected = [z * n + (1 - z) * old for z, n, old in zip(update, candidate, a, strict=True)]
-    found = cell(cell.project_input(torch.tensor([[x]])), torch.tensor([[a]]))
-    assert found[0, 0].tolist() == pytest.approx(expected, abs=1e-6)
+    hidden = cell(cell.project_input(torch.tensor([[x]])), torch.tensor([[a]]))
+    assert hidden[0, 0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_fast_gru_is_that_of_torch_and_another_function():

@@ -52,7 +52,7 @@ def test_all_steps_at_once_are_the_steps_one_by_one(steps, layers, highway, seed
     for step in range(steps):
         hidden, cells = sru.step(products[:, :, step], cells)
         singly.append(hidden)
-    torch.testing.assert_close(sru.along(products), torch.stack(singly, 2))
+    torch.testing.assert_close(sru(products), torch.stack(singly, 2))
 
 
 def test_both_forms_have_the_same_gradients():
@@ -60,7 +60,7 @@ def test_both_forms_have_the_same_gradients():
     sru = Sru(3, 4, layers=2).double()
     inputs = torch.randn(2, 3, 7, 3, dtype=torch.float64)
     weight = torch.randn(2, 3, 7, 4, dtype=torch.float64)
-    (sru.along(sru.first.project_input(inputs)) * weight).sum().backward()
+    (sru(sru.first.project_input(inputs)) * weight).sum().backward()
     at_once = [parameter.grad.clone() for parameter in sru.parameters()]
     sru.zero_grad()
     with gathered_gradients():
@@ -84,8 +84,8 @@ def test_parts_of_the_input_add_up():
 
 def test_a_scan_goes_on_from_a_cell():
     """Factors 0.5, terms 1, 2, 3, from 4: 3, 3.5, 4.75."""
-    found = scan(torch.full((3, 1), 0.5), torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([4.0]))
-    assert found.flatten().tolist() == [3.0, 3.5, 4.75]
+    cells = scan(torch.full((3, 1), 0.5), torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([4.0]))
+    assert cells.flatten().tolist() == [3.0, 3.5, 4.75]
 
 
 def test_gradients_of_a_scan_are_right():

@@ -11,7 +11,7 @@ from tests.toys import random_decoder
 
 DOUBLE = torch.float64
 VOCABULARY, SIZE, HIDDEN = 9, 6, 4
-PRESENT = (3, 2)  # places of each image; the rest is padding
+PRESENT = (3, 2)  # regions of each image; the rest is padding
 WORDS = torch.tensor([[[1, 5, 6], [1, 7, 4]], [[1, 4, 8], [1, 8, 8]]])  # (B, N, T)
 
 variants = pytest.mark.parametrize("attention", ["stacked", "independent"])
@@ -28,7 +28,7 @@ def make(**settings: object) -> StackDecoder:
 def features() -> Features:
     generator = torch.Generator().manual_seed(1)
     vectors = torch.randn(2, 3, SIZE, generator=generator, dtype=DOUBLE)
-    return Features(vectors, torch.tensor([[place < count for place in range(3)] for count in PRESENT]))
+    return Features(vectors, torch.tensor([[region < count for region in range(3)] for count in PRESENT]))
 
 
 def plain_cell(cell: torch.nn.LSTMCell) -> torch.nn.LSTMCell:
@@ -46,14 +46,14 @@ def plainly(decoder: StackDecoder, regions: Tensor, words: Tensor, is_stacked: b
     cells = [plain_cell(decoder.coarse_lstm), *(plain_cell(stage.lstm) for stage in decoder.fine)]
     h = [torch.zeros(HIDDEN, dtype=DOUBLE)] * (n_f + 1)
     c = list(h)
-    said, looked = [], []
+    logits, attention_weights = [], []
     for word in words:
         y = decoder.embedding.weight[word]
         before = h[n_f]
         # Our cells have the parts of eq. 2 in the order [h^N; f(V); y], of eq. 4 as the paper has them.
         h[0], c[0] = cells[0](torch.cat([before, regions.mean(0), y]), (h[0], c[0]))  # eq. 1, 2
         alpha = torch.zeros(len(regions), dtype=DOUBLE)  # a^0
-        looked.append([])
+        attention_weights.append([])
         for i in range(1, n_f + 1):
             stage = decoder.fine[i - 1]
             q = h[i - 1]
@@ -70,9 +70,9 @@ def plainly(decoder: StackDecoder, regions: Tensor, words: Tensor, is_stacked: b
                 a * (stage.value.weight @ v + stage.value.bias) for a, v in zip(alpha, regions, strict=True)
             )  # eq. 5
             h[i], c[i] = cells[i](torch.cat([g, h[i - 1], y]), (h[i], c[i]))  # eq. 3, 4
-            looked[-1].append(alpha)
-        said.append(torch.stack([one.weight @ h[i] + one.bias for i, one in enumerate(decoder.outputs)]))
-    return torch.stack(said), torch.stack([torch.stack(row) for row in looked])
+            attention_weights[-1].append(alpha)
+        logits.append(torch.stack([one.weight @ h[i] + one.bias for i, one in enumerate(decoder.outputs)]))
+    return torch.stack(logits), torch.stack([torch.stack(row) for row in attention_weights])
 
 
 @variants
@@ -91,11 +91,13 @@ def test_it_is_the_equations_written_out(attention, fine):
     for image in range(2):
         for row in range(2):
             regions = vectors[image, : PRESENT[image]]
-            expected[image, row], looked = plainly(decoder, regions, WORDS[image, row], attention == "stacked")
+            expected[image, row], expected_attention = plainly(
+                decoder, regions, WORDS[image, row], attention == "stacked"
+            )
             for stage in range(fine):
-                found = forced.outputs.stages[stage + 1].attention[image, row]
-                torch.testing.assert_close(found[:, : PRESENT[image]], looked[:, stage])
-                assert not bool(found[:, PRESENT[image] :].any())
+                weights = forced.outputs.stages[stage + 1].attention[image, row]
+                torch.testing.assert_close(weights[:, : PRESENT[image]], expected_attention[:, stage])
+                assert not bool(weights[:, PRESENT[image] :].any())
     torch.testing.assert_close(logits, expected)
     torch.testing.assert_close(forced.logits, expected[..., -1, :])
 
@@ -124,8 +126,8 @@ def test_the_coarse_stage_hears_the_last_one_a_step_later(attention):
     decoder = make(attention=attention)
     forced = teacher_forced(decoder, features(), WORDS)
     for step, is_reached in ((0, False), (1, True)):
-        said = decoder.readout(forced.outputs, 0)[:, :, step].square().sum()
-        (gradient,) = torch.autograd.grad(said, decoder.fine[-1].value.weight, retain_graph=True, allow_unused=True)
+        loss = decoder.readout(forced.outputs, 0)[:, :, step].square().sum()
+        (gradient,) = torch.autograd.grad(loss, decoder.fine[-1].value.weight, retain_graph=True, allow_unused=True)
         assert (gradient is not None and float(gradient.abs().sum()) > 0) == is_reached
 
 
@@ -136,8 +138,8 @@ def test_projected_features_stand_for_the_features_in_the_mean_too():
     plain = make(project_features=7)
     plain.load_state_dict(decoder.state_dict())
     plain.feature_projection = torch.nn.Identity()
-    found = teacher_forced(decoder, seen, WORDS).logits
-    torch.testing.assert_close(found, teacher_forced(plain, Features(projected, seen.is_region), WORDS).logits)
+    logits = teacher_forced(decoder, seen, WORDS).logits
+    torch.testing.assert_close(logits, teacher_forced(plain, Features(projected, seen.is_region), WORDS).logits)
 
 
 def test_dropout_acts_on_projected_features_and_before_every_output_matrix():
@@ -158,16 +160,16 @@ def test_dropout_acts_on_projected_features_and_before_every_output_matrix():
 def test_each_stage_has_a_caption_of_its_own(stage):
     """The words of a stage are fed back to all of them: a beam of one at the stage, and greedy by hand."""
     decoder, seen = make(), features()
-    found = greedy(StageView(decoder, stage), seen, 6, keep_outputs=True)
-    assert torch.equal(found.words, beam(StageView(decoder, stage), seen, 6, 1).words)
+    captions = greedy(StageView(decoder, stage), seen, 6, keep_outputs=True)
+    assert torch.equal(captions.words, beam(StageView(decoder, stage), seen, 6, 1).words)
     for image in range(2):
         words = [1]
-        for word in found.words[image, 0][found.is_word[image, 0]].tolist():
+        for word in captions.words[image, 0][captions.is_word[image, 0]].tolist():
             alone = Features(seen.vectors[[image]], seen.is_region[[image]])
             outputs = teacher_forced(decoder, alone, torch.tensor([[words]])).outputs
             assert int(decoder.readout(outputs, stage)[0, 0, -1, 2:].argmax()) == word - 2  # never padding, begin
             words.append(word)
-    assert (found.attention is None) == (stage == 0)
+    assert (captions.attention is None) == (stage == 0)
 
 
 def test_sizes_of_the_paper():

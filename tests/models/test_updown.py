@@ -27,10 +27,10 @@ def test_two_steps_are_the_equations_written_out():
     words = torch.tensor([[[1, 5], [1, 7]], [[1, 4], [1, 8]]])
     is_region = torch.tensor([[True, True, True], [True, True, False]])
     state = spread(decoder.start(Features(vectors, is_region)), 2)
-    found = []
+    steps = []
     for time in range(2):
         output, state = decoder.step(words[..., time], state)
-        found.append((output.attention, decoder.readout(output)))
+        steps.append((output.attention, decoder.readout(output)))
 
     attention = decoder.attention
     for image in range(2):
@@ -43,9 +43,9 @@ def test_two_steps_are_the_equations_written_out():
                 inner = regions @ attention.of_features.weight.T + attention.of_query.weight @ h1
                 alpha = (torch.tanh(inner) @ attention.score.weight[0]).softmax(0)  # eq. 3, 4
                 h2, c2 = lstm(decoder.language_lstm, torch.cat([alpha @ regions, h1]), h2, c2)  # eq. 5
-                torch.testing.assert_close(found[time][0][image, row, : present[image]], alpha, atol=1e-6, rtol=1e-5)
+                torch.testing.assert_close(steps[time][0][image, row, : present[image]], alpha, atol=1e-6, rtol=1e-5)
                 expected = decoder.output.weight @ h2 + decoder.output.bias
-                torch.testing.assert_close(found[time][1][image, row], expected, atol=1e-6, rtol=1e-5)
+                torch.testing.assert_close(steps[time][1][image, row], expected, atol=1e-6, rtol=1e-5)
 
 
 def test_the_attention_has_no_bias():

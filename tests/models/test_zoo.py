@@ -245,10 +245,10 @@ def test_readout_of_a_step_is_that_of_the_stack(name):
 @everyone
 def test_words_read_in_advance_are_words_read_at_their_step(name):
     decoder, words = make(name).eval(), captions()
-    said = unstack(decoder.embed(words.movedim(-1, 0)))
+    inputs = unstack(decoder.embed(words.movedim(-1, 0)))
     ours = theirs = spread(decoder.start(features()), 2)
     for time in range(words.shape[-1]):
-        one, ours = decoder.step(said[time], ours)
+        one, ours = decoder.step(inputs[time], ours)
         other, theirs = decoder.step(words[..., time], theirs)
         torch.testing.assert_close(decoder.readout(one), decoder.readout(other))
 
@@ -260,15 +260,15 @@ def test_gradients_of_the_walk_are_those_of_single_steps(name):
     vectors = seen.vectors.double().requires_grad_()
     values = [vectors, *decoder.parameters()]
     forced = teacher_forced(decoder, Features(vectors, seen.is_region), words).logits
-    state, said = spread(decoder.start(Features(vectors, seen.is_region)), 2), []
+    state, readouts = spread(decoder.start(Features(vectors, seen.is_region)), 2), []
     for time in range(words.shape[-1]):
         output, state = decoder.step(words[..., time], state)
-        said.append(decoder.readout(output))
-    found, expected = (
+        readouts.append(decoder.readout(output))
+    gradients, expected = (
         torch.autograd.grad(logits.log_softmax(-1).square().sum(), values, allow_unused=True)
-        for logits in (forced, torch.stack(said, 2))
+        for logits in (forced, torch.stack(readouts, 2))
     )
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(gradients, expected, strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -296,10 +296,10 @@ def test_a_beam_of_one_is_greedy(name):
 def test_gradients_that_a_walk_of_samples_kept_are_those_of_feeding_them_again(name):
     decoder, seen = make(name).eval().double(), features()
     seen = Features(seen.vectors.double(), seen.is_region)
-    found = rollouts(decoder, seen, 4, 3)
-    begin = torch.ones_like(found.samples.words[..., :1])
-    again = teacher_forced(decoder, seen, torch.cat([begin, found.samples.words], -1)).outputs
-    one, other = (policy_logprobs(decoder, outputs, found.samples) for outputs in (found.outputs, again))
+    rollout = rollouts(decoder, seen, 4, 3)
+    begin = torch.ones_like(rollout.samples.words[..., :1])
+    again = teacher_forced(decoder, seen, torch.cat([begin, rollout.samples.words], -1)).outputs
+    one, other = (policy_logprobs(decoder, outputs, rollout.samples) for outputs in (rollout.outputs, again))
     torch.testing.assert_close(one, other)
     weights, parameters = torch.randn(one.shape[:2]).double(), list(decoder.parameters())
     kept, expected = (

@@ -27,7 +27,7 @@ from showtell.objectives.adversarial import (
     rank_rewards,
     verdicts,
 )
-from showtell.objectives.contract import of_one_step
+from showtell.objectives.contract import with_step_counts
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features
 from tests.toys import random_decoder
@@ -78,18 +78,18 @@ GOALS = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.6, 0.8]]).view(1, 1, 3, 2)
 
 def test_goals_are_held_against_the_transition_to_their_horizon_or_the_end():
     """c = 2. F_2 - F_0 = (1, 1) with (1, 0): 1/sqrt 2. F_3 - F_1 = (3, 5) with (0, 1): 5/sqrt 34. F_3 - F_2: 1."""
-    found = horizon_cosines(LEAKS, GOALS, torch.tensor([[3]]), horizon=2)
-    assert found.flatten().tolist() == pytest.approx([1 / math.sqrt(2), 5 / math.sqrt(34), 1.0], abs=1e-6)
+    cosines = horizon_cosines(LEAKS, GOALS, torch.tensor([[3]]), horizon=2)
+    assert cosines.flatten().tolist() == pytest.approx([1 / math.sqrt(2), 5 / math.sqrt(34), 1.0], abs=1e-6)
     # of two words: F_2 - F_0, F_2 - F_1 = (0, 1), and nothing behind the end
-    found = horizon_cosines(LEAKS, GOALS, torch.tensor([[2]]), horizon=2)
-    assert found.flatten().tolist() == pytest.approx([1 / math.sqrt(2), 1.0, 0.0], abs=1e-6)
+    cosines = horizon_cosines(LEAKS, GOALS, torch.tensor([[2]]), horizon=2)
+    assert cosines.flatten().tolist() == pytest.approx([1 / math.sqrt(2), 1.0, 0.0], abs=1e-6)
 
 
 def test_a_word_is_rewarded_for_following_the_last_goals():
     """c = 2. Word 1: (1, 0) with g_0: 1. Word 2: (0, 1) with g_1: 1, (1, 1) with g_0: 1/sqrt 2.
     Word 3: (3, 4) with g_2: 1, (3, 5) with g_1: 5/sqrt 34."""
-    found = intrinsic_rewards(LEAKS, GOALS, horizon=2).flatten().tolist()
-    assert found == pytest.approx([1.0, (1 + 1 / math.sqrt(2)) / 2, (1 + 5 / math.sqrt(34)) / 2], abs=1e-6)
+    rewards = intrinsic_rewards(LEAKS, GOALS, horizon=2).flatten().tolist()
+    assert rewards == pytest.approx([1.0, (1 + 1 / math.sqrt(2)) / 2, (1 + 5 / math.sqrt(34)) / 2], abs=1e-6)
     assert intrinsic_rewards(LEAKS, GOALS, horizon=9)[..., -1].item() == pytest.approx(
         (1 + 5 / math.sqrt(34) + 4 / math.sqrt(41)) / 3, abs=1e-6  # F_3 - F_0 = (4, 5) with (1, 0) too
     )  # fmt: skip
@@ -98,25 +98,25 @@ def test_a_word_is_rewarded_for_following_the_last_goals():
 def test_ranks_become_rewards_step_by_step():
     rewards = torch.tensor([[[0.9, 0.2], [0.1, 0.7]], [[0.5, 0.7], [0.5, 0.0]]])  # four captions, two words
     is_word = torch.tensor([[[True, True], [True, True]], [[True, True], [True, False]]])
-    found = rank_rewards(rewards, is_word, delta=12.0)
+    quality = rank_rewards(rewards, is_word, delta=12.0)
 
     def expected(rank: float, of: int) -> float:
         return 1 / (1 + math.exp(-12 * (0.5 - rank / of)))
 
-    assert found[..., 0].flatten().tolist() == pytest.approx([expected(r, 4) for r in (1, 4, 2.5, 2.5)], abs=1e-6)
-    assert found[..., 1].flatten().tolist() == pytest.approx([*(expected(r, 3) for r in (3, 1.5, 1.5)), 0], abs=1e-6)
+    assert quality[..., 0].flatten().tolist() == pytest.approx([expected(r, 4) for r in (1, 4, 2.5, 2.5)], abs=1e-6)
+    assert quality[..., 1].flatten().tolist() == pytest.approx([*(expected(r, 3) for r in (3, 1.5, 1.5)), 0], abs=1e-6)
 
 
 def test_a_word_is_held_against_the_other_captions_words_at_its_step():
     values = torch.tensor([[[1.0, 4.0, 9.0], [3.0, 6.0, 9.0]], [[5.0, 9.0, 9.0], [9.0, 9.0, 9.0]]])
     is_word = torch.tensor([[[1, 1, 1], [1, 1, 0]], [[1, 0, 0], [0, 0, 0]]], dtype=torch.bool)
-    found = mean_of_other_rows(values, is_word)
-    assert found[is_word].tolist() == [4.0, 6.0, 0.0, 3.0, 4.0, 2.0]  # of the last word there is no other
+    means = mean_of_other_rows(values, is_word)
+    assert means[is_word].tolist() == [4.0, 6.0, 0.0, 3.0, 4.0, 2.0]  # of the last word there is no other
 
 
 def test_whole_captions_are_judged_at_their_last_word():
     decoder = model().eval()
-    logits = decoder.discriminator.logits(decoder.discriminator.leaks(WORDS))
+    logits = decoder.discriminator.logits(decoder.discriminator.leaked_features(WORDS))
     assert torch.equal(verdicts(decoder.discriminator, WORDS, None)[IS_CAPTION], torch.stack(
         [logits[0, 0, 3], logits[0, 1, 2], logits[1, 0, 3]]
     ))  # fmt: skip
@@ -128,15 +128,15 @@ def test_the_discriminator_learns_what_is_real(image):
     decoder, loss = model(discriminator_image=image), pretraining()
     sampled = torch.tensor([[[1, 5, 2]], [[1, 4, 4]]])
     total, parts = loss._discriminate(batch(), features(), decoder, sampled)
-    seen = decoder.discriminator.encode_image(features().vectors, features().is_region)
-    assert (seen is None) == (image == "none")
-    real = torch.sigmoid(verdicts(decoder.discriminator, WORDS, seen))[IS_CAPTION]
-    fake = torch.sigmoid(verdicts(decoder.discriminator, sampled, seen)).flatten()
+    images = decoder.discriminator.encode_image(features().vectors, features().is_region)
+    assert (images is None) == (image == "none")
+    real = torch.sigmoid(verdicts(decoder.discriminator, WORDS, images))[IS_CAPTION]
+    fake = torch.sigmoid(verdicts(decoder.discriminator, sampled, images)).flatten()
     expected = -real.log().sum() / 3 - (1 - fake).log().sum() / 2
     assert parts["real_known"] == pytest.approx(float((real > 0.5).float().mean()))
     assert parts["sampled_known"] == pytest.approx(float((fake < 0.5).float().mean()))
     if image != "none":
-        moved = torch.sigmoid(verdicts(decoder.discriminator, WORDS.flip(0), seen))[IS_CAPTION.flip(0)]
+        moved = torch.sigmoid(verdicts(decoder.discriminator, WORDS.flip(0), images))[IS_CAPTION.flip(0)]
         expected = expected + (1 - fake).log().sum() / 4 - (1 - moved).log().sum() / 6  # half the weight each
     assert float(total.detach()) == pytest.approx(float(expected.detach()), abs=1e-5)
     assert ("mismatched_known" in parts) == (image != "none")
@@ -174,15 +174,15 @@ def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_t
     loss = adversarial(longest=2, rollouts=4000, sampling_temperature=1.5)
     words = torch.tensor([[[4, 6]], [[5, END]]])  # the first is as long as captions may be, without end
     with counter_rng.use(counter_rng.CounterRNG(3, 0, ["a", "b"])):
-        found = loss._rewards(features(), decoder, words)
-    seen = [
+        estimated = loss._rewards(features(), decoder, words)
+    images = [
         decoder.discriminator.encode_image(vectors[None], torch.ones(1, 3, dtype=torch.bool))
         for vectors in features().vectors
     ]
 
     def judge(image: int, caption: list[int]) -> float:
         whole = torch.tensor([[[BEGIN, *caption]]])
-        return float(torch.sigmoid(verdicts(decoder.discriminator, whole, seen[image])))
+        return float(torch.sigmoid(verdicts(decoder.discriminator, whole, images[image])))
 
     def expectation(image: int, prefix: list[int]) -> float:
         if prefix[-1] == END:
@@ -197,16 +197,16 @@ def test_rewards_of_prefixes_are_the_expectation_over_what_the_policy_makes_of_t
         return sum(chance * expectation(image, [*prefix, word]) for word, chance in enumerate(chances) if chance > 0)
 
     exact = [[expectation(0, [4]), expectation(0, [4, 6])], [expectation(1, [5]), judge(1, [5, END])]]
-    assert found[:, 0].flatten().tolist() == pytest.approx([x for row in exact for x in row], abs=0.02)
-    assert float(found[1, 0, 1]) == pytest.approx(exact[1][1], abs=1e-5)
+    assert estimated[:, 0].flatten().tolist() == pytest.approx([x for row in exact for x in row], abs=0.02)
+    assert float(estimated[1, 0, 1]) == pytest.approx(exact[1][1], abs=1e-5)
 
 
 def test_without_rollouts_the_prefix_itself_is_judged():
     decoder = model().eval()
     words = WORDS[:, :1, 1:]
-    found = adversarial(rollouts=0)._rewards(features(), decoder, words)
-    logits = decoder.discriminator.logits(decoder.discriminator.leaks(WORDS[:, :1]))
-    torch.testing.assert_close(found, torch.sigmoid(logits[:, :, 1:]))
+    rewards = adversarial(rollouts=0)._rewards(features(), decoder, words)
+    logits = decoder.discriminator.logits(decoder.discriminator.leaked_features(WORDS[:, :1]))
+    torch.testing.assert_close(rewards, torch.sigmoid(logits[:, :, 1:]))
 
 
 @pytest.mark.parametrize("baseline", ["leave_one_out", "none"])
@@ -231,10 +231,10 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     logits = forced.logits / 2
     logits[..., [PAD, BEGIN]] = -torch.inf
     logprobs = logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
-    leaks = decoder.discriminator.leaks(sampled)
-    rewards = torch.sigmoid(decoder.discriminator.logits(leaks))[:, :, 1:]
+    leaked = decoder.discriminator.leaked_features(sampled)
+    rewards = torch.sigmoid(decoder.discriminator.logits(leaked))[:, :, 1:]
     quality = rank_rewards(rewards, is_word, 12.0)
-    intrinsic = intrinsic_rewards(leaks, forced.outputs.goal, 2)
+    intrinsic = intrinsic_rewards(leaked, forced.outputs.goal, 2)
     goes_on = is_word & (words != END)
     logits[..., END] = -torch.inf
     followed = logits.log_softmax(-1).gather(-1, words.unsqueeze(-1)).squeeze(-1)
@@ -244,7 +244,7 @@ def test_the_terms_are_what_the_head_of_the_file_says(baseline):
     else:
         held = quality
     worker = -(0.7 * (intrinsic * followed)[goes_on].sum() + 0.5 * (held * logprobs)[is_word].sum()) / 4
-    manager = -(quality * horizon_cosines(leaks, forced.outputs.goal, is_word.sum(-1), 2)).sum() / 4
+    manager = -(quality * horizon_cosines(leaked, forced.outputs.goal, is_word.sum(-1), 2)).sum() / 4
     assert float(terms.parts["worker"]) == pytest.approx(float(worker.detach()), abs=1e-5)
     assert float(terms.parts["manager"]) == pytest.approx(float(manager.detach()), abs=1e-5)
     total = terms.parts["worker"] + terms.parts["manager"] + terms.parts["discriminator"]
@@ -267,14 +267,14 @@ def test_when_to_stop_is_no_matter_of_the_intrinsic_reward():
 
 def test_likelihood_may_be_part_of_every_step():
     decoder = model(dropout=0.0)
-    found = {}
+    terms = {}
     for weight in (0.0, 0.5):
         loss = adversarial(rollouts=0, cross_entropy=weight)
         with counter_rng.use(counter_rng.CounterRNG(5, 1, ["a", "b"])):
-            found[weight] = loss(batch(), features(), decoder)
+            terms[weight] = loss(batch(), features(), decoder)
     words = pretraining().eval()(batch(), features(), decoder).parts["words"]
-    assert "words" not in found[0.0].parts
-    assert float(found[0.5].total.detach()) == pytest.approx(float(found[0.0].total.detach() + 0.5 * words), abs=1e-5)
+    assert "words" not in terms[0.0].parts
+    assert float(terms[0.5].total.detach()) == pytest.approx(float(terms[0.0].total.detach() + 0.5 * words), abs=1e-5)
 
 
 def test_pretraining_has_the_likelihood_and_the_transitions_of_real_captions():
@@ -285,7 +285,7 @@ def test_pretraining_has_the_likelihood_and_the_transitions_of_real_captions():
     words = F.cross_entropy(forced.logits.flatten(0, 2), batch().targets.flatten(), ignore_index=PAD)
     assert float(parts["words"]) == pytest.approx(float(words.detach()), abs=1e-5)
     lengths = (batch().targets != PAD).sum(-1)
-    cosines = horizon_cosines(decoder.discriminator.leaks(WORDS), forced.outputs.goal, lengths, 2)
+    cosines = horizon_cosines(decoder.discriminator.leaked_features(WORDS), forced.outputs.goal, lengths, 2)
     assert float(parts["manager"]) == pytest.approx(-float(cosines.sum().detach()) / 8, abs=1e-5)
 
 
@@ -300,7 +300,7 @@ def test_batches_of_a_step_add_up(make):
         Batch((name,), None, WORDS[[image]], IS_CAPTION[[image]]) for image, name in enumerate(("a", "b"))
     ]  # fmt: skip
     total: dict[str, float] = {}
-    for image, half in enumerate(of_one_step(halves)):
+    for image, half in enumerate(with_step_counts(halves)):
         one = Features(features().vectors[[image]], features().is_region[[image]])
         with counter_rng.use(counter_rng.CounterRNG(0, 0, half.image_ids)):
             terms = loss(half, one, decoder)
@@ -313,11 +313,11 @@ def test_batches_of_a_step_add_up(make):
 
 def test_epochs_of_imitation_come_in_between():
     loss = adversarial(interleave=2)
-    found = []
+    is_pretraining = []
     for epoch in range(7):
         loss.begin_epoch(epoch)
-        found.append(loss.imitates)
-    assert found == [False, False, True, False, False, True, False]
+        is_pretraining.append(loss.is_pretraining_epoch)
+    assert is_pretraining == [False, False, True, False, False, True, False]
 
 
 def test_in_eval_mode_the_terms_are_those_of_cross_entropy():
@@ -329,11 +329,11 @@ def test_in_eval_mode_the_terms_are_those_of_cross_entropy():
 def test_goals_that_are_all_alike_have_no_spread():
     is_word = torch.ones(1, 1, 3, dtype=torch.bool)
     same = torch.tensor([3.0, 4.0]).expand(1, 1, 3, 2)
-    found = goal_health(same, is_word)
-    assert (float(found["goal_norm"]), float(found["goal_spread"])) == pytest.approx((5.0, 0.0), abs=1e-6)
+    health = goal_health(same, is_word)
+    assert (float(health["goal_norm"]), float(health["goal_spread"])) == pytest.approx((5.0, 0.0), abs=1e-6)
     opposite = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]]).view(1, 1, 3, 2)
-    found = goal_health(opposite, torch.tensor([[[True, True, False]]]))
-    assert float(found["goal_spread"]) == pytest.approx(1.0, abs=1e-6)
+    health = goal_health(opposite, torch.tensor([[[True, True, False]]]))
+    assert float(health["goal_spread"]) == pytest.approx(1.0, abs=1e-6)
 
 
 def test_other_models_are_refused_in_words():

@@ -70,13 +70,13 @@ def test_the_gradient_of_the_scores_by_hand():
     loss.reward = lambda words, is_word, image_ids: next(told)
     with counter_rng.use(counter_rng.CounterRNG(0, 0, names(1))):
         terms = loss(batch(1), features, decoder)
-    found = torch.autograd.grad(terms.total, tables, allow_unused=True)
-    assert found[0] is None
+    gradients = torch.autograd.grad(terms.total, tables, allow_unused=True)
+    assert gradients[0] is None
     with counter_rng.use(counter_rng.CounterRNG(0, 0, names(1))), torch.no_grad():
         samples = [rollouts(StageView(decoder, stage), features, LENGTH, 3).samples for stage in range(3)]
     for stage in (1, 2):
         expected = gradient_of_scores(tables[stage].detach(), samples[stage], advantages[stage - 1])
-        torch.testing.assert_close(found[stage], expected)
+        torch.testing.assert_close(gradients[stage], expected)
     assert float(terms.total.detach()) == pytest.approx(-(0.6 + 0.1 + 0.8) / 3 - (1.0 + 0.7 + 0.0) / 3)
     parts = {name: float(value) for name, value in terms.parts.items()}
     assert parts["reward_0"] == pytest.approx((0.2 + 0.5 + 0.9) / 3)
@@ -137,11 +137,11 @@ def test_probabilities_of_all_captions_of_a_stage_sum_to_one():
 
 
 def estimates(loss: SelfCritical, decoder: StackDecoder, images: int, steps: int) -> list[Tensor]:
-    found = []
+    gradients = []
     for step in range(steps):
         with counter_rng.use(counter_rng.CounterRNG(0, step, names(images))):
-            found.append(gradient(decoder, loss(batch(images), sight(images), decoder).total))
-    return found
+            gradients.append(gradient(decoder, loss(batch(images), sight(images), decoder).total))
+    return gradients
 
 
 def test_the_estimate_is_unbiased_and_twice_the_gradient():
@@ -170,11 +170,11 @@ def test_terms_and_gradients_of_parts_add_up_to_those_of_the_whole():
 
 def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():
     loss, plain, dropped = objective(images=4), stack(), stack(dropout=0.9)
-    found = []
+    gradients = []
     for decoder in (plain, dropped.train()):
         with counter_rng.use(counter_rng.CounterRNG(0, 0, names(4))):
-            found.append(gradient(decoder, loss(batch(4), sight(4), decoder).total))
-    assert torch.equal(*found)
+            gradients.append(gradient(decoder, loss(batch(4), sight(4), decoder).total))
+    assert torch.equal(*gradients)
     assert dropped.training and dropped.dropout.training
     ours = loss.eval()(batch(4), sight(4), plain)
     theirs = CrossEntropy(CrossEntropyConfig(), feature_size=2, vocabulary_size=6)(batch(4), sight(4), plain)

@@ -8,7 +8,7 @@ import torch
 from showtell import counter_rng
 from showtell.decoding import scheduled, teacher_forced
 from showtell.models.sat import SatConfig, SatDecoder
-from showtell.objectives.contract import counts_of, of_one_step
+from showtell.objectives.contract import counts_of, with_step_counts
 from showtell.objectives.cross_entropy import (
     CrossEntropy,
     CrossEntropyConfig,
@@ -37,8 +37,8 @@ def test_words_is_the_mean_negative_log_likelihood_of_the_words_that_are_there()
     batch, features, decoder = example()
     terms = CrossEntropy(CrossEntropyConfig(), feature_size=6, vocabulary_size=8)(batch, features, decoder)
     logprobs = teacher_forced(decoder, features, batch.inputs).logits.detach().log_softmax(-1)
-    said = [(0, 0, [4, 5, 2]), (0, 1, [6, 2]), (1, 0, [7, 7, 4, 2])]  # nine words, ends included, padding not
-    total = sum(float(logprobs[b, n, t, word]) for b, n, words in said for t, word in enumerate(words))
+    captions = [(0, 0, [4, 5, 2]), (0, 1, [6, 2]), (1, 0, [7, 7, 4, 2])]  # nine words, ends included, padding not
+    total = sum(float(logprobs[b, n, t, word]) for b, n, words in captions for t, word in enumerate(words))
     assert float(terms.total.detach()) == pytest.approx(-total / 9, rel=1e-5)
     assert float(terms.parts["words"]) == pytest.approx(-total / 9, rel=1e-5)
     assert set(terms.parts) == {"words"}
@@ -48,10 +48,10 @@ def test_label_smoothing_mixes_in_the_uniform_distribution():
     batch, features, decoder = example()
     smooth = CrossEntropy(CrossEntropyConfig(label_smoothing=0.2), feature_size=6, vocabulary_size=8)
     logprobs = teacher_forced(decoder, features, batch.inputs).logits.detach().log_softmax(-1)
-    said = [(0, 0, [4, 5, 2]), (0, 1, [6, 2]), (1, 0, [7, 7, 4, 2])]
+    captions = [(0, 0, [4, 5, 2]), (0, 1, [6, 2]), (1, 0, [7, 7, 4, 2])]
     total = sum(
         0.8 * float(logprobs[b, n, t, word]) + 0.2 * float(logprobs[b, n, t].mean())
-        for b, n, words in said
+        for b, n, words in captions
         for t, word in enumerate(words)
     )
     assert float(smooth(batch, features, decoder).total.detach()) == pytest.approx(-total / 9, rel=1e-5)
@@ -82,8 +82,8 @@ def test_word_presence_by_hand():
     present, absent = math.log(math.exp(1) + math.exp(2)), math.log(math.exp(-1) + math.exp(0.5))
     expected = math.log(1 + math.exp(-present)) + 0.5 * math.log(1 + math.exp(absent))
     weights = torch.tensor([1.0, 1, 1, 1, 1, 0.5])
-    found = word_presence(scores, torch.ones(1, 2, dtype=torch.bool), targets, weights)
-    assert float(found) == pytest.approx(expected, rel=1e-5)
+    loss = word_presence(scores, torch.ones(1, 2, dtype=torch.bool), targets, weights)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
 def test_agreement_by_hand():
@@ -129,12 +129,14 @@ def test_the_terms_of_parts_of_a_batch_add_up_to_those_of_the_whole():
         )
         for at in (0, 1)
     ]
-    shared = of_one_step([half for half, _ in halves])
+    shared = with_step_counts([half for half, _ in halves])
     assert [counts_of(half) for half in shared] == [Counts(9, 3, 2)] * 2
-    found = [objective(half, seen, decoder) for half, (_, seen) in zip(shared, halves, strict=True)]
-    assert sum(float(terms.total.detach()) for terms in found) == pytest.approx(float(whole.total.detach()), rel=1e-5)
+    halves_terms = [objective(half, seen, decoder) for half, (_, seen) in zip(shared, halves, strict=True)]
+    assert sum(float(terms.total.detach()) for terms in halves_terms) == pytest.approx(
+        float(whole.total.detach()), rel=1e-5
+    )
     for name, value in whole.parts.items():
-        assert sum(float(terms.parts[name]) for terms in found) == pytest.approx(float(value), rel=1e-5)
+        assert sum(float(terms.parts[name]) for terms in halves_terms) == pytest.approx(float(value), rel=1e-5)
 
 
 def test_the_schedule_of_the_papers():

@@ -47,26 +47,31 @@ def objective(**settings: object) -> HardAttention:
     return HardAttention(config, feature_size=2, vocabulary_size=6).double()
 
 
-def along(decoder: SatDecoder, places: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """log p(y | s, a), log p(s | a) and H[s] when the places are chosen by hand, by the model's own step."""
+def logprobs_of_regions(
+    decoder: SatDecoder, regions: tuple[int, ...]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """log p(y | s, a), log p(s | a) and H[s] when the regions are chosen by hand, by the model's own step."""
     state = decoder.start(features())
-    said, chosen, entropy = [], [], []
-    for time, place in enumerate(places):
+    word_logprobs, chosen, entropy = [], [], []
+    for time, region in enumerate(regions):
         alpha = decoder.attention(state.rows.hidden, state.image.projected, state.image.is_region)[0, 0]
-        one = torch.nn.functional.one_hot(torch.tensor(place), REGIONS).double()
+        one = torch.nn.functional.one_hot(torch.tensor(region), REGIONS).double()
         decoder._attend = lambda *_, one=one: ((one @ features().vectors)[None], None)  # type: ignore[method-assign]
         output, state = decoder.step(WORDS[..., time], state)
         del decoder._attend
-        said.append(decoder.readout(output)[0, 0].log_softmax(-1)[WORDS[0, 0, time + 1]])
-        chosen.append(alpha[place].log())
+        word_logprobs.append(decoder.readout(output)[0, 0].log_softmax(-1)[WORDS[0, 0, time + 1]])
+        chosen.append(alpha[region].log())
         entropy.append(-(alpha * alpha.log()).sum())
-    return torch.stack(said).sum(), torch.stack(chosen).sum(), torch.stack(entropy).sum()
+    return torch.stack(word_logprobs).sum(), torch.stack(chosen).sum(), torch.stack(entropy).sum()
 
 
 def gradient(decoder: SatDecoder, value: torch.Tensor) -> torch.Tensor:
-    found = torch.autograd.grad(value, list(decoder.parameters()), allow_unused=True)
+    gradients = torch.autograd.grad(value, list(decoder.parameters()), allow_unused=True)
     return torch.cat(
-        [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(decoder.parameters(), found, strict=True)]
+        [
+            (torch.zeros_like(p) if g is None else g).flatten()
+            for p, g in zip(decoder.parameters(), gradients, strict=True)
+        ]
     )
 
 
@@ -74,27 +79,27 @@ EVERY = list(itertools.product(range(REGIONS), repeat=STEPS))
 
 
 def test_the_estimator_has_the_exact_gradient_as_its_mean():
-    """All 27 sequences of places, each weighted with its probability, against the gradient of their expectation."""
+    """All 27 sequences of regions, each weighted with its probability, against the gradient of their expectation."""
     decoder = model()
     exact = torch.zeros(())
-    for places in EVERY:
-        said, chosen, _ = along(decoder, places)
-        exact = exact + chosen.exp() * said  # L_s = sum_s p(s | a) log p(y | s, a)
+    for regions in EVERY:
+        caption_logprob, chosen, _ = logprobs_of_regions(decoder, regions)
+        exact = exact + chosen.exp() * caption_logprob  # L_s = sum_s p(s | a) log p(y | s, a)
     wanted = gradient(decoder, -exact / STEPS)
 
-    seen: dict[tuple[int, ...], torch.Tensor] = {}
+    gradients: dict[tuple[int, ...], torch.Tensor] = {}
     torch.manual_seed(0)
     baseline = torch.tensor(-2.5)  # any constant leaves the mean where it is
-    while len(seen) < len(EVERY):
+    while len(gradients) < len(EVERY):
         loss = objective()
         loss.baseline.fill_(baseline)
         loss.is_first.fill_(False)
         forced = teacher_forced(decoder, features(), batch().inputs)
-        places = tuple(forced.outputs.sampled_regions[0, 0].tolist())
-        if places not in seen:
+        regions = tuple(forced.outputs.sampled_regions[0, 0].tolist())
+        if regions not in gradients:
             total, _ = loss._terms(batch(), features(), forced, decoder)
-            seen[places] = gradient(decoder, total)
-    mean = sum(along(decoder, places)[1].detach().exp() * seen[places] for places in EVERY)
+            gradients[regions] = gradient(decoder, total)
+    mean = sum(logprobs_of_regions(decoder, regions)[1].detach().exp() * gradients[regions] for regions in EVERY)
     torch.testing.assert_close(mean, wanted, atol=1e-6, rtol=1e-5)
     assert float(wanted.abs().max()) > 0.01
 
@@ -104,9 +109,9 @@ def test_places_are_drawn_as_often_as_alpha_says():
     torch.manual_seed(0)
     state = spread(decoder.start(features()), count)
     output, _ = decoder.step(torch.full((1, count), 1), state)
-    found = torch.bincount(output.sampled_regions[0], minlength=REGIONS).double()
+    counts = torch.bincount(output.sampled_regions[0], minlength=REGIONS).double()
     expected = output.attention[0, 0].detach() * count
-    chi_square = float(((found - expected).square() / expected).sum())
+    chi_square = float(((counts - expected).square() / expected).sum())
     assert chi_square < 13.8  # 2 degrees of freedom, p = 0.001
 
 
@@ -115,14 +120,16 @@ def test_the_terms_by_hand():
     loss = objective(reinforce=0.3, entropy=0.2)
     torch.manual_seed(0)
     forced = teacher_forced(decoder, features(), batch().inputs)
-    said, chosen, entropy = along(decoder, tuple(forced.outputs.sampled_regions[0, 0].tolist()))
+    caption_logprob, chosen, entropy = logprobs_of_regions(
+        decoder, tuple(forced.outputs.sampled_regions[0, 0].tolist())
+    )
     loss.baseline.fill_(-4.0)
     loss.is_first.fill_(False)
     total, parts = loss._terms(batch(), features(), forced, decoder)
-    expected = -(said + 0.3 * (said - -4.0) * chosen + 0.2 * entropy) / STEPS
+    expected = -(caption_logprob + 0.3 * (caption_logprob - -4.0) * chosen + 0.2 * entropy) / STEPS
     assert float(total.detach()) == pytest.approx(float(expected.detach()))
-    assert float(loss.baseline) == pytest.approx(0.9 * -4.0 + 0.1 * float(said.detach()))
-    assert float(parts["words"].detach()) == pytest.approx(-float(said.detach()) / STEPS)
+    assert float(loss.baseline) == pytest.approx(0.9 * -4.0 + 0.1 * float(caption_logprob.detach()))
+    assert float(parts["words"].detach()) == pytest.approx(-float(caption_logprob.detach()) / STEPS)
 
 
 def test_the_baseline_begins_with_the_first_batch():
@@ -146,13 +153,13 @@ def test_the_coin_falls_for_whole_captions_of_an_image():
 
 def test_the_coin_may_fall_for_the_batch():
     decoder = model(expectation_probability=0.5, expectation_per="batch")
-    seen = set()
+    values = set()
     for seed in range(20):
         torch.manual_seed(seed)
         is_expected = teacher_forced(decoder, features(5), batch(2, 5).inputs).outputs.sampled_regions < 0
         assert bool((is_expected == is_expected[0, 0, 0]).all())
-        seen.add(bool(is_expected[0, 0, 0]))
-    assert seen == {True, False}
+        values.add(bool(is_expected[0, 0, 0]))
+    assert values == {True, False}
 
 
 def test_the_expectation_gives_the_likelihood_alone():
@@ -176,29 +183,29 @@ def test_where_it_looks_when_it_does_not_learn(look):
         assert output.sampled_regions is None
         expected = output.attention @ features().vectors
     else:
-        place = int(output.sampled_regions)
-        assert look == "sample" or place == int(output.attention.argmax())
-        expected = features().vectors[:, [place]]
+        region = int(output.sampled_regions)
+        assert look == "sample" or region == int(output.attention.argmax())
+        expected = features().vectors[:, [region]]
     torch.testing.assert_close(output.context, output.gate.unsqueeze(-1) * expected)
 
 
 def test_expected_context_approximates_the_expected_softmax():
-    """The normalised weighted geometric mean of §4.2: soft attention is near the mean over all places of one step."""
+    """The normalised weighted geometric mean of §4.2: soft attention is near the mean over all regions of one step."""
     decoder = model(readout_tanh=False, gate=False)
     for parameter in decoder.parameters():
         parameter.data.mul_(0.3)
     mean = torch.zeros(6).double()
     state = decoder.start(features())
     alpha = decoder.attention(state.rows.hidden, state.image.projected, state.image.is_region)[0, 0]
-    for place in range(REGIONS):
-        decoder._attend = lambda *_, place=place: (features().vectors[:, [place]], None)  # type: ignore[method-assign]
+    for region in range(REGIONS):
+        decoder._attend = lambda *_, region=region: (features().vectors[:, [region]], None)  # type: ignore[method-assign]
         output, _ = decoder.step(WORDS[..., 0], state)
-        mean += (alpha[place] * decoder.readout(output)[0, 0].softmax(-1)).detach()
+        mean += (alpha[region] * decoder.readout(output)[0, 0].softmax(-1)).detach()
     del decoder._attend
     decoder.config = decoder.config.model_copy(update={"attention": "soft"})
     output, _ = decoder.step(WORDS[..., 0], state)
     soft = decoder.readout(output)[0, 0].softmax(-1).detach()
-    assert float((soft - mean).abs().max()) < 2e-3  # the places differ by more than ten times that
+    assert float((soft - mean).abs().max()) < 2e-3  # the regions differ by more than ten times that
 
 
 def test_a_model_without_places_is_refused():

@@ -17,7 +17,7 @@ from showtell.decoding.policy import policy_logprobs, rollouts
 from showtell.errors import RecipeError
 from showtell.models.contract import Decoder
 from showtell.models.sat import SatConfig, SatDecoder
-from showtell.objectives.contract import of_one_step
+from showtell.objectives.contract import with_step_counts
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, mean_of_others, prepare_reward
 from showtell.training.recipe_checks import make_recipe
@@ -50,19 +50,21 @@ def objective(images: int = 1, max_length: int = LENGTH, **settings: object) -> 
 def gradient(decoder: Decoder, value: Tensor) -> Tensor:
     """Of all weights, in one row; 0 for those without."""
     weights = list(decoder.parameters())
-    found = torch.autograd.grad(value, weights, allow_unused=True)
-    return torch.cat([(torch.zeros_like(w) if g is None else g).flatten() for w, g in zip(weights, found, strict=True)])
+    gradients = torch.autograd.grad(value, weights, allow_unused=True)
+    return torch.cat(
+        [(torch.zeros_like(w) if g is None else g).flatten() for w, g in zip(weights, gradients, strict=True)]
+    )
 
 
 # ---- by hand
 
 
 def test_each_sample_is_held_against_the_mean_of_the_others():
-    found = mean_of_others(torch.tensor([[1.0, 0.4, 0.1]]))
-    torch.testing.assert_close(found, torch.tensor([[(0.4 + 0.1) / 2, (1.0 + 0.1) / 2, (1.0 + 0.4) / 2]]))
+    baseline = mean_of_others(torch.tensor([[1.0, 0.4, 0.1]]))
+    torch.testing.assert_close(baseline, torch.tensor([[(0.4 + 0.1) / 2, (1.0 + 0.1) / 2, (1.0 + 0.4) / 2]]))
 
 
-def gradient_of_scores(table: Tensor, found: Captions, advantage: Tensor) -> Tensor:
+def gradient_of_scores(table: Tensor, captions: Captions, advantage: Tensor) -> Tensor:
     """advantage (p - onehot(ws_t)) / (images x samples) at each score of a table that a word was drawn from.
 
     Added up word by word. Behind the last word of a caption that is cut off, -log(1 - p(end)) has the gradient
@@ -70,8 +72,8 @@ def gradient_of_scores(table: Tensor, found: Captions, advantage: Tensor) -> Ten
     """
     expected = torch.zeros_like(table)
     for image, sample in itertools.product(*map(range, advantage.shape)):
-        said = found.words[image, sample][found.is_word[image, sample]].tolist()
-        for step, (last, word) in enumerate(zip([BEGIN, *said], [*said, None], strict=True)):
+        words = captions.words[image, sample][captions.is_word[image, sample]].tolist()
+        for step, (last, word) in enumerate(zip([BEGIN, *words], [*words, None], strict=True)):
             if last == END:
                 break
             p = torch.zeros(6)
@@ -91,14 +93,14 @@ def test_the_gradient_of_the_scores_by_hand(baseline):
     numbers = torch.tensor([[1.0, 0.4, 0.1, 0.3], [0.0, 0.2, 0.9, 0.6]])  # of three samples and the greedy caption
     loss.reward = lambda words, is_word, image_ids: numbers  # type: ignore[assignment]
     with counter_rng.use(counter_rng.CounterRNG(0, 0, names(2))):
-        found = rollouts(decoder, features, LENGTH, 3).samples
-    assert 0 < int(found.is_finished.sum()) < 6  # both kinds
+        samples = rollouts(decoder, features, LENGTH, 3).samples
+    assert 0 < int(samples.is_finished.sum()) < 6  # both kinds
     if baseline == "greedy":
         held_against = [[0.3, 0.3, 0.3], [0.6, 0.6, 0.6]]
     else:
         held_against = [[0.25, 0.55, 0.7], [0.55, 0.45, 0.1]]
     advantage = numbers[:, :3] - torch.tensor(held_against)
-    expected = gradient_of_scores(decoder.table.detach(), found, advantage)
+    expected = gradient_of_scores(decoder.table.detach(), samples, advantage)
     with counter_rng.use(counter_rng.CounterRNG(0, 0, names(2))):
         terms = loss(batch(2), features, decoder)
     torch.testing.assert_close(torch.autograd.grad(terms.total, decoder.table)[0], expected)
@@ -106,8 +108,8 @@ def test_the_gradient_of_the_scores_by_hand(baseline):
     parts = {name: float(value) for name, value in terms.parts.items()}
     assert parts["reward"] == pytest.approx(2.6 / 6)
     assert parts["greedy"] == pytest.approx((0.3 + 0.6) / 2)
-    assert parts["length"] == pytest.approx(int(found.is_word.sum()) / 6)
-    assert parts["unfinished"] == pytest.approx(1 - int(found.is_finished.sum()) / 6)
+    assert parts["length"] == pytest.approx(int(samples.is_word.sum()) / 6)
+    assert parts["unfinished"] == pytest.approx(1 - int(samples.is_finished.sum()) / 6)
     assert parts["advantage"] == pytest.approx(float(advantage.abs().mean()))
 
 
@@ -173,13 +175,13 @@ def test_the_estimate_is_unbiased(settings):
 
 
 def test_drawn_places_are_part_of_what_is_rewarded():
-    """Hard attention that draws where it looks: against all captions with all places."""
+    """Hard attention that draws where it looks: against all captions with all regions."""
     images, loss = 500, objective(500, max_length=1, samples=2)
     decoder, every = sat(attention="hard", eval_attention="sample"), every_caption(1)
     total = torch.zeros((), dtype=torch.float64)
-    for places in itertools.product(range(2), repeat=2):
-        logprob = places_of(decoder, every, (*places, 0))
-        counted = torch.tensor([0.5] + [1.0] * (every.words.shape[1] - 1))  # the caption without words has one place
+    for regions in itertools.product(range(2), repeat=2):
+        logprob = places_of(decoder, every, (*regions, 0))
+        counted = torch.tensor([0.5] + [1.0] * (every.words.shape[1] - 1))  # the caption without words has one region
         total = total + (logprob.exp() * counted * rewards_of_all(loss)).sum()
     exact = -gradient(decoder, total)
     of_attention = [name.startswith("attention.") for name, w in decoder.named_parameters() for _ in range(w.numel())]
@@ -205,9 +207,9 @@ def sums_are_those_of_the_whole(decoder: Decoder, loss: SelfCritical) -> None:
     def terms(part: Batch, images: slice) -> tuple[dict[str, float], Tensor]:
         seen = Features(vectors[images], torch.ones(len(part.image_ids), 2, dtype=torch.bool))
         with counter_rng.use(counter_rng.CounterRNG(3, 1, part.image_ids)):
-            found = loss(part, seen, decoder)
-        numbers = {"loss": float(found.total.detach())} | {name: float(value) for name, value in found.parts.items()}
-        return numbers, gradient(decoder, found.total)
+            result = loss(part, seen, decoder)
+        numbers = {"loss": float(result.total.detach())} | {name: float(value) for name, value in result.parts.items()}
+        return numbers, gradient(decoder, result.total)
 
     together, expected = terms(whole, slice(None))
     cuts = (slice(0, 2), slice(2, 5))
@@ -217,7 +219,7 @@ def sums_are_those_of_the_whole(decoder: Decoder, loss: SelfCritical) -> None:
         )
         for cut in cuts
     ]
-    split = [terms(part, cut) for part, cut in zip(of_one_step(parts), cuts, strict=True)]
+    split = [terms(part, cut) for part, cut in zip(with_step_counts(parts), cuts, strict=True)]
     assert together["words"] > 0
     for name, value in together.items():
         assert sum(numbers[name] for numbers, _ in split) == pytest.approx(value)
@@ -230,11 +232,11 @@ def test_terms_and_gradients_of_parts_add_up_to_those_of_the_whole():
 
 def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():
     loss, plain, dropped = objective(4), sat(), sat(dropout=0.9)
-    found = []
+    gradients = []
     for decoder in (plain, dropped.train()):
         with counter_rng.use(counter_rng.CounterRNG(0, 0, names(4))):
-            found.append(gradient(decoder, loss(batch(4), sight(4), decoder).total))
-    assert torch.equal(*found)
+            gradients.append(gradient(decoder, loss(batch(4), sight(4), decoder).total))
+    assert torch.equal(*gradients)
     assert dropped.training and dropped.dropout.training
     ours = loss.eval()(batch(4), sight(4), plain)
     theirs = CrossEntropy(CrossEntropyConfig(), feature_size=2, vocabulary_size=6)(batch(4), sight(4), plain)

@@ -8,10 +8,11 @@ import pytest
 
 from showtell.scenes import Scene, SceneCaption
 from showtell.scenes.dataset import sample_image
-from showtell.scenes.lexicon import BACKGROUND_WORDS, COUNT_WORDS, SHAPE_WORDS, vocabulary
+from showtell.scenes.lexicon import BACKGROUND_WORDS, COUNT_WORDS, SHAPE_WORDS
 from showtell.scenes.parser import parse_caption
 from showtell.scenes.truth import judge
 from showtell.scenes.world import HELD_OUT
+from tests.scenes.literals import vocabulary
 
 NOUNS = {form: shape for shape, names in SHAPE_WORDS.items() for forms in names for form in forms}
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from showtell.errors import DataError
 from showtell.scenes import Scene
 from showtell.scenes.dataset import sample_image
-from showtell.scenes.lexicon import vocabulary
 from showtell.scenes.parser import MAX_PHRASES, parse_caption
 from showtell.scenes.relations import PAIRWISE, is_between
-from showtell.scenes.truth import STATISTICS, judge, statistics, summarise
-from tests.scenes.literals import scene
+from showtell.scenes.truth import STATISTICS, judge, statistics
+from showtell.scores import ImageFacts, score
+from tests.scenes.literals import scene, vocabulary
 
 # One red circle on the left, one blue square on the right, in one line.
 PAIR = scene("white", "small solid red circle 20 48", "big striped blue square 66 48")
@@ -446,13 +446,15 @@ def test_statistics_by_hand() -> None:
     assert statistics("a red a red", PAIR) == (0, 0, 0, 0, 0, 1)
 
 
+def scores(captions: list[str]) -> dict[str, float | None]:
+    """The scores of captions of `PAIR`."""
+    texts = dict(enumerate(captions))
+    return score(texts, dict.fromkeys(texts, ImageFacts(("a circle",), scene=PAIR)), metrics=["truth"]).scores
+
+
 def test_summary_by_hand() -> None:
-    rows = [
-        statistics("a red circle above a blue square", PAIR),
-        statistics("a red circle left of a square", PAIR),
-        statistics("a red a red", PAIR),
-    ]
-    assert summarise(rows) == {
+    captions = ["a red circle above a blue square", "a red circle left of a square", "a red a red"]
+    assert scores(captions) == {
         "truth": pytest.approx((4 / 5 + 1 + 0) / 3),
         "truth_statements": pytest.approx((5 + 4 + 0) / 3),
         "truth_whole": pytest.approx(1 / 3),
@@ -461,12 +463,12 @@ def test_summary_by_hand() -> None:
 
 
 def test_summary_without_relations_has_none() -> None:
-    assert summarise([statistics("a red circle", PAIR)])["truth_relations"] is None
+    assert scores(["a red circle"])["truth_relations"] is None
 
 
 def test_summary_of_nothing_is_refused() -> None:
-    with pytest.raises(DataError, match="There are no captions to judge"):
-        summarise([])
+    with pytest.raises(DataError, match="There are no predictions to score"):
+        scores([])
 
 
 @pytest.mark.parametrize(

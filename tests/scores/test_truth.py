@@ -1,12 +1,14 @@
-"""Truth as a score: the same numbers as the scenes' own summary, and a part of the report like any other."""
+"""Truth as a score: means of what the scenes' own judge says, and a part of the report like any other."""
 
 from __future__ import annotations
+
+from statistics import fmean
 
 import pytest
 
 import showtell
 from showtell.scenes import Item, Scene
-from showtell.scenes.truth import statistics, summarise
+from showtell.scenes.truth import judge
 from showtell.scores import ImageFacts
 
 SCENE = Scene(
@@ -15,12 +17,24 @@ SCENE = Scene(
 )
 
 
-def test_the_numbers_are_those_of_the_scenes_own_summary() -> None:
+def means(*captions: str) -> dict[str, float | None]:
+    """The numbers of captions of the scene, as their names say."""
+    truths = [judge(caption, SCENE) for caption in captions]
+    relations = [relation.holds for truth in truths for relation in truth.relations]
+    return {
+        "truth": fmean(truth.share for truth in truths),
+        "truth_statements": fmean(len(truth.statements) for truth in truths),
+        "truth_whole": fmean(truth.whole for truth in truths),
+        "truth_relations": fmean(relations) if relations else None,
+    }
+
+
+def test_the_numbers_are_means_over_captions_and_relations() -> None:
     texts = {"1": "a red circle", "2": "a circle left of a square", "3": "colourless green ideas", "4": ""}
     report = showtell.score(texts, dict.fromkeys(texts, ImageFacts(("a circle",), scene=SCENE)))
-    expected = summarise([statistics(text, SCENE) for text in texts.values()])
+    expected = means(*texts.values())
     assert {name: report.scores[name] for name in expected} == pytest.approx(expected)
     for image, text in texts.items():
-        alone = summarise([statistics(text, SCENE)])
+        alone = means(text)
         assert {name: report.per_image[image][name] for name in alone} == alone
     assert report.signatures["truth"].startswith("scenes-language:")

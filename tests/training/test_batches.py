@@ -136,9 +136,9 @@ def test_processes_share_each_batch_and_one_without_images_keeps_pace(data, proc
     whole = every_batch(data)  # of 4, 4 and 2 images
     shares = [every_batch(data, process=process, processes=processes) for process in range(processes)]
     for batch, *parts in zip(whole, *shares, strict=True):
-        counted = [part for part in parts if part.is_counted]
+        counted = [part for part in parts if not part.is_dummy]
         assert sorted(image for part in counted for image in part.image_ids) == sorted(batch.image_ids)
-        assert [part.is_counted for part in parts] == [place < len(batch.image_ids) for place in range(processes)]
+        assert [part.is_dummy for part in parts] == [process >= len(batch.image_ids) for process in range(processes)]
         for place, part in enumerate(parts):
             assert part.image_ids == (batch.image_ids[place::processes] or batch.image_ids[:1])
         assert counts_of(*parts) == counts_of(batch)

@@ -18,7 +18,8 @@ from showtell.errors import CheckpointError, DataError, ImageError, RecipeError
 from showtell.evaluation import caption_records
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import FeatureStore, ImageFeatures, StoreInfo, StoreWriter, collate_features
-from showtell.text.vocabulary import Vocabulary, tokenize_all
+from showtell.text.tokenizer import tokenize
+from showtell.text.vocabulary import Vocabulary
 from showtell.training import train
 from showtell.training.batches import TrainingSet, epoch_batches
 
@@ -160,7 +161,7 @@ def regions(tmp_path: Path) -> tuple[FeatureStore, dict[str, ImageFeatures], lis
 
 def test_batches_of_a_store_hold_each_image_with_its_own_regions(regions):
     store, images, records = regions
-    words = tokenize_all([caption for record in records for caption in record.captions])
+    words = [tokenize(caption) for record in records for caption in record.captions]
     data = TrainingSet(records, store, Vocabulary.build(words), captions_per_image=2, max_length=5, seed=0)
     settings = {"batch_size": 5, "bucket": 2, "seed": 0, "workers": 2}
     batches = list(epoch_batches(data, epoch=0, skip=0, **settings))

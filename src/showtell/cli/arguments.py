@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import typer
+
+from showtell.errors import DataError, UsageError, summarise
 
 CHECKPOINT_HELP = "Checkpoint folder, or owner/name of a repository on the Hugging Face Hub."
 DATASET_HELP = "Dataset: a folder, or a file in a known format."
@@ -54,6 +58,36 @@ FeatureStore = Annotated[
     typer.Option(metavar="STORE", help="Read features from a store instead of photos.", show_default="none"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def standard_input(photos: Sequence[str]) -> BinaryIO | None:
+    """Standard input, where `-` stands for the paths in it.
+
+    Raises:
+        UsageError: it is closed, or an argument is empty.
+    """
+    if "" in photos:
+        raise UsageError("A photo has an empty name; is a variable of the shell not set?")
+    if "-" not in photos:
+        return None
+    if sys.stdin is None:
+        raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
+    return sys.stdin.buffer
+
+
+def raise_failures(failures: Sequence[object], outcome: str) -> None:
+    """Name the photos that failed, the first 20 of them.
+
+    Args:
+        failures: a sentence for each photo that failed.
+        outcome: what became of them: "of 3 files could not be captioned".
+
+    Raises:
+        DataError: there are some.
+    """
+    if failures:
+        reasons = summarise([str(failure).rstrip(".") for failure in failures], 20)
+        raise DataError(f"{len(failures)} {outcome}: {reasons}.")
 
 
 def out_file(help: str, metavar: str = "FILE", default: str | bool = "not written") -> Any:

@@ -6,16 +6,24 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from showtell.cli.arguments import BatchSize, Checkpoint, Ensemble, Photos, out_file, out_path
+from showtell.cli.arguments import (
+    BatchSize,
+    Checkpoint,
+    Ensemble,
+    Photos,
+    out_file,
+    out_path,
+    raise_failures,
+    standard_input,
+)
 from showtell.cli.decoding_options import Decoding, open_captioner, settings_of
-from showtell.errors import DataError, UsageError, notify, summarise
+from showtell.errors import UsageError, notify
 
 if TYPE_CHECKING:
-    from showtell.bulk import Part
     from showtell.captioner import Captioner
     from showtell.captions import Caption, CaptionResult
     from showtell.decoding import DecodingConfig
@@ -108,7 +116,7 @@ def caption(
     written = Format.json if as_json else format or _default_format(out, is_ray)
     if attention and (correct is not None or written not in (Format.json, Format.jsonl)):
         raise UsageError("--attention is written into JSON; give --format json or jsonl with it.")
-    stdin = _standard_input(photos)
+    stdin = standard_input(photos)
     paths = [] if is_ray else find_photos(photos, stdin)
     formatter: Formatter = partial(FORMATS[written], calibrated=calibrated)
     if correct is not None:
@@ -124,9 +132,14 @@ def caption(
     made_with = _made_with(captioner, folders, settings, attention)
     options: dict[str, Any] = {"settings": settings, "batch_size": batch_size, "attention": attention}
     if is_ray and out is not None:
+        from showtell.bulk import caption_parts, plan_parts, require_ray
+        from showtell.cli.caption_parts import write_parts
+
         made_with |= {"photos": photos, "folder": str(Path.cwd()), "column": column, "batch_size": batch_size}
-        plan = partial(_plan_parts, photos, batch_size, column, stdin)
-        _write_parts(captioner, plan, options | {"workers": workers}, formatter, written, out, made_with)
+        require_ray()
+        plan = partial(plan_parts, photos, batch_size, column=column, stdin=stdin)
+        run = partial(caption_parts, captioner, **options, workers=workers)
+        write_parts(plan, run, formatter, written.value, out, made_with)
         return
     caption_photos = partial(captioner.caption_photos, **options)
     file = correct or out
@@ -134,17 +147,11 @@ def caption(
         failures = _print(caption_photos, paths, formatter, is_table=written is Format.csv)
     else:
         failures = _write(caption_photos, paths, formatter, file, made_with, batch_size)
-    if failures:
-        raise DataError(
-            f"{len(failures)} of {len(paths)} files could not be captioned: "
-            + summarise([failure.rstrip(".") for failure in failures], MAX_LISTED)
-            + "."
-        )
+    raise_failures(failures, f"of {len(paths)} files could not be captioned")
 
 
 Formatter = Callable[[Iterable["CaptionResult"]], Iterator[str]]
 CaptionPhotos = Callable[..., Iterator[tuple[Path, "list[Caption] | ImageError"]]]
-MAX_LISTED = 20  # files that could not be captioned, in the message; JSON has them all
 
 
 def _check_options(
@@ -178,21 +185,6 @@ def _default_format(out: Path | None, is_ray: bool) -> Format:
     return Format(suffix) if suffix in set(Format) else Format.text
 
 
-def _standard_input(photos: Sequence[str]) -> BinaryIO | None:
-    """Standard input, where `-` stands for the paths in it.
-
-    Raises:
-        UsageError: it is closed, or an argument is empty.
-    """
-    if "" in photos:
-        raise UsageError("A photo has an empty name; is a variable of the shell not set?")
-    if "-" not in photos:
-        return None
-    if sys.stdin is None:
-        raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
-    return sys.stdin.buffer
-
-
 def _calibrate(captioner: Captioner, folders: Sequence[Path], settings: DecodingConfig) -> None:
     """Give a captioner the calibration of its checkpoint."""
     from showtell.confidence import load_calibration
@@ -213,31 +205,6 @@ def _made_with(
     made_with |= {"attention": True} if attention else {}
     made_with |= {"calibration": captioner.calibration.to_json()} if captioner.calibration else {}
     return made_with
-
-
-def _plan_parts(photos: Sequence[str], batch_size: int, column: str | None, stdin: BinaryIO | None) -> list[Part]:
-    from showtell.bulk import plan_parts
-
-    return plan_parts(photos, batch_size, column=column, stdin=stdin)
-
-
-def _write_parts(
-    captioner: Captioner,
-    plan: Callable[[], list[Part]],
-    options: dict[str, Any],
-    formatter: Formatter,
-    written: Format,
-    folder: Path,
-    made_with: dict[str, Any],
-) -> None:
-    """Caption with Ray into a folder of parts."""
-    from functools import partial
-
-    from showtell.bulk import caption_parts, require_ray
-    from showtell.cli.caption_parts import write_parts
-
-    require_ray()
-    write_parts(plan, partial(caption_parts, captioner, **options), formatter, written.value, folder, made_with)
 
 
 def _print(caption_photos: CaptionPhotos, paths: Sequence[Path], formatter: Formatter, *, is_table: bool) -> list[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from filelock import FileLock, Timeout
 
-from showtell.config import flat
+from showtell.config import differences, flat
 from showtell.errors import DataError, UsageError, summarise
 from showtell.files import parse_json, write_whole, writing
 
@@ -181,11 +181,9 @@ class Journal:
             before = None
         if not isinstance(before, dict) or before.get("kind") != _KIND:
             raise DataError(f"{self.part} is in the way: it is not of showtell; move it, or choose another --out.")
-        old, new = flat(before), flat(self._head)
         changed = [
-            f"{key} (was {json.dumps(old.get(key))}, now {json.dumps(new.get(key))})"
-            for key in sorted(old.keys() | new.keys())
-            if old.get(key) != new.get(key)
+            f"{key} (was {json.dumps(old)}, now {json.dumps(new)})"
+            for key, (old, new) in differences(flat(before), flat(self._head)).items()
         ]
         if changed:
             raise DataError(

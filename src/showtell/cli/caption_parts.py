@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from showtell.bulk import CaptionedBatch, Part, part_from_json, part_to_json
+from showtell.cli.arguments import raise_failures
 from showtell.cli.caption_formats import FORMATS
 from showtell.cli.caption_journal import Journal, is_caption_result
-from showtell.errors import DataError, notify, summarise
+from showtell.errors import DataError, notify
 from showtell.files import parse_json, write_bytes
 from showtell.progress import reporting
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 MANIFEST, PLAN, FAILED = "manifest.jsonl", "plan.jsonl", "failed.jsonl"
 END = "end"  # what the manifest has in place of a part when all are there
-MAX_LISTED = 20  # photos that could not be captioned, in the message; FAILED has them all
 
 
 def write_parts(
@@ -90,12 +90,8 @@ def write_parts(
             manifest.append([{"part": END, "photos": photos, "failed": len(failed)}])
     count = f"{len(parts)} part{'s' * (len(parts) != 1)}"
     notify(f"{folder} has the captions of {photos - len(failed)} photos in {count}.")
-    if failed:
-        raise DataError(
-            f"{len(failed)} of {photos} photos could not be captioned, as {folder / FAILED} says: "
-            + summarise([record["error"].rstrip(".") for record in failed], MAX_LISTED)
-            + "."
-        )
+    reasons = [record["error"] for record in failed]
+    raise_failures(reasons, f"of {photos} photos could not be captioned, as {folder / FAILED} says")
 
 
 def _is_manifest_record(record: dict[str, Any]) -> bool:

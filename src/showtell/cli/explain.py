@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from showtell.cli.arguments import BatchSize, Checkpoint, Split, out_path
+from showtell.cli.arguments import BatchSize, Checkpoint, Split, out_path, raise_failures, standard_input
 from showtell.cli.decoding_options import DecodingOfOne, settings_of
 from showtell.errors import notify
 
@@ -83,8 +83,6 @@ def explain(
 
     With references the worst captions come first. Unreadable photos are reported at the end and skipped.
     """
-    import sys
-
     from showtell.captioner import Captioner
     from showtell.checkpoint import find_checkpoint
     from showtell.errors import DataError, UsageError, summarise
@@ -99,11 +97,7 @@ def explain(
         raise UsageError(f"--format {output} writes a file; name it with --out FILE, or use --format json.")
     if occlusion is not None and output is Format.png:
         raise UsageError("--format png does not draw --occlusion; use --format html or json, or leave --occlusion out.")
-    if "" in photos:
-        raise UsageError("A photo has an empty name; is a variable of the shell not set?")
-    if "-" in photos and sys.stdin is None:
-        raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
-    photo_set = choose_photos(photos, split, limit, sys.stdin.buffer if "-" in photos else None)
+    photo_set = choose_photos(photos, split, limit, standard_input(photos))
     if references is not None:
         photo_set = add_references(photo_set, references)
     paths = [photo.path for photo in photo_set.photos]
@@ -132,15 +126,7 @@ def explain(
         _write(explanations, failures, output, out, pictures)
     if photo_set.num_skipped:
         notify(f"{photo_set.num_skipped} more photos of the split {split} were skipped; --limit includes more.")
-    if failures:
-        raise DataError(
-            f"{len(failures)} of {len(paths)} files could not be explained: "
-            + summarise([str(error).rstrip(".") for error in failures.values()], MAX_NAMED)
-            + "."
-        )
-
-
-MAX_NAMED = 20  # files that could not be explained which the message names; JSON has them all
+    raise_failures(list(failures.values()), f"of {len(paths)} files could not be explained")
 
 
 def short_names(checkpoints: Sequence[str]) -> list[str]:

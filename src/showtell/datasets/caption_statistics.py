@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from showtell.datasets.records import CaptionRecord
 from showtell.datasets.splits import split_rank
@@ -42,10 +42,6 @@ class Distribution:
         middle = (_at(counts, ordered, (total - 1) // 2) + _at(counts, ordered, total // 2)) / 2
         mean = sum(number * count for number, count in counts.items()) / total
         return Distribution(ordered[0], mean, middle, _at(counts, ordered, math.ceil(0.95 * total) - 1), ordered[-1])
-
-    def as_json(self) -> dict[str, float]:
-        """As `data check --json` has it."""
-        return asdict(self)
 
 
 def _at(counts: Mapping[int, int], ordered: list[int], index: int) -> int:

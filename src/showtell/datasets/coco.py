@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from showtell.datasets.image_files import ImageFiles
+from showtell.datasets.image_files import ImageFiles, root_of
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.datasets.source_files import MAX_JSON_FILES, list_files, open_file, read_bytes, read_json
@@ -179,7 +179,7 @@ def _read_images(file: Path, entries: list[Any], issues: DatasetIssues) -> dict[
         else:
             ambiguous.append(image_id)
     shown = issues.display(file)
-    issues.add_unusable(unusable, f'{shown} has {{}} of "images"', 'an "id" or a "file_name"')
+    issues.add_unusable(unusable, file, "images", 'an "id" or a "file_name"')
     if repeated:
         issues.warnings.append(
             f"{counted(len(repeated), 'image is', 'images are')} listed twice in {shown}: {summarise(repeated)}; "
@@ -208,7 +208,7 @@ def _read_annotations(file: Path, entries: list[Any], images: dict[str, _Image],
             images[image_id].captions.append(caption)
             images[image_id].groundings.append(entry.get("grounding"))
     shown = issues.display(file)
-    issues.add_unusable(unusable, f'{shown} has {{}} of "annotations"', 'an "image_id" or a text as "caption"')
+    issues.add_unusable(unusable, file, "annotations", 'an "image_id" or a text as "caption"')
     if unlisted:
         issues.problems.append(
             f"{shown} has {counted(len(unlisted), 'caption')} of images that it does not list: "
@@ -231,7 +231,7 @@ def _id_of(entry: Any, key: str) -> str | None:
 def _choose_splits(file: Path, images: dict[str, _Image], issues: DatasetIssues) -> dict[str, str]:
     """The split of each image of a file that is not named after a split."""
     names = {image_id: (*_file_names(image.entry), image_id) for image_id, image in images.items()}
-    return choose_splits(names, [_root_of(file), file.parent], issues, issues.display(file), _REMEDY)
+    return choose_splits(names, [root_of(file), file.parent], issues, issues.display(file), _REMEDY)
 
 
 # --- images ---
@@ -239,16 +239,11 @@ def _choose_splits(file: Path, images: dict[str, _Image], issues: DatasetIssues)
 
 def _image_folders(file: Path) -> list[Path]:
     """Folders where the images of a captions file may lie, the most likely first."""
-    root = _root_of(file)
+    root = root_of(file)
     with_year = file.stem.removeprefix("captions_")  # train2014
     names = dict.fromkeys(filter(None, (with_year, _split_of(file))))
     own = [folder / name for folder in (root, root / "images") for name in names]
     return list(dict.fromkeys([*own, root / "images", root, file.parent]))
-
-
-def _root_of(file: Path) -> Path:
-    """The folder of the dataset that a file in annotations/ belongs to."""
-    return file.parent.parent if file.parent.name == "annotations" else file.parent
 
 
 def _file_names(entry: dict[str, Any]) -> Iterator[str]:
@@ -298,7 +293,8 @@ def read_boxes(file: Path, issues: DatasetIssues) -> dict[str, list[Box]] | None
             boxes.setdefault(image_id, []).append(box)
     issues.add_unusable(
         unusable,
-        f'{issues.display(file)} has {{}} of "annotations"',
+        file,
+        "annotations",
         'an "id", an "image_id", a "bbox" of four numbers or a listed category',
         skipped=True,
     )

@@ -253,21 +253,16 @@ def _download_from(url: str, archive: Archive, part: Path, timeout: float) -> No
     """
     if part.is_symlink() or not part.is_file():  # through a link, another file would be written
         _remove(part)
-    is_resumed = part.exists()
-    _complete(url, archive, part, timeout)
-    try:
-        _verify(part, archive)
-    except _DownloadError:
-        part.unlink()
-        if not is_resumed:
-            raise
-        # The .part file may have been the beginning of another file: download it from the start.
+    while True:
+        is_resumed = part.exists()
         _complete(url, archive, part, timeout)
         try:
-            _verify(part, archive)
+            return _verify(part, archive)
         except _DownloadError:
             part.unlink()
-            raise
+            if not is_resumed:
+                raise
+            # The .part file may have been the beginning of another file: download it from the start.
 
 
 def _complete(url: str, archive: Archive, part: Path, timeout: float) -> None:

@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from showtell.datasets.caption_rows import CaptionRows
+from showtell.datasets.image_files import root_of
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.source_files import first_line, read_text
@@ -117,5 +118,5 @@ def _caption(text: str, form: re.Pattern[str]) -> str:
 
 
 def _image_folders(file: Path) -> list[Path]:
-    root = file.parent.parent if file.parent.name in _TEXT_FOLDERS else file.parent
+    root = root_of(file, _TEXT_FOLDERS)
     return list(dict.fromkeys([*(root / name for name in _IMAGE_FOLDERS), root, file.parent]))

@@ -9,8 +9,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from showtell.datasets.issues import DatasetIssues, counted
+from showtell.datasets.source_files import names_in
 from showtell.errors import summarise
 from showtell.images.photo_files import is_image_file
+
+
+def root_of(file: Path, subfolders: Sequence[str] = ("annotations",)) -> Path:
+    """The folder of the dataset that a file belongs to, which may lie in a subfolder of it."""
+    return file.parent.parent if file.parent.name in subfolders else file.parent
 
 
 class ImageFiles:
@@ -74,10 +80,7 @@ class ImageFiles:
     def listing(self, folder: str) -> frozenset[str]:
         """The names in a folder; none where there is no such folder."""
         if folder not in self._listings:
-            try:
-                self._listings[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 (names are enough)
-            except (OSError, ValueError):  # ValueError: a null byte or a lone surrogate in the name
-                self._listings[folder] = frozenset()
+            self._listings[folder] = names_in(folder)
         return self._listings[folder]
 
     def _resolve(self, folder: str) -> list[tuple[str, frozenset[str]]]:

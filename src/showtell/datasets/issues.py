@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from showtell.datasets.records import CaptionDataset, CaptionRecord
+from showtell.datasets.source_files import names_in
 from showtell.errors import DataError, summarise
 
 _ONE_SPLIT = ", so keep each in one split"
@@ -55,20 +56,25 @@ class DatasetIssues:
         relative = os.path.relpath(path, self.folder)
         return str(path) if relative.startswith("..") else relative
 
-    def add_unusable(self, numbers: Sequence[int], section: str, requirement: str, *, skipped: bool = False) -> None:
+    def add_unusable(
+        self, numbers: Sequence[int], file: Path, section: str, requirement: str, *, skipped: bool = False
+    ) -> None:
         """Report the entries of a list in a JSON file that lack something.
 
         Args:
             numbers: of the entries, from 1; without any nothing is reported.
-            section: the file and the key of the list: 'a.json has {} of "images"'.
+            file: that has the list.
+            section: the key of the list.
             requirement: what each entry should have.
             skipped: whether the dataset can do without them, which makes this a warning.
         """
         if numbers:
             count = counted(len(numbers), "entry", "entries")
             skipping = ", left out" if skipped else ""
-            sentence = f"{section.format(count)} without {requirement}{skipping}: number {summarise(numbers)}."
-            (self.warnings if skipped else self.problems).append(sentence)
+            (self.warnings if skipped else self.problems).append(
+                f'{self.display(file)} has {count} of "{section}" without {requirement}{skipping}: '
+                f"number {summarise(numbers)}."
+            )
 
     def add_shared(
         self, names: Mapping[tuple[str, str], Iterable[str]], subject: tuple[str, str], sharing: str, remedy: str = ""
@@ -160,10 +166,7 @@ def missing_files(records: Iterable[CaptionRecord]) -> list[Path]:
     for record in records:
         folder, _, name = str(record.path).rpartition(os.sep)
         if folder not in folders:
-            try:
-                folders[folder] = frozenset(os.listdir(folder or "."))  # noqa: PTH208 (names are enough)
-            except (OSError, ValueError):  # ValueError: no path has a null byte or half a character in it
-                folders[folder] = frozenset()
+            folders[folder] = names_in(folder)
         if name not in folders[folder]:
             missing[record.path] = None
     return list(missing)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from showtell.datasets.coco import read_boxes
-from showtell.datasets.image_files import ImageFiles
+from showtell.datasets.image_files import ImageFiles, root_of
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
 from showtell.datasets.source_files import MAX_JSON_FILES, as_text, list_files, read_bytes, read_json
@@ -123,7 +123,7 @@ def _records(file: Path, images: list[Any], issues: DatasetIssues) -> Iterator[C
                 None if boxes is None else tuple(boxes.get(image_id, ())),
             )
     files.report(issues, shown)
-    issues.add_unusable(unusable, f'{shown} has {{}} of "images"', 'a "filename" or a list "sentences"')
+    issues.add_unusable(unusable, file, "images", 'a "filename" or a list "sentences"')
     if without_split:
         issues.problems.append(
             f"{shown} gives {counted(len(without_split), 'image')} no split: {summarise(without_split)}."
@@ -160,7 +160,7 @@ def _caption(sentence: Any) -> str | None:
 
 
 def _image_folders(file: Path) -> list[Path]:
-    root = file.parent.parent if file.parent.name == "annotations" else file.parent
+    root = root_of(file)
     names = ("images", "Images", "train2014", "val2014", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images")
     return list(dict.fromkeys([root, *(root / name for name in names), file.parent]))
 

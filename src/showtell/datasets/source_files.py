@@ -36,6 +36,14 @@ def list_files(path: Path, suffixes: tuple[str, ...], subfolders: Sequence[str] 
     return [file for file in files if file.is_file()]
 
 
+def names_in(folder: str) -> frozenset[str]:
+    """The names in a folder; none where there is no such folder."""
+    try:
+        return frozenset(os.listdir(folder or "."))  # noqa: PTH208 (names are enough)
+    except (OSError, ValueError):  # ValueError: a null byte or a lone surrogate in the name
+        return frozenset()
+
+
 def open_file(file: Path) -> BinaryIO:
     """Open a regular file to read it.
 

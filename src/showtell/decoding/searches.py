@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 from showtell.decoding.beam import beam
 from showtell.decoding.rollout import Captions, deduplicate
@@ -21,18 +21,19 @@ from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
 
+class SearchOptions(TypedDict):
+    """What every search gets by keyword."""
+
+    rules: Rules  # what captions may and must contain
+    image_ids: Sequence[str] | None  # B names that samples depend on; None counts the images
+    keep_outputs: bool  # whether to fill `Captions.outputs`
+
+
 class SearchFunction(Protocol):
     """Runs a search by its settings."""
 
     def __call__(
-        self,
-        decoder: Decoder,
-        features: Features,
-        config: DecodingConfig,
-        *,
-        rules: Rules,
-        image_ids: Sequence[str] | None,
-        keep_outputs: bool,
+        self, decoder: Decoder, features: Features, config: DecodingConfig, **options: Unpack[SearchOptions]
     ) -> Captions:
         """The captions of B images."""
         ...
@@ -46,27 +47,12 @@ class Search:
     run: SearchFunction
 
 
-def _greedy(
-    decoder: Decoder,
-    features: Features,
-    config: DecodingConfig,
-    *,
-    rules: Rules,
-    image_ids: Sequence[str] | None,
-    keep_outputs: bool,
-) -> Captions:
+def _greedy(decoder: Decoder, features: Features, config: DecodingConfig, **options: Unpack[SearchOptions]) -> Captions:
+    rules, keep_outputs = options["rules"], options["keep_outputs"]
     return greedy(decoder, features, config.max_length, rules=rules, keep_outputs=keep_outputs)
 
 
-def _beam(
-    decoder: Decoder,
-    features: Features,
-    config: DecodingConfig,
-    *,
-    rules: Rules,
-    image_ids: Sequence[str] | None,
-    keep_outputs: bool,
-) -> Captions:
+def _beam(decoder: Decoder, features: Features, config: DecodingConfig, **options: Unpack[SearchOptions]) -> Captions:
     return beam(
         decoder,
         features,
@@ -76,20 +62,12 @@ def _beam(
         groups=config.groups,
         diversity=config.diversity_penalty,
         length_penalty=config.ranking,
-        rules=rules,
-        keep_outputs=keep_outputs,
+        rules=options["rules"],
+        keep_outputs=options["keep_outputs"],
     )
 
 
-def _sample(
-    decoder: Decoder,
-    features: Features,
-    config: DecodingConfig,
-    *,
-    rules: Rules,
-    image_ids: Sequence[str] | None,
-    keep_outputs: bool,
-) -> Captions:
+def _sample(decoder: Decoder, features: Features, config: DecodingConfig, **options: Unpack[SearchOptions]) -> Captions:
     samples = sample(
         decoder,
         features,
@@ -99,9 +77,7 @@ def _sample(
         top_k=config.top_k,
         top_p=config.top_p,
         seed=config.seed,
-        image_ids=image_ids,
-        rules=rules,
-        keep_outputs=keep_outputs,
+        **options,
     )
     return deduplicate(samples)
 

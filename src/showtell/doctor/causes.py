@@ -16,6 +16,7 @@ from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import DataError, ImageError
 from showtell.files import read_json
 from showtell.scores import diagnose
+from showtell.scores.files import training_captions
 from showtell.scores.ngrams import FEW_IMAGES
 from showtell.text.tokenizer import TOKENIZER_VERSION, tokenize
 from showtell.text.vocabulary import SPECIAL
@@ -210,8 +211,8 @@ def _check_captions(
     if not captions:
         return
     texts = [caption.text for caption in captions.values()]
-    known = [text for record in dataset.records if record.split == "train" for text in record.captions]
-    rates = diagnose(texts, training=known or None, vocabulary=set(captioner.vocabulary.words[len(SPECIAL) :]))
+    known = set(captioner.vocabulary.words[len(SPECIAL) :])
+    rates = diagnose(texts, training=training_captions(dataset), vocabulary=known)
     lengths = [len(tokenize(text)) for record in sampled for text in record.captions]
     length = statistics.fmean(lengths) if lengths else 0.0
     cut_off = statistics.fmean(not caption.finished for caption in captions.values())

@@ -34,7 +34,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from showtell.config import Config
+from showtell.config import Config, differences
 from showtell.errors import DataError, UsageError, summarise
 from showtell.features.contract import Encoder
 from showtell.files import parse_json
@@ -315,9 +315,7 @@ def _same_encoder(stored: StoreInfo, wanted: StoreInfo, path: Path) -> None:
     if stored.fingerprint == wanted.fingerprint:
         return
     differing = [
-        f"{key} {stored.encoder.get(key)!r} instead of {wanted.encoder.get(key)!r}"
-        for key in sorted(stored.encoder.keys() | wanted.encoder.keys())
-        if stored.encoder.get(key) != wanted.encoder.get(key)
+        f"{key} {old!r} instead of {new!r}" for key, (old, new) in differences(stored.encoder, wanted.encoder).items()
     ]
     if stored.encoder.get("name") != wanted.encoder.get("name"):
         why = ""

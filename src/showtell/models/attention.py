@@ -1,4 +1,4 @@
-"""Additive attention, which most of the papers share."""
+"""Additive attention, which most of the papers use."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from showtell.models.layers import Linear
 
 
 def masked_softmax(scores: Tensor, is_region: Tensor) -> Tensor:
-    """Softmax over the regions that exist.
+    """Softmax over regions, padding masked.
 
     Args:
         scores: (B, N, R).
         is_region: (B, R) bool.
 
     Returns:
-        (B, N, R) weights; 0 where there is no region.
+        (B, N, R) weights; 0 for padding.
     """
     return scores.masked_fill(~is_region.unsqueeze(1), float("-inf")).softmax(-1)
 
 
 def masked_mean(vectors: Tensor, is_region: Tensor) -> Tensor:
-    """The mean of the vectors that exist: (B, R, D) and (B, R) to (B, D)."""
+    """The mean over regions, padding masked: (B, R, D) and (B, R) to (B, D)."""
     present = is_region.unsqueeze(1).to(vectors.dtype)  # (B, 1, R)
     return (present @ vectors).squeeze(1) / present.sum(-1)
 
@@ -67,7 +67,7 @@ class AdditiveAttention(nn.Module):
         """The weights alpha.
 
         Args:
-            query: (B, N, H), what each row asks with.
+            query: (B, N, H), of each row.
             projected: (B, R, A) from `project`.
             is_region: (B, R) bool.
 

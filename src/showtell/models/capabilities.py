@@ -1,4 +1,4 @@
-"""What a decoder can do, declared by its settings.
+"""Capabilities of decoders, declared by their settings.
 
 Objectives, recipes and tests ask for a capability and not for the name of a model.
 """
@@ -15,7 +15,7 @@ from showtell.config import Config
 
 
 class Capability(StrEnum):
-    """What some decoders can do and others cannot. The value ends a sentence that begins with "a model"."""
+    """An ability that some decoders have. The value ends a sentence that begins with "a model"."""
 
     ATTENTION = "that attends to regions"
     SAMPLED_ATTENTION = "that samples the regions it attends to"
@@ -33,7 +33,7 @@ class DecoderConfig(Config):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What a decoder with these settings can do."""
+        """The capabilities of a decoder with these settings."""
         return frozenset(capability for capability in self.provides if not self.missing_settings(capability))
 
     @property
@@ -42,9 +42,9 @@ class DecoderConfig(Config):
         return 1
 
     def missing_settings(self, capability: Capability) -> dict[str, Any]:
-        """The settings, of those that a capability takes, that have another value here: key to the present value."""
-        wanted = self.provides.get(capability, {})
-        return {key: getattr(self, key) for key, value in wanted.items() if getattr(self, key) != value}
+        """The settings, of those that a capability takes, that have another value here: key to current value."""
+        required = self.provides.get(capability, {})
+        return {key: getattr(self, key) for key, value in required.items() if getattr(self, key) != value}
 
 
 def as_overrides(settings: Mapping[str, Any], joined: str = " and ") -> str:

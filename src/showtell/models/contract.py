@@ -25,8 +25,8 @@ from typing_extensions import TypeVar
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.types import Features, map_tensors
 
-# Searches take any decoder and never look into its records: without type arguments they are opaque to a type checker.
-InputsT = TypeVar("InputsT", default=Any)  # what `embed` makes of words
+# Searches take any decoder and do not use the fields of its records: without type arguments they are opaque to mypy.
+InputsT = TypeVar("InputsT", default=Any)  # the output of `embed`
 ImageT = TypeVar("ImageT", default=Any)  # the half of the state that belongs to an image
 RowsT = TypeVar("RowsT", default=Any)  # the half that belongs to a row
 
@@ -44,7 +44,7 @@ class Output:
     """The output of a step, (B, N, ...); `decoding` stacks it over time to (B, N, T, ...). Models add their fields."""
 
     attention: Tensor | None = None  # (B, N, R) weights that sum to one; None for models without attention
-    sampled_regions: Tensor | None = None  # (B, N) int64, the region that hard attention chose; -1: the expectation
+    sampled_regions: Tensor | None = None  # (B, N) int64, the region that hard attention selected; -1: the expectation
     stages: tuple[Output, ...] = ()  # the output of each stage, the last one last; () for one stage
 
     def diagnostics(self) -> dict[str, Tensor]:
@@ -53,13 +53,13 @@ class Output:
 
 
 class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
-    """A language model that looks at features. A model fixes the types of its records in its base class."""
+    """A language model conditioned on image features. A model fixes the types of its records in its base class."""
 
     config: DecoderConfig  # kept in the checkpoint, enough to build it again
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What it can do."""
+        """Its capabilities."""
         return self.config.capabilities
 
     @property
@@ -77,7 +77,7 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
         """The state before the first word, with one row per image, (B, 1, ...)."""
 
     def embed(self, words: Tensor) -> InputsT:
-        """The part of a step that depends on its word alone; `step` takes it in place of the word.
+        """The part of a step that depends on its word alone; `step` takes it instead of the word.
 
         Where words are known in advance it is computed for all of them at once. By default the words themselves.
 
@@ -91,7 +91,7 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
 
     @abc.abstractmethod
     def step(self, words: Tensor | InputsT, state: State[ImageT, RowsT]) -> tuple[Output, State[ImageT, RowsT]]:
-        """Read the last words, (B, N) int64 or what `embed` made of them, and advance by one step."""
+        """Read the last words, (B, N) int64 or the output of `embed` for them, and advance by one step."""
 
     @abc.abstractmethod
     def readout(self, output: Output, stage: int = -1) -> Tensor:

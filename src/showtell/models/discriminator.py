@@ -1,24 +1,24 @@
-"""The discriminator of HACap, which leaks what it sees to the manager (papers/000 §3.4, §4.3; LeakGAN, 2018).
+"""HACap's discriminator, which leaks a feature of the prefix to the manager (papers/000 §3.4, §4.3; LeakGAN, 2018).
 
-    x_t = E_d y_t                            or, where it sees the image, [x_t ; x_t * s_t]
+    x_t = E_d y_t                            or, with an image input,      [x_t ; x_t * s_t]
     h_t = SRU(x_t)                           three layers over the words, begin included                    (§4.3)
     f_t = W_d h_t                            the leaked feature of the prefix, 6 numbers
-    D(y_1 .. y_t) = sigmoid(w . f_t + b)     that a caption which ends here is a person's
+    D(y_1 .. y_t) = sigmoid(w . f_t + b)     probability that the prefix is a human caption
     s_t = W_v mean_i a_i                                                 `image: mean`
     s_t = sum_i alpha_ti W_v a_i,  alpha_t = softmax_i(W_q x_t . W_k a_i / sqrt(E))     `image: attended`
 
 Where this differs from the paper, or the paper is silent:
- 1. f_t is a bottleneck with the goal's dimensions, which D's own verdict reads. The goal has 6 dimensions (§4.3) and is
-    held by its cosine against f_{t+c} - f_t, so that the two must have equally many; a projection that the manager
-    owned would be free to collapse.
- 2. An SRU over words, as the paper says, and not LeakGAN's convolutions: all prefixes are one pass, and a further word
-    is one step.
- 3. §3.4 lets the image context into D, §7 says that D sees text alone: `image: none` is the default. With `mean` or
-    `attended` D sees it, and is trained with captions of other images as a third kind of example; §7 names its absence
-    as the reason why fluent captions drift from the picture. Word and image are multiplied, number by number, so that
-    whether they match is a linear function of the product: with both side by side, 300 steps on scenes found 78 % of
-    mismatched captions, multiplied 90 %, attended 97 % (docs/hacap.md). What is attended to depends on the word alone,
-    so that all prefixes remain one pass.
+ 1. f_t is a bottleneck with the goal's dimensions, which D's output layer reads. The goal has 6 dimensions (§4.3) and
+    is compared with f_{t+c} - f_t by cosine, so both need the same size; a projection that belongs to the manager could
+    collapse.
+ 2. An SRU over words, as the paper says, instead of LeakGAN's convolutions: one pass computes all prefixes, one step
+    adds a word.
+ 3. §3.4 gives the image context to D, §7 says that D sees text alone: `image: none` is the default. With `mean` or
+    `attended` the image is an input of D, and captions of other images are a third kind of training example; §7 names
+    the missing image as the reason why fluent captions drift from the picture. Word and image are multiplied
+    elementwise, so that a match is a linear function of the product: after 300 steps on scenes D recognised 78 % of
+    mismatched captions with the two concatenated, 90 % multiplied, 97 % attended (docs/hacap.md). The attention depends
+    on the word alone, so that one pass still computes all prefixes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from showtell.models.sru import Sru
 
 @dataclass(frozen=True)
 class DiscriminatorImage:
-    """What the discriminator sees of images."""
+    """Images, encoded for the discriminator."""
 
     values: Tensor  # (B, R, E) W_v a, or (B, 1, E) of the mean
     keys: Tensor | None = None  # (B, R, E) W_k a, where it attends
@@ -45,7 +45,7 @@ class DiscriminatorImage:
 
 
 class Discriminator(nn.Module):
-    """Reads captions word by word and says after each how much the prefix is like a person's.
+    """An SRU over words that scores after each one how likely the prefix is a human caption.
 
     Args:
         vocabulary_size: V.
@@ -54,7 +54,7 @@ class Discriminator(nn.Module):
         hidden_size: of each SRU layer.
         layers: of the SRU.
         leak_size: G, dimensions of the leaked feature.
-        image: whether it sees the image beside each word: its mean, or what the word attends to.
+        image: image input of each word: none, the mean feature, or a feature that the word attends to.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Discriminator(nn.Module):
         self.verdict = nn.Linear(leak_size, 1)  # w, b
 
     def encode_image(self, vectors: Tensor, is_region: Tensor) -> DiscriminatorImage | None:
-        """What all words see of images: (B, R, D), and (B, R) whether there is a vector."""
+        """Encode images once for all words: vectors (B, R, D) and is_region (B, R)."""
         if self.value is None:
             return None
         if self.key is None:
@@ -90,48 +90,48 @@ class Discriminator(nn.Module):
         return self.embedding(words)
 
     def step(
-        self, read: Tensor, seen: DiscriminatorImage | None, cells: tuple[Tensor, ...]
+        self, embedded: Tensor, image: DiscriminatorImage | None, cells: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One word further.
+        """Read one more word.
 
         Args:
-            read: (B, N, E) from `read`.
-            seen: from `encode_image`.
+            embedded: (B, N, E) from `embed`.
+            image: from `encode_image`.
             cells: of `sru`.
 
         Returns:
             f_t, (B, N, G), and the new cells.
         """
-        hidden, cells = self.sru.step(self._products(read, seen), cells)
+        hidden, cells = self.sru.step(self._products(embedded, image), cells)
         return self.leak(hidden), cells
 
-    def leaks(self, words: Tensor, seen: DiscriminatorImage | None = None) -> Tensor:
+    def leaked_features(self, words: Tensor, image: DiscriminatorImage | None = None) -> Tensor:
         """f_t of every prefix of given captions, in one pass.
 
         Args:
             words: (B, N, T) int64, begin first.
-            seen: from `encode_image`.
+            image: from `encode_image`.
 
         Returns:
             (B, N, T, G).
         """
-        return self.leak(self.sru.along(self._products(self.embed(words), seen)))
+        return self.leak(self.sru(self._products(self.embed(words), image)))
 
-    def logits(self, leaks: Tensor) -> Tensor:
+    def logits(self, leaked: Tensor) -> Tensor:
         """w . f + b, before the sigmoid: (..., G) to (...)."""
-        return torch.squeeze(self.verdict(leaks), -1)
+        return torch.squeeze(self.verdict(leaked), -1)
 
-    def _products(self, read: Tensor, seen: DiscriminatorImage | None) -> Tensor:
-        """What words (B, ..., E), and the image with them, give to the first layer: (B, ..., 4 H)."""
-        products = self.sru.first.project_input(read)
-        if seen is None:
+    def _products(self, embedded: Tensor, image: DiscriminatorImage | None) -> Tensor:
+        """The first layer's products of words (B, ..., E) and of the image: (B, ..., 4 H)."""
+        products = self.sru.first.project_input(embedded)
+        if image is None:
             return products
-        rows = read.flatten(1, -2)  # (B, rows, E)
-        if seen.keys is None:
-            shown = seen.values
+        rows = embedded.flatten(1, -2)  # (B, rows, E)
+        if image.keys is None:
+            attended = image.values
         else:
-            assert self.query is not None and seen.is_region is not None
-            shown = F.scaled_dot_product_attention(
-                self.query(rows), seen.keys, seen.values, seen.is_region.unsqueeze(1)
+            assert self.query is not None and image.is_region is not None
+            attended = F.scaled_dot_product_attention(
+                self.query(rows), image.keys, image.values, image.is_region.unsqueeze(1)
             )
-        return products + self.sru.first.project_input((rows * shown).view_as(read), offset=read.shape[-1])
+        return products + self.sru.first.project_input((rows * attended).view_as(embedded), offset=embedded.shape[-1])

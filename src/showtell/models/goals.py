@@ -1,4 +1,4 @@
-"""Decoders with subgoals: what the adversarial objectives ask of a model with a manager and a discriminator."""
+"""Decoders with subgoals: the interface that the adversarial objectives need."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from showtell.models.discriminator import Discriminator
 
 @dataclass(frozen=True, kw_only=True)
 class GoalOutput(Output):
-    """The output of a step that makes a subgoal."""
+    """The output of a step with a subgoal."""
 
-    goal: Tensor | None = None  # (B, N, G) g_t, with its gradient to the manager; None where it makes none
+    goal: Tensor | None = None  # (B, N, G) g_t, with its gradient to the manager; None without goals
 
 
 class GoalDecoder(Decoder[InputsT, ImageT, RowsT]):
-    """A decoder that, with `Capability.GOALS`, follows subgoals that a manager makes of a discriminator's leak."""
+    """A decoder that, with `Capability.GOALS`, follows a manager's subgoals, computed from the leaked feature."""
 
     discriminator: Discriminator
 
@@ -32,11 +32,11 @@ class GoalDecoder(Decoder[InputsT, ImageT, RowsT]):
     @property
     @abc.abstractmethod
     def goal_modules(self) -> tuple[nn.Module, ...]:
-        """What makes the subgoals, the discriminator among them: no gradient of the words reaches it."""
+        """The modules behind the subgoals, discriminator included; the likelihood of words gives them no gradient."""
 
 
 def spread_of_directions(vectors: Tensor) -> Tensor:
-    """How far directions spread: 1 less the length of their mean; 0 if all are alike, as of goals that have collapsed.
+    """Spread of directions: 1 minus the length of their mean; 0 if all are alike, as for collapsed goals.
 
     Args:
         vectors: (..., n, G) of any lengths.

@@ -4,35 +4,35 @@
     e_ti = W_e ReLU(L_img a_i + L_lang h_{t-1} + b_a),  alpha_t = softmax(e_t)                               (§3.5)
     z_t = beta_t sum_i alpha_ti a_i,  beta_t = sigmoid(w_beta . h_{t-1} + b_beta),  z_1 = mean_i a_i  (§3.5, §4.4)
     h_t = SRU(E y_{t-1}, z_t)                                   the worker                                   (§3.4)
-    f_t = leak of the discriminator for y_0 .. y_{t-1}          `models/discriminator.py`                    (§4.3)
+    f_t = feature that the discriminator leaks, y_0 .. y_{t-1}  `models/discriminator.py`                    (§4.3)
     g_t = W_g SRU(f_t)                                          the manager; the subgoal, 6 numbers          (§4.3)
     w_t = W_psi (g_{t-c+1} + .. + g_t)                          the last c subgoals, embedded            (LeakGAN)
     O_t = A H_t',  H_t = U h_t as a matrix, M x k               a vector of k numbers for each word      (LeakGAN)
     p(y_t | y_<t) = softmax(O_t w_t / tau)                                                               (LeakGAN)
 
-What the parts learn from is `objectives/adversarial.py`. With cross-entropy alone the worker learns, guided by a
-manager and a discriminator as they are; `goals: false` is the worker by itself, which reads its words out as A U h_t.
+Their training is `objectives/adversarial.py`. With cross-entropy alone only the worker is trained, with manager and
+discriminator constant; `goals: false` is the worker by itself, whose logits are A U h_t.
 
 Where this differs from the paper, or the paper is silent:
- 1. The paper calls three things f_t: the forget gate, the worker's features and the discriminator's leak. Attention and
-    gate at step t see the worker's features of the step before, h_{t-1}, because z_t goes into h_t.
+ 1. The paper calls three things f_t: the forget gate, the worker's features and the discriminator's leaked feature.
+    Attention and gate at step t use the worker's features of the step before, h_{t-1}, because z_t goes into h_t.
  2. No gradient flows from attention and gate back into h_{t-1} (§4.2: "no gradient sent back to the language model"),
-    none from the words into the subgoals, and none from the subgoals into the leak: each part has an objective of its
-    own.
+    none from the words into the subgoals, and none from the subgoals into the leaked feature: each part has an
+    objective of its own.
  3. The sum over t of alpha that §3.5 sets to 1 is the sum over regions; its doubly stochastic penalty is an option of
     the objective. At the first step alpha is the same for all regions and beta 1, which makes z_1 the mean (§4.4).
- 4. O_t has V x k numbers. LeakGAN makes them with a layer of H x V k weights, 20 million for V = 5,000; ours have rank
-    M: the same A for each of the k columns. The scores cost one product of M x V, O_t itself is never made.
- 5. `normalise_goals`: LeakGAN divides g_t by its length, papers/000 says nothing and saw its goals collapse (§5.4).
-    Both are there; on is the default.
+ 4. O_t has V x k numbers. LeakGAN computes them by a layer of H x V k weights, 20 million for V = 5,000; ours have rank
+    M: the same A for each of the k columns. The logits cost one product of M x V; O_t itself is never computed.
+ 5. `normalise_goals`: LeakGAN divides g_t by its length, papers/000 does not mention it and reports collapsed goals
+    (§5.4). Both are implemented; on is the default.
  6. One temperature tau for the likelihood in training and another one for captions, samples of the second stage among
     them (LeakGAN: higher in training).
- 7. Initialised as §4.4 says: SRUs orthogonal, Xavier elsewhere; embeddings, on which it is silent, normal with
+ 7. Initialised as in §4.4: SRUs orthogonal, Xavier elsewhere; embeddings, which it does not mention, normal with
     deviation 0.1.
  8. Dropout acts on h_t in front of U; the paper has none.
  9. Features may first go through a linear layer with ReLU (`project_features`), as papers/002 does; off by default. The
-    discriminator sees them as they come.
-10. `highway: false` leaves out the highway of the worker's SRU, to which §5.4 gives the credit for segments.
+    discriminator reads them unprojected.
+10. `highway: false` removes the highway of the worker's SRU, which §5.4 holds responsible for segments.
 """
 
 from __future__ import annotations
@@ -94,17 +94,17 @@ class HacapConfig(DecoderConfig):
 
 @dataclass(frozen=True)
 class HacapImage:
-    """What stays the same for all words of an image."""
+    """The half of the state that belongs to an image."""
 
     vectors: Tensor  # (B, R, D) a
     projected: Tensor  # (B, R, A) L_img a + b_a
     is_region: Tensor  # (B, R)
-    seen: DiscriminatorImage | None  # what the discriminator sees of it
+    discriminator: DiscriminatorImage | None  # from its `encode_image`
 
 
 @dataclass(frozen=True)
 class HacapRows:
-    """Where the three networks of each row stand."""
+    """The states of the three networks of each row."""
 
     is_first: Tensor  # (B, N) bool, before the first word
     hidden: Tensor  # (B, N, H) the worker's features h_{t-1}
@@ -119,7 +119,7 @@ HacapState = State[HacapImage, HacapRows]
 
 @dataclass(frozen=True)
 class HacapInputs:
-    """What `embed` makes of the last words."""
+    """The output of `embed`."""
 
     worker: Tensor  # (..., 4 H) to the worker's first layer
     discriminator: Tensor | None  # (..., E_d) to the discriminator
@@ -127,7 +127,7 @@ class HacapInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class HacapOutput(GoalOutput):
-    """What the output layer reads, and the subgoals."""
+    """The input of the output layer, and the subgoals."""
 
     hidden: Tensor  # (B, N, H) h_t
     gate: Tensor  # (B, N) beta_t
@@ -135,13 +135,13 @@ class HacapOutput(GoalOutput):
     guidance: Tensor | None = None  # (B, N, G) the sum of the last c subgoals, without
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """How much picture each word needed, and the manager's subgoal at each of them."""
+        """The gate beta_t and the manager's subgoal at each word."""
         subgoals = {} if self.goal is None else {"subgoal": self.goal}
         return {"gate": self.gate.unsqueeze(-1), **subgoals}
 
 
 class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
-    """Worker, manager, and the discriminator that leaks."""
+    """Worker, manager, and the discriminator with its leaked feature."""
 
     config: HacapConfig
 
@@ -165,7 +165,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         if config.goals:
             self.discriminator = Discriminator(
                 vocabulary_size=vocabulary_size,
-                feature_size=feature_size,  # as they come, so that the worker's term cannot move what it sees
+                feature_size=feature_size,  # unprojected, so that the worker's loss cannot change its input
                 embedding_size=config.discriminator_embedding_size,
                 hidden_size=config.discriminator_size,
                 layers=config.discriminator_layers,
@@ -206,11 +206,11 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         return (self.discriminator, self.manager, self.to_goal) if self.config.goals else ()
 
     def start(self, features: Features) -> HacapState:
-        """L_img a, which no word changes, and empty cells."""
+        """L_img a, which does not depend on words, and zero cells."""
         vectors = self.feature_projection(features.vectors)
         has_goals = self.config.goals
-        seen = self.discriminator.encode_image(features.vectors, features.is_region) if has_goals else None
-        image = HacapImage(vectors, self.attention.project(vectors), features.is_region, seen)
+        discriminator = self.discriminator.encode_image(features.vectors, features.is_region) if has_goals else None
+        image = HacapImage(vectors, self.attention.project(vectors), features.is_region, discriminator)
         rows = HacapRows(
             is_first=torch.ones(len(vectors), 1, dtype=torch.bool, device=vectors.device),
             hidden=vectors.new_zeros(len(vectors), 1, self.config.hidden_size),
@@ -224,9 +224,9 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         return State(image, rows)
 
     def embed(self, words: Tensor) -> HacapInputs:
-        """What words give to the worker's first layer and to the discriminator."""
-        of_discriminator = self.discriminator.embed(words) if self.config.goals else None
-        return HacapInputs(self.worker.first.project_input(self.embedding(words)), of_discriminator)
+        """The words' inputs to the worker's first layer and to the discriminator."""
+        discriminator = self.discriminator.embed(words) if self.config.goals else None
+        return HacapInputs(self.worker.first.project_input(self.embedding(words)), discriminator)
 
     def step(self, words: Tensor | HacapInputs, state: HacapState) -> tuple[HacapOutput, HacapState]:
         """Attend with the features of the step before, then a step of worker, discriminator and manager."""
@@ -240,7 +240,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         if not self.config.goals:
             return HacapOutput(hidden=hidden, gate=beta, attention=alpha), State(image, new)
         assert inputs.discriminator is not None and rows.goals is not None
-        leak, discriminator = self.discriminator.step(inputs.discriminator, image.seen, rows.discriminator)
+        leak, discriminator = self.discriminator.step(inputs.discriminator, image.discriminator, rows.discriminator)
         goal, manager = self._goal(leak.detach(), rows.manager)
         last = torch.cat([rows.goals, goal.detach().unsqueeze(2)], 2)  # (B, N, c, G)
         new = HacapRows(new.is_first, hidden, worker, manager, discriminator, last[:, :, 1:])
@@ -249,9 +249,9 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
 
     def _attend(self, image: HacapImage, rows: HacapRows) -> tuple[Tensor, Tensor]:
         """alpha_t, (B, N, R), and beta_t, (B, N)."""
-        asked = rows.hidden.detach()
-        scores = self.attention.scores(asked, image.projected).masked_fill(rows.is_first.unsqueeze(-1), 0.0)
-        beta = torch.sigmoid(self.beta(asked).squeeze(-1)).masked_fill(rows.is_first, 1.0)
+        query = rows.hidden.detach()
+        scores = self.attention.scores(query, image.projected).masked_fill(rows.is_first.unsqueeze(-1), 0.0)
+        beta = torch.sigmoid(self.beta(query).squeeze(-1)).masked_fill(rows.is_first, 1.0)
         return masked_softmax(scores, image.is_region), beta
 
     def _goal(self, leak: Tensor, cells: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -265,8 +265,8 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         assert isinstance(output, HacapOutput)
         actions = self.actions(self.dropout(output.hidden))  # (..., M k)
         if output.guidance is not None:
-            wanted = self.goal_embedding(output.guidance)  # (..., k)
+            goal_embedding = self.goal_embedding(output.guidance)  # (..., k)
             columns = torch.unflatten(actions, -1, (self.config.output_size, -1))
-            actions = (columns @ wanted.unsqueeze(-1)).squeeze(-1)
+            actions = (columns @ goal_embedding.unsqueeze(-1)).squeeze(-1)
         tau = self.config.training_temperature if self.training else self.config.temperature
         return self.output(actions) / tau

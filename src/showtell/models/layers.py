@@ -1,4 +1,4 @@
-"""Layers of decoders: torch's linear layer and embedding, by the kernels."""
+"""Layers of decoders: torch's linear layer and embedding, computed by `kernels/`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Linear(nn.Linear):
 
 
 class Embedding(nn.Embedding):
-    """torch's embedding, of which a loop over time gathers the gradient; for tables without torch's further options."""
+    """torch's embedding with an accumulated gradient; without torch's options (max_norm, sparse, ...)."""
 
     if TYPE_CHECKING:
 

@@ -16,8 +16,8 @@ Where this differs from the papers, or the papers are silent:
     torch's, where it acts behind it: faster, and not the same function.
  2. papers/004 does not say how a 14 x 14 x 2048 map is projected to one vector; we take the mean of its cells first.
  3. With the image as first state, each layer has a projection of its own, and so has an LSTM's cell vector.
- 4. Dropout acts on what a layer hands up and on the top layer in front of W_o (papers/004 has it there; of the layers
-    between the papers say nothing), with masks from `counter_rng.py`.
+ 4. Dropout acts on the output of each layer and on the top layer in front of W_o (papers/004 has the latter; the papers
+    do not mention the former), with masks from `counter_rng.py`.
 """
 
 from __future__ import annotations
@@ -67,20 +67,20 @@ NicState = State[None, NicRows]
 
 @dataclass(frozen=True)
 class NicInputs:
-    """What `embed` makes of the last words."""
+    """The output of `embed`."""
 
     gates: Tensor  # (..., 4 H) for an LSTM, (..., 3 H) for a GRU: x_t's part of the gates of the lowest layer
 
 
 @dataclass(frozen=True, kw_only=True)
 class NicOutput(Output):
-    """What the output layer reads."""
+    """The input of the output layer."""
 
     hidden: Tensor  # (B, N, H) of the top layer
 
 
 class NicDecoder(Decoder[NicInputs, None, NicRows]):
-    """A GRU or an LSTM of any number of layers that sees the image once."""
+    """A GRU or an LSTM of any number of layers that reads the image once."""
 
     config: NicConfig
 
@@ -100,7 +100,7 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
 
     @property
     def _states(self) -> int:
-        """Vectors that a row remembers."""
+        """Number of state vectors of a row."""
         return self.config.layers * (2 if self.config.cell == "lstm" else 1)
 
     @property
@@ -125,7 +125,7 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
         initialise(self, self._layers)
 
     def start(self, features: Features) -> NicState:
-        """The image enters, as state or as first input; nothing of it is looked at again."""
+        """The state after the image, which is the initial state or the first input and is not used again."""
         image = masked_mean(features.vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
         if self.config.image == "state":
             states = self.image_to_state(image).chunk(self._states, -1)

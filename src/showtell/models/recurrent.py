@@ -1,4 +1,4 @@
-"""Recurrent cells over rows, (B, N, ...): torch's LSTM, and the GRU with its reset gate in either place."""
+"""Recurrent cells over rows, (B, N, ...): torch's LSTM, and the GRU with its reset gate before or after the product."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from showtell.models.kernels import linear, lstm_gates
 
 
 class LstmCell(nn.LSTMCell):
-    """torch's LSTM cell, whose input may come in parts: what an image or known words give is computed once for all.
+    """torch's LSTM cell, whose input may come in parts: those of images and known words are computed once.
 
     i, f, o = sigmoid(W x + U h + b),  g = tanh(W x + U h + b),  c' = f * c + i * g,  h' = o * tanh(c')
     """
 
     def project_input(self, part: Tensor, offset: int = 0) -> Tensor:
-        """What a part of the input gives to the gates.
+        """Project a part of the input to the gates.
 
         Args:
             part: (..., P), the positions offset to offset + P of the input.
-            offset: where in the input the part begins. The part that begins at 0 brings the bias of the input.
+            offset: first position of the part. The part at 0 adds the bias of the input.
 
         Returns:
             (..., 4 H), in torch's order i, f, g, o.
@@ -59,7 +59,7 @@ class GruCell(nn.GRUCell):
     r, u = sigmoid(W x + U h + b),  n = tanh(W x + U (r * h) + b),  h' = u * n + (1 - u) * h
 
     torch's own cell (`reset_after=True`) has tanh(W x + b + r * (U h + b')) instead, which needs one matrix product
-    with h and not two, and calls u what is 1 - u here. The two are different functions. Weights lie as in torch:
+    with h instead of two, and its u is 1 - u here. The two are different functions. Weights are ordered as in torch:
     rows of r, of the update gate, of n.
     """
 
@@ -68,7 +68,7 @@ class GruCell(nn.GRUCell):
         self.reset_after = reset_after
 
     def project_input(self, inputs: Tensor) -> Tensor:
-        """What the input gives to the gates and to the candidate: (..., I) to (..., 3 H), in the order r, u, n."""
+        """Project the input to the gates and the candidate: (..., I) to (..., 3 H), in the order r, u, n."""
         return linear(inputs, self.weight_ih, self.bias_ih if self.reset_after else self.bias_ih + self.bias_hh)
 
     def forward(self, gates: Tensor, hidden: Tensor) -> Tensor:  # type: ignore[override]

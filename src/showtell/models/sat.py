@@ -3,7 +3,7 @@
     a = {a_1 .. a_L}                                   the annotation vectors, from the encoder           (§3.1.1)
     c_0, h_0 = f_init,c(mean_i a_i), f_init,h(mean_i a_i)                                                 (§3.1.2)
     e_ti = f_att(a_i, h_{t-1}),  alpha_ti = exp(e_ti) / sum_k exp(e_tk)                                   (§3.1.2)
-    beta_t = sigmoid(w_beta . h_{t-1} + b_beta)        the gate: how much picture this word needs         (§4.2.1)
+    beta_t = sigmoid(w_beta . h_{t-1} + b_beta)        the gate on the context                            (§4.2.1)
     z_t = beta_t sum_i alpha_ti a_i                    soft: the expected context                         (§4.2)
     z_t = beta_t a_s,  s ~ alpha_t                     hard: one sampled region                           (§4.1)
     i, f, o = sigmoid(T(E y_{t-1}, h_{t-1}, z_t)),  g = tanh(T(E y_{t-1}, h_{t-1}, z_t))
@@ -24,7 +24,7 @@ Where this differs from the paper, or the paper is silent:
  5. Dropout acts on h_t and before L_o (the release), not inside the recurrence; its masks come from `counter_rng.py`.
  6. Features wider than `feature_size` may first go through a linear layer with ReLU (`project_features`), as later
     work does; off by default.
- 7. Hard attention replaces the sample by the expectation with probability 0.5 while it learns (§4.1): a coin for each
+ 7. Hard attention replaces the sample by the expectation with probability 0.5 in training (§4.1): one draw for each
     image, as in the paper, or for the minibatch (`expectation_per: batch`), as in the release.
  8. In eval mode hard attention attends to the most likely region; `eval_attention: sample` draws it, as the paper's
     figures do, and `eval_attention: expectation` is soft. The release has all three.
@@ -90,7 +90,7 @@ class SatConfig(DecoderConfig):
 
 @dataclass(frozen=True)
 class SatImage:
-    """What stays the same for all words of an image."""
+    """The half of the state that belongs to an image."""
 
     vectors: Tensor  # (B, R, D) a
     projected: Tensor  # (B, R, A) the part of f_att that does not depend on h
@@ -103,7 +103,9 @@ class SatRows:
 
     hidden: Tensor  # (B, N, H) h
     cell: Tensor  # (B, N, H) c
-    is_expected: Tensor | None = None  # (B, N) bool, hard and learning: this caption sees expectations, not samples
+    is_expected: Tensor | None = (
+        None  # (B, N) bool, hard attention in training: this caption uses expectations, not samples
+    )
 
 
 SatState = State[SatImage, SatRows]
@@ -111,7 +113,7 @@ SatState = State[SatImage, SatRows]
 
 @dataclass(frozen=True)
 class SatInputs:
-    """What `embed` makes of the last words."""
+    """The output of `embed`."""
 
     word: Tensor  # (..., E) E y_{t-1}
     gates: Tensor  # (..., 4 H) its part of T(E y_{t-1}, h_{t-1}, z_t)
@@ -119,7 +121,7 @@ class SatInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class SatOutput(Output):
-    """What the output layer reads."""
+    """The input of the output layer."""
 
     word: Tensor  # (B, N, E) E y_{t-1}
     hidden: Tensor  # (B, N, H) h_t
@@ -127,7 +129,7 @@ class SatOutput(Output):
     gate: Tensor | None  # (B, N) beta_t
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """How much picture each word needed."""
+        """The gate beta_t at each word."""
         return {} if self.gate is None else {"gate": self.gate.unsqueeze(-1)}
 
 
@@ -189,7 +191,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
 
     @property
     def samples_attention(self) -> bool:
-        """With hard attention, while it learns or where it is asked for."""
+        """With hard attention, in training or with `eval_attention: sample`."""
         return self.config.attention == "hard" and (self.training or self.config.eval_attention == "sample")
 
     def start(self, features: Features) -> SatState:
@@ -200,7 +202,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         return State(image, SatRows(self.init_hidden(mean), self.init_cell(mean), self._draw_expected(vectors)))
 
     def _draw_expected(self, vectors: Tensor) -> Tensor | None:
-        """(B, 1) bool, whether an image's captions see the expectation; None where that is not drawn."""
+        """(B, 1) bool, whether an image's captions use the expectation; None where that is not drawn."""
         if self.config.attention == "soft" or not self.training:
             return None
         if self.config.expectation_per == "batch":

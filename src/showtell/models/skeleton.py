@@ -1,4 +1,4 @@
-"""Modules without numbers: their shapes, and so the memory they need, before anything is allocated."""
+"""Modules on torch's meta device: their shapes and memory before anything is allocated."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def skeleton(build: Callable[[], ModuleT]) -> ModuleT | None:
     try:
         with torch.device("meta"):
             return build()
-    except (NotImplementedError, RuntimeError):  # it computes with its numbers
+    except (NotImplementedError, RuntimeError):  # its constructor needs tensor values
         return None
 
 
 def check_memory(module: nn.Module | None, name: str, sizes: dict[str, int]) -> None:
-    """Refuse a module whose weights do not fit into the memory of this machine.
+    """Raise an error if the weights of a module do not fit into the memory of this machine.
 
     Args:
         module: a skeleton.
-        name: what the message calls it.
+        name: its name in the message.
         sizes: the settings that its size depends on.
 
     Raises:
-        UsageError: it needs more than there is.
+        UsageError: the weights need more memory than the machine has.
     """
     needed = 0 if module is None else sum(x.numel() * x.element_size() for x in module.state_dict().values())
     present = psutil.virtual_memory().total

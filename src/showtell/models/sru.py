@@ -1,16 +1,16 @@
-"""The Simple Recurrent Unit: Lei, Zhang and Artzi, 2017, as papers/000 §3.4 has it; step by step, or all steps at once.
+"""The Simple Recurrent Unit: Lei, Zhang and Artzi, 2017, as in papers/000 §3.4; one step or all in parallel.
 
     x~_t = W x_t
     f_t = sigmoid(W_f x_t + b_f),  r_t = sigmoid(W_r x_t + b_r)          forget gate and reset gate
     c_t = f_t * c_{t-1} + (1 - f_t) * x~_t                               the memory cell
     h_t = r_t * tanh(c_t) + (1 - r_t) * W_h x_t                          the highway
 
-No gate sees h_{t-1}, so that everything but c_t is one matrix product over all steps, and c_t is a chain of
-multiplications and additions per number. Two such steps are one of the same kind,
+No gate depends on h_{t-1}, so that everything but c_t is one matrix product over all steps, and c_t is an elementwise
+linear recurrence. Two steps of it compose to one of the same form,
 
     c_t = f_t c_{t-1} + u_t,  c_{t-1} = f_{t-1} c_{t-2} + u_{t-1}   ->   c_t = f_t f_{t-1} c_{t-2} + (f_t u_{t-1} + u_t)
 
-and so `along` needs log2(T) rounds over the whole sequence where `step` needs T (a parallel scan by doubling: Hillis
+and so `forward` needs log2(T) rounds over the whole sequence where `step` needs T (a parallel scan by doubling: Hillis
 and Steele, 1986).
 
 Where this differs from the papers, or they are silent:
@@ -46,11 +46,11 @@ class SruLayer(nn.Module):
         nn.init.zeros_(self.bias)
 
     def project_input(self, part: Tensor, offset: int = 0) -> Tensor:
-        """What a part of the input gives to W_f x, W_r x, W x and W_h x.
+        """Project a part of the input: its terms of W_f x, W_r x, W x and W_h x.
 
         Args:
             part: (..., P), the positions offset to offset + P of the input.
-            offset: where in the input the part begins.
+            offset: first position of the part in the input.
 
         Returns:
             (..., 4 H), or (..., 3 H) without highway.
@@ -67,11 +67,11 @@ class SruLayer(nn.Module):
         Returns:
             The new hidden and cell.
         """
-        forget, reset, new, *straight = self._gates(products)
+        forget, reset, new, *highway = self._gates(products)
         cell = forget * cell + (1 - forget) * new
-        return self._hidden(reset, cell, *straight), cell
+        return self._hidden(reset, cell, *highway), cell
 
-    def along(self, products: Tensor, cell: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, products: Tensor, cell: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """All steps of a known sequence.
 
         Args:
@@ -81,9 +81,9 @@ class SruLayer(nn.Module):
         Returns:
             Hidden and cell after each step, (B, N, T, H) each.
         """
-        forget, reset, new, *straight = self._gates(products)
+        forget, reset, new, *highway = self._gates(products)
         cells = scan(forget, (1 - forget) * new, cell)
-        return self._hidden(reset, cells, *straight), cells
+        return self._hidden(reset, cells, *highway), cells
 
     def _gates(self, products: Tensor) -> tuple[Tensor, ...]:
         size = self.hidden_size
@@ -91,13 +91,13 @@ class SruLayer(nn.Module):
         return forget, reset, *torch.split(products[..., 2 * size :], size, -1)
 
     @staticmethod
-    def _hidden(reset: Tensor, cell: Tensor, straight: Tensor | None = None) -> Tensor:
+    def _hidden(reset: Tensor, cell: Tensor, highway: Tensor | None = None) -> Tensor:
         hidden = reset * torch.tanh(cell)
-        return hidden if straight is None else hidden + (1 - reset) * straight
+        return hidden if highway is None else hidden + (1 - reset) * highway
 
 
 class Sru(nn.Module):
-    """Layers of which each reads the hidden vectors of the one before."""
+    """A stack of SRU layers."""
 
     def __init__(self, input_size: int, hidden_size: int, *, layers: int = 1, highway: bool = True) -> None:
         super().__init__()
@@ -111,11 +111,11 @@ class Sru(nn.Module):
         return self.layers[0]  # type: ignore[return-value]
 
     def start(self, like: Tensor) -> tuple[Tensor, ...]:
-        """The cells before the first step, 0: (B, 1, H) for each layer. `like` has B, device and kind of number."""
+        """The zero cells before the first step: (B, 1, H) for each layer, with B, device and dtype of `like`."""
         return tuple(like.new_zeros(len(like), 1, self.hidden_size) for _ in self.layers)
 
     def step(self, products: Tensor, cells: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One step: what the input gives to the first layer, (B, N, 4 H), to the last hidden and the new cells."""
+        """One step: the input's products for the first layer, (B, N, 4 H), to the last hidden and the new cells."""
         after = []
         hidden = products
         for number, (layer, cell) in enumerate(zip(self.layers, cells, strict=True)):
@@ -123,31 +123,31 @@ class Sru(nn.Module):
             after.append(cell)
         return hidden, tuple(after)
 
-    def along(self, products: Tensor) -> Tensor:
+    def forward(self, products: Tensor) -> Tensor:
         """All steps of a known sequence from the start: (B, N, T, 4 H) to the last layer's hidden, (B, N, T, H)."""
         hidden = products
         for number, layer in enumerate(self.layers):
-            hidden, _ = layer.along(hidden if number == 0 else layer.project_input(hidden))  # type: ignore[operator]
+            hidden, _ = layer(hidden if number == 0 else layer.project_input(hidden))  # type: ignore[operator]
         return hidden
 
 
-def scan(factor: Tensor, term: Tensor, before: Tensor | None = None) -> Tensor:
+def scan(factor: Tensor, term: Tensor, initial: Tensor | None = None) -> Tensor:
     """c_t = factor_t c_{t-1} + term_t for all t.
 
     Args:
         factor: (..., T, H).
         term: (..., T, H).
-        before: c_0, (..., H); None is 0.
+        initial: c_0, (..., H); None is 0.
 
     Returns:
         (..., T, H).
     """
-    if before is not None:
-        term = torch.cat([term[..., :1, :] + factor[..., :1, :] * before.unsqueeze(-2), term[..., 1:, :]], -2)
-    reach = 1
-    while reach < term.shape[-2]:
-        joined = term[..., reach:, :] + factor[..., reach:, :] * term[..., :-reach, :]
-        factor = torch.cat([factor[..., :reach, :], factor[..., reach:, :] * factor[..., :-reach, :]], -2)
-        term = torch.cat([term[..., :reach, :], joined], -2)
-        reach *= 2
+    if initial is not None:
+        term = torch.cat([term[..., :1, :] + factor[..., :1, :] * initial.unsqueeze(-2), term[..., 1:, :]], -2)
+    stride = 1
+    while stride < term.shape[-2]:
+        joined = term[..., stride:, :] + factor[..., stride:, :] * term[..., :-stride, :]
+        factor = torch.cat([factor[..., :stride, :], factor[..., stride:, :] * factor[..., :-stride, :]], -2)
+        term = torch.cat([term[..., :stride, :], joined], -2)
+        stride *= 2
     return term

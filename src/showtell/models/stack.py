@@ -14,20 +14,20 @@ has words of its own, and the last stage's are the caption. With y_{t-1} the emb
     p_i(y_t | y_<t) = softmax(W^i_o h^i_t + b^i_o)                                   i = 0 .. N
 
 The likelihood of eq. 9 and 10, summed over the stages, is `objectives/cross_entropy.py`; the rewards of eq. 11 to 15
-are `objectives/coarse_to_fine.py`. Our copy has lost the sums, signs and tildes of these equations; they are restored.
+are `objectives/coarse_to_fine.py`. Our copy lacks the sums, signs and tildes of these equations; they are restored.
 
 Where this differs from the paper, or the paper is silent:
  1. The paper's o^i_t is the output of the LSTM cell, which is h^i_t.
- 2. b_alpha adds the same to the score of every region, so the softmax does not see it; it is left out.
+ 2. b_alpha adds the same to the score of every region, so it cancels in the softmax; it is left out.
  3. Eq. 8 writes the sum over regions for stage i - 1 anew; it is g_{i-1}, so W_va maps to the width of the LSTMs.
- 4. The paper prints both variants as "Stack-Cap". In its weaker rows the stages' attention weights know nothing of each
-    other; we read that as q_i = h^{i-1}_t.
+ 4. The paper prints both variants as "Stack-Cap". In its weaker rows the stages' attention weights are independent of
+    each other; we read that as q_i = h^{i-1}_t.
  5. All LSTMs begin with zeros, h^N_0 in stage 0 included.
  6. Dropout acts on h^i_t in front of W^i_o, as in `updown.py` (the paper is silent), with masks from `counter_rng.py`.
  7. Features may first go through a linear layer, ReLU and dropout (`project_features`), as in the authors' code; off
-    by default. V is then what comes out, in f(V) too.
+    by default. V is then the projected features, in f(V) too.
  8. Padded regions are masked, in the mean and in the attention.
- 9. What an image gives whatever the words (f(V)'s gates, W_v V, W_va V + b_va) is computed once; the sums are the same.
+ 9. Terms of the image alone (f(V)'s gates, W_v V, W_va V + b_va) are computed once; the sums are the same.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class StackConfig(DecoderConfig):
 
 @dataclass(frozen=True)
 class StackImage:
-    """What stays the same for all words of an image."""
+    """The half of the state that belongs to an image."""
 
-    mean_gates: Tensor  # (B, 1, 4 H) what f(V) gives to LSTM_0
+    mean_gates: Tensor  # (B, 1, 4 H) f(V)'s part of the gates of LSTM_0
     projected: tuple[Tensor, ...]  # N of (B, R, A) W_v V
     values: tuple[Tensor, ...]  # N of (B, R, H) W_va V + b_va
     is_region: Tensor  # (B, R)
@@ -98,27 +98,27 @@ StackState = State[StackImage, StackRows]
 
 @dataclass(frozen=True)
 class StackInputs:
-    """What `embed` makes of the last words."""
+    """The output of `embed`."""
 
     gates: tuple[Tensor, ...]  # N + 1 of (..., 4 H), y's part of the gates of each LSTM
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageOutput(Output):
-    """What the output layer of a stage reads; its `attention` is a^i, None for the coarse stage."""
+    """The input of a stage's output layer; `attention` is a^i, None for the coarse stage."""
 
     hidden: Tensor  # (B, N, H) h^i_t
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackOutput(Output):
-    """What all stages say, in `stages`; `attention` is that of the last."""
+    """The outputs of all stages; `attention` is that of the last."""
 
     stages: tuple[StageOutput, ...]
 
 
 class FineStage(nn.Module):
-    """Attention and LSTM of a stage behind the first."""
+    """Attention and LSTM of a fine stage."""
 
     def __init__(self, config: StackConfig, feature_size: int) -> None:
         super().__init__()

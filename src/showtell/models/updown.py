@@ -1,7 +1,7 @@
 """Bottom-Up and Top-Down attention, the captioning half: Anderson et al., CVPR 2018 (papers/001 §III).
 
     V = {v_1 .. v_k},  vbar = mean_i v_i             the regions (or grid cells), and their mean
-    x1_t = [h2_{t-1}; vbar; W_e Pi_t]                what the attention LSTM reads                         (eq. 2)
+    x1_t = [h2_{t-1}; vbar; W_e Pi_t]                the input of the attention LSTM                       (eq. 2)
     h1_t = LSTM(x1_t, h1_{t-1})                                                                            (eq. 1)
     a_it = w_a . tanh(W_va v_i + W_ha h1_t)                                                                (eq. 3)
     alpha_t = softmax(a_t)                                                                                 (eq. 4)
@@ -9,17 +9,17 @@
     x2_t = [vhat_t; h1_t],  h2_t = LSTM(x2_t, h2_{t-1})                              the language LSTM
     p(y_t | y_<t) = softmax(W_p h2_t + b_p)
 
-The last two lines are missing in our copy of papers/001 and are those of the original paper. Over a grid in place of
+The last two lines are missing in our copy of papers/001 and are those of the original paper. Over a grid instead of
 regions this is the "Top-Down" row of papers/002.
 
 Where this differs from the paper, or the paper is silent:
- 1. W_va, W_ha and w_a have no bias, as in the original; vbar is the mean of the regions that are there, padding masked.
+ 1. W_va, W_ha and w_a have no bias, as in the original; vbar is the mean of the regions, padding masked.
  2. Both LSTMs begin with zeros.
  3. Dropout acts on h2_t in front of W_p (where later work has it; the paper is silent), with masks from
     `counter_rng.py`. The default is 0.5.
  4. Features may first go through a linear layer with ReLU (`project_features`), as papers/002 does; off by default.
- 5. What vbar gives to the gates of the attention LSTM is computed once per image; the sum is the same.
- 6. Forbidding repeated words at test time (the authors' release) is a matter of `decoding/`, not of the model.
+ 5. vbar's part of the gates of the attention LSTM is computed once per image; the sum is the same.
+ 6. Forbidding repeated words at test time (the authors' release) belongs to `decoding/`, not to the model.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class UpDownConfig(DecoderConfig):
 
 @dataclass(frozen=True)
 class UpDownImage:
-    """What stays the same for all words of an image."""
+    """The half of the state that belongs to an image."""
 
     vectors: Tensor  # (B, R, D) V
     projected: Tensor  # (B, R, A) W_va V
-    mean_gates: Tensor  # (B, 1, 4 H) what vbar gives to the attention LSTM
+    mean_gates: Tensor  # (B, 1, 4 H) vbar's part of the gates of the attention LSTM
     is_region: Tensor  # (B, R)
 
 
@@ -82,14 +82,14 @@ UpDownState = State[UpDownImage, UpDownRows]
 
 @dataclass(frozen=True)
 class UpDownInputs:
-    """What `embed` makes of the last words."""
+    """The output of `embed`."""
 
     gates: Tensor  # (..., 4 H) W_e Pi_t's part of the gates of the attention LSTM
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpDownOutput(Output):
-    """What the output layer reads."""
+    """The input of the output layer."""
 
     hidden: Tensor  # (B, N, H) h2_t
 

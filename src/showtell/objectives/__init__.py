@@ -1,4 +1,4 @@
-"""Objectives: what is minimised. They know no model, only capabilities and what every `Output` carries."""
+"""Objectives: the losses. They depend on no model, only on capabilities and the fields of `Output`."""
 
 from __future__ import annotations
 

@@ -1,26 +1,26 @@
-"""Coarse-to-fine training: each stage's captions rewarded beside the stage before (papers/002 eq. 11-15).
+"""Coarse-to-fine training: each stage's reward relative to the stage before (papers/002 eq. 11-15).
 
     L(theta) = - sum_{i=1..N} E_{ws_i ~ p_i} r(ws_i)                                               (eq. 11)
     grad L  ~= - sum_{i=1..N} D_i grad log p_i(ws_i)                                               (eq. 12-14)
     D_i = [r(ws_i) - r(wg_i)] + [r(ws_i) - r(ws_{i-1})]                                            (eq. 15)
 
-ws_i is a caption drawn from stage i and fed back its own words, wg_i the stage's greedy caption. Stage 0 has no term of
-its own: its samples are what stage 1 is held against. D_i is a constant for the gradient.
+ws_i is a caption sampled from stage i, which is fed its own words, wg_i the stage's greedy caption. Stage 0 has no
+term: the reward of its samples is a baseline of stage 1. D_i is a constant for the gradient.
 
-Neither baseline depends on ws_i, so the mean of D_i grad log p_i is 2 grad E r(ws_i): without the baselines' noise it
-is twice the self-critical gradient of the stage (`self_critical.py`), at the same learning rate.
+Neither baseline depends on ws_i, so the expectation of D_i grad log p_i is 2 grad E r(ws_i): twice the stage's
+self-critical gradient (`self_critical.py`) at the same learning rate.
 
-The number of `loss` is that of eq. 11. The parts are those of self-critical training for the last stage, whose words
-are the caption, and `reward_0` to `reward_N` for the samples of each stage. The first step of papers/002, the
-likelihood of every stage (eq. 9 and 10), is `cross_entropy` with a model of several stages: train with it first.
+The value of `loss` is that of eq. 11. The parts are those of self-critical training for the last stage, whose words are
+the caption, and `reward_0` to `reward_N`, the mean rewards of the samples of each stage. The first step of papers/002,
+the likelihood of every stage (eq. 9 and 10), is `cross_entropy` with a model of several stages: train with it first.
 
 Where this differs from the paper, or the paper is silent:
- 1. Each stage has a walk of its own (`decoding/stages.py`), with random numbers of its own. Drawing all stages' words
-    in one walk would feed a stage the words of another and make ws_{i-1} depend on ws_i, which biases the gradient.
- 2. With n samples of each image the gradient is the mean over them, and sample k of a stage is held against sample k
+ 1. Each stage is unrolled separately (`decoding/stages.py`), with its own random numbers. Sampling all stages' words
+    in one loop would feed a stage the words of another and make ws_{i-1} depend on ws_i, which biases the gradient.
+ 2. With n samples of each image the gradient is the mean over them, and sample k of a stage is compared with sample k
     of the stage before.
  3. `baseline: leave_one_out` replaces r(wg_i) by the mean reward of the stage's other samples; the paper's is `greedy`.
- 4. Policy, reward, cut-off captions and the end are those of `self_critical.py`, with its differences.
+ 4. Policy, reward, truncated captions and the end are those of `self_critical.py`, with its differences.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from showtell.types import Batch, Features
 
 
 class CoarseToFineConfig(SelfCriticalConfig):
-    """What is sampled from each stage, rewarded and compared with what."""
+    """Sampling, reward and baseline of each stage."""
 
     name: Literal["coarse_to_fine"] = "coarse_to_fine"  # type: ignore[assignment]
 
@@ -49,7 +49,7 @@ class CoarseToFine(SelfCritical):
     needs: ClassVar = frozenset({Capability.STAGES})
 
     def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Tensor, dict[str, Tensor]]:
-        """One walk for each stage, from coarse to fine."""
+        """Unroll each stage once, from coarse to fine."""
         self.check_decoder(decoder)
         counts = counts_of(batch)
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Which objective can train which model: what an objective needs, held against the capabilities of a model."""
+"""Which objective can train which model: the needs of an objective compared with the capabilities of a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from showtell.objectives.contract import Objective, ObjectiveConfig
 
 
 def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str]:
-    """A sentence for each reason why an objective cannot train a model; empty where it can."""
+    """A sentence for each reason why an objective cannot train a model; empty if it can."""
     kind = OBJECTIVES[objective.name][1]
     problems = [
         f"objective.name={objective.name} and {_lacking(model, capability)} contradict each other: it needs a model "
@@ -27,7 +27,7 @@ def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str
 
 
 def _lacking(model: DecoderConfig, capability: Capability) -> str:
-    """The settings that keep a model from having a capability."""
+    """The settings because of which a model lacks a capability."""
     return as_overrides(model.missing_settings(capability) or {"name": model.name})
 
 
@@ -37,14 +37,14 @@ def _having(model: DecoderConfig, capability: Capability) -> str:
 
 
 def _without(model: DecoderConfig, capability: Capability) -> str:
-    """What to set so that a model does not have a capability."""
+    """The settings that remove a capability from a model."""
     fields = type(model).model_fields
     defaults = {key: fields[key].default for key, value in model.provides[capability].items()}
     return as_overrides(defaults) if defaults and defaults != model.provides[capability] else "another model.name"
 
 
 def _alternative(kind: type[Objective], model: DecoderConfig) -> str:
-    """The objective that this one extends, the nearest one that needs nothing which the model lacks."""
+    """The nearest base class of this objective that the model can be trained with."""
     names = {objective: name for name, (_, objective) in OBJECTIVES.items()}
     suited = (base for base in kind.__mro__[1:] if base in names and base.needs <= model.capabilities)
     return names.get(next(suited, Objective), "cross_entropy")

@@ -1,6 +1,6 @@
-"""The contract of an objective: batch, features and decoder to named terms.
+"""The interface of an objective: batch, features and decoder to named terms.
 
-It knows no model: it declares which capabilities it needs and reads what every `Output` carries.
+Objectives do not depend on a model: they declare the capabilities that they need and read the fields of `Output`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from showtell.types import Batch, Counts, Features, Terms
 
 @dataclass(frozen=True)
 class HealthRange:
-    """The range of a part of the terms, a mean, in a healthy run."""
+    """The range of a named part of the terms (a mean) in a healthy run."""
 
     name: str  # of the part
-    symptom: str  # the message's first clause when the value is outside, with {value} for the value
+    symptom: str  # first clause of the message if the value is outside, with {value} for the value
     advice: str  # what that means and what to change
     minimum: float = -math.inf
     maximum: float = math.inf
-    is_collapse: bool = False  # whether training goes back to the best weights; otherwise it only warns
+    is_collapse: bool = False  # roll training back to the best weights; otherwise only warn
 
     def contains(self, value: float) -> bool:
         """Whether a value is in the range."""
@@ -45,10 +45,10 @@ class ObjectiveConfig(Config):
 
 
 class Objective(nn.Module, abc.ABC):
-    """What is minimised. Its own parameters train with the model; its state is kept in `last/training/` alone."""
+    """A loss. Its own parameters are trained with the model; its state is saved in `last/training/` only."""
 
     config: ObjectiveConfig
-    # Capabilities that a model must have, and those with which it is not trained, with the reason. Recipes are checked
+    # Capabilities that a model must have, and those that it must not have, with the reason. Recipes are checked
     # against them (`compatibility.py`).
     needs: ClassVar[frozenset[Capability]] = frozenset()
     conflicts: ClassVar[Mapping[Capability, str]] = {}
@@ -59,30 +59,30 @@ class Objective(nn.Module, abc.ABC):
     health_ranges: ClassVar[tuple[HealthRange, ...]] = ()  # of further parts that the watchdog checks
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
-        """Learn what there is to know before the first step; nothing by default.
+        """Use the training captions before the first step; nothing by default.
 
         Args:
-            captions: training image to, for each of its captions, the ids of its words, `begin` and `end` included.
-            max_length: words of a caption at most, `end` not counted, when the captioner writes it.
+            captions: image id to its captions as word ids, `begin` and `end` included; training images only.
+            max_length: maximum number of words of a generated caption, `end` not counted.
         """
 
     @property
     def rates(self) -> Mapping[str, float]:
-        """Submodules of the decoder that learn at another rate: name to share of the recipe's; none by default."""
+        """Factors of the learning rate for submodules of the decoder, by name; none by default."""
         return {}
 
     def begin_epoch(self, epoch: int) -> None:
-        """Whatever depends on the epoch, counted from 0, and so needs no state; nothing by default."""
+        """Set what depends on the epoch, counted from 0, and needs no saved state; nothing by default."""
 
     if TYPE_CHECKING:
 
         def __call__(self, batch: Batch, features: Features, decoder: Decoder) -> Terms: ...  # noqa: D102
 
     def check_decoder(self, decoder: Decoder) -> None:
-        """Raise an error where a decoder lacks what the objective needs.
+        """Raise an error if a decoder lacks a capability that the objective needs.
 
         Raises:
-            TrainingError: it does; the message has the settings of models that have it.
+            TrainingError: it does; the message has the settings of models with the capability.
         """
         for capability in sorted(self.needs - decoder.capabilities):
             raise TrainingError(
@@ -95,10 +95,10 @@ class Objective(nn.Module, abc.ABC):
 
 
 def counts_of(*batches: Batch) -> Counts:
-    """The words, captions and images of batches; of a batch that belongs to a larger step, those of the step."""
+    """Numbers of words, captions and images in batches; for a batch of a larger step, those of the step."""
     if len(batches) == 1 and batches[0].counts is not None:
         return batches[0].counts
-    batches = tuple(batch for batch in batches if batch.is_counted)
+    batches = tuple(batch for batch in batches if not batch.is_dummy)
     return Counts(
         words=sum(int((batch.targets != Vocabulary.pad).sum()) for batch in batches),
         captions=sum(int(batch.is_caption.sum()) for batch in batches),
@@ -106,12 +106,12 @@ def counts_of(*batches: Batch) -> Counts:
     )
 
 
-def of_one_step(batches: Sequence[Batch], counts: Counts | None = None) -> list[Batch]:
-    """The same batches with their common counts: their terms then add up to those of one batch with all the images.
+def with_step_counts(batches: Sequence[Batch], counts: Counts | None = None) -> list[Batch]:
+    """The batches with their common counts: their terms then add up to those of one batch with all the images.
 
     Args:
         batches: of this process.
-        counts: of the batches of all processes; None where these are all.
+        counts: of the batches of all processes; None: of these.
     """
     counts = counts or counts_of(*batches)
     return [dataclasses.replace(batch, counts=counts) for batch in batches]

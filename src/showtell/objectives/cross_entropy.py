@@ -1,27 +1,27 @@
-"""Cross-entropy of the reference captions, with the options that the papers add to it.
+"""Cross-entropy of the reference captions, with the additional terms of the papers.
 
     L = - (1/words) sum_t log p(y_t | y_<t, a)                                  the likelihood       (papers/003 §4.2.1)
         + lambda (1/captions) sum_i (1 - sum_t alpha_ti)^2                      doubly stochastic    (papers/003 §4.2.1)
         + mu (1/images) sum_w kappa_w^2 H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
 
-Scheduled sampling (Bengio et al., 2015) feeds some words as the model itself would say them (`decoding/scheduled.py`);
-how many grows with the epochs, as in the self-critical work behind papers/001: 0.05 more every 5 epochs, up to 0.25.
+Scheduled sampling (Bengio et al., 2015) feeds the model some of its own words (`decoding/scheduled.py`); their
+probability grows with the epochs, as in the self-critical work behind papers/001: 0.05 more every 5 epochs, up to 0.25.
 
-A decoder with several stages is asked for the word at each of them, and the likelihoods are summed (papers/002, eq. 9
-and 10). The parts are then `words_0`, `words_1`, ... and `words`, which is that of the last stage, whose words are the
-caption; validation reports it, so that it can be held against models with one stage.
+For a decoder with several stages the likelihoods of all stages are summed (papers/002, eq. 9 and 10). The parts are
+then `words_0`, `words_1`, ... and `words`, that of the last stage, whose words are the caption; validation reports it,
+so that it can be compared with models with one stage.
 
 Label smoothing epsilon mixes the target with the uniform distribution over the vocabulary (Szegedy et al., 2016).
 
-Word presence asks the encoder alone which words occur in any of the image's captions: each grid cell scores each
-word, log-sum-exp over the cells finds the best cell for it, and the target needs no label but the captions (the
-multiple-instance idea of Fang et al., 2015, with log-sum-exp for their noisy-or). It gives an encoder that starts from
-scratch a direct gradient; its layer trains with the model and is no part of the checkpoint.
+Word presence predicts from the encoder alone which words occur in any of the image's captions: each grid cell scores
+each word, log-sum-exp over the cells is a soft maximum, and the captions are the only labels (multiple-instance
+learning as in Fang et al., 2015, with log-sum-exp for their noisy-or). It gives an encoder that is trained from scratch
+a direct gradient; its layer is trained with the model and is not saved in the checkpoint.
 
-Most words of a caption ("there", "with") say nothing of the picture, and their noise drowns what the others teach. So
-each word counts by how far the captions of one image agree on it beyond chance, which is Fleiss' kappa (1971) with the
-captions as raters: near 0.7 for colours and shapes, 0 for "there". Images with one caption agree by definition of
-nothing, so without any image with two the weights are 1.
+Most words of a caption ("there", "with") do not depend on the picture and add only noise to this term. So each word is
+weighted by the agreement of an image's captions on it beyond chance, Fleiss' kappa (1971) with the captions as raters:
+near 0.7 for colours and shapes, 0 for "there". Agreement is undefined for images with one caption; if no image has two,
+all weights are 1.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from showtell.types import Batch, Features, Terms
 
 
 class ScheduledSamplingConfig(Config):
-    """How often the model is fed a word of its own instead of the caption's."""
+    """Probability of feeding the model a word of its own instead of the caption's."""
 
     max_probability: float = Field(
         0.0, ge=0, le=1, description="Maximum probability; 0 turns scheduled sampling off (teacher forcing)."
@@ -67,7 +67,7 @@ class ScheduledSamplingConfig(Config):
         return self
 
     def probability(self, epoch: int) -> float:
-        """In an epoch, counted from 0."""
+        """The probability in an epoch, counted from 0."""
         return min(self.max_probability, self.initial_probability + self.increment * (epoch // self.increment_epochs))
 
 
@@ -103,26 +103,26 @@ class CrossEntropy(Objective):
     def __init__(self, config: CrossEntropyConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
         self.config = config
-        self.own_words = config.scheduled_sampling.probability(0)  # how often the model is fed words of its own
+        self.sampling_probability = config.scheduled_sampling.probability(0)
         self.presence = nn.Linear(feature_size, vocabulary_size) if config.word_presence else None
         if self.presence is not None:
-            nn.init.constant_(self.presence.bias, -6.0)  # few words occur: with 36 cells that is 8% each to begin with
+            nn.init.constant_(self.presence.bias, -6.0)  # few words occur: with 36 cells each starts at 8%
             self.register_buffer("agreement", torch.ones(vocabulary_size))
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
-        """Find how far the captions of an image agree on each word."""
+        """Compute the agreement of an image's captions on each word."""
         if self.presence is not None:
             self.agreement.copy_(agreement(list(captions.values()), len(self.agreement)))
 
     def begin_epoch(self, epoch: int) -> None:
         """Set the probability of scheduled sampling."""
-        self.own_words = self.config.scheduled_sampling.probability(epoch)
+        self.sampling_probability = self.config.scheduled_sampling.probability(epoch)
 
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """The loss of one batch, with its parts named."""
-        if self.training and self.own_words:
+        if self.training and self.sampling_probability:
             strategy = self.config.scheduled_sampling.strategy
-            forced = scheduled(decoder, features, batch.inputs, self.own_words, strategy)
+            forced = scheduled(decoder, features, batch.inputs, self.sampling_probability, strategy)
         else:
             forced = teacher_forced(decoder, features, batch.inputs)
         total, parts = self._terms(batch, features, forced, decoder)
@@ -131,7 +131,7 @@ class CrossEntropy(Objective):
     def _terms(
         self, batch: Batch, features: Features, forced: TeacherForcedOutput, decoder: Decoder
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The sum and its parts, for a decoder that was fed the captions."""
+        """The sum of the terms and its parts, from a teacher-forced pass."""
         counts = counts_of(batch)
         is_word = batch.targets != Vocabulary.pad  # (B, N, T)
         words = self._likelihood(forced.logits, batch.targets) / counts.words
@@ -164,19 +164,19 @@ def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_
 
     Args:
         attention: alpha, (B, N, T, R).
-        is_word: (B, N, T) bool; steps behind the end do not count.
+        is_word: (B, N, T) bool; steps after the end do not count.
         is_region: (B, R) bool; regions that are padding do not count.
         is_caption: (B, N) bool.
     """
-    looked = (attention * is_word.unsqueeze(-1)).sum(2)  # (B, N, R)
-    missing = ((1 - looked) * is_region.unsqueeze(1)).square().sum(-1)  # (B, N)
+    coverage = (attention * is_word.unsqueeze(-1)).sum(2)  # (B, N, R)
+    missing = ((1 - coverage) * is_region.unsqueeze(1)).square().sum(-1)  # (B, N)
     return (missing * is_caption).sum()
 
 
 def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int) -> Tensor:
     """Fleiss' kappa of each word, with the captions of an image as raters of "the word belongs to it"; at least 0.
 
-    With k of the n captions of an image saying a word, p the mean of k/n over images,
+    With a word in k of the n captions of an image, and p the mean of k/n over images,
 
         observed = mean (k(k - 1) + (n - k)(n - k - 1)) / (n(n - 1)),   by chance = p^2 + (1 - p)^2
         kappa = (observed - by chance) / (1 - by chance)
@@ -191,7 +191,9 @@ def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int)
     rated = [image for image in captions if len(image) > 1]
     if not rated:
         return torch.ones(vocabulary_size)
-    observed = torch.zeros(vocabulary_size, dtype=torch.float64)  # summed over images, less that of a word nobody says
+    observed = torch.zeros(
+        vocabulary_size, dtype=torch.float64
+    )  # summed over images, minus the value of a word in no caption
     share = torch.zeros(vocabulary_size, dtype=torch.float64)
     for image in rated:
         ids, counts = torch.unique(
@@ -204,7 +206,7 @@ def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int)
     share = share / len(rated)
     by_chance = share.square() + (1 - share).square()
     kappa = (observed - by_chance) / (1 - by_chance)
-    return kappa.nan_to_num(0.0).clamp(min=0).float()  # in all captions or in none: there is nothing to agree on
+    return kappa.nan_to_num(0.0).clamp(min=0).float()  # NaN for words in all captions or in none
 
 
 def word_presence(scores: Tensor, is_region: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
@@ -214,10 +216,10 @@ def word_presence(scores: Tensor, is_region: Tensor, targets: Tensor, weights: T
         scores: (B, R, V), of each word in each region.
         is_region: (B, R) bool.
         targets: (B, N, T) int64, the words of the captions.
-        weights: (V,) how much each word counts.
+        weights: (V,) weight of each word.
     """
-    anywhere = scores.masked_fill(~is_region.unsqueeze(-1), float("-inf")).logsumexp(1)  # (B, V)
-    present = torch.zeros_like(anywhere).scatter_(1, targets.flatten(1), 1.0)
+    image_scores = scores.masked_fill(~is_region.unsqueeze(-1), float("-inf")).logsumexp(1)  # (B, V)
+    present = torch.zeros_like(image_scores).scatter_(1, targets.flatten(1), 1.0)
     ordinary = slice(len(SPECIAL), None)
-    loss = F.binary_cross_entropy_with_logits(anywhere[:, ordinary], present[:, ordinary], reduction="none")
+    loss = F.binary_cross_entropy_with_logits(image_scores[:, ordinary], present[:, ordinary], reduction="none")
     return (loss * weights[ordinary]).sum()

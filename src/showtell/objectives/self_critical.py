@@ -4,31 +4,30 @@
     grad L  ~=  -(r(ws) - b) grad log p_theta(ws),    b = r(wg), the model's own greedy caption (eq. 11)
 
 which for the scores x_t before the softmax is dL/dx_t = (r(ws) - b) (p_t - onehot(ws_t)). With N samples of each image
-the gradient is the mean over them, and b may be, instead of the greedy caption's reward, the mean of the others:
+the gradient is the mean over them, and b may be the mean of the others instead of the greedy caption's reward:
 
     b_n = sum_{m != n} r(ws_m) / (N - 1)                         leave_one_out (Kool et al., 2019; Luo, 2020)
 
-The reward is CIDEr-D against the image's captions, or a weighted sum with BLEU (`scores/reward.py`). `end` is a word of
-samples, references and document frequencies, and has its share of the gradient: otherwise captions learn to break off
+The reward is CIDEr-D against the image's captions, or a weighted sum with BLEU (`scores/reward.py`). `end` counts as a
+word in samples, references and document frequencies, and gets a gradient: otherwise captions learn to end abruptly
 (Rennie et al., §5.2).
 
-The number of `loss` is that of eq. 10, minus the mean reward of the samples; its gradient is that of eq. 11. Both are
-means over images and samples, the caption as a whole counting once. With `cross_entropy` > 0 so much of the likelihood
-of the reference captions, per word, is added.
+The value of `loss` is that of eq. 10, minus the mean reward of the samples; its gradient is that of eq. 11. Both are
+means over images and samples; each caption counts once. `cross_entropy` is the weight of the per-word cross-entropy of
+the reference captions, which is added.
 
 Where this differs from the papers or the authors' code, or they are silent:
- 1. The policy is the decoder as it captions photos: in eval mode, without dropout, for samples, greedy caption and
-    gradient alike. The code that most people use draws its samples, and takes their gradient, under dropout, and its
-    greedy captions without.
- 2. The gradient is not divided by the words of the samples, as that code does: their number is random and depends on
-    the words, so that dividing by it would bias the gradient.
- 3. A caption that reaches the limit is cut off, `end` missing from what is rewarded; `decoding/policy.py` says how it
-    counts in the gradient. Its limit is `decoding.max_length`, as for photos.
- 4. `pad` and `begin` are never said and the other probabilities sum to one. A word outside the vocabulary, "unknown",
-    may be said and matches nothing in the references, so that it is never worth saying.
- 5. Hard attention that draws its regions (`model.eval_attention: sample`) has them in its policy: log p(s | a) gets the
-    same reward. Where it attends to the most likely region, that choice has no gradient, and the weights that score the
-    regions do not change.
+ 1. The policy is the decoder in eval mode, without dropout, for samples, greedy caption and gradient. The code that
+    most people use computes its samples and their gradient with dropout, and its greedy captions without.
+ 2. The gradient is not divided by the number of words of the samples, as in that code: this number is random and
+    depends on the samples, so that dividing by it would bias the gradient.
+ 3. A caption that reaches the limit, `decoding.max_length`, is truncated and rewarded without `end`;
+    `decoding/policy.py` defines its gradient.
+ 4. `pad` and `begin` are never generated and the other probabilities sum to one. "Unknown", which stands for words
+    outside the vocabulary, may be generated but matches nothing in the references, so that it earns no reward.
+ 5. With hard attention that samples its regions (`model.eval_attention: sample`) they are part of the policy:
+    log p(s | a) gets the same reward. With the most likely region that choice has no gradient, and the weights that
+    score regions are not trained.
  6. In eval mode (validation) the terms are those of cross-entropy, so that the loss can be compared.
 """
 
@@ -50,7 +49,7 @@ from showtell.scores.reward import Reward, reward_functions
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Batch, Features, Terms
 
-_WEIGHTS: dict[str, Any] = {  # a field for each number whose score declares a reward
+_WEIGHTS: dict[str, Any] = {  # a field for each number of a score that can be a reward
     name: (
         float,
         Field(
@@ -64,11 +63,11 @@ _Weights: Any = create_model("_Weights", __base__=Config, **_WEIGHTS)
 
 
 class RewardConfig(_Weights):  # type: ignore[misc, unused-ignore]
-    """Weights of the scores that are added up."""
+    """Weights of the scores in the reward."""
 
     @property
     def weights(self) -> dict[str, float]:
-        """Those that count."""
+        """The weights other than 0, by name."""
         return {name: weight for name, weight in self.model_dump().items() if weight}
 
     @model_validator(mode="after")
@@ -79,7 +78,7 @@ class RewardConfig(_Weights):  # type: ignore[misc, unused-ignore]
 
 
 class SelfCriticalConfig(ObjectiveConfig):
-    """What is sampled, rewarded and compared with what."""
+    """Sampling, reward and baseline."""
 
     name: Literal["self_critical"] = "self_critical"
     samples: Size = Field(5, description="N, number of captions sampled for each image in each step.")
@@ -111,12 +110,12 @@ class SelfCritical(Objective):
         self.max_length = 0
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
-        """Count the n-grams that are rewarded."""
+        """Count the n-grams of the references for the reward."""
         self.reward = prepare_reward(captions, self.vocabulary_size, self.config.reward.weights)
         self.max_length = max_length
 
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
-        """Draw, reward, compare; cross-entropy in eval mode."""
+        """Sample, reward, compare with the baseline; cross-entropy in eval mode."""
         if not self.training:
             return self.likelihood(batch, features, decoder)
         with eval_mode(decoder):
@@ -128,7 +127,7 @@ class SelfCritical(Objective):
         return Terms(total, {name: value.detach() for name, value in parts.items()})
 
     def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Tensor, dict[str, Tensor]]:
-        """The term of the policy and what is to be seen of it."""
+        """The policy-gradient term and its parts for the log."""
         drawn, rewards = self._rewarded(batch, features, decoder)
         return self._terms(decoder, drawn, rewards, self._advantage(rewards), counts_of(batch).images)
 
@@ -148,19 +147,19 @@ class SelfCritical(Objective):
         self, decoder: Decoder, drawn: Rollouts, rewards: Tensor, advantage: Tensor, images: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Minus the samples' mean reward, with the gradient of the advantage (B, N) times log p(ws)."""
-        assert drawn.outputs is not None, "training asks for gradients"
+        assert drawn.outputs is not None, "training keeps the outputs"
         samples = drawn.samples
         logprobs = policy_logprobs(decoder, drawn.outputs, samples)  # (B, N, T)
         rewards, advantage = rewards.to(logprobs.dtype), advantage.to(logprobs.dtype)
         mean = 1 / (images * self.config.samples)
         reward = rewards[:, :-1].sum() * mean
-        total = _number(-(advantage.unsqueeze(-1) * logprobs).sum() * mean, -reward)
+        total = _value_with_gradient(-(advantage.unsqueeze(-1) * logprobs).sum() * mean, -reward)
         return total, {
             "reward": reward,
             "greedy": rewards[:, -1].sum() / images,
-            "advantage": advantage.abs().sum() * mean,  # how far samples lie from what they are held against
+            "advantage": advantage.abs().sum() * mean,  # mean distance of samples from their baseline
             "length": samples.is_word.sum() * mean,  # words, the end included
-            "unfinished": (~samples.is_finished).sum() * mean,  # the share that is cut off
+            "unfinished": (~samples.is_finished).sum() * mean,  # fraction of samples that are truncated
             "entropy": -logprobs.sum() * mean,  # of the policy over captions, estimated by its samples
         }
 
@@ -168,12 +167,12 @@ class SelfCritical(Objective):
 def prepare_reward(
     captions: Mapping[str, Sequence[Sequence[int]]], vocabulary_size: int, weights: Mapping[str, float]
 ) -> Reward:
-    """A reward for captions that end with `end`, of which no reference has a word that is "unknown".
+    """A reward for captions that end with `end`; "unknown" in a caption matches no word of the references.
 
     Args:
         captions: image id to the ids of the words of its captions, `begin` and `end` included.
         vocabulary_size: ids are below this.
-        weights: of the scores that are added up.
+        weights: of the scores.
     """
     # `begin` is never predicted, so it stands for "unknown" in references as a word that no caption can match.
     replaced = {Vocabulary.unknown: Vocabulary.begin}
@@ -189,6 +188,6 @@ def mean_of_others(rewards: Tensor) -> Tensor:
     return (rewards.sum(-1, keepdim=True) - rewards) / (rewards.shape[-1] - 1)
 
 
-def _number(gradient: Tensor, value: Tensor) -> Tensor:
-    """A term that reads as one number and has the gradient of another."""
+def _value_with_gradient(gradient: Tensor, value: Tensor) -> Tensor:
+    """A scalar with the value of one tensor and the gradient of another."""
     return value.detach() + (gradient - gradient.detach())

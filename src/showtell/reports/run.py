@@ -22,6 +22,7 @@ from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log
 from showtell.renamed import upgrade_run, upgrade_settings
 from showtell.scores import Interval, ScoreReport, diagnose, image_facts, intervals
+from showtell.scores.files import training_captions
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
 STATE = Path("last", "training", "state.json")
@@ -237,8 +238,7 @@ def score_run(
     records = dataset.split(split)
     facts = image_facts(dataset, records)
     evaluation = evaluate(captioner, records, settings, facts=facts, store=store, progress=progress)
-    known = [text for record in dataset.records if record.split == "train" for text in record.captions]
     texts = [caption.text for caption in evaluation.captions.values()]
     search = settings.kind if settings.num_beams == 1 else f"{settings.kind} of {settings.num_beams}"
     report = evaluation.report
-    return ScoreCard(split, search, report, intervals(report), diagnose(texts, training=known or None))
+    return ScoreCard(split, search, report, intervals(report), diagnose(texts, training=training_captions(dataset)))

@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-
 LANGUAGE_VERSION = "1"
 """Changes whenever a picture, a caption or the truth of a caption may change for the same seed."""
 
@@ -84,18 +81,3 @@ PRONOUN_WORDS: dict[str, tuple[tuple[str, str], ...]] = {
 VERBS: tuple[tuple[str, str], ...] = (("is", "are"), ("lies", "lie"), ("sits", "sit"))
 THERE = ("there is", "there are")
 OPENINGS = ("a picture of", "an image of", "a drawing of", "we see", "you can see", "this picture shows")
-
-
-def vocabulary() -> frozenset[str]:
-    """Every word that a caption can have."""
-    return frozenset(word for expression in _expressions() for word in expression.split())
-
-
-def _expressions() -> Iterator[str]:
-    for pairs in (*SHAPE_WORDS.values(), *PRONOUN_WORDS.values(), VERBS, (THERE,)):
-        yield from itertools.chain.from_iterable(pairs)
-    lists = (COLOUR_WORDS, SIZE_WORDS, PATTERN_WORDS, PATTERN_NOUNS, BACKGROUND_WORDS, RELATION_WORDS, CONVERSE_WORDS)
-    for words in lists:
-        yield from itertools.chain.from_iterable(words.values())
-    yield from itertools.chain(COUNT_WORDS.values(), ANY_SHAPE, BEFORE_BACKGROUND, OPENINGS)
-    yield "a pair of and an with together including which"

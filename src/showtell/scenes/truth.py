@@ -25,7 +25,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from showtell.errors import DataError
 from showtell.scenes.lexicon import COUNT_WORDS
 from showtell.scenes.parser import NounPhrase, ParsedCaption, ParsedRelation, parse_caption
 from showtell.scenes.relations import PAIRWISE, is_between
@@ -192,7 +191,7 @@ def judge(caption: str, scene: Scene) -> CaptionTruth:
 
 
 def statistics(caption: str, scene: Scene) -> tuple[float, ...]:
-    """The numbers named in `STATISTICS` for one caption, from which `summarise` computes the scores of a set."""
+    """The numbers named in `STATISTICS` for one caption."""
     truth = judge(caption, scene)
     relations = truth.relations
     return (
@@ -203,25 +202,3 @@ def statistics(caption: str, scene: Scene) -> tuple[float, ...]:
         float(len(relations)),
         float(truth.outside_language),
     )
-
-
-def summarise(rows: Sequence[Sequence[float]]) -> dict[str, float | None]:
-    """The scores of a set of captions from the `statistics` of each.
-
-    Returns:
-        truth, the mean share of statements that hold; truth_statements, their mean number; truth_whole, the share
-        of captions that are true as a whole; truth_relations, the share of all relations that hold, None if none
-        is named.
-
-    Raises:
-        DataError: there is no caption at all.
-    """
-    if len(rows) == 0:
-        raise DataError("There are no captions to judge; truth needs at least one.")
-    share, statements, whole, held, relations, _ = (sum(column) for column in zip(*rows, strict=True))
-    return {
-        "truth": share / len(rows),
-        "truth_statements": statements / len(rows),
-        "truth_whole": whole / len(rows),
-        "truth_relations": held / relations if relations else None,
-    }

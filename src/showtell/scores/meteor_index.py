@@ -129,7 +129,7 @@ def open_index(source: Path | None = None, report: Callable[[str], None] | None 
             with FileLock(folder.with_suffix(".lock")):
                 recover_folder(folder)
                 if not (folder / "words.txt").exists():
-                    (report or _to_stderr)(f"Building METEOR's index in {folder}; once, it takes half a minute.")
+                    (report or notify)(f"Building METEOR's index in {folder}; once, it takes half a minute.")
                     write_folder(folder, lambda empty: _build(source, empty))
         except (OSError, DataError) as error:
             raise DataError(
@@ -168,10 +168,6 @@ def _stemmer() -> Any:
     from snowballstemmer.english_stemmer import EnglishStemmer
 
     return EnglishStemmer()
-
-
-def _to_stderr(text: str) -> None:
-    notify(text)
 
 
 def _fingerprint(source: Path) -> str:

@@ -1,16 +1,16 @@
-r"""Captions into words, as caption evaluation counts them.
+r"""The tokenizer: captions into words, as in caption evaluation.
 
 The published scores of this field all rest on one tokenizer: the Penn Treebank rules of Stanford CoreNLP
-3.4.1, with lower-casing, after which punctuation is dropped. This is that tokenizer, written from what the
-reference puts out for some four million probes (every character, every abbreviation up to five letters, every
+3.4.1, with lower-casing, after which punctuation is dropped. This is that tokenizer, written from the output
+of the reference for some four million probes (every character, every abbreviation up to five letters, every
 short string over the characters that rules are made of). Training and scoring share it, so a word of the
 vocabulary is a word of the scores.
 
-The reference is a lexer, and so is this: at each character the longest match of all rules wins, of two as long
-the earlier rule. What a rule must see behind its token counts for the length. It differs in two ways, on
-purpose: each caption stands alone, as if an empty line followed (the reference looks past the end of the
-line), and a carriage
-return or another line break inside a caption is a space (the reference shifts all later captions by one).
+The reference is a lexer, and so is this: at each character the longest match of all rules wins, and of equally long
+ones the earlier rule. Lookahead behind a token counts for the length. It differs in two ways, on purpose:
+each caption is tokenized alone, as if an empty line followed (the reference looks past the end of the line),
+and a carriage return or another line break inside a caption is a space (the reference shifts all later
+captions by one).
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def tokenize(caption: str) -> list[str]:
     >>> tokenize("The boy's dog can't swim (yet).")
     ['the', 'boy', "'s", 'dog', 'ca', "n't", 'swim', '-lrb-', 'yet', '-rrb-']
     """
-    if _PLAIN.fullmatch(caption) or not _CROSSING.search(caption):
+    if _PLAIN.fullmatch(caption) or not _CROSSES_SPACES.search(caption):
         return list(chain.from_iterable(map(_PIECES.__getitem__, caption.split())))
     return list(_words(caption))
 
 
-# What a rule may need to see beyond a space: numbers in two parts, tags, a full stop that may be an
-# initial's. All else falls into pieces at its spaces, and most pieces have been seen before.
-_CROSSING = re.compile(r"<|[^\S ]|(?<![A-Za-z])[A-Za-z]\.\s|[\d).]\s+[.+(]*\d")
-_PLAIN = re.compile(r"[A-Za-z ,'-]*\.? *")  # the usual caption: crosses nothing, and this is quicker to see
+# Rules may match across a space: numbers in two parts, tags, a full stop that may belong to an initial. All
+# other captions are split at spaces, and most pieces are already cached.
+_CROSSES_SPACES = re.compile(r"<|[^\S ]|(?<![A-Za-z])[A-Za-z]\.\s|[\d).]\s+[.+(]*\d")
+_PLAIN = re.compile(r"[A-Za-z ,'-]*\.? *")  # the usual caption, checked first because it is faster
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -56,8 +56,8 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word for token in _tokens(text) if (word := token.lower()) not in PUNCTUATION)
 
 
-class _Pieces(dict[str, tuple[str, ...]]):
-    """What lies between two spaces: its words, remembered if it is short."""
+class _PieceCache(dict[str, tuple[str, ...]]):
+    """Cache of the words of pieces between two spaces, for short pieces."""
 
     def __missing__(self, piece: str) -> tuple[str, ...]:
         if len(piece) > _LONG:
@@ -68,9 +68,9 @@ class _Pieces(dict[str, tuple[str, ...]]):
         return words
 
 
-_PIECES = _Pieces()
+_PIECES = _PieceCache()
 
-# Written as one, counted as two.
+# Written as one word, tokenized as two.
 _COMPOUNDS = {
     "cannot": "can not",
     "gimme": "gim me",
@@ -80,7 +80,7 @@ _COMPOUNDS = {
     "wanna": "wan na",
 }
 
-# Abbreviations that keep their dot. Lower case stands for either case unless said otherwise.
+# Abbreviations that keep their dot. Lower case stands for either case unless a comment says otherwise.
 _TITLES = (  # always
     "adj adm adv alex asst atty attys ave brig capt cf cie cmdr col comdr cpl dept det dr drs elec ens ft gen gov govs "
     "hon insp invt jos lieut lt maj messrs mlle mme mr mrs ms msgr mt natl pfc ph pres prof profs pvt rep reps rev sen "
@@ -98,7 +98,7 @@ _NUMBERED = "art ca fig figs no nos op pp prop"  # before a digit
 
 
 class _Guard(NamedTuple):
-    """Tells without trying that a rule cannot match: in the run of characters that it may cover, a mark is missing.
+    """A cheap test that a rule cannot match: a mark is missing in the run of characters that it may cover.
 
     A rule that scans to the end of a long run and then fails would do so at each character of the run; the end of the
     run and the marks are looked up once. A run ends at the same character wherever in it one begins.
@@ -118,19 +118,19 @@ class _Rule(NamedTuple):
     guard: _Guard | None = None  # of a rule that may scan far before it fails
 
 
-def _as_it_is(token: str) -> str:
-    return token.replace("\u00ad", "")  # a soft hyphen is not there
+def _drop_soft_hyphens(token: str) -> str:
+    return token.replace("\u00ad", "")  # drop soft hyphens
 
 
 def _word(token: str) -> str:
-    return _COMPOUNDS.get(token.lower(), _as_it_is(token))
+    return _COMPOUNDS.get(token.lower(), _drop_soft_hyphens(token))
 
 
-def _as(text: str) -> Callable[[str], str]:
+def _constant(text: str) -> Callable[[str], str]:
     return lambda token: text
 
 
-def _straight(token: str) -> str:
+def _normalise_apostrophes(token: str) -> str:
     """Apostrophes in one form."""
     token = token.replace("&apos;", "'")
     return token.translate({0x2019: "'", 0x92: "'", 0x2018: "`", 0x91: "`"})
@@ -147,7 +147,7 @@ def _no_break(token: str) -> str:
 
 
 def _ampersand(token: str) -> str:
-    return _as_it_is(token.replace("&amp;", "&"))
+    return _drop_soft_hyphens(token.replace("&amp;", "&"))
 
 
 def _quotes(token: str) -> str:
@@ -157,7 +157,7 @@ def _quotes(token: str) -> str:
 
 
 def _dashes(token: str) -> str:
-    return token if len(token) > 4 and token[0] == "-" else "--"  # from five on, a line is a word
+    return token if len(token) > 4 and token[0] == "-" else "--"  # five or more hyphens are a word
 
 
 _NAMED = {
@@ -246,15 +246,17 @@ _MARKUP_GUARD = _Guard(regex.compile(r"[^>\n]++"), regex.compile(">"))
 _INITIAL_MARKUP_GUARD = _MARKUP_GUARD._replace(before=regex.compile(rf"[A-Za-z]\.{_SPACE}++(?=<)"))
 
 
-def _rule(starts: str, pattern: str, write: Callable[[str], str] = _as_it_is, guard: _Guard | None = None) -> _Rule:
+def _rule(
+    starts: str, pattern: str, write: Callable[[str], str] = _drop_soft_hyphens, guard: _Guard | None = None
+) -> _Rule:
     """A rule whose match is the longest that there is, whatever the order of alternatives."""
     return _Rule(starts, _compile(pattern, regex.POSIX), write, guard)
 
 
 def _greedy_rule(
-    starts: str, pattern: str, write: Callable[[str], str] = _as_it_is, guard: _Guard | None = None
+    starts: str, pattern: str, write: Callable[[str], str] = _drop_soft_hyphens, guard: _Guard | None = None
 ) -> _Rule:
-    """A rule whose first match is its longest: it is found without looking for all others."""
+    """A rule whose first match is its longest, so that no search for longer ones is needed."""
     return _Rule(starts, _compile(pattern), write, guard)
 
 
@@ -318,12 +320,12 @@ _RULES = [
     _rule(".", rf"({_A}[0-9][0-9]){_SPACE}|({_A}[1-9]0[sS])"),
     # 's, and the curly one, which may touch the next word
     _rule(".", rf"('{_AUXILIARY})[^A-Za-z]"),
-    _rule(".", rf"(?:[’\x92]|&apos;){_AUXILIARY}", _straight),
+    _rule(".", rf"(?:[’\x92]|&apos;){_AUXILIARY}", _normalise_apostrophes),
     # n't, and don't: the word
-    _rule("a", rf"[nN](?:{_A}|[`‘])[tT]", _straight),
+    _rule("a", rf"[nN](?:{_A}|[`‘])[tT]", _normalise_apostrophes),
     _rule("a", rf"([A-Za-z]*[A-MO-Za-mo-z])[nN](?:{_A}|[`‘])[tT]"),
     # 'tis: the 't
-    _rule(".", rf"({_A}[tT])(?:[iI][sS]|[wW][aA][sS])", _straight),
+    _rule(".", rf"({_A}[tT])(?:[iI][sS]|[wW][aA][sS])", _normalise_apostrophes),
     # y'all: the y'
     _rule("a", rf"([yY]{_A}){_l}"),
     # O'Brien, Hawai'i, e'er, ev'ry, o'o, d'; c'mon, li'l, nat'l, cap'n; ol', somethin'
@@ -360,12 +362,12 @@ _RULES = [
     _greedy_rule(".", _MARKUP, _no_break, _MARKUP_GUARD),
     # a bracket that is already named
     _rule(".", r"-[lrLR][rscRSC][bB]-"),
-    _rule(".", r"\.{3,5}|\.(?:[ \u00a0]\.){2,4}|…", _as("...")),
+    _rule(".", r"\.{3,5}|\.(?:[ \u00a0]\.){2,4}|…", _constant("...")),
     _rule(".", r"--+|[–—―\x96\x97]|&[mn]dash;", _dashes),
-    _rule(".", r"(?i)&amp;", _as("&")),
-    _rule(".", r"(?i)&lt;", _as("<")),
-    _rule(".", r"(?i)&gt;", _as(">")),
-    _rule(".", r"&(?:quot|apos|nbsp);", _as("")),
+    _rule(".", r"(?i)&amp;", _constant("&")),
+    _rule(".", r"(?i)&lt;", _constant("<")),
+    _rule(".", r"(?i)&gt;", _constant(">")),
+    _rule(".", r"&(?:quot|apos|nbsp);", _constant("")),
     _rule(".", r"[?!]+"),
     # :-)
     _rule(".", r"([<>]?[:;=][-o*']?[()\[\]{@DOPdp|\\])[^A-Za-z0-9]", _one_word),
@@ -381,11 +383,11 @@ _UNKNOWN = regex.compile(rf"[{LATER_CHARACTERS}]")
 _LETTER = regex.compile(_L)
 _ORDINARY = regex.compile(r"[A-Za-z]+(?=,?[ \n])")
 _WHITE_SPACE = regex.compile(r"\s+")
-_LONG = 200  # characters: texts up to this length are not worth guards
+_LONG = 200  # characters: shorter texts are faster without guards
 
 
 def _tokens(caption: str) -> Iterator[str]:
-    """What the rules make of a caption, in its own case, punctuation included."""
+    """The tokens of a caption, case and punctuation kept."""
     text = caption + "\n"
     lexer = _Lexer(text if text.isascii() else _UNKNOWN.sub("\x01", text))
     start = 0
@@ -403,16 +405,16 @@ def _tokens(caption: str) -> Iterator[str]:
 
 
 class _Lexer:
-    """The rules on one text, of which the rules see `text`."""
+    """Applies the rules to one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._is_guarded = len(text) > _LONG
-        self._run_ends: dict[_Guard, int] = {}  # of the run that was met last
+        self._run_ends: dict[_Guard, int] = {}  # of the latest run
         self._marks: dict[_Guard, list[int]] = {}
 
     def longest(self, start: int) -> tuple[int, Callable[[str], str]]:
-        """Where the token that starts at a character ends, and how it is written."""
+        """The end of the token that starts at a character, and the function that writes it."""
         text = self._text
         kind = "a" if _LETTER.match(text, start) else "1" if text[start].isdecimal() else "."
         reach, end = start, start + 1
@@ -428,7 +430,7 @@ class _Lexer:
         return end, write
 
     def _may_match(self, guard: _Guard, start: int) -> bool:
-        """Whether the run that a character is in has the mark."""
+        """Whether the run around a character has the mark."""
         if guard.before is not None:
             before = guard.before.match(self._text, start)
             if before is None:

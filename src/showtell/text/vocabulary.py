@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from showtell.errors import CheckpointError, UsageError, printable, shorten
-from showtell.text.tokenizer import TOKENIZER_VERSION, tokenize
+from showtell.text.tokenizer import TOKENIZER_VERSION
 
 MAX_WORD_LENGTH = 1000  # characters; a longer one is no word, and would fill every table and picture that shows it
 # Unicode categories of characters that are in no word.
@@ -128,8 +128,3 @@ def _fault(word: str) -> str | None:
         if unicodedata.category(character) in _FORBIDDEN:
             return f"has {_FORBIDDEN[unicodedata.category(character)]} at character {position}"
     return None
-
-
-def tokenize_all(captions: Iterable[str]) -> list[list[str]]:
-    """The words of each caption, by the tokenizer that scoring uses too."""
-    return [tokenize(caption) for caption in captions]

@@ -183,7 +183,7 @@ def epoch_batches(
         )
         batches = _with_plain_image_errors(loader)
     for images, batch in zip(plan[skip:], batches, strict=True):
-        yield batch if process < len(images) else dataclasses.replace(batch, is_counted=False)
+        yield batch if process < len(images) else dataclasses.replace(batch, is_dummy=True)
 
 
 def _with_plain_image_errors(batches: Iterable[Batch]) -> Iterator[Batch]:

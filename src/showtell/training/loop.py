@@ -30,8 +30,8 @@ from showtell.captioner import Captioner
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import TrainingError, summarise
 from showtell.objectives import build_objective
-from showtell.objectives.contract import counts_of, of_one_step
-from showtell.objectives.processes import summed
+from showtell.objectives.contract import counts_of, with_step_counts
+from showtell.objectives.processes import sum_over_processes
 from showtell.scores import image_facts
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL
@@ -248,7 +248,7 @@ class Trainer:
         for group in groups_of(batches, training.gradient_accumulation):
             began = time.perf_counter()
             counts = self._counts(group)
-            terms = self._step(of_one_step(group, counts))
+            terms = self._step(with_step_counts(group, counts))
             self.progress.step += 1
             self._report(terms, counts, epoch, time.perf_counter() - began)
             ended = self.progress.step % self.steps_per_epoch == 0
@@ -266,7 +266,7 @@ class Trainer:
         own = counts_of(*group)
         if self.accelerator.num_processes == 1:
             return own
-        every = summed(torch.tensor([own.words, own.captions, own.images], device=self.accelerator.device))
+        every = sum_over_processes(torch.tensor([own.words, own.captions, own.images], device=self.accelerator.device))
         return Counts(*every.tolist())
 
     def _step(self, group: Sequence[Batch]) -> dict[str, float]:
@@ -292,10 +292,10 @@ class Trainer:
             ):
                 terms = self.model(batch)
                 # The terms of all processes add up, and what they make of their gradients is the mean.
-                weight = self.accelerator.num_processes if batch.is_counted else 0
+                weight = 0 if batch.is_dummy else self.accelerator.num_processes
                 self.accelerator.backward(terms.total * weight)
             for name, value in {"loss": terms.total.detach(), **terms.parts}.items():
-                parts[name] = parts.get(name, 0) + (value if batch.is_counted else torch.zeros_like(value))
+                parts[name] = parts.get(name, 0) + (torch.zeros_like(value) if batch.is_dummy else value)
         numbers = self._add_up(parts)
         if training.clip_value:
             self.accelerator.clip_grad_value_(self.model.parameters(), training.clip_value)
@@ -314,14 +314,16 @@ class Trainer:
     def _add_up(self, parts: Mapping[str, Tensor]) -> dict[str, float]:
         """The parts of all processes, and whether one of them was asked to stop, which then all do after this step."""
         asked = torch.tensor(float(self.interrupts.asked), device=self.accelerator.device)
-        *numbers, asked_anywhere = summed(torch.stack([*(part.float() for part in parts.values()), asked])).tolist()
+        *numbers, asked_anywhere = sum_over_processes(
+            torch.stack([*(part.float() for part in parts.values()), asked])
+        ).tolist()
         self.interrupted = asked_anywhere > 0
         return dict(zip(parts, numbers, strict=True))
 
     def _diverged(self, numbers: Mapping[str, float], group: Sequence[Batch]) -> TrainingError:
         finite = math.isfinite(numbers["loss"]) and "gradient_norm" in numbers
         shown = f"loss is {numbers['loss']:g}" + (f", its gradient {numbers['gradient_norm']:g}," if finite else "")
-        images = gather_object([image for batch in group if batch.is_counted for image in batch.image_ids])
+        images = gather_object([image for batch in group if not batch.is_dummy for image in batch.image_ids])
         last = self.folder.last
         kept = f"{last} is the last good checkpoint" if last.exists() else "there is no checkpoint yet"
         return TrainingError(

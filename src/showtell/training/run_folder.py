@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from showtell.captioner import Captioner
-from showtell.config import flat
+from showtell.config import differences, flat
 from showtell.errors import DataError, RecipeError, UsageError, summarise
 from showtell.files import recover_folder, write_folder, write_whole
 from showtell.training.recipe import Recipe
@@ -142,7 +142,7 @@ def changes(before: Recipe, now: Recipe) -> list[str]:
     """The keys in which two recipes of one run differ, with both values; those that a run may change are left out."""
     was, is_now = (flat(recipe.model_dump(mode="json")) for recipe in (before, now))
     return [
-        f"{key} (was {was.get(key)!r}, now {is_now.get(key)!r})"
-        for key in sorted(was.keys() | is_now.keys())
-        if was.get(key) != is_now.get(key) and key not in MAY_CHANGE
+        f"{key} (was {old!r}, now {new!r})"
+        for key, (old, new) in differences(was, is_now).items()
+        if key not in MAY_CHANGE
     ]

@@ -21,7 +21,6 @@ from showtell.files import read_json, write_bytes, write_json
 from showtell.renamed import upgrade_run
 
 TENSORS, NUMBERS, CHECKSUMS = "optimizer.safetensors", "state.json", "checksums.json"
-_ADVICE = "begin anew with another --out, from its best/ with training.start_from"
 
 
 @dataclass
@@ -92,9 +91,7 @@ def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, torch.Tens
     try:
         tensors = load_file(folder / TENSORS)
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            f"The training state is damaged: {folder / TENSORS} cannot be read ({error}); {_ADVICE}."
-        ) from error
+        raise _damaged(folder / TENSORS, f"cannot be read ({error})") from error
     with damage_refused(folder / TENSORS):
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         extra = {}
@@ -119,9 +116,14 @@ def damage_refused(file: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-        raise CheckpointError(
-            f"The training state is damaged: {file} does not hold what was saved; {_ADVICE}."
-        ) from error
+        raise _damaged(file, "does not hold what was saved") from error
+
+
+def _damaged(file: Path, how: str) -> CheckpointError:
+    return CheckpointError(
+        f"The training state is damaged: {file} {how}; begin anew with another --out, from its best/ with "
+        "training.start_from."
+    )
 
 
 def _checksum(file: Path) -> str:
@@ -139,14 +141,9 @@ def _verify(folder: Path) -> None:
         try:
             is_intact = _checksum(folder / name) == checksums.get(name)
         except OSError as error:
-            raise CheckpointError(
-                f"The training state is damaged: {folder / name} cannot be read ({error.strerror}); {_ADVICE}."
-            ) from error
+            raise _damaged(folder / name, f"cannot be read ({error.strerror})") from error
         if not is_intact:
-            raise CheckpointError(
-                f"The training state is damaged: {folder / name} does not hold what was saved (its checksum differs); "
-                f"{_ADVICE}."
-            )
+            raise _damaged(folder / name, "does not hold what was saved (its checksum differs)")
 
 
 def named(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -60,8 +60,8 @@ def test_a_packed_cell_is_torchs_cell(calls):
     kept = [part.clone() for part in (x, hidden, memory)]
     expected = nn.LSTMCell.forward(cell, x.flatten(0, 1), (hidden.flatten(0, 1), memory.flatten(0, 1)))
     with torch.no_grad():
-        found = cell(cell.project_input(x), hidden, memory)
-        close([part.flatten(0, 1) for part in found], list(expected))
+        state = cell(cell.project_input(x), hidden, memory)
+        close([part.flatten(0, 1) for part in state], list(expected))
     assert calls == [(0, 5, False), (0, 7, False)]
     assert all(torch.equal(one, other) for one, other in zip((x, hidden, memory), kept, strict=True))
 
@@ -160,10 +160,10 @@ def test_layers_can_be_copied_and_saved_and_a_copy_dies_with_its_weight(tmp_path
     gc.collect()
     alive = len(onednn._packed_copies)
     with torch.no_grad():
-        said = layer(x)
+        output = layer(x)
         other = copy.deepcopy(layer)
         assert set(layer.state_dict()) == {"weight", "bias"}
-        close(other(x), said)
+        close(other(x), output)
     assert len(onednn._packed_copies) == alive + 2
     del layer, other
     gc.collect()

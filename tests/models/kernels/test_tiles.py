@@ -42,9 +42,9 @@ def test_tiles_of_any_size_give_the_plain_scores_and_gradients(images, rows, reg
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiles, "TILE", tile)
         tiled = TiledScores.apply(*values, None, activation)
-        found = torch.autograd.grad((tiled * weights).sum(), values)
+        tiled_gradients = torch.autograd.grad((tiled * weights).sum(), values)
     torch.testing.assert_close(tiled, plain)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(tiled_gradients, expected)
 
 
 def test_at_the_sizes_of_the_papers_float32_is_as_close_to_the_truth_as_the_plain_form():
@@ -67,9 +67,9 @@ def test_numbers_of_16_bits_are_computed_with_in_float32(dtype):
     wide = [value.detach().float().requires_grad_() for value in values]
     narrow_scores, wide_scores = TiledScores.apply(*values), plain_scores(*wide)
     torch.testing.assert_close(narrow_scores, wide_scores.to(dtype))
-    found = torch.autograd.grad(narrow_scores.sum(), values)
+    narrow_gradients = torch.autograd.grad(narrow_scores.sum(), values)
     expected = torch.autograd.grad(wide_scores.sum(), wide)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(narrow_gradients, expected, strict=True):
         assert one.dtype == dtype
         torch.testing.assert_close(one, other.to(dtype), rtol=0.02, atol=0.02)
 
@@ -126,8 +126,8 @@ def test_a_walk_gathers_the_gradients_of_what_its_steps_share(activation):
         lambda query: plain_scores(projected, module.of_query(query), module.score.weight, module.activation)
     )
     with gathered_gradients():
-        found = gradients(lambda query: module.scores(query, projected))
-    torch.testing.assert_close(found, plain)
+        tiled_gradients = gradients(lambda query: module.scores(query, projected))
+    torch.testing.assert_close(tiled_gradients, plain)
 
 
 class _Largest(torch.utils._python_dispatch.TorchDispatchMode):

@@ -1,4 +1,4 @@
-"""What decoders compute at every step, in a fast form and in a plain one that defines it.
+"""Operations of a decoder step, each in a fast form and in a plain one that defines it.
 
 | function          | plain form (`plain.py`)                   | fast form                                          |
 |-------------------|-------------------------------------------|----------------------------------------------------|

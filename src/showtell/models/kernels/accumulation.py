@@ -1,8 +1,8 @@
-"""Gradients of what all steps of a loop over time share, summed once at the end of the backward pass.
+"""Gradients of tensors that all steps of a loop over time share, computed once at the end of the backward pass.
 
-autograd makes a gradient of a weight's full size at every step and adds it up, which costs more than the product
-itself. Inside `gathered_gradients()` each step of the backward pass leaves its input and the gradient of its result
-with a `GradientAccumulator`, which makes one gradient when the last of them is there. It is part of the same backward
+autograd computes a gradient of a weight's full size at every step and adds it up, which costs more than the product
+itself. Inside `gathered_gradients()` each step of the backward pass stores its input and the gradient of its result
+in a `GradientAccumulator`, which computes one gradient after the last step. It is part of the same backward
 pass: hooks, accumulation over batches and `torch.autograd.grad` see nothing unusual.
 """
 
@@ -22,7 +22,7 @@ from showtell.models.kernels.switch import is_plain
 
 
 class GradientAccumulator(ABC):
-    """What the steps of one backward pass leave for the gradient of the tensors that they share."""
+    """Collects the inputs and gradients of all steps of a backward pass for the tensors that they share."""
 
     def __init__(self, *tensors: Tensor) -> None:
         self.tensors = tensors
@@ -30,7 +30,7 @@ class GradientAccumulator(ABC):
         self.clear()
 
     def begin_step(self) -> None:
-        """Discard what another backward pass over the same steps has left."""
+        """Discard the entries of an earlier backward pass over the same steps."""
         current = torch._C._current_graph_task_id()
         if self._backward_pass != current:
             self._backward_pass = current
@@ -46,9 +46,9 @@ class GradientAccumulator(ABC):
 
 
 class _SharedTensors(torch.autograd.Function):
-    """The identity on shared tensors. Its backward pass comes after those of all steps, and asks the accumulator.
+    """The identity on shared tensors. Its backward pass runs after those of all steps and reads the accumulator.
 
-    The steps give no gradients of their own to it; autograd orders the passes by who uses what all the same.
+    The steps pass it no gradients of their own; autograd still orders the passes by the graph.
     """
 
     @staticmethod
@@ -68,14 +68,14 @@ class _SharedTensors(torch.autograd.Function):
 
 
 AccumulatorT = TypeVar("AccumulatorT", bound=GradientAccumulator)
-# The accumulators of the loop that runs, by class and tensors, each with the tensors as its steps should use them.
+# The accumulators of the current loop, by class and tensors, each with the views that its steps should use.
 _Accumulators = dict[Any, tuple[GradientAccumulator, tuple[Tensor, ...]]]
 _accumulators: contextvars.ContextVar[_Accumulators | None] = contextvars.ContextVar("accumulators", default=None)
 
 
 @contextlib.contextmanager
 def gathered_gradients() -> Iterator[None]:
-    """Around the forward pass of a loop over time: the gradients of what its steps share are gathered."""
+    """Accumulate the gradients of shared tensors over a loop over time; wrap its forward pass in this."""
     token = _accumulators.set({})
     try:
         yield
@@ -84,14 +84,14 @@ def gathered_gradients() -> Iterator[None]:
 
 
 def accumulator_for(kind: type[AccumulatorT], *tensors: Tensor) -> tuple[AccumulatorT, tuple[Tensor, ...]] | None:
-    """The accumulator of these tensors in the loop that runs, and the tensors as its steps should use them.
+    """The accumulator of these tensors in the current loop, and the views that its steps should use.
 
     Args:
         kind: the class of the accumulator, made from the tensors at their first use in the loop.
-        tensors: what the steps share.
+        tensors: shared by the steps.
 
     Returns:
-        None outside of `gathered_gradients`, where there is nothing to gather, under autocast and in a compiler.
+        None outside of `gathered_gradients`, if no tensor requires a gradient, under autocast and in a compiler.
     """
     known = _accumulators.get()
     if known is None or is_plain() or not torch.is_grad_enabled():
@@ -102,6 +102,6 @@ def accumulator_for(kind: type[AccumulatorT], *tensors: Tensor) -> tuple[Accumul
         return None
     key = (kind, *map(id, tensors))
     if key not in known:
-        accumulator = kind(*tensors)  # it keeps the tensors, so that no other gets their ids
+        accumulator = kind(*tensors)  # it keeps the tensors alive, so that their ids stay unique
         known[key] = (accumulator, _SharedTensors.apply(accumulator, *tensors))
     return cast("tuple[AccumulatorT, tuple[Tensor, ...]]", known[key])

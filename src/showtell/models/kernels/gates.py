@@ -1,4 +1,4 @@
-"""The gates of an LSTM in few passes over them."""
+"""The gates of an LSTM, fused into few passes over memory."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Linear maps, embeddings and weighted sums, faster where a step has few rows and where a loop takes many steps.
 
-Nothing is differentiated (decoding): large weights on a CPU are multiplied in the order that suits few rows
+Without gradients (decoding): large weights on a CPU are multiplied in a packed layout that suits few rows
 (`onednn.py`).
 
-Gradients are asked for (training): a loop over T steps uses the same weight T times. Inside `gathered_gradients()`
+With gradients (training): a loop over T steps uses the same weight T times. Inside `gathered_gradients()`
 (`accumulation.py`) the gradient comes from one product of all inputs x_t and gradients g_t of the results,
 
     dW = sum_t g_t' x_t = [g_1 .. g_T]' [x_1 .. x_T]
@@ -31,7 +31,7 @@ class _LinearGradients(GradientAccumulator):
         self.steps: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
 
     def gradients(self) -> tuple[Tensor | None, ...]:
-        """dW, columns that nobody used being 0."""
+        """dW; unused columns are 0."""
         (weight,) = self.tensors
         parts = {
             columns: _weight_gradient(weight, *(torch.cat(rows) for rows in zip(*pairs, strict=True)))
@@ -39,7 +39,7 @@ class _LinearGradients(GradientAccumulator):
         }
         in_order = sorted(parts)
         if [start for start, _ in in_order] + [weight.shape[1]] == [0] + [stop for _, stop in in_order]:
-            return (torch.cat([parts[columns] for columns in in_order], 1),)  # side by side they are the whole
+            return (torch.cat([parts[columns] for columns in in_order], 1),)  # they cover all columns
         whole = torch.zeros_like(weight)
         for (start, stop), part in parts.items():
             whole[:, start:stop] += part
@@ -49,8 +49,8 @@ class _LinearGradients(GradientAccumulator):
 def _weight_gradient(weight: Tensor, x: Tensor, gradient: Tensor) -> Tensor:
     """dW = g' x for (M, in) and (M, out): (out, in).
 
-    Of two factors that lie transposed oneDNN's layer copies the left one, so the smaller one stands there: for the
-    readout g is as large as all scores and x is not, so it is dW' = x' g.
+    Of two transposed factors oneDNN copies the left one, so the smaller one goes there: for the readout g is as
+    large as all logits and x is not, so it is dW' = x' g.
     """
     if not onednn.supports(x, weight):
         return gradient.T @ x
@@ -60,7 +60,7 @@ def _weight_gradient(weight: Tensor, x: Tensor, gradient: Tensor) -> Tensor:
 
 
 class _LinearStep(torch.autograd.Function):
-    """A linear map as a step of a loop uses it."""
+    """A linear map in a step of a loop."""
 
     @staticmethod
     def forward(
@@ -91,7 +91,7 @@ class _LinearStep(torch.autograd.Function):
 
 
 class _OneDnnLinear(torch.autograd.Function):
-    """A linear map of many rows, by oneDNN, which is faster than what torch calls here."""
+    """A linear map of many rows, by oneDNN, which is faster than torch's default here."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -143,20 +143,20 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int
 
 
 class _EmbeddingGradients(GradientAccumulator):
-    """The ids that steps looked up in a table, and the gradients of its rows."""
+    """The ids that the steps look up in a table, and the gradients of its rows."""
 
     def clear(self) -> None:
         self.steps: list[tuple[Tensor, Tensor]] = []
 
     def gradients(self) -> tuple[Tensor | None, ...]:
-        """The gradient of the table, made once: one for each step would be the size of the table each time."""
+        """The gradient of the table, computed once instead of once per step."""
         (table,) = self.tensors
         ids, gradients = (torch.cat(steps) for steps in zip(*self.steps, strict=True))
         return (torch.ops.aten.embedding_dense_backward(gradients, ids, len(table), -1, False),)
 
 
 class _EmbeddingStep(torch.autograd.Function):
-    """An embedding as a step of a loop uses it."""
+    """An embedding in a step of a loop."""
 
     @staticmethod
     def forward(ctx: Any, ids: Tensor, table: Tensor, accumulator: _EmbeddingGradients) -> Tensor:
@@ -195,7 +195,7 @@ class _WeightedSumGradients(GradientAccumulator):
 
 
 class _WeightedSumStep(torch.autograd.Function):
-    """alpha V as a step of a loop uses it."""
+    """alpha V in a step of a loop."""
 
     @staticmethod
     def forward(ctx: Any, alpha: Tensor, vectors: Tensor, accumulator: _WeightedSumGradients) -> Tensor:

@@ -1,15 +1,15 @@
-"""Products by oneDNN on a CPU, with weights that are kept in its own order.
+"""Matrix products by oneDNN on a CPU, with weights prepacked in its layout.
 
 A step of a decoder multiplies matrices of megabytes with a handful of rows. The library that torch calls for float32
-on a CPU brings the matrix into its own order anew in every call, which takes longer than the product; oneDNN, which
-is part of torch too, can keep a matrix in its own order. `packed_product` keeps such a copy beside a large weight, and
-`product` lets oneDNN order a matrix that is used once; with many rows it is the faster library too.
+on a CPU repacks the matrix into its own layout in every call, which takes longer than the product; oneDNN, which
+is part of torch too, can keep a packed copy. `packed_product` keeps one beside a large weight, and
+`product` lets oneDNN pack a matrix that is used once; with many rows it is the faster library too.
 
-The copy is made anew when the weight has changed, by torch's own count of changes (the one that autograd relies on)
-and after every step of an optimiser, because the fused optimisers do not count theirs. Like autograd, it does not see
-numbers that somebody writes into `weight.data`.
+The copy is renewed when the weight has changed, by torch's version counter (the one that autograd relies on), and
+after every step of an optimiser, because fused optimisers do not increase the counter. Like autograd, it does not
+notice writes into `weight.data`.
 
-The operators are private to torch. Where a version of torch has not got them, `supports` says so.
+The operators are private to torch. If a version of torch lacks them, `supports` returns False.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HAS_BFLOAT16 = _HAS_OPERATORS and bool(torch.ops.mkldnn._is_mkldnn_bf16_support
 
 
 def supports(x: Tensor, weight: Tensor) -> bool:
-    """Whether oneDNN can and should multiply these; nothing is differentiated by it."""
+    """Whether oneDNN can and should multiply these; the product has no gradient."""
     return (
         _HAS_OPERATORS
         and weight.numel() >= MIN_PACKED_NUMEL
@@ -44,14 +44,14 @@ def supports(x: Tensor, weight: Tensor) -> bool:
         and weight.device.type == "cpu"
         and x.dtype == weight.dtype
         and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and _HAS_BFLOAT16))
-        and not weight.is_inference()  # such a tensor does not count its changes
+        and not weight.is_inference()  # an inference tensor has no version counter
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
     )
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W' + b, with W as it lies: (..., in) and (out, in) to (..., out)."""
+    """x W' + b, with W in its usual layout: (..., in) and (out, in) to (..., out)."""
     return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], ""))
 
 
@@ -62,22 +62,22 @@ def packed_product(
 
     Args:
         x: (..., stop - start), or (..., out) for the transposed.
-        weight: W, (out, in), a tensor that lives on: the copy is kept as long as it does.
+        weight: W, (out, in), a tensor that stays alive: the copy is kept as long.
         bias: b, (out).
         start: the first column.
-        stop: the column behind the last.
-        is_transposed: x W, the product of a gradient, in place of x W'.
+        stop: one past the last column.
+        is_transposed: x W, the product of a gradient, instead of x W'.
     """
     return product(x, _packed(weight, start, stop, is_transposed), bias)
 
 
 def _packed(weight: Tensor, start: int, stop: int, is_transposed: bool) -> Tensor:
-    """The packed copy of these columns of a weight, as it is now."""
+    """The up-to-date packed copy of these columns of a weight."""
     copies = _packed_copies.setdefault(weight, {})
     version = (weight._version, weight.data_ptr())
-    known = copies.get((start, stop, is_transposed))
-    if known is None or known[0] != version:
+    cached = copies.get((start, stop, is_transposed))
+    if cached is None or cached[0] != version:
         part = weight.detach()[:, start:stop]
         part = (part.T if is_transposed else part).contiguous()
-        known = copies[start, stop, is_transposed] = (version, torch.ops.mkldnn._reorder_linear_weight(part, None))
-    return cast(Tensor, known[1])
+        cached = copies[start, stop, is_transposed] = (version, torch.ops.mkldnn._reorder_linear_weight(part, None))
+    return cast(Tensor, cached[1])

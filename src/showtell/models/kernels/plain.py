@@ -1,4 +1,4 @@
-"""The plain forms: what the kernels compute, as it is written."""
+"""The plain forms: the kernels' definitions in ordinary torch."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Activation:
     """f(x) = factor s(inner x) + shift, by a function s that is fast, with f'(x) = steepness slope(s(inner x))."""
 
     plain: Callable[[Tensor], Tensor]  # f
-    squash: Callable[[Tensor], Tensor]  # s, in place
-    slope: Callable[[Tensor], Tensor]  # in place
+    squash: Callable[[Tensor], Tensor]  # s, an in-place operation
+    slope: Callable[[Tensor], Tensor]  # an in-place operation
     inner: float = 1.0
     factor: float = 1.0
     shift: float = 0.0
@@ -48,7 +48,7 @@ ACTIVATIONS = {"tanh": TANH, "relu": RELU}
 
 
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = TANH) -> Tensor:
-    """e_i = w . f(p_i + q). Its tensor of (B, N, R, A) goes through memory several times.
+    """e_i = w . f(p_i + q). It allocates a tensor of (B, N, R, A).
 
     Args:
         projected: p, (B, R, A).

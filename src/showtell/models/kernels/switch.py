@@ -1,4 +1,4 @@
-"""Which form of the kernels runs."""
+"""The switch between the fast and the plain kernels."""
 
 from __future__ import annotations
 

@@ -61,18 +61,18 @@ class _ScoreGradients(GradientAccumulator):
 
 
 class TiledScores(torch.autograd.Function):
-    """`plain.additive_scores` tile by tile. The backward pass squashes again instead of keeping (B, N, R, A).
+    """`plain.additive_scores` tile by tile. The backward pass recomputes the (B, N, R, A) activations.
 
     For gradients g of the scores:
 
         dw = sum_nr g f(p + q),   dp_r = w * sum_n g f'(p + q),   dq_n = w * sum_r g f'(p + q)
 
-    In a loop over time dp and dw are summed over its steps in place. Numbers of 16 bits are computed with in float32.
+    In a loop over time dp and dw are summed over its steps in place. 16-bit tensors are computed in float32.
 
-    Products of a tile with vectors are batches of small products, because torch hands those out to threads by row, as
-    it does sums and sigmoids: each core goes on with the part of the tile that its own cache holds. A product with a
-    vector (`mv`) runs on one core, and where two cores are far apart it takes longer to bring the other's half over
-    than to do everything else (docs/lab_notes.md).
+    Products of a tile with vectors are batched small products, because torch distributes those over threads by row, as
+    it does sums and sigmoids: each core continues with the part of the tile in its own cache. A product with a
+    vector (`mv`) runs on one core, and if two cores do not share a cache, moving the other's half takes longer than
+    everything else (docs/lab_notes.md).
     """
 
     @staticmethod
@@ -130,17 +130,7 @@ class TiledScores(torch.autograd.Function):
 
 
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = TANH) -> Tensor:
-    """e_i = w . f(p_i + q), in tiles on a CPU; a loop gathers the gradients of p and w.
-
-    Args:
-        projected: p, (B, R, A).
-        query: q, (B, N, A).
-        weight: w, (A) or (1, A).
-        activation: f.
-
-    Returns:
-        (B, N, R).
-    """
+    """`plain.additive_scores`, in tiles on a CPU; a loop gathers the gradients of p and w."""
     if is_plain() or projected.device.type != "cpu":
         return plain.additive_scores(projected, query, weight, activation)
     gathered = accumulator_for(_ScoreGradients, projected, weight)
@@ -156,7 +146,7 @@ _buffers = threading.local()
 
 
 def _buffer(images: int, rows: int, size: int, dtype: torch.dtype) -> Tensor:
-    """A buffer for the largest tile, kept between calls: otherwise the system hands out fresh pages at every word."""
+    """A buffer for the largest tile, kept between calls: otherwise the system allocates new pages at every word."""
     numbers = max(size, min(TILE, images * rows * size))
     buffer: Tensor | None = getattr(_buffers, "buffer", None)
     if buffer is None or buffer.dtype != dtype or len(buffer) < numbers:
