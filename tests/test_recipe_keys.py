@@ -36,11 +36,11 @@ def rows(part: str) -> dict[str, list[str]]:
 
 
 def test_the_pages_are_what_the_script_makes():
-    script = runpy.run_path(str(ROOT / "scripts" / "recipe_keys"))
-    assert script["page"]() == PAGE, "run .venv/bin/python scripts/recipe_keys --write"
+    script = runpy.run_path(str(ROOT / "scripts" / "generate_docs"))
+    assert script["page"]() == PAGE, "run .venv/bin/python scripts/generate_docs --write"
     for name in script["TABLES"]:
         text = (ROOT / name).read_text(encoding="utf-8")
-        assert script["with_tables"](name, text) == text, "run .venv/bin/python scripts/recipe_keys --write"
+        assert script["with_tables"](name, text) == text, "run .venv/bin/python scripts/generate_docs --write"
 
 
 def test_it_has_values_defaults_and_descriptions():

@@ -84,7 +84,7 @@ def test_a_new_field_is_an_option_a_key_and_a_row_with_no_other_edit(monkeypatch
     assert (options["tags"][0], options["tags"][1].default) == (list[str] | None, "--tag")
     assert options["cache"][1].default == "--cache/--no-cache"
     assert option_name("no_unknown", DecodingConfig.model_fields["no_unknown"]) == "--no-unknown/--unknown"
-    script = runpy.run_path(str(ROOT / "scripts" / "recipe_keys"))
+    script = runpy.run_path(str(ROOT / "scripts" / "generate_docs"))
     row = "whole number ≥ 0 | `3` | Steps to wait, less than `max_length`. |"
     assert f"| `decoding.patience` | {row}" in script["rows"]("decoding", MoreSettings)
     assert f"| `patience` | all | {row}" in script["decoding_table"]().splitlines()
