@@ -144,7 +144,7 @@ def test_captioning_leaves_train_mode_as_it_was(captioner, photos):
 
 
 def test_unknown_settings_are_named(captioner, photos):
-    with pytest.raises(UsageError, match='There is no decode setting "num_beam"; did you mean "num_beams"'):
+    with pytest.raises(UsageError, match='There is no decoding setting "num_beam"; did you mean "num_beams"'):
         captioner.caption(photos[0], num_beam=3)
     with pytest.raises(UsageError, match="num_beams: Input should be greater than or equal to 1"):
         captioner.caption(photos[0], num_beams=0)

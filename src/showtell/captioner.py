@@ -91,8 +91,8 @@ class Captioner:
     def ensemble(cls, paths_or_hub_ids: Sequence[str | Path], device: str | torch.device | None = None) -> Captioner:
         """Open several checkpoints as one captioner that averages the probabilities of their next words.
 
-        Each member looks with its own encoder; members whose encoders are the same share its work. The decode settings
-        are those of the first.
+        Each member looks with its own encoder; members whose encoders are the same share its work. The decoding
+        settings are those of the first.
 
         Args:
             paths_or_hub_ids: the members, as `from_pretrained` takes them.
@@ -322,7 +322,7 @@ class Captioner:
         return captions
 
     def settings(self, **changes: Any) -> DecodingConfig:
-        """The checkpoint's decode settings with some of them changed.
+        """The checkpoint's decoding settings with some of them changed.
 
         Raises:
             UsageError: an unknown name, or a value out of range.

@@ -1,6 +1,6 @@
 """A checkpoint is one folder: `model.safetensors` and `config.json`. No pickle.
 
-`config.json` has the model, the vocabulary, the preprocessing, the encoder, the decode settings and the fingerprints:
+`config.json` has the model, the vocabulary, the preprocessing, the encoder, the decoding settings and the fingerprints:
 everything that captioning needs.
 """
 
@@ -41,7 +41,7 @@ class Checkpoint:
     encoder: Encoder  # with its weights, frozen ones too
     decoder: Decoder  # with its weights
     vocabulary: Vocabulary  # of the decoder
-    decoding: DecodingConfig  # default decode settings of `caption`
+    decoding: DecodingConfig  # default decoding settings of `caption`
     about: dict[str, Any] = field(default_factory=dict)  # origin of the weights, for people
 
 

@@ -40,7 +40,7 @@ class DecodingConfig(Config):
     )
     bad_words: tuple[str, ...] = Field((), description="Words and phrases that captions must not contain.")
     no_bad_endings: bool = Field(
-        False, description='Forbid captions that end on "a", "of", "with" or another word of `text/endings.py`.'
+        False, description='Forbid captions that end on "a", "of", "with" or another word that cannot end a sentence.'
     )
     no_unknown: bool = Field(False, description="Forbid the token of unknown words.")
     stage: int | None = Field(
@@ -236,7 +236,7 @@ class DecodingConfig(Config):
         fields = type(self).model_fields
         for name in changes:
             if name not in fields:
-                raise UsageError(f'There is no decode setting "{name}"; {nearest(name, fields)}.')
+                raise UsageError(f'There is no decoding setting "{name}"; {nearest(name, fields)}.')
         kept = self.model_dump()
         if changes.get("search") in _searches() and changes["search"] != self.kind:
             unused = {*_search_settings(), "num_return_sequences"} - set(_searches()[changes["search"]].settings)

@@ -115,7 +115,7 @@ def test_another_search_leaves_behind_what_only_the_old_one_looks_at():
     assert sampled.changed(search="beam") == DecodingConfig(search="beam", max_length=9, bad_words=("car",))
     assert beams.changed(search="diverse-beam").num_beams == 5
     assert beams.changed(search="beam").num_return_sequences == 3
-    with pytest.raises(UsageError, match='There is no decode setting "num_beam"; did you mean "num_beams"'):
+    with pytest.raises(UsageError, match='There is no decoding setting "num_beam"; did you mean "num_beams"'):
         beams.changed(num_beam=3)
 
 

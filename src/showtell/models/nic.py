@@ -1,5 +1,6 @@
-"""Neural image captioner without attention: papers/004 §2.1 (GRU), and Vinyals et al., CVPR 2015 (rows LSTM and LSTM 3
-layers of papers/002, Table 1).
+"""Neural image captioner without attention: the GRU of papers/004, or the LSTM of Vinyals et al., CVPR 2015.
+
+Sources: papers/004 §2.1, and the rows "LSTM" and "LSTM 3 layers" of papers/002, Table 1.
 
     v = mean_i v_i                                       the pooled feature vector of the image
     papers/004:  a_0 = W_0 v + b_0                       the image as first hidden state

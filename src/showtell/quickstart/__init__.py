@@ -152,6 +152,8 @@ def next_steps(out: Path) -> str:
         [
             "# caption pictures of your own (it only knows drawn shapes)",
             f"showtell caption {out}/run/best {out}/data/images",
+            "# see where the model looked for each word, worst captions first",
+            f"showtell explain {out}/run/best {out}/data --limit 20 --out why.html",
             "# train on photos of your own: a folder with images and a captions.csv (columns image, caption)",
             "showtell data check my-photos",
             "showtell train folder/sat_soft data.path=my-photos",
