@@ -408,15 +408,14 @@ def test_a_terminal_that_is_not_utf_8_and_names_that_are_not(tiny_checkpoint, ph
     with open(odd, "wb") as stream:  # noqa: PTH123 (a path of bytes)
         stream.write(photos[0].read_bytes())
     command = [sys.executable, "-m", "showtell", "caption", tiny_checkpoint, tmp_path]
-    for style in ("text", "csv", "json"):
-        for encoding in ("ascii", "latin-1", "utf-8"):
-            environment = {**os.environ, "PYTHONIOENCODING": encoding}
-            done = subprocess.run([*command, "--format", style], capture_output=True, env=environment, timeout=120)
-            assert (done.returncode, done.stderr) == (0, b"")
-            assert rb"caf\udce9 " in done.stdout
-            assert ("€".encode() in done.stdout) == (encoding == "utf-8") or style == "json"
-            if style == "json":
-                assert os.fsencode(json.loads(done.stdout.decode(encoding))[0]["image"]) == odd
+    for style, encoding in (("text", "ascii"), ("text", "utf-8"), ("csv", "latin-1"), ("json", "ascii")):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run([*command, "--format", style], capture_output=True, env=environment, timeout=120)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert rb"caf\udce9 " in done.stdout
+        assert ("€".encode() in done.stdout) == (encoding == "utf-8")
+        if style == "json":
+            assert os.fsencode(json.loads(done.stdout.decode(encoding))[0]["image"]) == odd
 
 
 DAMAGED = [
