@@ -89,9 +89,9 @@ class Chromium:
 
     def ask(self, expression: str) -> Any:
         """The value of an expression, or of the promise that it gives, in the page."""
-        found = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        response = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in response, response["exceptionDetails"]
+        return response["result"].get("value")
 
     def press(self, key: str) -> None:
         """A key, as from a keyboard."""
@@ -111,8 +111,8 @@ class Chromium:
 
     def screenshot(self, file: Path, whole: bool = False) -> None:
         """A PNG of the window, or of the whole page."""
-        found = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
-        file.write_bytes(base64.b64decode(found["data"]))
+        response = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
+        file.write_bytes(base64.b64decode(response["data"]))
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
@@ -124,13 +124,13 @@ class Chromium:
         return json.loads(message)
 
     def _note(self, event: dict[str, Any]) -> None:
-        said = event.get("params", {})
+        params = event.get("params", {})
         match event.get("method"):
             case "Network.requestWillBeSent":
-                self.requests.append(said["request"]["url"])
+                self.requests.append(params["request"]["url"])
             case "Runtime.exceptionThrown":
-                self.complaints.append(said["exceptionDetails"]["exception"].get("description", "exception"))
-            case "Runtime.consoleAPICalled" if said["type"] in ("error", "warning", "assert"):
-                self.complaints.append(str(said["args"]))
-            case "Log.entryAdded" if said["entry"]["level"] in ("error", "warning"):
-                self.complaints.append(said["entry"]["text"])
+                self.complaints.append(params["exceptionDetails"]["exception"].get("description", "exception"))
+            case "Runtime.consoleAPICalled" if params["type"] in ("error", "warning", "assert"):
+                self.complaints.append(str(params["args"]))
+            case "Log.entryAdded" if params["entry"]["level"] in ("error", "warning"):
+                self.complaints.append(params["entry"]["text"])

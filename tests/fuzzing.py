@@ -35,9 +35,9 @@ _BOXES = {
 _KARPATHY = {
     "dataset": "coco",
     "images": [
-        {"filename": f"{name}.jpg", "filepath": "images", "cocoid": place, "split": split, "sentids": [place],
+        {"filename": f"{name}.jpg", "filepath": "images", "cocoid": number, "split": split, "sentids": [number],
          "sentences": [{"raw": "A dog.", "tokens": ["a", "dog"]}, {"tokens": ["a", "cat"]}]}
-        for place, (name, split) in enumerate((("a", "train"), ("b", "restval"), ("c", "val")), start=1)
+        for number, (name, split) in enumerate((("a", "train"), ("b", "restval"), ("c", "val")), start=1)
     ],
 }  # fmt: skip
 _LINES = [
@@ -101,9 +101,9 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
 def _mutated_json(content: bytes, rng: random.Random) -> bytes:
     """One value, key or element of a JSON document, or of one of its lines, exchanged, taken out or repeated."""
     lines = content.split(b"\n") if rng.random() < 0.5 else [content]
-    place = rng.randrange(len(lines))
+    index = rng.randrange(len(lines))
     try:
-        document = json.loads(lines[place])
+        document = json.loads(lines[index])
     except (ValueError, RecursionError):
         return _mutated_lines(content, rng)
     parents = [node for node in _nodes(document) if isinstance(node, (dict, list)) and node]
@@ -128,7 +128,7 @@ def _mutated_json(content: bytes, rng: random.Random) -> bytes:
     else:
         parent[key] = rng.choice(_ODD)
     try:
-        lines[place] = json.dumps(document, ensure_ascii=rng.random() < 0.8).encode("utf-8", "surrogatepass")
+        lines[index] = json.dumps(document, ensure_ascii=rng.random() < 0.8).encode("utf-8", "surrogatepass")
     except RecursionError:  # nested deeper with each accident
         return content
     return b"\n".join(lines)
@@ -136,32 +136,32 @@ def _mutated_json(content: bytes, rng: random.Random) -> bytes:
 
 def _nodes(node: Any) -> list[Any]:
     """A JSON value and all that stand in it."""
-    found, waiting = [], [node]
+    nodes, waiting = [], [node]
     while waiting:
         node = waiting.pop()
-        found.append(node)
+        nodes.append(node)
         waiting.extend(node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
-    return found
+    return nodes
 
 
 def _mutated_lines(content: bytes, rng: random.Random) -> bytes:
     lines = content.split(b"\n")
-    place, other = rng.randrange(len(lines)), rng.randrange(len(lines))
+    index, other = rng.randrange(len(lines)), rng.randrange(len(lines))
     action = rng.randrange(6)
     if action == 0:
-        del lines[place]
+        del lines[index]
     elif action == 1:
-        lines.insert(place, lines[other])
+        lines.insert(index, lines[other])
     elif action == 2:
-        lines[place], lines[other] = lines[other], lines[place]
+        lines[index], lines[other] = lines[other], lines[index]
     elif action == 3:
-        lines[place] += lines[other]
+        lines[index] += lines[other]
     elif action == 4:
-        cut = rng.randint(0, len(lines[place]))
+        cut = rng.randint(0, len(lines[index]))
         odd = str(rng.choice(_ODD)).encode("utf-8", "surrogatepass")
-        lines[place] = lines[place][:cut] + odd + lines[place][cut:]
+        lines[index] = lines[index][:cut] + odd + lines[index][cut:]
     else:
-        lines[place] = lines[place] * rng.choice((2, 10, 1000 if len(lines[place]) < 2000 else 3))
+        lines[index] = lines[index] * rng.choice((2, 10, 1000 if len(lines[index]) < 2000 else 3))
     return b"\n".join(lines)[:_MOST]
 
 
@@ -241,7 +241,7 @@ def _seeds(name: str) -> list[Files]:
 
 def _images() -> list[bytes]:
     """A small image of each kind that is read."""
-    found = []
+    images = []
     colours = Image.linear_gradient("L").resize((24, 16)).convert("RGB")
     for kind, mode, options in (
         ("JPEG", "RGB", {}), ("JPEG", "RGB", {"progressive": True}), ("JPEG", "L", {}), ("JPEG", "CMYK", {}),
@@ -254,8 +254,8 @@ def _images() -> list[bytes]:
         exif[0x0112] = 6
         more: dict[str, Any] = {"exif": exif} if kind in ("JPEG", "PNG", "WEBP") else {}
         image.save(stream, kind, **options, **more)
-        found.append(stream.getvalue())
-    return found
+        images.append(stream.getvalue())
+    return images
 
 
 def _saved_for_the_hub() -> list[Files]:

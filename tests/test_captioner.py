@@ -34,10 +34,10 @@ def test_a_caption_has_words_with_probabilities_that_add_up(captioner, photos):
 
 
 def test_files_one_by_one_and_in_batches_are_the_same(captioner, photos):
-    together = dict(captioner.caption_photos(photos[:7], batch_size=3))
-    assert list(together) == photos[:7]
+    batched = dict(captioner.caption_photos(photos[:7], batch_size=3))
+    assert list(batched) == photos[:7]
     for path in photos[:7]:
-        (alone, *_), (one, *_) = captioner.caption(path), together[path]
+        (alone, *_), (one, *_) = captioner.caption(path), batched[path]
         assert alone.text == one.text
         assert alone.logprob == pytest.approx(one.logprob, abs=1e-4)
 

@@ -38,8 +38,8 @@ def test_an_ensemble_of_one_says_what_its_member_says(tiny_checkpoint, photo):
 
 
 def test_the_first_word_has_the_averaged_probability(members, photo):
-    together = Captioner.ensemble(members, "cpu")
-    (greedy,) = together.caption(photo, search="greedy", max_length=1)
+    ensemble = Captioner.ensemble(members, "cpu")
+    (greedy,) = ensemble.caption(photo, search="greedy", max_length=1)
     forced = {
         "search": "beam",
         "num_beams": 1,
@@ -55,11 +55,11 @@ def test_the_first_word_has_the_averaged_probability(members, photo):
 
 
 def test_encoders_that_are_the_same_look_once(members, photo):
-    together = Captioner.ensemble(members, "cpu")
+    ensemble = Captioner.ensemble(members, "cpu")
     calls = []
-    for number, member in enumerate(together.encoder.members):
+    for number, member in enumerate(ensemble.encoder.members):
         member.register_forward_hook(lambda *_, number=number: calls.append(number))
-    together.caption(photo)
+    ensemble.caption(photo)
     assert calls == [0, 2]
 
 

@@ -28,7 +28,7 @@ def test_what_is_wrong_with_json_is_one_sentence(text: str, sentence: str) -> No
 
 def test_a_hook_sees_each_object_and_what_it_returns_stays(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('\ufeff{"a": {"n": 1}, "b": [{"n": 2}]}', encoding="utf-8")
-    assert read_json(tmp_path / "a.json", lambda found: found.get("n", found)) == {"a": 1, "b": [2]}
+    assert read_json(tmp_path / "a.json", lambda node: node.get("n", node)) == {"a": 1, "b": [2]}
     assert read_json(tmp_path / "a.json") == {"a": {"n": 1}, "b": [{"n": 2}]}
 
 
@@ -106,11 +106,11 @@ def test_a_kill_at_any_operation_leaves_the_old_folder_or_the_new_one(tmp_path: 
         if files == {"last/version": ""}:
             assert kept == 0
             continue
-        found = int(files["last/model"].split()[1])
-        assert files == {f"last/{name}": f"{name} {found} " * 1000 for name in ("model", "config", "training/state")}
-        assert found in (kept, version)
-        went_on += found == version
-        kept = found
+        stored = int(files["last/model"].split()[1])
+        assert files == {f"last/{name}": f"{name} {stored} " * 1000 for name in ("model", "config", "training/state")}
+        assert stored in (kept, version)
+        went_on += stored == version
+        kept = stored
         if process.returncode == 0:
             break
     assert statuses == [-signal.SIGKILL] * (len(statuses) - 1) + [0]

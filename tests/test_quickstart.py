@@ -32,15 +32,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def found(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def results(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """What the command prints; from the second test on it finds everything done and only scores again."""
     return json.loads(run(capsys, *SMALL, "--out", folder, "--images", 80, "--json"))
 
 
-def test_it_prints_what_programs_rely_on(found, folder):
-    assert {"seconds", "scores", "baselines", "checkpoint", "report"} <= set(found)
-    assert set(found["baselines"]) == {"most frequent caption", "nearest neighbour"}
-    for scores in (found["scores"], *found["baselines"].values()):
+def test_it_prints_what_programs_rely_on(results, folder):
+    assert {"seconds", "scores", "baselines", "checkpoint", "report"} <= set(results)
+    assert set(results["baselines"]) == {"most frequent caption", "nearest neighbour"}
+    for scores in (results["scores"], *results["baselines"].values()):
         names = {
             "truth",
             "truth_statements",
@@ -51,41 +51,41 @@ def test_it_prints_what_programs_rely_on(found, folder):
             "cider",
         }
         assert names <= set(scores)
-    assert found["checkpoint"] == str(folder / "run" / "best")
-    assert Path(found["report"]).is_file()
-    assert found["baselines"]["most frequent caption"]["truth"] > 0
+    assert results["checkpoint"] == str(folder / "run" / "best")
+    assert Path(results["report"]).is_file()
+    assert results["baselines"]["most frequent caption"]["truth"] > 0
 
 
-def test_a_second_call_trains_nothing_and_says_the_same(found, folder, capsys):
+def test_a_second_call_trains_nothing_and_says_the_same(results, folder, capsys):
     before = (folder / "run" / "log.jsonl").read_bytes()
     again = json.loads(run(capsys, *SMALL, "--out", folder, "--images", 80, "--json"))
     assert (folder / "run" / "log.jsonl").read_bytes() == before
-    assert again["scores"] == found["scores"]
+    assert again["scores"] == results["scores"]
 
 
-def test_people_get_a_table_and_what_to_do_next(found, folder, capsys):
+def test_people_get_a_table_and_what_to_do_next(results, folder, capsys):
     out = run(capsys, *SMALL, "--out", folder, "--images", 80)
     assert "this model" in out
     assert "nearest neighbour" in out
     assert f"showtell caption {folder}/run/best" in out
 
 
-def test_the_page_stands_alone(found):
-    page = Path(found["report"]).read_text(encoding="utf-8")
+def test_the_page_stands_alone(results):
+    page = Path(results["report"]).read_text(encoding="utf-8")
     assert not re.search(r"(src|href)=\"(?!data:)", page)
     assert page.count("data:image/png;base64,") == page.count("<img") > 0
 
 
-def test_the_page_in_chromium(found, tmp_path):
+def test_the_page_in_chromium(results, tmp_path):
     browser = shutil.which("chromium")
     if browser is None:
         pytest.skip("chromium is not installed (Debian package chromium)")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     flags += ["--disable-sync", "--disable-component-update", f"--user-data-dir={tmp_path}", "--dump-dom"]
-    page = Path(found["report"]).resolve().as_uri()
+    page = Path(results["report"]).resolve().as_uri()
     done = subprocess.run([browser, *flags, page], capture_output=True, text=True, timeout=120)
     assert "<h1>showtell quickstart</h1>" in done.stdout
-    assert f"{found['scores']['truth']:.3f}" in done.stdout
+    assert f"{results['scores']['truth']:.3f}" in done.stdout
     assert done.stdout.count('class="caption"') == done.stdout.count("<img") > 0
 
 
@@ -95,8 +95,8 @@ def test_the_whole_quickstart_reaches_what_it_promises(tmp_path, all_cores):
     """Truth at least 0.80 with 3.5 statements a caption, and 0.15 above the better baseline."""
     command = [sys.executable, "-m", "showtell", "quickstart", "--out", str(tmp_path / "out"), "--json"]
     done = subprocess.run(command, env=all_cores, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    best_baseline = max(scores["truth"] for scores in found["baselines"].values())
-    assert found["scores"]["truth"] >= 0.80
-    assert found["scores"]["truth_statements"] >= 3.5
-    assert found["scores"]["truth"] >= best_baseline + 0.15
+    results = json.loads(done.stdout)
+    best_baseline = max(scores["truth"] for scores in results["baselines"].values())
+    assert results["scores"]["truth"] >= 0.80
+    assert results["scores"]["truth_statements"] >= 3.5
+    assert results["scores"]["truth"] >= best_baseline + 0.15

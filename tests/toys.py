@@ -37,8 +37,8 @@ class TableDecoder(Decoder):
         self.register_buffer("table", table)  # (B, T, V, V)
 
     def start(self, features: Features) -> State:
-        places = features.vectors[:, 0, 0].long()  # the image says which of the tables is its own
-        return State(places, TableRows(torch.zeros(len(places), 1, dtype=torch.long)))
+        table_index = features.vectors[:, 0, 0].long()  # the image says which of the tables is its own
+        return State(table_index, TableRows(torch.zeros(len(table_index), 1, dtype=torch.long)))
 
     def step(self, words: Tensor, state: State) -> tuple[TableOutput, State]:
         time = state.rows.time

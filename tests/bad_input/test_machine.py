@@ -204,11 +204,11 @@ def test_an_interrupt_says_how_to_go_on(world: Path, arguments: list[str], began
     while not Path(began).exists() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
-    printed, said = process.communicate(timeout=60)
+    printed, errors = process.communicate(timeout=60)
     if process.returncode == 0:
         pytest.skip("it was done before it could be interrupted")
     assert (process.returncode, printed) == (130, "")
-    assert said.startswith("showtell: interrupted; ") and kept in said and "Traceback" not in said
+    assert errors.startswith("showtell: interrupted; ") and kept in errors and "Traceback" not in errors
 
 
 @pytest.mark.slow

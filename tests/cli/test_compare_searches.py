@@ -22,10 +22,10 @@ def photo(tiny_scenes: Path) -> Path:
 def test_each_row_is_what_caption_says_with_those_settings(capsys, tiny_checkpoint, photo):
     status, out, err = run(capsys, "compare-searches", tiny_checkpoint, photo, "--json", "--seed", 5, "--min-length", 3)
     assert (status, err) == (0, "")
-    found = json.loads(out)
-    assert found["image"] == str(photo)
-    assert [trial["name"] for trial in found["searches"]] == list(PRESETS)
-    for trial in found["searches"]:
+    report = json.loads(out)
+    assert report["image"] == str(photo)
+    assert [trial["name"] for trial in report["searches"]] == list(PRESETS)
+    for trial in report["searches"]:
         options = [
             part for name, value in PRESETS[trial["name"]].items() for part in (f"--{name.replace('_', '-')}", value)
         ]
@@ -47,9 +47,9 @@ def test_each_row_is_what_caption_says_with_those_settings(capsys, tiny_checkpoi
 def test_the_table_and_the_page_have_every_caption(capsys, tiny_checkpoint, photo, tmp_path):
     page = tmp_path / "page.html"
     options = ["--max-length", 4, "--force-word", "red circle"]
-    found = json.loads(run(capsys, "compare-searches", tiny_checkpoint, photo, *options, "--json")[1])["searches"]
-    assert found[-1]["name"] == "beam 5 with red circle"
-    assert all("red circle" in caption["text"] for caption in found[-1]["captions"])
+    searches = json.loads(run(capsys, "compare-searches", tiny_checkpoint, photo, *options, "--json")[1])["searches"]
+    assert searches[-1]["name"] == "beam 5 with red circle"
+    assert all("red circle" in caption["text"] for caption in searches[-1]["captions"])
     status, table, _ = run(capsys, "compare-searches", tiny_checkpoint, photo, *options)
     assert status == 0
     status, printed, _ = run(capsys, "compare-searches", tiny_checkpoint, photo, *options, "--out", page)
@@ -57,7 +57,7 @@ def test_the_table_and_the_page_have_every_caption(capsys, tiny_checkpoint, phot
     html = page.read_text()
     assert f"{photo.name}, captioned by {tiny_checkpoint}" in html
     assert "data:image/jpeg;base64," in html
-    for trial in found:
+    for trial in searches:
         assert trial["name"] in table
         assert trial["name"] in html
         for caption in trial["captions"]:

@@ -34,14 +34,14 @@ def photo(tiny_scenes: Path) -> Path:
 
 @pytest.fixture
 def caption(capsys, tiny_checkpoint, photo):
-    """What is found of one photo with some options, as JSON."""
+    """The captions of one photo with some options, as JSON."""
 
-    def found(*arguments: object) -> list[dict[str, Any]]:
+    def captions(*arguments: object) -> list[dict[str, Any]]:
         status, out, err = run(capsys, "caption", tiny_checkpoint, photo, "--json", *arguments)
         assert (status, err) == (0, "")
         return json.loads(out)[0]["captions"]
 
-    return found
+    return captions
 
 
 def texts(captions: list[dict[str, Any]]) -> list[str]:
@@ -132,12 +132,12 @@ def test_lengths_are_kept(caption):
 
 def test_a_bad_word_is_absent_and_a_forced_one_is_there(caption):
     plain = caption("--num-beams", 4, "--num-return-sequences", 4, "--min-length", 4)
-    said = plain[0]["words"][0]["word"]
-    first = caption("--num-beams", 4, "--num-return-sequences", 4, "--min-length", 4, "--bad-word", said)
-    assert all(said not in text.split() for text in texts(first))
+    bad_word = plain[0]["words"][0]["word"]
+    first = caption("--num-beams", 4, "--num-return-sequences", 4, "--min-length", 4, "--bad-word", bad_word)
+    assert all(bad_word not in text.split() for text in texts(first))
     other = first[0]["words"][0]["word"]
-    second = caption("--num-beams", 4, "--min-length", 4, "--bad-word", said, "--bad-word", other)
-    assert not {said, other} & set(second[0]["text"].split())
+    second = caption("--num-beams", 4, "--min-length", 4, "--bad-word", bad_word, "--bad-word", other)
+    assert not {bad_word, other} & set(second[0]["text"].split())
     for words in (["circle"], ["circle", "red square"]):
         asked = [part for word in words for part in ("--force-word", word)]
         (best,) = caption("--num-beams", 3, *asked)
@@ -307,9 +307,9 @@ def test_evaluate_takes_every_search_but_one_caption(capsys, tiny_checkpoint, ti
     status, printed, _ = run(
         capsys, *given, "--search", "diverse-beam", "--num-beams", 4, "--num-beam-groups", 2, "--out", out
     )
-    found = json.loads(printed)
+    report = json.loads(printed)
     assert status == 0
-    assert (found["search"], found["num_beams"], found["num_beam_groups"]) == ("diverse-beam", 4, 2)
+    assert (report["search"], report["num_beams"], report["num_beam_groups"]) == ("diverse-beam", 4, 2)
     first = [entry["caption"] for entry in json.loads(out.read_text())]
     assert run(capsys, *given, "--num-beams", 2, "--out", out)[0] == 0
     assert [entry["caption"] for entry in json.loads(out.read_text())] == first  # the first group is a plain beam

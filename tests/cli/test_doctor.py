@@ -24,10 +24,10 @@ def test_one_json_object(tiny_checkpoint: Path, tiny_scenes: Path, capsys: Captu
     command = ["doctor", str(tiny_checkpoint), "--data", str(tiny_scenes), "--split", "val", "--sample", "2", "--json"]
     status, out, err = run(capsys, *command)
     assert (status, err) == (0, "")
-    found = json.loads(out)
-    assert set(found) == {"machine", "checkpoint", "data", "causes"}
-    assert found["data"]["split"] == "val" and found["machine"]["cores"] >= 1
-    assert all(set(cause) == {"name", "sentence"} for cause in found["causes"])
+    report = json.loads(out)
+    assert set(report) == {"machine", "checkpoint", "data", "causes"}
+    assert report["data"]["split"] == "val" and report["machine"]["cores"] >= 1
+    assert all(set(cause) == {"name", "sentence"} for cause in report["causes"])
     status, out, _ = run(capsys, "doctor", str(tiny_checkpoint), "--json")
     assert json.loads(out)["causes"] == []
 

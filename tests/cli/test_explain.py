@@ -39,14 +39,14 @@ def photos(tiny_scenes: Path, tmp_path: Path) -> Path:
 
 def test_json_is_that_of_python(capsys, tiny_checkpoint, photos):
     assert run("explain", tiny_checkpoint, photos, "--json", "--num-beams", 3) == 0
-    found = json.loads(capsys.readouterr().out)
+    explanations = json.loads(capsys.readouterr().out)
     paths = sorted(photos.iterdir())
     expected = Captioner.from_pretrained(tiny_checkpoint, "cpu").explain(paths, num_beams=3)
     for one in expected:
         content = one.to_json()
         content["models"][0]["model"] = "tiny"
-        assert found[paths.index(Path(one.image))] == content
-    assert len(found) == 3
+        assert explanations[paths.index(Path(one.image))] == content
+    assert len(explanations) == 3
 
 
 def test_a_page_is_written_whole(capsys, tiny_checkpoint, photos, tmp_path):
@@ -100,13 +100,13 @@ def test_pictures_of_photos_with_one_name_do_not_meet(capsys, tiny_checkpoint, p
 
 def test_a_dataset_brings_references_scores_and_the_worst_first(capsys, tiny_checkpoint, tiny_scenes):
     assert run("explain", tiny_checkpoint, tiny_scenes, "--split", "val", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    explanations = json.loads(capsys.readouterr().out)
     records = {str(record.path): record for record in open_dataset(tiny_scenes).split("val")}
-    assert {one["image"] for one in found} == set(records)
-    scores = [one["models"][0]["scores"] for one in found]
-    assert [next(iter(one)) for one in scores] == ["truth"] * len(found)
+    assert {one["image"] for one in explanations} == set(records)
+    scores = [one["models"][0]["scores"] for one in explanations]
+    assert [next(iter(one)) for one in scores] == ["truth"] * len(explanations)
     assert [one["truth"] for one in scores] == sorted(one["truth"] for one in scores)
-    for one in found:
+    for one in explanations:
         assert one["references"] == list(records[one["image"]].captions)
 
 
@@ -164,18 +164,18 @@ def test_references_in_json_are_matched_by_name(capsys, tiny_checkpoint, photos,
     }
     (tmp_path / "known.json").write_text(json.dumps(known))
     assert run("explain", tiny_checkpoint, photos, "--references", tmp_path / "known.json", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [len(one["references"]) for one in found] == [2, 2, 0]  # what has none comes last
-    assert [list(one["models"][0]["scores"]) for one in found][2] == []
-    assert "rouge_l" in found[0]["models"][0]["scores"]
-    assert "cider" not in found[0]["models"][0]["scores"]  # two images tell no rare word from a common one
+    explanations = json.loads(capsys.readouterr().out)
+    assert [len(one["references"]) for one in explanations] == [2, 2, 0]  # what has none comes last
+    assert [list(one["models"][0]["scores"]) for one in explanations][2] == []
+    assert "rouge_l" in explanations[0]["models"][0]["scores"]
+    assert "cider" not in explanations[0]["models"][0]["scores"]  # two images tell no rare word from a common one
 
 
 def test_references_of_a_dataset_are_matched_by_file(capsys, tiny_checkpoint, photos, tiny_scenes):
     assert run("explain", tiny_checkpoint, photos, "--references", tiny_scenes, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    explanations = json.loads(capsys.readouterr().out)
     records = {record.path.name: record for record in open_dataset(tiny_scenes).records}
-    for one in found:
+    for one in explanations:
         assert one["references"] == list(records[Path(one["image"]).name].captions)
         assert "truth" in one["models"][0]["scores"]
 
@@ -222,8 +222,8 @@ def test_what_is_no_image_is_named_at_the_end(capsys, tiny_checkpoint, photos, t
     assert "1 of 4 files could not be explained" in capsys.readouterr().err
     assert page.is_file()
     assert run("explain", tiny_checkpoint, photos, "--json") == 2
-    found = json.loads(capsys.readouterr().out)
-    assert found[3] == {
+    explanations = json.loads(capsys.readouterr().out)
+    assert explanations[3] == {
         "image": str(photos / "bad.jpg"),
         "error": f"{photos / 'bad.jpg'} is not an image: it holds text.",
     }
@@ -277,9 +277,9 @@ def test_paths_come_from_standard_input(capsys, tiny_checkpoint, photos, monkeyp
 @pytest.mark.shared
 def test_real_photos_have_their_objects_and_their_references(capsys, tiny_checkpoint, shared_data):
     assert run("explain", tiny_checkpoint, shared_data / "coco-mini", "--split", "val", "--limit", 4, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert len(found) == 4
-    for one in found:
+    explanations = json.loads(capsys.readouterr().out)
+    assert len(explanations) == 4
+    for one in explanations:
         assert len(one["references"]) >= 5
         assert one["size"][0] >= 320 and one["size"][1] >= 320
         assert list(one["models"][0]["scores"])[-1] == "bleu_4"

@@ -139,9 +139,9 @@ def test_progress_counts_every_record(tmp_path: Path) -> None:
     three_splits(tmp_path)
     (tmp_path / "images/001.png").unlink()
     (tmp_path / "images/004.png").write_bytes(b"")
-    seen: list[int] = []
-    check_dataset(read_dataset(tmp_path), progress=seen.append)
-    assert seen == [1, 1, 1, 1, 1, 1]  # the missing one at once, the others as they are opened
+    steps: list[int] = []
+    check_dataset(read_dataset(tmp_path), progress=steps.append)
+    assert steps == [1, 1, 1, 1, 1, 1]  # the missing one at once, the others as they are opened
 
 
 def test_one_thread_finds_what_several_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -295,11 +295,11 @@ def test_corrections_beside_the_captions_are_left_out_unless_they_are_named(tmp_
     """What `showtell caption --correct` writes must not spoil the dataset that it lies in."""
     write_table(tmp_path, "image,caption\na.jpg,One.\n")
     (tmp_path / "corrections.csv").write_text("\ufeffimage,caption,confidence,split\na.jpg,A one.,0.5,train\n", "utf-8")
-    together = read_dataset(tmp_path)
-    assert [record.captions for record in together.records] == [("One.",)]
+    dataset = read_dataset(tmp_path)
+    assert [record.captions for record in dataset.records] == [("One.",)]
     assert (
         "corrections.csv is a table of caption --correct and skipped; to train on it, name the file."
-        in together.warnings
+        in dataset.warnings
     )
     alone = read_dataset(tmp_path / "corrections.csv")
     assert [(record.captions, record.split) for record in alone.records] == [(("A one.",), "train")]

@@ -86,11 +86,11 @@ def test_a_hot_pixel_changes_only_cells_whose_rectangle_holds_it(size, point, si
     hot[row, column] = 255
     window = encoder.preprocessing.window(size)
 
-    def seen(pixels: np.ndarray) -> Features:
+    def encode(pixels: np.ndarray) -> Features:
         return encoder(PreparedBatch.of(encoder.preprocessing.prepare(Image.fromarray(pixels)).unsqueeze(0)))
 
-    features = seen(dark)
-    change = (seen(hot).vectors - features.vectors).abs()[0, :, 0] > 1e-4
+    features = encode(dark)
+    change = (encode(hot).vectors - features.vectors).abs()[0, :, 0] > 1e-4
     left, top, right, bottom = encoder.rectangles(features, torch.tensor([window]))[0].unbind(-1)
     # how far resizing spreads a pixel, in pixels of the photo: the filter of Pillow, wider where the photo shrinks
     reach = {"nearest": 0.0, "bilinear": 1.0, "bicubic": 2.0}[how]

@@ -272,13 +272,13 @@ def test_pooled_vectors_are_means_of_the_pooled_map():
 def test_photos_of_different_shapes_in_one_batch_are_as_one_by_one(encoder):
     images = noise((96, 130), (150, 96), (96, 96), (96, 150))
     windows = torch.tensor([[0, 0, 260, 192], [0, 0, 96, 150], [10, 20, 202, 212], [0, 0, 300, 192]]).float()
-    together = encoder(PreparedBatch.of(images, windows))
-    assert len(set(together.is_region.sum(1).tolist())) > 1  # there is padding
-    assert bool((together.vectors[~together.is_region] == 0).all())
-    assert bool((together.regions.labels[~together.is_region] == -1).all())
+    batched = encoder(PreparedBatch.of(images, windows))
+    assert len(set(batched.is_region.sum(1).tolist())) > 1  # there is padding
+    assert bool((batched.vectors[~batched.is_region] == 0).all())
+    assert bool((batched.regions.labels[~batched.is_region] == -1).all())
     for index, image in enumerate(images):
         alone = encoder(PreparedBatch.of([image], windows[index : index + 1]))
-        for one, other in zip(regions_of(together, index), regions_of(alone, 0), strict=True):
+        for one, other in zip(regions_of(batched, index), regions_of(alone, 0), strict=True):
             assert torch.equal(one, other)
 
 
@@ -304,11 +304,13 @@ def test_passes_hold_photos_of_one_size_and_no_more_than_fit(encoder):
 
 
 def test_each_photo_passes_the_backbone_once(encoder):
-    seen = []
-    handle = encoder.detector.backbone.register_forward_hook(lambda module, given, out: seen.append(len(given[0])))
+    batch_sizes = []
+    handle = encoder.detector.backbone.register_forward_hook(
+        lambda module, given, out: batch_sizes.append(len(given[0]))
+    )
     encoder(PreparedBatch.of(noise((96, 130), (150, 96), (96, 96), (96, 130))))
     handle.remove()
-    assert sum(seen) == 4
+    assert sum(batch_sizes) == 4
 
 
 def test_regions_come_best_first_between_the_least_and_the_most(encoder):

@@ -118,12 +118,12 @@ def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Ten
 
 @everyone
 def test_it_is_what_the_equations_say(kind):
-    decoder, seen = make(kind).eval(), features()
-    forced = teacher_forced(decoder, seen, WORDS)
+    decoder, image_features = make(kind).eval(), features()
+    forced = teacher_forced(decoder, image_features, WORDS)
     outputs = forced.outputs
     assert isinstance(outputs, HacapOutput)
     for image in range(2):
-        vectors = seen.vectors[image][seen.is_region[image]]
+        vectors = image_features.vectors[image][image_features.is_region[image]]
         for row in range(2):
             logits, alpha, leaked, goals = plain(decoder, vectors, WORDS[image, row].tolist())
             torch.testing.assert_close(forced.logits[image, row], logits)
@@ -135,9 +135,9 @@ def test_it_is_what_the_equations_say(kind):
 
 @pytest.mark.parametrize("kind", ["as it comes", "image", "attended image"])
 def test_the_discriminator_sees_all_prefixes_in_one_pass(kind):
-    decoder, seen = make(kind), features()
-    outputs = teacher_forced(decoder, seen, WORDS).outputs
-    leaked = decoder.discriminator.leaked_features(WORDS, decoder.start(seen).image.discriminator)
+    decoder, image_features = make(kind), features()
+    outputs = teacher_forced(decoder, image_features, WORDS).outputs
+    leaked = decoder.discriminator.leaked_features(WORDS, decoder.start(image_features).image.discriminator)
     torch.testing.assert_close(leaked, outputs.leak)
     logits = decoder.discriminator.logits(leaked)
     weight, bias = decoder.discriminator.verdict.weight[0], decoder.discriminator.verdict.bias
@@ -156,16 +156,16 @@ def gradients(decoder: HacapDecoder, value: Tensor) -> set[str]:
 
 
 def test_gradients_flow_where_they_should_and_nowhere_else():
-    decoder, seen = make(), features()
+    decoder, image_features = make(), features()
 
     def outputs() -> HacapOutput:
-        forced = teacher_forced(decoder, seen, WORDS)
+        forced = teacher_forced(decoder, image_features, WORDS)
         assert isinstance(forced.outputs, HacapOutput)
         return forced.outputs
 
     worker = {"embedding", "attention", "beta", "worker", "actions", "output"}
     words = F.cross_entropy(
-        teacher_forced(decoder, seen, WORDS[..., :-1]).logits.flatten(0, 2), WORDS[..., 1:].flatten()
+        teacher_forced(decoder, image_features, WORDS[..., :-1]).logits.flatten(0, 2), WORDS[..., 1:].flatten()
     )
     assert gradients(decoder, words) == worker | {"goal_embedding"}  # neither manager nor discriminator
     assert gradients(decoder, outputs().goal.square()[..., 0].sum()) == {"manager", "to_goal"}

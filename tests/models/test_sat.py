@@ -72,36 +72,38 @@ def paper(
 
 @pytest.mark.parametrize(("tanh", "gated"), [(True, True), (False, True), (True, False), (False, False)])
 def test_it_computes_the_equations_of_the_paper(tanh, gated):
-    decoder, seen = make(readout_tanh=tanh, gate=gated), features()
+    decoder, image_features = make(readout_tanh=tanh, gate=gated), features()
     words = torch.tensor([[[1, 4, 5, 2], [1, 7, 7, 3]], [[1, 8, 2, 0], [1, 5, 4, 6]]])
-    forced = teacher_forced(decoder, seen, words)
+    forced = teacher_forced(decoder, image_features, words)
     for image in range(2):
         for row in range(2):
-            logits, attention = paper(decoder, seen.vectors[image], words[image, row].tolist(), tanh, gated)
+            logits, attention = paper(decoder, image_features.vectors[image], words[image, row].tolist(), tanh, gated)
             torch.testing.assert_close(forced.logits[image, row], torch.stack(logits))
             torch.testing.assert_close(forced.outputs.attention[image, row], torch.stack(attention))
 
 
 def test_attention_sums_to_one_and_leaves_out_what_is_no_region():
-    decoder, seen = make(), features(regions=4)
+    decoder, image_features = make(), features(regions=4)
     is_region = torch.tensor([[True, True, True, True], [True, False, True, False]])
     words = torch.randint(0, 9, (2, 3, 5), generator=torch.Generator().manual_seed(0))
-    masked = teacher_forced(decoder, Features(seen.vectors, is_region), words)
+    masked = teacher_forced(decoder, Features(image_features.vectors, is_region), words)
     attention = masked.outputs.attention
     torch.testing.assert_close(attention.sum(-1), torch.ones(2, 3, 5, dtype=torch.float64))
     assert float(attention[1, ..., [1, 3]].detach().abs().max()) == 0
-    without = Features(seen.vectors[1:, [0, 2]], torch.ones(1, 2, dtype=torch.bool))
+    without = Features(image_features.vectors[1:, [0, 2]], torch.ones(1, 2, dtype=torch.bool))
     torch.testing.assert_close(masked.logits[1:], teacher_forced(decoder, without, words[1:]).logits)
 
 
 def test_gradients_are_those_of_finite_differences():
-    decoder, seen = make(hidden_size=3, embedding_size=2, attention_size=2), features(1, 2)
+    decoder, image_features = make(hidden_size=3, embedding_size=2, attention_size=2), features(1, 2)
     words = torch.tensor([[[1, 4, 5]]])
     names, parameters = zip(*decoder.named_parameters(), strict=True)
 
     def loss(*values: Tensor) -> Tensor:
         call = dict(zip(names, values, strict=True))
-        return torch.func.functional_call(_Forced(decoder), {f"decoder.{k}": v for k, v in call.items()}, (seen, words))
+        return torch.func.functional_call(
+            _Forced(decoder), {f"decoder.{k}": v for k, v in call.items()}, (image_features, words)
+        )
 
     copies = tuple(parameter.detach().clone().requires_grad_() for parameter in parameters)
     assert torch.autograd.gradcheck(loss, copies)
@@ -112,8 +114,8 @@ class _Forced(torch.nn.Module):
         super().__init__()
         self.decoder = decoder
 
-    def forward(self, seen: Features, words: Tensor) -> Tensor:
-        return teacher_forced(self.decoder, seen, words).logits.sin().sum()
+    def forward(self, image_features: Features, words: Tensor) -> Tensor:
+        return teacher_forced(self.decoder, image_features, words).logits.sin().sum()
 
 
 def test_initial_weights_are_those_of_the_table():

@@ -79,9 +79,9 @@ def plainly(decoder: StackDecoder, regions: Tensor, words: Tensor, is_stacked: b
 @depths
 def test_it_is_the_equations_written_out(attention, fine):
     """Logits of every stage, attention of every fine one, and the gradients of all weights and features."""
-    decoder, seen = make(attention=attention, fine_stages=fine), features()
-    vectors = seen.vectors.clone().requires_grad_()
-    forced = teacher_forced(decoder, Features(vectors, seen.is_region), WORDS)
+    decoder, image_features = make(attention=attention, fine_stages=fine), features()
+    vectors = image_features.vectors.clone().requires_grad_()
+    forced = teacher_forced(decoder, Features(vectors, image_features.is_region), WORDS)
     assert isinstance(forced.outputs, StackOutput)
     assert torch.equal(forced.outputs.attention, forced.outputs.stages[-1].attention)
     assert forced.outputs.stages[0].attention is None
@@ -133,24 +133,26 @@ def test_the_coarse_stage_hears_the_last_one_a_step_later(attention):
 
 def test_projected_features_stand_for_the_features_in_the_mean_too():
     """Linear, ReLU, and then everything is the decoder over what came out."""
-    decoder, seen = make(project_features=7), features()
-    projected = torch.relu(decoder.feature_projection[0](seen.vectors))
+    decoder, image_features = make(project_features=7), features()
+    projected = torch.relu(decoder.feature_projection[0](image_features.vectors))
     plain = make(project_features=7)
     plain.load_state_dict(decoder.state_dict())
     plain.feature_projection = torch.nn.Identity()
-    logits = teacher_forced(decoder, seen, WORDS).logits
-    torch.testing.assert_close(logits, teacher_forced(plain, Features(projected, seen.is_region), WORDS).logits)
+    logits = teacher_forced(decoder, image_features, WORDS).logits
+    torch.testing.assert_close(
+        logits, teacher_forced(plain, Features(projected, image_features.is_region), WORDS).logits
+    )
 
 
 def test_dropout_acts_on_projected_features_and_before_every_output_matrix():
-    decoder, seen = make(project_features=7, dropout=0.5).train(), features()
+    decoder, image_features = make(project_features=7, dropout=0.5).train(), features()
     torch.manual_seed(4)
     values = decoder.feature_projection(torch.ones(1, 500, SIZE, dtype=DOUBLE))
     whole = torch.relu(decoder.feature_projection[0](torch.ones(SIZE, dtype=DOUBLE)))
     kept = values[0, :, whole > 0] / whole[whole > 0]
     assert set(kept.unique().round(decimals=9).tolist()) == {0.0, 2.0}
     assert float((kept > 0).double().mean()) == pytest.approx(0.5, abs=0.05)
-    forced = teacher_forced(decoder.eval(), seen, WORDS)
+    forced = teacher_forced(decoder.eval(), image_features, WORDS)
     decoder.train()
     for stage in range(3):
         assert not torch.equal(decoder.readout(forced.outputs, stage), decoder.readout(forced.outputs, stage))
@@ -159,13 +161,13 @@ def test_dropout_acts_on_projected_features_and_before_every_output_matrix():
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_each_stage_has_a_caption_of_its_own(stage):
     """The words of a stage are fed back to all of them: a beam of one at the stage, and greedy by hand."""
-    decoder, seen = make(), features()
-    captions = greedy(StageView(decoder, stage), seen, 6, keep_outputs=True)
-    assert torch.equal(captions.words, beam(StageView(decoder, stage), seen, 6, 1).words)
+    decoder, image_features = make(), features()
+    captions = greedy(StageView(decoder, stage), image_features, 6, keep_outputs=True)
+    assert torch.equal(captions.words, beam(StageView(decoder, stage), image_features, 6, 1).words)
     for image in range(2):
         words = [1]
         for word in captions.words[image, 0][captions.is_word[image, 0]].tolist():
-            alone = Features(seen.vectors[[image]], seen.is_region[[image]])
+            alone = Features(image_features.vectors[[image]], image_features.is_region[[image]])
             outputs = teacher_forced(decoder, alone, torch.tensor([[words]])).outputs
             assert int(decoder.readout(outputs, stage)[0, 0, -1, 2:].argmax()) == word - 2  # never padding, begin
             words.append(word)

@@ -55,6 +55,6 @@ def test_the_attention_has_no_bias():
 def test_features_may_be_projected_first():
     decoder = make(project_features=7)
     features = Features(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool))
-    seen = decoder.start(features).image.vectors
-    assert seen.shape == (2, 3, 7)
-    assert float(seen.detach().min()) >= 0  # ReLU
+    vectors = decoder.start(features).image.vectors
+    assert vectors.shape == (2, 3, 7)
+    assert float(vectors.detach().min()) >= 0  # ReLU

@@ -203,32 +203,36 @@ def test_saved_and_loaded_it_says_the_same(name):
 def test_rows_do_not_know_of_each_other(name):
     decoder = make(name).eval()
     words = captions(rows=3)
-    together = teacher_forced(decoder, features(), words).logits
+    batched = teacher_forced(decoder, features(), words).logits
     for row in range(3):
         alone = teacher_forced(decoder, features(), words[:, [row]]).logits
-        torch.testing.assert_close(together[:, [row]], alone, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(batched[:, [row]], alone, atol=1e-5, rtol=1e-5)
 
 
 @everyone
 def test_images_do_not_know_of_each_other(name):
-    decoder, seen, words = make(name).eval(), features(), captions()
-    together = teacher_forced(decoder, seen, words).logits
+    decoder, image_features, words = make(name).eval(), features(), captions()
+    batched = teacher_forced(decoder, image_features, words).logits
     for image in range(3):
-        alone = Features(seen.vectors[[image]], seen.is_region[[image]])
+        alone = Features(image_features.vectors[[image]], image_features.is_region[[image]])
         torch.testing.assert_close(
-            together[[image]], teacher_forced(decoder, alone, words[[image]]).logits, atol=1e-5, rtol=1e-5
+            batched[[image]], teacher_forced(decoder, alone, words[[image]]).logits, atol=1e-5, rtol=1e-5
         )
 
 
 @everyone
 def test_padding_regions_changes_nothing(name):
-    decoder, seen, words = make(name).eval(), features(), captions()
+    decoder, image_features, words = make(name).eval(), features(), captions()
     padding = torch.full((3, 2, FEATURES), 7.0)
     padded = Features(
-        torch.cat([seen.vectors, padding], 1), torch.cat([seen.is_region, torch.zeros(3, 2, dtype=torch.bool)], 1)
+        torch.cat([image_features.vectors, padding], 1),
+        torch.cat([image_features.is_region, torch.zeros(3, 2, dtype=torch.bool)], 1),
     )
     torch.testing.assert_close(
-        teacher_forced(decoder, seen, words).logits, teacher_forced(decoder, padded, words).logits, atol=1e-5, rtol=1e-5
+        teacher_forced(decoder, image_features, words).logits,
+        teacher_forced(decoder, padded, words).logits,
+        atol=1e-5,
+        rtol=1e-5,
     )
 
 
@@ -256,11 +260,11 @@ def test_words_read_in_advance_are_words_read_at_their_step(name):
 @everyone
 def test_gradients_of_the_walk_are_those_of_single_steps(name):
     """Teacher forcing gathers gradients over time; a plain loop over steps leaves them to autograd."""
-    decoder, seen, words = make(name).eval().double(), features(), captions()
-    vectors = seen.vectors.double().requires_grad_()
+    decoder, image_features, words = make(name).eval().double(), features(), captions()
+    vectors = image_features.vectors.double().requires_grad_()
     values = [vectors, *decoder.parameters()]
-    forced = teacher_forced(decoder, Features(vectors, seen.is_region), words).logits
-    state, readouts = spread(decoder.start(Features(vectors, seen.is_region)), 2), []
+    forced = teacher_forced(decoder, Features(vectors, image_features.is_region), words).logits
+    state, readouts = spread(decoder.start(Features(vectors, image_features.is_region)), 2), []
     for time in range(words.shape[-1]):
         output, state = decoder.step(words[..., time], state)
         readouts.append(decoder.readout(output))
@@ -294,11 +298,11 @@ def test_a_beam_of_one_is_greedy(name):
 
 @everyone
 def test_gradients_that_a_walk_of_samples_kept_are_those_of_feeding_them_again(name):
-    decoder, seen = make(name).eval().double(), features()
-    seen = Features(seen.vectors.double(), seen.is_region)
-    rollout = rollouts(decoder, seen, 4, 3)
+    decoder, image_features = make(name).eval().double(), features()
+    image_features = Features(image_features.vectors.double(), image_features.is_region)
+    rollout = rollouts(decoder, image_features, 4, 3)
     begin = torch.ones_like(rollout.samples.words[..., :1])
-    again = teacher_forced(decoder, seen, torch.cat([begin, rollout.samples.words], -1)).outputs
+    again = teacher_forced(decoder, image_features, torch.cat([begin, rollout.samples.words], -1)).outputs
     one, other = (policy_logprobs(decoder, outputs, rollout.samples) for outputs in (rollout.outputs, again))
     torch.testing.assert_close(one, other)
     weights, parameters = torch.randn(one.shape[:2]).double(), list(decoder.parameters())

@@ -131,7 +131,7 @@ def test_the_terms_of_parts_of_a_batch_add_up_to_those_of_the_whole():
     ]
     shared = with_step_counts([half for half, _ in halves])
     assert [counts_of(half) for half in shared] == [Counts(9, 3, 2)] * 2
-    halves_terms = [objective(half, seen, decoder) for half, (_, seen) in zip(shared, halves, strict=True)]
+    halves_terms = [objective(half, features, decoder) for half, (_, features) in zip(shared, halves, strict=True)]
     assert sum(float(terms.total.detach()) for terms in halves_terms) == pytest.approx(
         float(whole.total.detach()), rel=1e-5
     )

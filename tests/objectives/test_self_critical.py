@@ -205,13 +205,13 @@ def sums_are_those_of_the_whole(decoder: Decoder, loss: SelfCritical) -> None:
     vectors = torch.randn(5, 2, 2, generator=torch.Generator().manual_seed(5)).double()
 
     def terms(part: Batch, images: slice) -> tuple[dict[str, float], Tensor]:
-        seen = Features(vectors[images], torch.ones(len(part.image_ids), 2, dtype=torch.bool))
+        features = Features(vectors[images], torch.ones(len(part.image_ids), 2, dtype=torch.bool))
         with counter_rng.use(counter_rng.CounterRNG(3, 1, part.image_ids)):
-            result = loss(part, seen, decoder)
+            result = loss(part, features, decoder)
         numbers = {"loss": float(result.total.detach())} | {name: float(value) for name, value in result.parts.items()}
         return numbers, gradient(decoder, result.total)
 
-    together, expected = terms(whole, slice(None))
+    full_batch, expected = terms(whole, slice(None))
     cuts = (slice(0, 2), slice(2, 5))
     parts = [
         dataclasses.replace(
@@ -220,8 +220,8 @@ def sums_are_those_of_the_whole(decoder: Decoder, loss: SelfCritical) -> None:
         for cut in cuts
     ]
     split = [terms(part, cut) for part, cut in zip(with_step_counts(parts), cuts, strict=True)]
-    assert together["words"] > 0
-    for name, value in together.items():
+    assert full_batch["words"] > 0
+    for name, value in full_batch.items():
         assert sum(numbers[name] for numbers, _ in split) == pytest.approx(value)
     torch.testing.assert_close(split[0][1] + split[1][1], expected)
 

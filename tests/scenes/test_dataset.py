@@ -151,8 +151,8 @@ def test_held_out_pairs_are_where_they_belong(folder: Path) -> None:
 
 
 def test_no_picture_appears_twice() -> None:
-    seen = {render(sample_image(0, split, k)[0]).tobytes() for split in SPLITS for k in range(150)}
-    assert len(seen) == 4 * 150
+    pictures = {render(sample_image(0, split, k)[0]).tobytes() for split in SPLITS for k in range(150)}
+    assert len(pictures) == 4 * 150
 
 
 def test_the_same_seed_draws_the_same_bytes_and_another_seed_others(folder: Path, tmp_path: Path) -> None:

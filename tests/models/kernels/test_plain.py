@@ -33,11 +33,11 @@ def pack_small_weights(monkeypatch):
 
 @pytest.mark.parametrize("name", ZOO)
 def test_a_model_has_the_same_logits_and_gradients(name):
-    decoder, seen, words = make(name).eval(), features(), captions()
+    decoder, image_features, words = make(name).eval(), features(), captions()
 
     def run() -> list[torch.Tensor | None]:
-        vectors = seen.vectors.clone().requires_grad_()
-        logits = teacher_forced(decoder, Features(vectors, seen.is_region), words).logits
+        vectors = image_features.vectors.clone().requires_grad_()
+        logits = teacher_forced(decoder, Features(vectors, image_features.is_region), words).logits
         parameters = [vectors, *decoder.parameters()]
         return [logits, *torch.autograd.grad(logits.log_softmax(-1).square().sum(), parameters, allow_unused=True)]
 
