@@ -67,8 +67,10 @@ def main() -> None:
         os.sched_setaffinity(0, cores)
         names = list(map(str, paths))
         parts = enumerate(FileList(tuple(names[at : at + batch_size])) for at in range(0, len(names), batch_size))
-        found = caption_parts(captioner, parts, settings, batch_size=batch_size, workers=WORKERS)
-        ray, start = rate((len(captioned.records) for captioned in found if captioned.records), actors=WORKERS)
+        captioned_parts = caption_parts(captioner, parts, settings, batch_size=batch_size, workers=WORKERS)
+        ray, start = rate(
+            (len(captioned.records) for captioned in captioned_parts if captioned.records), actors=WORKERS
+        )
     about = {"images": arguments.images, "size": arguments.size, "batch_size": batch_size, "cores": os.cpu_count()}
     rows = [
         {

@@ -90,7 +90,7 @@ def costs() -> list[Cost]:
     return [cost_of(load_recipe(COCO / f"{name}.yaml"), name) for name in RECIPES]
 
 
-def table_of(found: list[Cost]) -> str:
+def table_of(recipe_costs: list[Cost]) -> str:
     """In Markdown."""
     heads = ["recipe", "weights", "a process keeps", "captions a step", "steps an epoch"]
     heads += [f"sent, {processes} processes" for processes in PROCESSES]
@@ -100,12 +100,12 @@ def table_of(found: list[Cost]) -> str:
             f"{cost.captions}", f"{cost.steps:,}",
             *(f"{sent(cost.gradients, processes) / 1e6:.0f} MB" for processes in PROCESSES),
         ]
-        for cost in found
+        for cost in recipe_costs
     ]  # fmt: skip
     return table(heads, rows)
 
 
-def rows_of(found: list[Cost]) -> list[dict[str, Any]]:
+def rows_of(recipe_costs: list[Cost]) -> list[dict[str, Any]]:
     """For programs."""
     return [
         {
@@ -119,7 +119,7 @@ def rows_of(found: list[Cost]) -> list[dict[str, Any]]:
             "captions": cost.captions,
             "steps_an_epoch": cost.steps,
         }
-        for cost in found
+        for cost in recipe_costs
         for processes in PROCESSES
     ]
 

@@ -180,7 +180,7 @@ def rows_of(name: str, images: int, repeats: int) -> list[dict[str, Any]]:
             row(f"{kind}_raw{CONTEXT}", images / raw, "images/s", against, ours / raw)
 
     batches = [make_features(batch) for batch in BATCHES]
-    took = seconds(repeats, *[lambda seen=seen: decode(decoder, seen, BEAMS) for seen in batches])
+    took = seconds(repeats, *[lambda f=f: decode(decoder, f, BEAMS) for f in batches])
     for batch, whole in zip(BATCHES, took, strict=True):
         each = whole / batch
         against = f"a batch of one, {1000 * took[0]:.1f} ms"

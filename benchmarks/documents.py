@@ -14,7 +14,7 @@ from showtell.errors import DataError, ShowtellError
 from showtell.files import write_text
 
 Lines = Sequence[dict[str, Any]]  # a row of the tables each
-FoundT = TypeVar("FoundT")
+ResultT = TypeVar("ResultT")
 
 
 def reader(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
@@ -51,19 +51,19 @@ def publish(
     program: str,
     given: argparse.Namespace,
     markers: tuple[str, str],
-    find: Callable[[], FoundT],
-    tables: Callable[[FoundT], str],
-    ratios: Callable[[FoundT], Lines],
+    find: Callable[[], ResultT],
+    tables: Callable[[ResultT], str],
+    ratios: Callable[[ResultT], Lines],
 ) -> int:
     """Find something, write its tables into --docs, and print them, or its ratios with --json; the exit status."""
     try:
-        found = find()
+        result = find()
         if given.docs is not None:
-            write_between(given.docs, tables(found), markers)
+            write_between(given.docs, tables(result), markers)
     except ShowtellError as error:
         print(f"{program}: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(ratios(found)) if given.json else tables(found))
+    print(json.dumps(ratios(result)) if given.json else tables(result))
     return 0
 
 
@@ -93,8 +93,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def cell(found: Mapping[str, float]) -> str:
+def cell(interval: Mapping[str, float]) -> str:
     """A number with its interval; a dash where there is none."""
-    if found["value"] != found["value"]:
+    if interval["value"] != interval["value"]:
         return "–"
-    return f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+    return f"{interval['value']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"

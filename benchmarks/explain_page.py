@@ -3,7 +3,7 @@
     python benchmarks/explain_page.py [--photos 50] [--models 1] [--repeats 3] [--json]
 
 JPEGs of 640 x 480 with texture, quality 90; ResNet-101 of timm with random weights on pictures of 448 pixels, so that
-attention is over 14 x 14 places; Show, Attend and Tell with 512 everywhere, 9,488 words; five beams, captions of 20
+attention is over 14 x 14 cells; Show, Attend and Tell with 512 everywhere, 9,488 words; five beams, captions of 20
 words, which random weights do not end before. The page is to stay under 15 MB for 50 photos, and under 10 seconds.
 """
 

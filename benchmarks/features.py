@@ -135,7 +135,7 @@ def reading(steps: int) -> list[dict[str, Any]]:
             return epoch_batches(data, epoch=epoch, skip=0, batch_size=IMAGES, bucket=1, seed=0, workers=0)
 
         kept = [
-            collate([data[0, place] for place in range(first, first + IMAGES)]) for first in range(0, count, IMAGES)
+            collate([data[0, index] for index in range(first, first + IMAGES)]) for first in range(0, count, IMAGES)
         ]
         rounds: dict[str, list[float]] = {"store": [], "memory": []}
         sources: dict[str, Callable[[int], Iterable[Batch]]] = {"store": stored, "memory": lambda epoch: kept}

@@ -4,8 +4,8 @@
 
  1. Scenes are drawn, and Show, Attend and Tell with soft attention is trained on them together with its encoder: the
     row `sat_soft_joint`, seed 0. That encoder is then frozen.
- 2. What it sees in every picture is put into stores: the map of its last stage; the same without the vectors of
-    places; the map of the stage before; and the last map pooled at the boxes that the dataset has of its objects.
+ 2. What it sees in every picture is put into stores: the map of its last stage; the same without position
+    embeddings; the map of the stage before; and the last map pooled at the boxes that the dataset has of its objects.
  3. Every model tries the learning rates of `RATES` on the last stage for a few epochs, with a seed of its own; the best
     by CIDEr-D on validation is that of all its rows with a frozen encoder. Where the encoder learns too, the learning
     rate and the epochs are the recipe's.
@@ -288,8 +288,10 @@ def run(content: dict[str, Any], folder: Path, *, with_captions: bool) -> bool:
         last = captioner.decoder.stages - 1
         for split in SPLITS:
             for stage in range(last + 1):
-                found = caption_records(captioner, dataset.split(split), captioner.settings(stage=stage), store=store)
-                texts = {image: caption.text for image, caption in found.items()}
+                captions = caption_records(
+                    captioner, dataset.split(split), captioner.settings(stage=stage), store=store
+                )
+                texts = {image: caption.text for image, caption in captions.items()}
                 write_json(folder / f"{split}{'' if stage == last else f'.stage{stage}'}.json", texts)
     learned = [captioner.decoder, *([captioner.encoder] if captioner.encoder.config.trained else [])]
     result = {
@@ -392,8 +394,8 @@ def best_rate(bench: Bench, row: Row) -> float:
     """The learning rate with the best CIDEr-D on validation; of equals the smallest; one that is given is not tried."""
     if row.rate is not None:
         return row.rate
-    found = {rate: read_json(bench.trial_folder(row, rate) / "result.json")["validation"] for rate in row.rates}
-    return max(row.rates, key=lambda rate: (found[rate], -rate))
+    validation = {rate: read_json(bench.trial_folder(row, rate) / "result.json")["validation"] for rate in row.rates}
+    return max(row.rates, key=lambda rate: (validation[rate], -rate))
 
 
 # --- scores ---
@@ -408,7 +410,7 @@ def summarise_runs(bench: Bench, rows: Sequence[Row]) -> list[dict[str, Any]]:
     dataset, scenes = open_dataset(bench.out / "scenes"), read_scenes(bench.out / "scenes")
     assert scenes is not None
     pooled: dict[str, dict[str, ScoreReport]] = {}
-    found = []
+    lines = []
     for row in rows:
         folders = sorted(path.parent for path in (bench.out / "runs" / row.name).glob("*/result.json"))
         if not folders:
@@ -423,15 +425,15 @@ def summarise_runs(bench: Bench, rows: Sequence[Row]) -> list[dict[str, Any]]:
             facts = image_facts(dataset, dataset.split(split))
             captions = [read_json(folder / f"{split}.json") for folder in folders]
             kinds[split] = truth_by_kind(captions, scenes)
-            found_faults = [diagnose(texts.values()) for texts in captions]
-            faults[split] = {name: mean_and_spread([one[name] for one in found_faults]) for name in FAULTS}
+            diagnoses = [diagnose(texts.values()) for texts in captions]
+            faults[split] = {name: mean_and_spread([one[name] for one in diagnoses]) for name in FAULTS}
             reports = [score(texts, facts, METRICS) for texts in captions]
             pooled[row.name][split] = pool_reports(reports)
             scores[split] = spreads(reports)
             for number in range(len(list(folders[0].glob(f"{split}.stage*.json")))):
                 texts = [read_json(folder / f"{split}.stage{number}.json") for folder in folders]
                 stages.setdefault(split, []).append(spreads([score(one, facts, METRICS) for one in texts]))
-        found.append(
+        lines.append(
             {
                 "name": row.name,
                 "says": row.says,
@@ -447,7 +449,7 @@ def summarise_runs(bench: Bench, rows: Sequence[Row]) -> list[dict[str, Any]]:
         )
     if REFERENCE not in pooled:
         raise DataError(f"{bench.out} has no finished run of {REFERENCE}, which all rows are held against.")
-    for line in found:
+    for line in lines:
         name = line["name"]
         line["against"] = {} if name == REFERENCE else _compare(pooled[name], pooled[REFERENCE])
         line["pairs"] = {
@@ -455,13 +457,15 @@ def summarise_runs(bench: Bench, rows: Sequence[Row]) -> list[dict[str, Any]]:
             for first, second in PAIRS
             if first == name and second in pooled
         }
-    return found
+    return lines
 
 
 def _compare(first: Mapping[str, ScoreReport], second: Mapping[str, ScoreReport]) -> dict[str, Any]:
     """How much better the first is, on each split by each score, with its interval."""
     return {
-        split: {name: dataclasses.asdict(found) for name, found in compare(first[split], second[split]).items()}
+        split: {
+            name: dataclasses.asdict(difference) for name, difference in compare(first[split], second[split]).items()
+        }
         for split in SPLITS
     }
 
@@ -491,15 +495,15 @@ def truth_by_kind(runs: Sequence[Mapping[str, str]], scenes: Mapping[str, Scene]
         runs: for each an image id to its caption.
         scenes: image id to what was drawn.
     """
-    said: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     held: Counter[str] = Counter()
     for captions in runs:
         for image, text in captions.items():
             for statement in judge(text, scenes[image]).statements:
-                said[statement.kind] += 1
+                totals[statement.kind] += 1
                 held[statement.kind] += statement.holds
     made = sum(map(len, runs))
-    return {kind: {"said": count / made, "held": held[kind] / count} for kind, count in said.items()}
+    return {kind: {"said": count / made, "held": held[kind] / count} for kind, count in totals.items()}
 
 
 def mean_and_spread(values: Sequence[float | None]) -> dict[str, float | None]:
@@ -541,20 +545,20 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
     rows = [
         [
             f"{line['says']} - {says[second]}",
-            *[_difference(found[split][name]) for split in SPLITS for name in COMPARED],
+            *[_difference(differences[split][name]) for split in SPLITS for name in COMPARED],
         ]
         for line in lines
-        for second, found in line["pairs"].items()
+        for second, differences in line["pairs"].items()
         if second in says
     ]
     if rows:
         parts.append("Other pairs, in the same way:\n\n" + table(["difference", *heads], rows))
     rows = [
-        [f"{line['says']}: stage {number} of 0 to {len(stages)}", *[_number(found.get(name)) for name in COLUMNS]]
+        [f"{line['says']}: stage {number} of 0 to {len(stages)}", *[_number(scores.get(name)) for name in COLUMNS]]
         for line in lines
         if line["stages"]
         for stages in [line["stages"]["test"]]
-        for number, found in enumerate([*stages, line["scores"]["test"]])
+        for number, scores in enumerate([*stages, line["scores"]["test"]])
     ]
     if rows:
         parts.append("The caption of each stage, on `test`:\n\n" + table(["model", *COLUMNS.values()], rows))
@@ -586,12 +590,12 @@ def _number(value: dict[str, float | None] | None, digits: int = 3) -> str:
     return f"{value['mean']:.{digits}f}{spread}"
 
 
-def _share(found: dict[str, float] | None) -> str:
-    return "–" if found is None else f"{found['held']:.3f} ({found['said']:.2f})"
+def _share(share: dict[str, float] | None) -> str:
+    return "–" if share is None else f"{share['held']:.3f} ({share['said']:.2f})"
 
 
-def _difference(found: dict[str, float]) -> str:
-    return f"{found['value']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}], p {found['p']:.3f}"
+def _difference(difference: dict[str, float]) -> str:
+    return f"{difference['value']:+.3f} [{difference['low']:+.3f}, {difference['high']:+.3f}], p {difference['p']:.3f}"
 
 
 def ratios(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

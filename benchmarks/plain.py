@@ -38,7 +38,7 @@ class Plain(ABC):
         """What steps need of the images, copied for each row, and the first state."""
 
     @abstractmethod
-    def step(self, words: Tensor, seen: EncodedBatch, state: PlainState) -> tuple[Tensor, PlainState]:
+    def step(self, words: Tensor, encoded: EncodedBatch, state: PlainState) -> tuple[Tensor, PlainState]:
         """Words (M,) to what the output layer reads, (M, H), and the next state."""
 
     def logprobs(self, inner: Tensor) -> Tensor:
@@ -77,12 +77,12 @@ class PlainSat(Plain):
         decoder = self.decoder
         vectors = decoder.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region)
-        seen = copy(rows, vectors, decoder.attention.project(vectors))
-        return seen, copy(rows, decoder.init_hidden(mean), decoder.init_cell(mean))
+        encoded = copy(rows, vectors, decoder.attention.project(vectors))
+        return encoded, copy(rows, decoder.init_hidden(mean), decoder.init_cell(mean))
 
-    def step(self, words: Tensor, seen: EncodedBatch, state: PlainState) -> tuple[Tensor, PlainState]:
+    def step(self, words: Tensor, encoded: EncodedBatch, state: PlainState) -> tuple[Tensor, PlainState]:
         """Attend, gate, run the cell, add up what the output layer reads."""
-        decoder, (vectors, projected) = self.decoder, seen
+        decoder, (vectors, projected) = self.decoder, encoded
         context = attend(decoder.attention, state[0], projected, vectors)
         context = torch.sigmoid(decoder.beta(state[0])) * context
         word = decoder.embedding(words)
@@ -109,9 +109,9 @@ class PlainUpDown(Plain):
         zeros = vectors.new_zeros(rows * len(vectors), decoder.config.hidden_size)
         return copy(rows, vectors, decoder.attention.project(vectors), mean), (zeros,) * 4
 
-    def step(self, words: Tensor, seen: EncodedBatch, state: PlainState) -> tuple[Tensor, PlainState]:
+    def step(self, words: Tensor, encoded: EncodedBatch, state: PlainState) -> tuple[Tensor, PlainState]:
         """The attention LSTM, attention, the language LSTM."""
-        decoder, (vectors, projected, mean) = self.decoder, seen
+        decoder, (vectors, projected, mean) = self.decoder, encoded
         first = cell(decoder.attention_lstm, torch.cat([state[2], mean, decoder.embedding(words)], 1), state[:2])
         context = attend(decoder.attention, first[0], projected, vectors)
         second = cell(decoder.language_lstm, torch.cat([context, first[0]], 1), state[2:])
@@ -132,7 +132,7 @@ class PlainNic(Plain):
         zeros = image.new_zeros(len(image), decoder.config.hidden_size)
         return (), cell(decoder.cells[0], image, (zeros, zeros))
 
-    def step(self, words: Tensor, seen: EncodedBatch, state: PlainState) -> tuple[Tensor, PlainState]:
+    def step(self, words: Tensor, encoded: EncodedBatch, state: PlainState) -> tuple[Tensor, PlainState]:
         """The LSTM."""
         state = cell(self.decoder.cells[0], self.decoder.embedding(words), state)
         return self.decoder.dropout(state[0]), state
@@ -151,26 +151,26 @@ def _forced(logprobs: Tensor) -> Tensor:
 @torch.no_grad()
 def greedy(plain: Plain, features: Features, length: int) -> Tensor:
     """Words (B, length)."""
-    seen, state = plain.start(features, 1)
+    encoded, state = plain.start(features, 1)
     words = torch.full((len(features.vectors),), Vocabulary.begin)
-    said = []
+    generated = []
     is_living = torch.ones(len(words), dtype=torch.bool)
     for _ in range(length):
-        inner, state = plain.step(words, seen, state)
+        inner, state = plain.step(words, encoded, state)
         _, words = _forced(plain.logprobs(inner)).max(1)
         is_living = is_living & (words != Vocabulary.end)
-        said.append(words * is_living)
+        generated.append(words * is_living)
         if is_living.sum() == 0:
             break
-    return torch.stack(said, 1)
+    return torch.stack(generated, 1)
 
 
 @torch.no_grad()
 def beam(plain: Plain, features: Features, length: int, beams: int) -> Tensor:
     """The best caption of each image, (B, length)."""
     images = len(features.vectors)
-    seen, state = plain.start(features, beams)
-    inner, state = plain.step(torch.full((images * beams,), Vocabulary.begin), seen, state)
+    encoded, state = plain.start(features, beams)
+    inner, state = plain.step(torch.full((images * beams,), Vocabulary.begin), encoded, state)
     logprobs = _forced(plain.logprobs(inner))
     size = logprobs.shape[-1]
     totals = torch.zeros(images, beams)
@@ -196,47 +196,47 @@ def beam(plain: Plain, features: Features, length: int, beams: int) -> Tensor:
                 if is_end[row]:
                     done[image].append((totals[image, row].item(), words[image, row].clone()))
             totals[image, is_end] -= 1000
-        inner, state = plain.step(last.view(-1), seen, state)
+        inner, state = plain.step(last.view(-1), encoded, state)
         logprobs = _forced(plain.logprobs(inner))
-    return torch.stack([max(found, key=lambda one: one[0])[1] for found in done])
+    return torch.stack([max(finished, key=lambda one: one[0])[1] for finished in done])
 
 
 def teacher_forced(plain: Plain, features: Features, words: Tensor) -> Tensor:
     """Log-probabilities (B, N, T, V) of the words that follow `words`, (B, N, T): one readout per step."""
     images, rows, length = words.shape
-    seen, state = plain.start(features, rows)
+    encoded, state = plain.start(features, rows)
     logprobs: Tensor | None = None
     for time in range(length):
-        inner, state = plain.step(words[:, :, time].reshape(-1), seen, state)
-        said = plain.logprobs(inner)
+        inner, state = plain.step(words[:, :, time].reshape(-1), encoded, state)
+        step_logprobs = plain.logprobs(inner)
         if logprobs is None:
-            logprobs = said.new_zeros(len(said), length, said.shape[-1])
-        logprobs[:, time] = said
+            logprobs = step_logprobs.new_zeros(len(step_logprobs), length, step_logprobs.shape[-1])
+        logprobs[:, time] = step_logprobs
     assert logprobs is not None
     return logprobs.view(images, rows, length, -1)
 
 
 def sample(plain: Plain, features: Features, rows: int, length: int) -> tuple[Tensor, Tensor]:
     """Drawn words (B, N, length), and the log-probabilities of all words at all steps, with gradients."""
-    seen, state = plain.start(features, rows)
+    encoded, state = plain.start(features, rows)
     words = torch.full((rows * len(features.vectors),), Vocabulary.begin)
-    said = torch.zeros(len(words), length, dtype=torch.long)
+    sampled = torch.zeros(len(words), length, dtype=torch.long)
     every: Tensor | None = None
     is_living = torch.ones(len(words), dtype=torch.bool)
     for time in range(length):
-        inner, state = plain.step(words, seen, state)
+        inner, state = plain.step(words, encoded, state)
         logprobs = plain.logprobs(inner)
         if every is None:
             every = logprobs.new_zeros(len(words), length, logprobs.shape[-1])
         words = torch.distributions.Categorical(logits=logprobs.detach()).sample()
         words = words * is_living
         is_living = is_living & (words != Vocabulary.end)
-        said[:, time] = words
+        sampled[:, time] = words
         every[:, time] = logprobs
         if is_living.sum() == 0:
             break
     assert every is not None
-    return said.view(-1, rows, length), every.view(-1, rows, length, every.shape[-1])
+    return sampled.view(-1, rows, length), every.view(-1, rows, length, every.shape[-1])
 
 
 Rewarded = Callable[[list[list[int]], list[int]], list[float]]  # captions, and which image each is of

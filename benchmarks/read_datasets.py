@@ -56,25 +56,25 @@ def write_files(folder: Path, images: int, seed: int = 0) -> tuple[Path, Path]:
     captions = round(CAPTIONS * images / IMAGES)
     karpathy, listed, annotations = [], [], []
     sentence_id = 0
-    for place in range(images):
-        split = "test" if place % 25 == 0 else "val" if place % 25 == 1 else "restval" if place % 4 == 0 else "train"
-        name = f"COCO_val2014_{place + 1:012}.jpg"
+    for index in range(images):
+        split = "test" if index % 25 == 0 else "val" if index % 25 == 1 else "restval" if index % 4 == 0 else "train"
+        name = f"COCO_val2014_{index + 1:012}.jpg"
         sentences = []
-        for _ in range(captions // images + (place < captions % images)):
+        for _ in range(captions // images + (index < captions % images)):
             words = rng.choices(_WORDS, k=rng.randint(8, 14))
             text = f"{' '.join(words).capitalize()}."
-            sentences.append({"tokens": words, "raw": text, "imgid": place, "sentid": sentence_id})
-            annotations.append({"image_id": place + 1, "id": sentence_id, "caption": text})
+            sentences.append({"tokens": words, "raw": text, "imgid": index, "sentid": sentence_id})
+            annotations.append({"image_id": index + 1, "id": sentence_id, "caption": text})
             sentence_id += 1
         karpathy.append(
             {
                 "filepath": "val2014",
                 "sentids": [sentence["sentid"] for sentence in sentences],
                 "filename": name,
-                "imgid": place,
+                "imgid": index,
                 "split": split,
                 "sentences": sentences,
-                "cocoid": place + 1,
+                "cocoid": index + 1,
             }
         )
         listed.append(
@@ -85,8 +85,8 @@ def write_files(folder: Path, images: int, seed: int = 0) -> tuple[Path, Path]:
                 "height": 480,
                 "width": 640,
                 "date_captured": "2013-11-14 11:18:45",
-                "flickr_url": f"http://farm9.staticflickr.com/8186/{place:010}_8113778c16_z.jpg",
-                "id": place + 1,
+                "flickr_url": f"http://farm9.staticflickr.com/8186/{index:010}_8113778c16_z.jpg",
+                "id": index + 1,
             }
         )
     files = folder / "dataset_coco.json", folder / "captions_train2014.json"
@@ -104,7 +104,7 @@ def measured(work: str, path: Path) -> tuple[float, float]:
 
 def rows(images: int) -> list[dict[str, object]]:
     """A row for the seconds and one for the megabytes of each kind of work on each form."""
-    found: list[dict[str, object]] = []
+    table: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         # Written by another process: on Linux a process begins with its parent's greatest memory as its own.
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -114,7 +114,7 @@ def rows(images: int) -> list[dict[str, object]]:
             for name, work in (("read", _READ), ("check", _CHECK)):
                 took = measured(work, path)
                 for value, base, unit in zip(took, bare, ("seconds", "megabytes"), strict=True):
-                    found.append(
+                    table.append(
                         {
                             "name": f"{name}_{form}_{images}_{unit}",
                             "value": value,
@@ -123,7 +123,7 @@ def rows(images: int) -> list[dict[str, object]]:
                             "ratio": value / base,
                         }
                     )
-    return found
+    return table
 
 
 def main() -> None:
@@ -132,8 +132,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=IMAGES)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    found = rows(arguments.images)
-    show(found, arguments.json)
+    show(rows(arguments.images), arguments.json)
 
 
 if __name__ == "__main__":

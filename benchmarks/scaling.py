@@ -58,15 +58,15 @@ def write_data(folder: Path, recipe: Path, changes: list[str]) -> list[str]:
 
     chance, size = random.Random(0), load_recipe(recipe, changes).training.batch_size
     images = size * -(-LEAST_IMAGES // size)  # whole batches
-    said = [f"word{number % WORDS}" for number in range(images * CAPTIONS * LENGTH)]  # every word is there
-    chance.shuffle(said)
-    said += chance.choices(said, k=VALIDATED * CAPTIONS * LENGTH)
+    words = [f"word{number % WORDS}" for number in range(images * CAPTIONS * LENGTH)]  # every word is there
+    chance.shuffle(words)
+    words += chance.choices(words, k=VALIDATED * CAPTIONS * LENGTH)
     names = [f"{number:03}.png" for number in range(images + VALIDATED)]
     with (folder / "captions.jsonl").open("w") as lines:
         for number, name in enumerate(names):
             (folder / name).touch()
             first = number * CAPTIONS * LENGTH
-            captions = [" ".join(said[first + n * LENGTH : first + (n + 1) * LENGTH]) for n in range(CAPTIONS)]
+            captions = [" ".join(words[first + n * LENGTH : first + (n + 1) * LENGTH]) for n in range(CAPTIONS)]
             split = "train" if number < images else "val"
             lines.write(json.dumps({"image": name, "captions": captions, "split": split}) + "\n")
     changes = [
@@ -131,7 +131,7 @@ def work(recipe: str, folder: str, changes: list[str]) -> None:
             one.wait()
 
     def measured(order: str, seconds: float) -> dict[str, Any]:
-        found: dict[str, Any] = {"step": [], "alone": [], "add_up": [], "work": []}
+        timings: dict[str, Any] = {"step": [], "alone": [], "add_up": [], "work": []}
         if order == "validate":
             validator = trainer.validator
             assert validator is not None
@@ -142,27 +142,27 @@ def work(recipe: str, folder: str, changes: list[str]) -> None:
         ends = time.perf_counter() + seconds
         while True:
             passed, worked = timed(step)
-            found["step"].append(passed)
-            found["work"].append(gather_object([worked]))
+            timings["step"].append(passed)
+            timings["work"].append(gather_object([worked]))
             if accelerator.num_processes > 1:
-                found["alone"].append(timed(alone)[0])
-                found["add_up"].append(timed(add_up)[0])
+                timings["alone"].append(timed(alone)[0])
+                timings["add_up"].append(timed(add_up)[0])
             if broadcast_object_list([time.perf_counter() > ends])[0]:
-                return found
+                return timings
 
     trainer.model.train()
     step()
     kept = [number for state in trainer.optimizer.state.values() for number in state.values()]
-    said = {"megabytes": gradients.nbytes / 1e6, "captions": training.batch_size * CAPTIONS}
-    said["state"] = 2 * said["megabytes"] + sum(number.nbytes for number in kept if torch.is_tensor(number)) / 1e6
+    message = {"megabytes": gradients.nbytes / 1e6, "captions": training.batch_size * CAPTIONS}
+    message["state"] = 2 * message["megabytes"] + sum(number.nbytes for number in kept if torch.is_tensor(number)) / 1e6
     while True:
         if accelerator.is_main_process:
-            print(json.dumps(said), flush=True)
+            print(json.dumps(message), flush=True)
         order = [sys.stdin.readline().split() if accelerator.is_main_process else None]
         (given,) = broadcast_object_list(order)
         if not given:
             return
-        said = measured(given[0], float(given[1]))
+        message = measured(given[0], float(given[1]))
 
 
 class Run:
@@ -175,13 +175,13 @@ class Run:
             port = free.getsockname()[1]
         self._processes = []
         for rank in range(processes):
-            places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
-            places |= {"OMP_NUM_THREADS": threads, "MASTER_ADDR": "127.0.0.1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+            environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
+            environment |= {"OMP_NUM_THREADS": threads, "MASTER_ADDR": "127.0.0.1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
             pipe = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
             self._processes.append(
                 subprocess.Popen(
                     [sys.executable, __file__, "--work", *arguments],
-                    env=os.environ | {name: str(value) for name, value in places.items()},
+                    env=os.environ | {name: str(value) for name, value in environment.items()},
                     stdin=pipe,
                     stdout=pipe,
                     text=True,
@@ -220,23 +220,23 @@ def rows_of(recipe: Path, changes: list[str], rounds: int, seconds: float) -> li
     with tempfile.TemporaryDirectory() as name:
         told = write_data(Path(name), recipe, changes)
         runs = {key: Run(*RUNS[key], [str(recipe), f"{name}/{key}", *told]) for key in RUNS}
-        found: dict[str, dict[str, list[Any]]] = {key: {} for key in RUNS}
+        timings: dict[str, dict[str, list[Any]]] = {key: {} for key in RUNS}
         for _ in range(rounds):
             for key, run in runs.items():
                 for what, values in run.ask("steps", seconds).items():
-                    found[key].setdefault(what, []).extend(values)
+                    timings[key].setdefault(what, []).extend(values)
         validated = runs["two"].ask("validate")
         for run in runs.values():
             run.end()
     two = runs["two"]
-    step = {key: median(found[key]["step"]) for key in RUNS}
-    middle = {what: median(found["two"][what]) for what in ("alone", "add_up")}
-    share = median(max(worked) / sum(worked) for worked in found["two"]["work"])
+    step = {key: median(timings[key]["step"]) for key in RUNS}
+    middle = {what: median(timings["two"][what]) for what in ("alone", "add_up")}
+    share = median(max(worked) / sum(worked) for worked in timings["two"]["work"])
     idle = 1 - sum(validated["work"]) / (validated["validation"] * RUNS["two"][0])
     rate = two.about["captions"] / step["two"]
     foretold = middle["alone"] + middle["add_up"]
     about = {"recipe": recipe.stem, "captions": two.about["captions"], "changes": changes}
-    about |= {"steps": len(found["two"]["step"]), "seconds": step | middle}
+    about |= {"steps": len(timings["two"]["step"]), "seconds": step | middle}
     table = [
         ("two_processes", rate, "captions/s", "one process, a thread each", step["one"] / step["two"]),
         ("two_threads", rate, "captions/s", "one process with two threads", step["threads"] / step["two"]),

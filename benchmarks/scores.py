@@ -56,22 +56,22 @@ def flickr8k() -> list[list[str]]:
     path = Path(os.environ.get("SHOWTELL_SHARED", ROOT.parent / "shared")) / "data" / "flickr8k" / "captions.txt"
     if not path.is_file():
         sys.exit(f"There are no captions at {path}; set SHOWTELL_SHARED to the folder that holds data/flickr8k.")
-    found: dict[str, list[str]] = defaultdict(list)
+    captions: dict[str, list[str]] = defaultdict(list)
     with path.open(encoding="utf-8", newline="") as stream:
         for row in csv.reader(stream):
             if row:
-                found[row[0]].append(row[1])
-    return list(found.values())
+                captions[row[0]].append(row[1])
+    return list(captions.values())
 
 
 def corpus_of(captions: list[list[str]], images: int) -> Corpus:
     """So many images; each round through Flickr8k pairs predictions with the references of another image."""
-    rounds = [(place % len(captions), place // len(captions)) for place in range(images)]
+    rounds = [(index % len(captions), index // len(captions)) for index in range(images)]
     return Corpus(
         ids=tuple(map(str, range(images))),
-        predictions=tuple(captions[(place + 17 * round_) % len(captions)][round_ % 5] for place, round_ in rounds),
+        predictions=tuple(captions[(index + 17 * round_) % len(captions)][round_ % 5] for index, round_ in rounds),
         facts=tuple(
-            ImageFacts(tuple(captions[place][1:] if round_ == 0 else captions[place][:5])) for place, round_ in rounds
+            ImageFacts(tuple(captions[index][1:] if round_ == 0 else captions[index][:5])) for index, round_ in rounds
         ),
     )
 
@@ -171,10 +171,10 @@ def reward_seconds(captions: list[list[str]], with_reference: bool) -> tuple[flo
     reward = Reward.prepare(references, vocabulary_size=len(known) + 1, document_frequency=frequency)
     words = torch.zeros(REWARDED, SAMPLES, max(len(one) for own in hypotheses for one in own), dtype=torch.long)
     is_word = torch.zeros_like(words, dtype=torch.bool)
-    for place, own in enumerate(hypotheses):
+    for index, own in enumerate(hypotheses):
         for number, hypothesis in enumerate(own):
-            words[place, number, : len(hypothesis)] = torch.tensor(hypothesis)
-            is_word[place, number, : len(hypothesis)] = True
+            words[index, number, : len(hypothesis)] = torch.tensor(hypothesis)
+            is_word[index, number, : len(hypothesis)] = True
     torch.set_num_threads(1)  # as the reference has; the tensors are small
     reward(words, is_word, list(references))
     seconds = median(lambda: reward(words, is_word, list(references)), 50)

@@ -87,8 +87,8 @@ def step_of(decoder: Decoder, loss: Callable[[], Tensor], **settings: bool) -> C
 
 def gradients(decoder: Decoder, loss: Callable[[], Tensor]) -> list[Tensor]:
     """The gradients of all weights that have one."""
-    found = torch.autograd.grad(loss(), list(decoder.parameters()), allow_unused=True)
-    return [gradient for gradient in found if gradient is not None]
+    grads = torch.autograd.grad(loss(), list(decoder.parameters()), allow_unused=True)
+    return [gradient for gradient in grads if gradient is not None]
 
 
 def difference(decoder: Decoder, one: Callable[[], Tensor], other: Callable[[], Tensor]) -> float:
@@ -182,9 +182,9 @@ def python_reward(captions: dict[str, list[list[int]]]) -> plain.Rewarded:
         every += (own[0], own)
     every.compute_doc_freq()
 
-    def reward(said: list[list[int]], images: list[int]) -> list[float]:
+    def reward(sampled: list[list[int]], images: list[int]) -> list[float]:
         scorer = CiderScorer()
-        for words, image in zip(said, images, strict=True):
+        for words, image in zip(sampled, images, strict=True):
             scorer += (" ".join(map(str, words)), texts[image])
         scorer.document_frequency = every.document_frequency
         return [float(score) for score in scorer.compute_cider()]
@@ -203,8 +203,8 @@ def fed_again(objective: SelfCritical, decoder: Decoder) -> Tensor:
         logits = teacher_forced(decoder, FEATURES, torch.cat([begin, words[..., :-1]], -1)).logits
     rewards = objective.reward(captions.words, captions.is_word, BATCH.image_ids).float()
     advantage = (rewards[:, :-1] - rewards[:, -1:]).unsqueeze(-1).expand(words.shape)
-    said = F.cross_entropy(logits.flatten(0, 2), words.flatten(), ignore_index=Vocabulary.pad, reduction="none")
-    return (said * advantage.flatten()).sum() / (IMAGES * SAMPLES)
+    losses = F.cross_entropy(logits.flatten(0, 2), words.flatten(), ignore_index=Vocabulary.pad, reduction="none")
+    return (losses * advantage.flatten()).sum() / (IMAGES * SAMPLES)
 
 
 def self_critical_rows(name: str, repeats: int) -> list[dict[str, Any]]:

@@ -84,8 +84,8 @@ def test_attention_is_what_the_model_scores(
 def test_runs_that_are_not_there_are_a_sentence(script, tiny_scenes, tmp_path, capsys):
     shutil.copytree(tiny_scenes, tmp_path / "scenes")
     assert script.main(["--out", str(tmp_path)]) == 2
-    assert f"{script.__name__}: {tmp_path} has no finished run of " in (said := capsys.readouterr().err)
-    assert "sat_soft" in said
+    assert f"{script.__name__}: {tmp_path} has no finished run of " in (message := capsys.readouterr().err)
+    assert "sat_soft" in message
 
 
 def test_unknown_rows_are_answered_with_the_known_ones(tmp_path, capsys):

@@ -48,7 +48,7 @@ def test_turns_are_where_monotone_runs_end() -> None:
     assert segments(goals[:1]) == [(0, 0)]
 
 
-def test_independent_numbers_turn_at_two_of_three_places() -> None:
+def test_independent_numbers_turn_at_two_of_three_positions() -> None:
     noise = np.random.default_rng(0).normal(size=(20000, 6))
     assert turns(noise).mean() == pytest.approx(2 / 3, abs=0.01)
 
@@ -75,7 +75,7 @@ def test_unevenness_is_ginis_coefficient() -> None:
     ],
 )
 def test_phrases_of_scenes(caption: str, parts: str) -> None:
-    expected = [place == 0 for part in parts.split("|") for place, _ in enumerate(part.split())]
+    expected = [position == 0 for part in parts.split("|") for position, _ in enumerate(part.split())]
     assert phrase_begins(caption.split()) == expected
 
 
@@ -93,16 +93,16 @@ def test_phrases_are_those_that_the_dataset_grounds(tiny_scenes: Path) -> None:
     assert asked > 300
 
 
-# --- together ---
+# --- correlation ---
 
 
 def test_two_captions_by_hand() -> None:
     first, second = [np.array([1.0, 0]), np.array([0.0, 1])], [np.array([0.6, 0.2]), np.array([0.1, 0.3])]
-    found = correlate_series(first, second, permutations=99)
-    # without the means of places and captions the first are +-1/2; the second: rows less means of both kinds +-0.15
-    assert found.products == pytest.approx(np.array([[0.15, 0.5, 0.045], [0.15, 0.5, 0.045]]))
-    assert found.correlation == pytest.approx(1)
-    assert 0.35 < found.p < 0.65  # one of two orders gives as much
+    series_correlation = correlate_series(first, second, permutations=99)
+    # without the means of positions and captions the first are +-1/2; the second: rows less means of both kinds +-0.15
+    assert series_correlation.products == pytest.approx(np.array([[0.15, 0.5, 0.045], [0.15, 0.5, 0.045]]))
+    assert series_correlation.correlation == pytest.approx(1)
+    assert 0.35 < series_correlation.p < 0.65  # one of two orders gives as much
 
 
 def test_what_all_captions_share_and_what_one_is_throughout_does_not_count() -> None:
@@ -111,16 +111,16 @@ def test_what_all_captions_share_and_what_one_is_throughout_does_not_count() -> 
     level = rng.normal(size=(30, 1))
     first, second = (list(shape + 3 * level + rng.normal(size=(30, 5))) for _ in range(2))
     assert np.corrcoef(np.concatenate(first), np.concatenate(second))[0, 1] > 0.9
-    found = correlate_series(first, second, permutations=200)
-    assert abs(found.correlation) < 0.25
-    assert found.p > 0.02
+    series_correlation = correlate_series(first, second, permutations=200)
+    assert abs(series_correlation.correlation) < 0.25
+    assert series_correlation.p > 0.02
 
 
 def smooth(rng: np.random.Generator, captions: int, words: int, dimensions: int) -> np.ndarray:
     """Series (n, T, K) that keep their direction for some words, around a course that all captions share."""
     noise = rng.normal(size=(captions, words + 6, dimensions)) + rng.normal(size=(words + 6, dimensions))
     kernel = np.hanning(9)[1:-1]
-    return sum(weight * noise[:, place : place + words] for place, weight in enumerate(kernel))  # type: ignore[return-value]
+    return sum(weight * noise[:, shift : shift + words] for shift, weight in enumerate(kernel))  # type: ignore[return-value]
 
 
 def made_up(rng: np.random.Generator, captions: int = 24, words: int = 14) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -146,11 +146,11 @@ def from_uniform(values: list[float]) -> float:
 
 
 def test_independent_series_have_uniform_p() -> None:
-    found = [
+    p_values = [
         correlate_series(*made_up(np.random.default_rng(seed)), permutations=199, seed=seed).p for seed in range(200)
     ]
-    assert from_uniform(found) < 1.63  # 1 % of uniform samples are farther
-    assert np.mean(np.array(found) <= 0.05) < 0.1
+    assert from_uniform(p_values) < 1.63  # 1 % of uniform samples are farther
+    assert np.mean(np.array(p_values) <= 0.05) < 0.1
 
 
 def test_smooth_series_have_uniform_p_too_and_with_shuffled_words_would_not() -> None:
@@ -170,27 +170,27 @@ def test_planted_alignment_is_found() -> None:
     for seed in range(5):
         first, second = made_up(np.random.default_rng(seed))
         planted = [moves + 0.5 * turned for turned, moves in zip(first, second, strict=True)]
-        found = correlate_series(first, planted, permutations=999)
-        assert found.p == pytest.approx(0.001)
-        assert found.correlation > 0.2
+        series_correlation = correlate_series(first, planted, permutations=999)
+        assert series_correlation.p == pytest.approx(0.001)
+        assert series_correlation.correlation > 0.2
 
 
 def test_series_are_exchanged_between_captions_that_are_alike_only() -> None:
     rng = np.random.default_rng(3)
     shapes = rng.normal(size=(2, 9))  # two kinds of sentence, and both series follow the kind
-    kinds = [place % 2 for place in range(40)]
+    kinds = [index % 2 for index in range(40)]
     first, second = ([shapes[kind] + 0.1 * rng.normal(size=9) for kind in kinds] for _ in range(2))
     assert correlate_series(first, second, permutations=199).p == pytest.approx(1 / 200)
     assert correlate_series(first, second, kinds, permutations=199).p > 0.05
-    lengths = [one[: 4 + place % 5] for place, one in enumerate(first)]
+    lengths = [one[: 4 + index % 5] for index, one in enumerate(first)]
     assert 0 < correlate_series(lengths, lengths, permutations=199).p <= 1 / 200
 
 
 def test_nothing_to_exchange_is_no_p() -> None:
     alone = [np.array([1.0, 2, 0]), np.array([1.0, 2])]
-    found = correlate_series(alone, alone)
-    assert np.isnan(found.p)
-    assert np.isnan(found.correlation)
+    series_correlation = correlate_series(alone, alone)
+    assert np.isnan(series_correlation.p)
+    assert np.isnan(series_correlation.correlation)
     assert np.isnan(correlate_series([], []).p)
 
 
@@ -199,8 +199,8 @@ def test_nothing_to_exchange_is_no_p() -> None:
 
 def test_goals_that_are_alike_have_collapsed() -> None:
     same = [np.tile([3.0, 4.0], (5, 1)), np.tile([6.0, 8.0], (2, 1))]
-    found = collapse(same)
-    assert found == pytest.approx(
+    statistics = collapse(same)
+    assert statistics == pytest.approx(
         {"spread": 0, "spread_over_time": 0, "spread_over_captions": 0, "dimensions": 0, "norm": 45 / 7}, abs=1e-6
     )
 
@@ -220,7 +220,7 @@ def test_where_goals_spread() -> None:
 # --- statistics ---
 
 
-def along(rng: np.random.Generator, words: int, **changes: object) -> CaptionSeries:
+def random_series(rng: np.random.Generator, words: int, **changes: object) -> CaptionSeries:
     attention = rng.dirichlet(np.ones(4), size=words)
     known = CaptionSeries(("x",) * words, attention, rng.normal(size=(words, 3)), rng.random(words) < 0.4)
     return dataclasses.replace(known, **changes)  # type: ignore[arg-type]
@@ -235,40 +235,42 @@ def test_means_over_words() -> None:
     attention = np.array([[1.0, 0], [0, 1], [0, 1], [0.5, 0.5], [0.5, 0.5]])  # moved 1, 0, 0.5, 0
     goals = np.array([[0.0], [1], [0], [-1], [-2]])  # turns at the third word alone
     begins = np.array([True, False, False, True, False])
-    found = numbers_of([CaptionSeries(("w",) * 5, attention, goals, begins), along(np.random.default_rng(0), 2)])
-    assert found["moved"] == pytest.approx(0.5 / 3)  # the second word, and captions of two, are not asked about
-    assert (found["moved_begins"], found["moved_within"]) == (0.5, 0)
-    assert found["moved_begins_over_within"] == 0.5
-    assert (found["moved_begins_next"], found["moved_within_next"]) == (0, 0.5)  # the words after 3, and after 2
-    assert found["moved_begins_over_within_next"] == -0.5
-    assert found["turned"] == pytest.approx(1 / 3)
-    assert (found["turned_begins"], found["turned_within"]) == (0, 0.5)
-    assert found["unevenness"] == pytest.approx(2 / 3)
-    assert np.isnan(found["goals_attention"])  # no other caption of that length
+    scores = numbers_of(
+        [CaptionSeries(("w",) * 5, attention, goals, begins), random_series(np.random.default_rng(0), 2)]
+    )
+    assert scores["moved"] == pytest.approx(0.5 / 3)  # the second word, and captions of two, are not asked about
+    assert (scores["moved_begins"], scores["moved_within"]) == (0.5, 0)
+    assert scores["moved_begins_over_within"] == 0.5
+    assert (scores["moved_begins_next"], scores["moved_within_next"]) == (0, 0.5)  # the words after 3, and after 2
+    assert scores["moved_begins_over_within_next"] == -0.5
+    assert scores["turned"] == pytest.approx(1 / 3)
+    assert (scores["turned_begins"], scores["turned_within"]) == (0, 0.5)
+    assert scores["unevenness"] == pytest.approx(2 / 3)
+    assert np.isnan(scores["goals_attention"])  # no other caption of that length
 
 
-def test_correlations_are_those_of_together_one_word_later_where_asked() -> None:
+def test_correlations_are_those_of_correlate_series_one_word_later_where_asked() -> None:
     rng = np.random.default_rng(1)
-    captions = [along(rng, int(words)) for words in rng.integers(1, 9, size=60)]
-    found = numbers_of(captions)
+    captions = [random_series(rng, int(words)) for words in rng.integers(1, 9, size=60)]
+    scores = numbers_of(captions)
     for name, (one, other, later, same) in PAIRS.items():
         pairs = [(c.series(one), c.series(other), tuple(c.begins)) for c in captions if len(c.words) > 2 + later]
         x, y = [x[: len(x) - later] for x, _, _ in pairs], [y[later:] for _, y, _ in pairs]
-        assert found[name] == pytest.approx(
+        assert scores[name] == pytest.approx(
             correlate_series(x, y, [k for *_, k in pairs] if same else None).correlation
         )
 
 
 def test_what_is_not_known_is_not_a_number() -> None:
     rng = np.random.default_rng(1)
-    found = numbers_of([along(rng, 6, goals=None) for _ in range(9)])
-    assert np.isnan(found["turned"])
-    assert np.isnan(found["goals_attention"])
-    assert not np.isnan(found["attention_phrases"])
-    found = numbers_of([along(rng, 6, begins=None) for _ in range(9)])
-    assert np.isnan(found["attention_phrases"])
-    assert np.isnan(found["goals_attention_same_phrases"])
-    assert not np.isnan(found["goals_attention"])
+    scores = numbers_of([random_series(rng, 6, goals=None) for _ in range(9)])
+    assert np.isnan(scores["turned"])
+    assert np.isnan(scores["goals_attention"])
+    assert not np.isnan(scores["attention_phrases"])
+    scores = numbers_of([random_series(rng, 6, begins=None) for _ in range(9)])
+    assert np.isnan(scores["attention_phrases"])
+    assert np.isnan(scores["goals_attention_same_phrases"])
+    assert not np.isnan(scores["goals_attention"])
 
 
 # --- a model ---
@@ -292,9 +294,9 @@ def hacap(tiny_checkpoint: Path) -> Captioner:
 def test_a_model_along_its_captions(tiny_checkpoint: Path, tiny_scenes: Path, source: str) -> None:
     captioner = hacap(tiny_checkpoint)
     records = open_dataset(tiny_scenes).records[:12]
-    found = measure_alignment(captioner, records, source=source, begins=phrase_begins, permutations=99, batch_size=5)
-    assert len(found.captions) == 12
-    for record, caption in zip(records, found.captions, strict=True):
+    measured = measure_alignment(captioner, records, source=source, begins=phrase_begins, permutations=99, batch_size=5)
+    assert len(measured.captions) == 12
+    for record, caption in zip(records, measured.captions, strict=True):
         if source == "references":
             assert caption.words == tuple(record.captions[0].split())
         else:
@@ -307,24 +309,24 @@ def test_a_model_along_its_captions(tiny_checkpoint: Path, tiny_scenes: Path, so
             np.testing.assert_allclose(caption.goals, subgoal[:count], atol=1e-5)
         assert caption.begins is not None
         assert caption.begins.tolist() == phrase_begins(caption.words)
-    assert found.report.scores["moved"] == pytest.approx(
-        np.concatenate([one.series("moved") for one in found.captions]).mean()  # type: ignore[arg-type]
+    assert measured.report.scores["moved"] == pytest.approx(
+        np.concatenate([one.series("moved") for one in measured.captions]).mean()  # type: ignore[arg-type]
     )
-    assert found.goals["norm"] == pytest.approx(1, abs=1e-5)
+    assert measured.goals["norm"] == pytest.approx(1, abs=1e-5)
     whole = measure_alignment(captioner, records, source=source, begins=phrase_begins, permutations=99)
-    assert whole.report.scores == pytest.approx(found.report.scores, abs=1e-4)
-    assert compare(whole.report, found.report, samples=9)["moved"].value == pytest.approx(0, abs=1e-6)
-    content = found.to_json()["numbers"]["moved"]
+    assert whole.report.scores == pytest.approx(measured.report.scores, abs=1e-4)
+    assert compare(whole.report, measured.report, samples=9)["moved"].value == pytest.approx(0, abs=1e-6)
+    content = measured.to_json()["numbers"]["moved"]
     assert content["low"] <= content["value"] <= content["high"]
-    assert intervals(found.report)["moved"].low == content["low"]
+    assert intervals(measured.report)["moved"].low == content["low"]
 
 
 def test_attention_alone_is_followed_without_goals(tiny_checkpoint: Path, tiny_scenes: Path) -> None:
     records = open_dataset(tiny_scenes).records[:30]
-    found = measure_alignment(Captioner.from_pretrained(tiny_checkpoint), records, permutations=9)
-    assert found.goals == {}
-    assert found.p == {}
-    content = found.to_json()
+    measured = measure_alignment(Captioner.from_pretrained(tiny_checkpoint), records, permutations=9)
+    assert measured.goals == {}
+    assert measured.p == {}
+    content = measured.to_json()
     assert content["numbers"]["goals_attention"] is None
     assert content["numbers"]["moved"]["value"] >= 0
 

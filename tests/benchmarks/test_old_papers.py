@@ -105,7 +105,7 @@ def test_json_rows_are_ratios_to_soft_attention():
 
 
 def test_runs_are_pooled_image_by_image():
-    """CIDEr-D becomes the mean over runs, BLEU that of the captions of all runs together."""
+    """CIDEr-D becomes the mean over runs, BLEU that of the captions of all runs merged."""
     references = {"1": ["a red circle", "one red disc"], "2": ["two blue squares", "blue squares , two"]}
     runs = [
         {"1": "a red circle", "2": "two red squares"},
@@ -120,9 +120,9 @@ def test_runs_are_pooled_image_by_image():
     assert cider["cider"] == pytest.approx(sum(values) / 2)
 
     kept = pooled.statistics["bleu"]
-    together = {f"{image}/{number}": text for number, run in enumerate(runs) for image, text in run.items()}
+    merged = {f"{image}/{number}": text for number, run in enumerate(runs) for image, text in run.items()}
     doubled = {f"{image}/{number}": texts for number in (0, 1) for image, texts in references.items()}
-    expected = score(together, doubled, metrics=["bleu"])
+    expected = score(merged, doubled, metrics=["bleu"])
     bleu = dict(zip(kept.score.names, kept.score.from_sums(kept.rows.sum(axis=0), 2).tolist(), strict=True))
     for name in ("bleu_1", "bleu_2"):  # of longer n-grams there are none, and what stands for 0 depends on the length
         assert bleu[name] == pytest.approx(expected.scores[name])

@@ -64,9 +64,9 @@ def options(decoder: TableDecoder, image: int, words: Sequence[int], rules: Rule
     return {word: gain for word, gain in enumerate(logprobs) if may_say(words, word, rules, max_length)}
 
 
-def at_limit(words: list[int], total: float, said: dict[int, float], rules: Rules) -> Found:
-    if said and max(said, key=lambda word: (said[word], -word)) == END:
-        return Found([*words, END], total + said[END], met(words, rules.required))
+def at_limit(words: list[int], total: float, logprobs: dict[int, float], rules: Rules) -> Found:
+    if logprobs and max(logprobs, key=lambda word: (logprobs[word], -word)) == END:
+        return Found([*words, END], total + logprobs[END], met(words, rules.required))
     return Found(words, total, met(words, rules.required))
 
 
@@ -74,23 +74,23 @@ def every_caption(
     decoder: TableDecoder, image: int, max_length: int, rules: Rules, penalty: LengthPenalty
 ) -> list[Found]:
     """All captions that the rules allow, the best first."""
-    found: list[Found] = []
+    captions: list[Found] = []
 
     def go_on(words: list[int], total: float) -> None:
-        said = options(decoder, image, words, rules, max_length)
+        logprobs = options(decoder, image, words, rules, max_length)
         if len(words) == max_length:
-            found.append(at_limit(words, total, said, rules))
-        elif not said:
-            found.append(Found(words, total, -1))
+            captions.append(at_limit(words, total, logprobs, rules))
+        elif not logprobs:
+            captions.append(Found(words, total, -1))
         else:
-            for word, gain in said.items():
+            for word, gain in logprobs.items():
                 if word == END:
-                    found.append(Found([*words, END], total + gain, met(words, rules.required)))
+                    captions.append(Found([*words, END], total + gain, met(words, rules.required)))
                 else:
                     go_on([*words, word], total + gain)
 
     go_on([], 0.0)
-    return sorted(found, key=lambda one: (-one.met, -one.score(penalty)))
+    return sorted(captions, key=lambda one: (-one.met, -one.score(penalty)))
 
 
 def plain_beam(
@@ -113,13 +113,13 @@ def plain_beam(
         for group in range(groups):
             candidates = []
             for row, (words, total) in enumerate(live[group]):
-                said = options(decoder, image, words, rules, max_length)
+                logprobs = options(decoder, image, words, rules, max_length)
                 if step == max_length:
-                    pools[group].append(at_limit(words, total, said, rules))
+                    pools[group].append(at_limit(words, total, logprobs, rules))
                     continue
-                if not said:
+                if not logprobs:
                     candidates.append((-total, row, 0, words, total))
-                for word, gain in said.items():
+                for word, gain in logprobs.items():
                     rank = total + gain - diversity * just_said.count(word)
                     candidates.append((-rank, row, word, words, total + gain))
             live[group] = []
@@ -134,5 +134,5 @@ def plain_beam(
     return [sorted(pool, key=lambda one: (-one.met, -one.score(penalty)))[:width] for pool in pools]
 
 
-def said(captions: Captions, image: int, row: int) -> list[int]:
+def words_of(captions: Captions, image: int, row: int) -> list[int]:
     return captions.words[image, row][captions.is_word[image, row]].tolist()

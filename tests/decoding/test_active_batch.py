@@ -62,12 +62,12 @@ class Largest(TorchDispatchMode):
         self.elements = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        found = function(*args, **(kwargs or {}))
+        result = function(*args, **(kwargs or {}))
         given = {x.untyped_storage()._cdata for x in args if isinstance(x, torch.Tensor)}
-        for x in found if isinstance(found, tuple | list) else (found,):
+        for x in result if isinstance(result, tuple | list) else (result,):
             if isinstance(x, torch.Tensor) and x.untyped_storage()._cdata not in given:
                 self.elements = max(self.elements, x.untyped_storage().nbytes() // x.element_size())
-        return found
+        return result
 
 
 def test_no_tensor_is_as_large_as_features_times_beams():
@@ -82,7 +82,7 @@ def test_no_tensor_is_as_large_as_features_times_beams():
     assert copied.elements == 16 * images * regions * size
     largest = {}
     for num_beams in (1, 4, 16):
-        with Largest() as seen:
+        with Largest() as monitor:
             beam(decoder, features, 6, num_beams)
-        largest[num_beams] = seen.elements
+        largest[num_beams] = monitor.elements
     assert largest[16] <= max(largest[1], images * regions * size)

@@ -10,7 +10,7 @@ import torch
 
 from showtell.decoding import LengthPenalty, Rules, beam, greedy
 from showtell.types import Features
-from tests.decoding.plain import Found, every_caption, plain_beam, said
+from tests.decoding.plain import Found, every_caption, plain_beam, words_of
 from tests.toys import table_decoder
 
 NO_RULES, NO_PENALTY = Rules(), LengthPenalty()
@@ -32,7 +32,7 @@ SIZE = 7  # four words to say
 
 
 def check(captions, image: int, expected: list[Found], penalty: LengthPenalty) -> None:
-    assert [said(captions, image, row) for row in range(len(expected))] == [one.words for one in expected]
+    assert [words_of(captions, image, row) for row in range(len(expected))] == [one.words for one in expected]
     logprobs, scores = captions.logprob[image].tolist(), captions.score[image].tolist()
     assert logprobs[: len(expected)] == pytest.approx([one.logprob for one in expected], abs=1e-4)
     assert scores[: len(expected)] == pytest.approx([one.score(penalty) for one in expected], abs=1e-4)
@@ -88,7 +88,7 @@ def test_diverse_beam_is_that_of_the_plain_version(seed):
         pools = plain_beam(
             decoder, image, 5, groups * width, rules=rules, penalty=penalty, groups=groups, diversity=diversity
         )
-        in_turn = [pool[place] for place in range(width) for pool in pools if place < len(pool)]
+        in_turn = [pool[index] for index in range(width) for pool in pools if index < len(pool)]
         different = [one for n, one in enumerate(in_turn) if one.words not in [other.words for other in in_turn[:n]]]
         check(captions, image, sorted(different[:wanted], key=lambda one: (-one.met, -one.score(penalty))), penalty)
 
@@ -114,7 +114,7 @@ def test_required_words_occur_even_with_a_narrow_beam(seed):
     captions = beam(decoder, features, 8, 2, rules=rules)
     for image in range(3):
         for row in range(2):
-            words = said(captions, image, row)
+            words = words_of(captions, image, row)
             assert 7 in words
             assert (8, 9) in itertools.pairwise(words)
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_met_comes_back_unfinished_with_most_of_it():
     captions = beam(decoder, features, 3, 2, rules=rules)
     assert not captions.is_finished.any()
     for image in range(2):
-        words = said(captions, image, 0)
+        words = words_of(captions, image, 0)
         assert (4, 5) in itertools.pairwise(words)
 
 
@@ -150,7 +150,7 @@ def test_asking_for_fewer_captions_gives_the_first_of_them(seed):
             fewer = beam(decoder, features, 8, 4, length_penalty=penalty, num_return=wanted)
             for image in range(4):
                 for row in range(wanted):
-                    assert said(fewer, image, row) == said(every, image, row)
+                    assert words_of(fewer, image, row) == words_of(every, image, row)
 
 
 def test_a_finished_caption_is_not_lost_to_an_extension_that_only_looks_better():
@@ -162,9 +162,9 @@ def test_a_finished_caption_is_not_lost_to_an_extension_that_only_looks_better()
     table[0, 3, 3, [2, 5]] = torch.tensor([0.001, 0.0001]).log()
     decoder, features = table_decoder(images=1, steps=4, size=6, seed=0)
     decoder.table = table
-    found = beam(decoder, features, 3, 2, num_return=1, length_penalty=LengthPenalty("average", 1.0))
+    captions = beam(decoder, features, 3, 2, num_return=1, length_penalty=LengthPenalty("average", 1.0))
     brute = every_caption(decoder, 0, 3, NO_RULES, LengthPenalty("average", 1.0))
-    assert said(found, 0, 0) == brute[0].words
+    assert words_of(captions, 0, 0) == brute[0].words
 
 
 def test_equal_scores_go_to_the_lower_row_then_the_lower_id():
@@ -172,25 +172,25 @@ def test_equal_scores_go_to_the_lower_row_then_the_lower_id():
     decoder.table = torch.zeros(1, 3, 7, 7)  # every word is as likely as any other
     captions = beam(decoder, features, 2, 4)
     # After one step: [] end, [3], [4], [5]; then the first row again, lower ids first, and so on.
-    assert [said(captions, 0, row) for row in range(4)] == [[2], [3, 2], [3, 3, 2], [3, 4, 2]]
+    assert [words_of(captions, 0, row) for row in range(4)] == [[2], [3, 2], [3, 3, 2], [3, 4, 2]]
 
 
 def test_neither_the_order_nor_the_company_of_images_matters():
     decoder, features = table_decoder(images=9, steps=10, size=9, seed=11)
     decoder.table[::2, :, :, 2] += 3.0  # every other image ends early, so that the batch thins out on the way
     options = {"groups": 2, "diversity": 0.5, "rules": Rules(no_repeat_ngram_size=2), "keep_outputs": True}
-    together = beam(decoder, features, 9, 4, **options)
+    batched = beam(decoder, features, 9, 4, **options)
     order = torch.randperm(9, generator=torch.Generator().manual_seed(0))
     shuffled = beam(decoder, Features(features.vectors[order], features.is_region[order]), 9, 4, **options)
-    for place, image in enumerate(order.tolist()):
+    for index, image in enumerate(order.tolist()):
         alone = beam(decoder, Features(features.vectors[[image]], features.is_region[[image]]), 9, 4, **options)
         for row in range(4):
-            expected = said(together, image, row)
-            assert said(alone, 0, row) == expected
-            assert said(shuffled, place, row) == expected
+            expected = words_of(batched, image, row)
+            assert words_of(alone, 0, row) == expected
+            assert words_of(shuffled, index, row) == expected
             length = len(expected)
-            looked = together.attention[image, row, :length]
-            assert torch.equal(looked, torch.eye(8)[torch.arange(length) % 8])  # the place named like the time
+            looked = batched.attention[image, row, :length]
+            assert torch.equal(looked, torch.eye(8)[torch.arange(length) % 8])  # the region named like the step
             assert torch.equal(alone.attention[0, row, :length], looked)
 
 
@@ -200,7 +200,7 @@ def test_outputs_are_those_of_the_chosen_path():
     assert captions.outputs is not None
     for image in range(3):
         for row in range(4):
-            words = said(captions, image, row)
+            words = words_of(captions, image, row)
             for time, (last, word) in enumerate(zip([1, *words], words, strict=False)):
                 logits = captions.outputs.logits[image, row, time]
                 assert torch.equal(logits, decoder.table[image, time, last])

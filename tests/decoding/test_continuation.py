@@ -31,23 +31,23 @@ def endings(
     chances = table.softmax(-1).tolist()
     if len(prefix) == LONGEST:
         return {(*prefix, END): chances[END], prefix: 1 - chances[END]}
-    found: dict[tuple[int, ...], float] = {}
+    probabilities: dict[tuple[int, ...], float] = {}
     for word in (END, *range(3, len(chances))):
         for caption, chance in endings(decoder, image, (*prefix, word), temperature).items():
-            found[caption] = found.get(caption, 0.0) + chance * chances[word]
-    return found
+            probabilities[caption] = probabilities.get(caption, 0.0) + chance * chances[word]
+    return probabilities
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_endings_come_as_often_as_they_should(temperature):
     decoder, features = table_decoder(images=2, steps=5, size=6, seed=3)
     times = 3000
-    found = continuations(decoder, features, WORDS, uniform(times), max_length=LONGEST, temperature=temperature)
+    drawn = continuations(decoder, features, WORDS, uniform(times), max_length=LONGEST, temperature=temperature)
     for image, row, step in itertools.product(range(2), range(2), range(3)):
         prefix = tuple(WORDS[image, row, : step + 1].tolist())
         if PAD in prefix:
             continue
-        texts = [tuple(word for word in text if word != PAD) for text in found[image, row, :, step].tolist()]
+        texts = [tuple(word for word in text if word != PAD) for text in drawn[image, row, :, step].tolist()]
         expected = endings(decoder, image, prefix, temperature)
         assert set(texts) <= set(expected)
         statistic, kinds = 0.0, 0
@@ -60,24 +60,24 @@ def test_endings_come_as_often_as_they_should(temperature):
 
 def test_what_has_ended_stays_and_padding_stays_padding():
     decoder, features = table_decoder(images=2, steps=5, size=6, seed=3)
-    found = continuations(decoder, features, WORDS, uniform(2), max_length=LONGEST)
-    assert found.shape == (2, 2, 2, 3, LONGEST + 1)
-    assert found[0, 0, :, 2].tolist() == [[4, 5, END, PAD]] * 2
-    assert found[0, 1, :, 1].tolist() == [[5, END, PAD, PAD]] * 2
-    assert found[0, 1, :, 2].tolist() == [[5, END, PAD, PAD]] * 2  # of a place behind the end
-    assert found[1, 1, :, 0].tolist() == [[END, PAD, PAD, PAD]] * 2
-    for row in found[1, 0, :, 2].tolist():  # as long as captions may be: end or nothing
+    drawn = continuations(decoder, features, WORDS, uniform(2), max_length=LONGEST)
+    assert drawn.shape == (2, 2, 2, 3, LONGEST + 1)
+    assert drawn[0, 0, :, 2].tolist() == [[4, 5, END, PAD]] * 2
+    assert drawn[0, 1, :, 1].tolist() == [[5, END, PAD, PAD]] * 2
+    assert drawn[0, 1, :, 2].tolist() == [[5, END, PAD, PAD]] * 2  # of a position behind the end
+    assert drawn[1, 1, :, 0].tolist() == [[END, PAD, PAD, PAD]] * 2
+    for row in drawn[1, 0, :, 2].tolist():  # as long as captions may be: end or nothing
         assert row in ([4, 4, 5, END], [4, 4, 5, PAD])
 
 
 def test_an_ending_depends_on_its_own_numbers_alone():
     decoder, features = table_decoder(images=2, steps=5, size=6, seed=4)
     numbers = uniform(4)
-    together = continuations(decoder, features, WORDS, numbers, max_length=LONGEST)
+    batched = continuations(decoder, features, WORDS, numbers, max_length=LONGEST)
     for image, row, time in itertools.product(range(2), range(2), range(4)):
         one = type(features)(features.vectors[[image]], features.is_region[[image]])
         alone = continuations(
             decoder, one, WORDS[[image], [row]].unsqueeze(1), numbers[[image], [row], time][:, None, None],
             max_length=LONGEST,
         )  # fmt: skip
-        assert torch.equal(alone[0, 0, 0], together[image, row, time])
+        assert torch.equal(alone[0, 0, 0], batched[image, row, time])

@@ -13,9 +13,9 @@ from tests.toys import table_decoder
 def test_an_ensemble_of_one_is_its_member():
     decoder, features = table_decoder(images=4, steps=7, size=9, seed=0)
     for walk in (lambda one: greedy(one, features, 6), lambda one: beam(one, features, 6, 3)):
-        alone, together = walk(decoder), walk(Ensemble([decoder]))
-        assert torch.equal(alone.words, together.words)
-        torch.testing.assert_close(alone.logprob, together.logprob)
+        alone, ensemble = walk(decoder), walk(Ensemble([decoder]))
+        assert torch.equal(alone.words, ensemble.words)
+        torch.testing.assert_close(alone.logprob, ensemble.logprob)
 
 
 def test_probabilities_are_averaged():
@@ -32,19 +32,19 @@ def test_each_member_has_its_own_features_and_state():
     sizes = {"embedding_size": 6, "attention_size": 4}
     first = SatDecoder(SatConfig(hidden_size=5, **sizes), feature_size=3, vocabulary_size=9).eval()
     second = SatDecoder(SatConfig(hidden_size=8, **sizes), feature_size=7, vocabulary_size=9).eval()
-    seen = [
+    features = [
         Features(torch.randn(3, 4, 3), torch.ones(3, 4, dtype=torch.bool)),
         Features(torch.randn(3, 6, 7), torch.ones(3, 6, dtype=torch.bool)),
     ]
     both = Ensemble([first, second])
-    found = beam(both, EnsembleFeatures.of(seen), 5, 3, keep_outputs=True)
-    assert found.outputs.members[0].attention.shape[-1] == 4
-    assert found.outputs.members[1].attention.shape[-1] == 6
+    captions = beam(both, EnsembleFeatures.of(features), 5, 3, keep_outputs=True)
+    assert captions.outputs.members[0].attention.shape[-1] == 4
+    assert captions.outputs.members[1].attention.shape[-1] == 6
     for image in range(3):  # one by one
-        alone = EnsembleFeatures.of([Features(one.vectors[[image]], one.is_region[[image]]) for one in seen])
+        alone = EnsembleFeatures.of([Features(one.vectors[[image]], one.is_region[[image]]) for one in features])
         single = beam(both, alone, 5, 3)
-        torch.testing.assert_close(single.logprob[0], found.logprob[image])
-    drawn = sample(both, EnsembleFeatures.of(seen), 5, samples=2)
+        torch.testing.assert_close(single.logprob[0], captions.logprob[image])
+    drawn = sample(both, EnsembleFeatures.of(features), 5, samples=2)
     assert drawn.logprob.isfinite().all()
 
 

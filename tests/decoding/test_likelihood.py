@@ -42,8 +42,8 @@ def test_equals_torch(monkeypatch: pytest.MonkeyPatch, tile: int, smoothing: flo
 def test_words_that_count_nothing_get_no_gradient() -> None:
     """Padding, whose weight is 0."""
     scores = torch.randn(3, 10, requires_grad=True)
-    found = log_likelihood(scores, torch.tensor([4, 0, 5]))
-    (gradient,) = torch.autograd.grad(found[[0, 2]].sum(), scores)
+    logprobs = log_likelihood(scores, torch.tensor([4, 0, 5]))
+    (gradient,) = torch.autograd.grad(logprobs[[0, 2]].sum(), scores)
     assert gradient[1].abs().max() == 0
     assert gradient[[0, 2]].abs().max(-1).values.min() > 0
 
@@ -53,9 +53,9 @@ def test_scores_far_apart_and_of_16_bits() -> None:
     scores = torch.tensor([[0.0, 200.0, -200.0]])
     assert log_likelihood(scores, torch.tensor([2])).tolist() == [-400.0]
     narrow = torch.randn(4, 9, dtype=torch.bfloat16)
-    found = log_likelihood(narrow, torch.arange(4))
-    assert found.dtype == torch.float32
-    assert torch.equal(found, log_likelihood(narrow.float(), torch.arange(4)))
+    logprobs = log_likelihood(narrow, torch.arange(4))
+    assert logprobs.dtype == torch.float32
+    assert torch.equal(logprobs, log_likelihood(narrow.float(), torch.arange(4)))
 
 
 def test_keeps_the_scores_alone() -> None:

@@ -1,4 +1,4 @@
-"""Captions drawn as a policy: their probabilities sum to one, gradients are kept, and places belong to them."""
+"""Captions drawn as a policy: their probabilities sum to one, gradients are kept, and regions belong to them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def sight(images: int = 1) -> Features:
 
 def every_caption(max_length: int) -> Captions:
     """All captions of one image: those that end after 0 to L words, and those that are cut off behind L."""
-    said = [list(words) for length in range(max_length + 1) for words in itertools.product(SAYABLE, repeat=length)]
-    whole = [[*words, END] for words in said] + [words for words in said if len(words) == max_length]
+    sequences = [list(words) for length in range(max_length + 1) for words in itertools.product(SAYABLE, repeat=length)]
+    whole = [[*words, END] for words in sequences] + [words for words in sequences if len(words) == max_length]
     padded = torch.tensor([words + [PAD] * (max_length + 1 - len(words)) for words in whole])
     return collect(padded[None], torch.zeros(1, *padded.shape))
 
@@ -62,7 +62,7 @@ def test_probabilities_by_hand():
     """One finished caption and one that is cut off at two words, from a table of logits."""
     decoder, features = table_decoder(images=1, steps=3, size=6, seed=3)
     captions = collect(torch.tensor([[[4, END, PAD], [5, 3, PAD]]]), torch.zeros(1, 2, 3))
-    found = policy_logprobs(decoder, fed(decoder, features, captions), captions)[0]
+    logprobs = policy_logprobs(decoder, fed(decoder, features, captions), captions)[0]
 
     def p(step: int, last: int, word: int) -> Tensor:
         return decoder.table[0, step, last, 2:].softmax(-1)[word - 2]
@@ -71,7 +71,7 @@ def test_probabilities_by_hand():
         [p(0, BEGIN, 4).log(), p(1, 4, END).log(), torch.tensor(0.0)],
         [p(0, BEGIN, 5).log(), p(1, 5, 3).log(), (1 - p(2, 3, END)).log()],
     ]
-    torch.testing.assert_close(found, torch.stack([torch.stack(row) for row in expected]))
+    torch.testing.assert_close(logprobs, torch.stack([torch.stack(row) for row in expected]))
 
 
 def test_captions_come_as_often_as_they_are_likely():
@@ -90,35 +90,35 @@ def test_captions_come_as_often_as_they_are_likely():
 
 def test_the_last_row_is_the_greedy_caption():
     decoder, features = table_decoder(images=5, steps=9, size=8, seed=6)
-    found = rollouts(decoder, features, 8, 3)
+    rollout = rollouts(decoder, features, 8, 3)
     alone = greedy(decoder, features, 8)
     longest = alone.words.shape[-1]
-    assert torch.equal(found.greedy.words[..., :longest], alone.words)
-    assert not found.greedy.is_word[..., longest:].any()
-    torch.testing.assert_close(found.greedy.logprob, alone.logprob)
-    assert found.samples.words.shape[:2] == (5, 3)
+    assert torch.equal(rollout.greedy.words[..., :longest], alone.words)
+    assert not rollout.greedy.is_word[..., longest:].any()
+    torch.testing.assert_close(rollout.greedy.logprob, alone.logprob)
+    assert rollout.samples.words.shape[:2] == (5, 3)
 
 
 def test_draws_depend_on_seed_step_and_image_alone():
     decoder, features = table_decoder(images=3, steps=9, size=8, seed=7)
     with counter_rng.use(counter_rng.CounterRNG(4, 1, ["a", "b", "c"])):
-        together = rollouts(decoder, features, 8, 4).samples.words
+        batched = rollouts(decoder, features, 8, 4).samples.words
     alone = Features(features.vectors[1:2], features.is_region[1:2])
     with counter_rng.use(counter_rng.CounterRNG(4, 1, ["b"])):
         again = rollouts(decoder, alone, 8, 2).samples.words
-    assert torch.equal(together[1:2, :2, : again.shape[-1]], again)
+    assert torch.equal(batched[1:2, :2, : again.shape[-1]], again)
     with counter_rng.use(counter_rng.CounterRNG(4, 2, ["b"])):
         other = rollouts(decoder, alone, 8, 2).samples.words
     assert other.shape != again.shape or not torch.equal(other, again)
 
 
-def places_of(decoder: SatDecoder, captions: Captions, places: tuple[int, ...]) -> Tensor:
-    """log p(captions, places) where the places of the steps are chosen by hand."""
-    steps = iter(places)
+def logprob_with_regions(decoder: SatDecoder, captions: Captions, regions: tuple[int, ...]) -> Tensor:
+    """log p(captions, regions) where the regions of the steps are chosen by hand."""
+    steps = iter(regions)
 
     def look(alpha: Tensor, vectors: Tensor, _: object) -> tuple[Tensor, Tensor]:
-        place = torch.full(alpha.shape[:2], next(steps))
-        return vectors[:, place[0]], place
+        region = torch.full(alpha.shape[:2], next(steps))
+        return vectors[:, region[0]], region
 
     decoder._attend = look  # type: ignore[method-assign]
     outputs = fed(decoder, sight(), captions)
@@ -126,34 +126,35 @@ def places_of(decoder: SatDecoder, captions: Captions, places: tuple[int, ...]) 
     return policy_logprobs(decoder, outputs, captions).sum(-1)
 
 
-def test_places_that_are_drawn_belong_to_the_policy():
-    """A caption of one word has two decisions with a place each; one without words has one, counted twice here."""
+def test_regions_that_are_drawn_belong_to_the_policy():
+    """A caption of one word has two decisions with a region each; one without words has one, counted twice here."""
     decoder = sat(attention="hard", eval_attention="sample")
     captions = every_caption(1)
     total = sum(
-        places_of(decoder, captions, (*places, 0)).exp() for places in itertools.product(range(REGIONS), repeat=2)
+        logprob_with_regions(decoder, captions, (*regions, 0)).exp()
+        for regions in itertools.product(range(REGIONS), repeat=2)
     )
     assert isinstance(total, Tensor)
     by_caption = total.detach()[0]
-    by_caption[0] /= REGIONS  # its second place is that of no decision
+    by_caption[0] /= REGIONS  # its second region is that of no decision
     assert float(by_caption.sum()) == pytest.approx(1, abs=1e-12)
     assert not sat(attention="hard").samples_attention and not sat().samples_attention
     assert sat(attention="hard").train().samples_attention
 
 
-def test_places_of_images_that_stay_do_not_depend_on_those_that_left():
+def test_regions_of_images_that_stay_do_not_depend_on_those_that_left():
     decoder = sat(attention="hard", eval_attention="sample")
     decoder.output.bias.data[END] = 0.5  # captions end at different steps
     names = [str(number) for number in range(12)]
     with torch.no_grad(), counter_rng.use(counter_rng.CounterRNG(0, 0, names)):
-        together = rollouts(decoder, sight(12), 9, 2)
-    lengths = together.captions.is_word.sum(-1).amax(-1)
+        batched = rollouts(decoder, sight(12), 9, 2)
+    lengths = batched.captions.is_word.sum(-1).amax(-1)
     assert len(lengths.unique()) > 2
     for image, name in enumerate(names):
         with torch.no_grad(), counter_rng.use(counter_rng.CounterRNG(0, 0, [name])):
             alone = rollouts(decoder, sight(), 9, 2)
         steps = alone.captions.words.shape[-1]
-        assert torch.equal(together.captions.words[image, :, :steps], alone.captions.words[0])
+        assert torch.equal(batched.captions.words[image, :, :steps], alone.captions.words[0])
 
 
 @pytest.mark.parametrize(("kind", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6), (torch.bfloat16, 0.02)])
@@ -162,11 +163,11 @@ def test_gradients_of_a_words_probability_are_those_of_the_softmax_over_what_may
     given, weights = torch.randn(7, 9, generator=generator).to(kind), torch.randn(7, generator=generator)
     words = torch.randint(2, 9, (7,), generator=generator)
     scores = given.clone().requires_grad_()
-    found = _log_probability(scores * 1, words)
+    logprobs = _log_probability(scores * 1, words)
     expected_scores = given.double().requires_grad_()
     expected = expected_scores[:, 2:].log_softmax(-1)[torch.arange(7), words - 2]
-    torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=0)
-    ours = torch.autograd.grad((found * weights).sum(), scores)[0]
+    torch.testing.assert_close(logprobs.double(), expected, atol=tolerance, rtol=0)
+    ours = torch.autograd.grad((logprobs * weights).sum(), scores)[0]
     theirs = torch.autograd.grad((expected * weights).sum(), expected_scores)[0]
     assert ours.dtype == kind
     torch.testing.assert_close(ours.double(), theirs, atol=tolerance, rtol=0)

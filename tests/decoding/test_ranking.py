@@ -10,7 +10,7 @@ from showtell.decoding.ranking import order_key, stable_topk
 
 
 def plain(scores: torch.Tensor, k: int) -> list[list[int]]:
-    return [sorted(range(len(row)), key=lambda place: (-row[place], place))[:k] for row in scores.tolist()]
+    return [sorted(range(len(row)), key=lambda index: (-row[index], index))[:k] for row in scores.tolist()]
 
 
 @settings(max_examples=60, deadline=None)
@@ -20,14 +20,14 @@ def plain(scores: torch.Tensor, k: int) -> list[list[int]]:
     levels=st.sampled_from([2, 5, 50, 10**6]),
     seed=st.integers(0, 10**6),
 )
-def test_the_best_are_those_of_sorting_with_ties_to_the_lower_place(size, k, levels, seed):
+def test_the_best_are_those_of_sorting_with_ties_to_the_lower_index(size, k, levels, seed):
     generator = torch.Generator().manual_seed(seed)
     scores = (torch.randint(-levels, levels, (3, size), generator=generator) / 7).float()
     scores[:, ::5] = float("-inf")
     k = min(k, size)
-    values, places = stable_topk(scores, k)
-    assert places.tolist() == plain(scores, k)
-    assert torch.equal(values, scores.gather(-1, places))
+    values, indices = stable_topk(scores, k)
+    assert indices.tolist() == plain(scores, k)
+    assert torch.equal(values, scores.gather(-1, indices))
 
 
 def test_the_last_chunk_may_be_short():

@@ -9,7 +9,7 @@ from showtell.decoding import Rules, sample
 from showtell.decoding.sampling import _nucleus, inverse_cdf
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
-from tests.decoding.plain import said
+from tests.decoding.plain import words_of
 from tests.toys import TableDecoder, table_decoder
 
 DRAWS = 4000
@@ -21,10 +21,10 @@ def frequencies(decoder: TableDecoder, features: Features, **options) -> torch.T
     return torch.bincount(first, minlength=decoder.table.shape[-1]).double()
 
 
-def chi_square(found: torch.Tensor, expected: torch.Tensor) -> float:
+def chi_square(counts: torch.Tensor, expected: torch.Tensor) -> float:
     possible = expected > 0
-    assert not found[~possible].any()
-    return float(((found - expected)[possible] ** 2 / expected[possible]).sum())
+    assert not counts[~possible].any()
+    return float(((counts - expected)[possible] ** 2 / expected[possible]).sum())
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
@@ -35,15 +35,15 @@ def test_first_words_come_as_often_as_they_should(temperature, seed):
     weights = (logprobs / temperature).exp()
     weights[[Vocabulary.pad, Vocabulary.begin]] = 0
     expected = weights / weights.sum() * DRAWS
-    found = frequencies(decoder, features, temperature=temperature, seed=seed)
-    assert chi_square(found, expected) < 22.5  # 6 degrees of freedom: above this once in 1,000
+    counts = frequencies(decoder, features, temperature=temperature, seed=seed)
+    assert chi_square(counts, expected) < 22.5  # 6 degrees of freedom: above this once in 1,000
 
 
 def test_whole_captions_come_as_often_as_they_should():
     decoder, features = table_decoder(images=1, steps=3, size=6, seed=3)
     decoder.table[..., [0, 1]] = -50.0  # nothing that would be renormalised
     captions = sample(decoder, features, 2, samples=DRAWS, seed=5)
-    texts = [tuple(said(captions, 0, row)) for row in range(DRAWS)]
+    texts = [tuple(words_of(captions, 0, row)) for row in range(DRAWS)]
     statistic, kinds = 0.0, 0
     for text in sorted(set(texts)):
         expected, last = float(DRAWS), 1
@@ -75,16 +75,16 @@ def test_top_k_and_top_p_by_hand():
     assert drawn(top_p=0.71) == {3, 4, 5}
     assert drawn(top_k=2, top_p=0.56) == {3}  # after top_k it is 4/7
     assert drawn(top_k=2, top_p=0.58) == {3, 5}
-    found = frequencies(decoder, features, top_k=3)
+    counts = frequencies(decoder, features, top_k=3)
     expected = torch.tensor([0, 0, 0, 0.4, 0.2, 0.3], dtype=torch.float64) / 0.9 * DRAWS
-    assert chi_square(found, expected) < 13.8  # 2 degrees of freedom, once in 1,000
+    assert chi_square(counts, expected) < 13.8  # 2 degrees of freedom, once in 1,000
 
 
 def test_of_equal_words_the_lower_ids_are_kept():
     decoder, features = table_decoder(images=1, steps=2, size=9, seed=0)
     decoder.table = torch.zeros(1, 2, 9, 9)
-    found = frequencies(decoder, features, top_k=3)
-    assert found.nonzero().flatten().tolist() == [2, 3, 4]
+    counts = frequencies(decoder, features, top_k=3)
+    assert counts.nonzero().flatten().tolist() == [2, 3, 4]
 
 
 def test_a_nucleus_of_many_words_is_found_too():
@@ -92,9 +92,9 @@ def test_a_nucleus_of_many_words_is_found_too():
     decoder = TableDecoder(torch.randn(1, 2, 500, 500, generator=generator) * 0.1)  # far more words than are looked at
     features = Features(torch.zeros(1, 1, 1), torch.ones(1, 1, dtype=torch.bool))
     drawn = frequencies(decoder, features, top_p=0.5).nonzero().flatten().tolist()
-    said_first = decoder.table[0, 0, 1].log_softmax(-1)
-    said_first[:2] = float("-inf")
-    probabilities, order = said_first.softmax(-1).sort(descending=True)
+    logprobs = decoder.table[0, 0, 1].log_softmax(-1)
+    logprobs[:2] = float("-inf")
+    probabilities, order = logprobs.softmax(-1).sort(descending=True)
     size = int((probabilities.cumsum(0) < 0.5).sum()) + 1
     assert size > 64
     assert set(drawn) <= set(order[:size].tolist())
@@ -104,8 +104,8 @@ def test_a_nucleus_of_many_words_is_found_too():
 def test_numbers_fall_on_the_right_words():
     weights = torch.tensor([[0.0, 0.2, 0.0, 0.6, 0.2, 0.0]])
     numbers = torch.tensor([0.0, 0.1999, 0.2001, 0.7999, 0.8001, 1 - 2.0**-24])
-    places = inverse_cdf(weights.expand(6, -1), numbers)
-    assert places.tolist() == [1, 1, 3, 3, 4, 4]
+    indices = inverse_cdf(weights.expand(6, -1), numbers)
+    assert indices.tolist() == [1, 1, 3, 3, 4, 4]
     assert _nucleus(torch.tensor([0.5, 0.3, 0.2]), 0.6).tolist() == pytest.approx([0.5, 0.3, 0.0])
 
 
@@ -114,24 +114,24 @@ def test_neither_company_nor_number_of_samples_matters(options):
     decoder, features = table_decoder(images=7, steps=9, size=9, seed=2)
     decoder.table[::2, :, :, Vocabulary.end] += 2.0  # some images end early and leave
     names = [f"photo {number}" for number in range(7)]
-    together = sample(decoder, features, 8, samples=4, image_ids=names, seed=3, keep_outputs=True, **options)
+    batched = sample(decoder, features, 8, samples=4, image_ids=names, seed=3, keep_outputs=True, **options)
     order = [5, 0, 3]
     part = Features(features.vectors[order], features.is_region[order])
     some = sample(decoder, part, 8, samples=2, image_ids=[names[image] for image in order], seed=3, **options)
     other = sample(decoder, features, 8, samples=4, image_ids=names, seed=4, **options)
-    for place, image in enumerate(order):
+    for index, image in enumerate(order):
         for row in range(2):
-            assert said(some, place, row) == said(together, image, row)
-    assert not torch.equal(together.words[:, :, :2], other.words[:, :, :2])
+            assert words_of(some, index, row) == words_of(batched, image, row)
+    assert not torch.equal(batched.words[:, :, :2], other.words[:, :, :2])
     for image in range(7):
         for row in range(4):
-            words = said(together, image, row)
+            words = words_of(batched, image, row)
             for time, (last, word) in enumerate(zip([1, *words], words, strict=False)):
                 logits = decoder.table[image, time, last]
-                assert torch.equal(together.outputs.logits[image, row, time], logits)
+                assert torch.equal(batched.outputs.logits[image, row, time], logits)
                 # the probability is that of the model, whatever it was drawn by
                 expected = float(logits.log_softmax(-1)[word])
-                assert float(together.word_logprobs[image, row, time]) == pytest.approx(expected, abs=1e-5)
+                assert float(batched.word_logprobs[image, row, time]) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_caption_with_nothing_left_to_say_is_cut_off():

@@ -20,15 +20,15 @@ BEGIN, END, PAD = 1, 2, 0
 
 def fed(decoder: Decoder) -> list[Tensor]:
     """From now on, the words (B, N) that each step of this decoder reads."""
-    seen: list[Tensor] = []
+    inputs: list[Tensor] = []
     step = decoder.step
 
     def watched(words: Tensor, state: State):
-        seen.append(words)
+        inputs.append(words)
         return step(words, state)
 
     decoder.step = watched  # type: ignore[method-assign]
-    return seen
+    return inputs
 
 
 def sat(dropout: float = 0.0) -> SatDecoder:
@@ -56,14 +56,14 @@ def test_with_probability_1_each_word_is_the_likeliest_after_the_one_before():
     decoder, features = table_decoder(images=3, steps=6, size=9, seed=2)
     words = torch.full((3, 1, 6), 4)
     words[..., 0] = BEGIN
-    seen = fed(decoder)
+    inputs = fed(decoder)
     logits = scheduled(decoder, features, words, 1.0, "greedy").logits
     table = decoder.table.clone()
     table[..., [PAD, BEGIN, END]] = float("-inf")
     for image in range(3):
         last = BEGIN
         for step in range(6):
-            assert int(seen[step][image, 0]) == last
+            assert int(inputs[step][image, 0]) == last
             assert torch.equal(logits[image, 0, step], decoder.table[image, step, last])
             last = int(table[image, step, last].argmax())
 
@@ -77,28 +77,28 @@ def test_coins_and_draws_have_their_probabilities():
     table = decoder.table[0, 0, BEGIN].clone()
     table[3] = float("-inf")  # never said by the model, so that a replaced word is not the caption's
     decoder.table[0, 0, BEGIN] = table
-    seen = fed(decoder)
+    inputs = fed(decoder)
     with counter_rng.use(counter_rng.CounterRNG(0, 0, ["a"])):
         scheduled(decoder, features, words, p)
-    second = seen[1][0]
+    second = inputs[1][0]
     replaced = second[second != 3]
     assert abs(len(replaced) / rows - p) < 4 * math.sqrt(p * (1 - p) / rows)
     table[[PAD, BEGIN, END]] = float("-inf")
     expected = table.softmax(-1).double() * len(replaced)
-    found = torch.bincount(replaced, minlength=8).double()
-    assert not found[expected == 0].any()
-    chi_square = float(((found - expected).square() / expected)[expected > 0].sum())
+    counts = torch.bincount(replaced, minlength=8).double()
+    assert not counts[expected == 0].any()
+    chi_square = float(((counts - expected).square() / expected)[expected > 0].sum())
     assert chi_square < 16.3  # 3 degrees of freedom, p = 0.001
-    both = float(((seen[1] != 3) & (seen[2] != 3)).double().mean())
-    third = float((seen[2] != 3).double().mean())
+    both = float(((inputs[1] != 3) & (inputs[2] != 3)).double().mean())
+    third = float((inputs[2] != 3).double().mean())
     assert abs(both - p * third) < 4 * math.sqrt(p * third / rows)
 
 
 def test_begin_and_padding_stay():
     decoder, features = table_decoder(images=2, steps=5, size=9, seed=4)
-    seen = fed(decoder)
+    inputs = fed(decoder)
     scheduled(decoder, features, WORDS, 1.0)
-    read = torch.stack(seen, -1)
+    read = torch.stack(inputs, -1)
     assert torch.equal(read[..., 0], WORDS[..., 0])
     assert torch.equal(read == PAD, WORDS == PAD)
     assert not torch.isin(read[..., 1:], torch.tensor([BEGIN, END])).any()
@@ -108,16 +108,16 @@ def test_what_is_fed_does_not_depend_on_the_rest_of_the_batch():
     decoder, features = table_decoder(images=2, steps=8, size=9, seed=5)
     words = torch.full((2, 2, 8), 4)
     words[..., 0] = BEGIN
-    seen = fed(decoder)
+    inputs = fed(decoder)
     with counter_rng.use(counter_rng.CounterRNG(7, 3, ["a", "b"])):
         scheduled(decoder, features, words, 0.5)
-    together = torch.stack(seen, -1)
-    seen.clear()
+    batched = torch.stack(inputs, -1)
+    inputs.clear()
     alone = Features(features.vectors[1:], features.is_region[1:])
     with counter_rng.use(counter_rng.CounterRNG(7, 3, ["b"])):
         scheduled(decoder, alone, words[1:, :, :5], 0.5)  # and shorter captions in the batch
-    assert torch.equal(torch.stack(seen, -1), together[1:, :, :5])
-    assert (together[..., 1:] != 4).any()
+    assert torch.equal(torch.stack(inputs, -1), batched[1:, :, :5])
+    assert (batched[..., 1:] != 4).any()
 
 
 @pytest.mark.parametrize("strategy", ["sample", "greedy"])
@@ -130,10 +130,10 @@ def test_the_choice_has_no_gradient(strategy):
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 2), targets.flatten())
         return list(torch.autograd.grad(loss, list(decoder.parameters())))
 
-    seen = fed(decoder)
+    inputs = fed(decoder)
     with counter_rng.use(counter_rng.CounterRNG(1, 1, ["a", "b"])):
         ours = gradients(scheduled(decoder, sight(2), WORDS, 0.7, strategy).logits)
-    read = torch.stack(seen, -1)
+    read = torch.stack(inputs, -1)
     assert (read != WORDS).any()
     plain = gradients(teacher_forced(decoder, sight(2), read).logits)
     for one, other in zip(ours, plain, strict=True):

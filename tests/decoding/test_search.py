@@ -11,7 +11,7 @@ from torch import Tensor
 from showtell.decoding import DecodingConfig, beam, greedy, search, teacher_forced
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
-from tests.decoding.plain import said
+from tests.decoding.plain import words_of
 from tests.toys import table_decoder
 
 WORDS = Vocabulary(["red", "car", "a", "park"])  # ids 4 to 7
@@ -31,7 +31,7 @@ def test_greedy_takes_the_likeliest_word_each_time():
             total += logprobs[last]
             if last == Vocabulary.end:
                 break
-        assert said(captions, image, 0) == words
+        assert words_of(captions, image, 0) == words
         assert float(captions.logprob[image, 0]) == pytest.approx(total, abs=1e-5)
 
 
@@ -39,44 +39,44 @@ def test_greedy_takes_the_likeliest_word_each_time():
 def test_a_batch_is_its_images_one_by_one(num_beams):
     decoder, features = table_decoder(images=5, steps=7, size=8, seed=11)
     config = DecodingConfig(num_beams=num_beams, num_return_sequences=num_beams, max_length=6)
-    together = search(decoder, features, config, WORDS)
+    batched = search(decoder, features, config, WORDS)
     for image in range(5):
         alone = search(decoder, Features(features.vectors[[image]], features.is_region[[image]]), config, WORDS)
         for row in range(num_beams):
-            assert said(together, image, row) == said(alone, 0, row)
-        assert torch.allclose(together.logprob[image], alone.logprob[0])
+            assert words_of(batched, image, row) == words_of(alone, 0, row)
+        assert torch.allclose(batched.logprob[image], alone.logprob[0])
 
 
 @pytest.mark.parametrize("num_beams", [1, 4])
 def test_log_probabilities_are_those_of_teacher_forcing(num_beams):
     decoder, features = table_decoder(images=4, steps=7, size=8, seed=2)
     config = DecodingConfig(num_beams=num_beams, num_return_sequences=num_beams, max_length=6)
-    found = search(decoder, features, config, WORDS)
-    begin = torch.full_like(found.words[..., :1], Vocabulary.begin)
-    forced = teacher_forced(decoder, features, torch.cat([begin, found.words[..., :-1]], -1))
-    logprobs = forced.logits.log_softmax(-1).gather(-1, found.words.unsqueeze(-1)).squeeze(-1)
-    assert torch.allclose(found.word_logprobs, logprobs.masked_fill(~found.is_word, 0.0), atol=1e-5)
-    assert torch.allclose(found.logprob, found.word_logprobs.sum(-1), atol=1e-5)
+    captions = search(decoder, features, config, WORDS)
+    begin = torch.full_like(captions.words[..., :1], Vocabulary.begin)
+    forced = teacher_forced(decoder, features, torch.cat([begin, captions.words[..., :-1]], -1))
+    logprobs = forced.logits.log_softmax(-1).gather(-1, captions.words.unsqueeze(-1)).squeeze(-1)
+    assert torch.allclose(captions.word_logprobs, logprobs.masked_fill(~captions.is_word, 0.0), atol=1e-5)
+    assert torch.allclose(captions.logprob, captions.word_logprobs.sum(-1), atol=1e-5)
 
 
 def test_pad_and_begin_are_never_said():
     decoder, features = table_decoder(images=4, steps=6, size=6, seed=9)
     decoder.table[..., [Vocabulary.pad, Vocabulary.begin]] = 20.0
-    for found in (greedy(decoder, features, 5), beam(decoder, features, 5, 3)):
-        words: Tensor = found.words[found.is_word]
+    for captions in (greedy(decoder, features, 5), beam(decoder, features, 5, 3)):
+        words: Tensor = captions.words[captions.is_word]
         assert not bool(((words == Vocabulary.pad) | (words == Vocabulary.begin)).any())
 
 
 def test_samples_come_back_once_and_ranked():
     decoder, features = table_decoder(images=2, steps=3, size=6, seed=1)
     config = DecodingConfig(search="sample", num_return_sequences=40, max_length=2)
-    found = search(decoder, features, config, WORDS)
+    captions = search(decoder, features, config, WORDS)
     for image in range(2):
-        number = int(found.logprob[image].isfinite().sum())
-        texts = [[word for word in said(found, image, row) if word != Vocabulary.end] for row in range(number)]
+        number = int(captions.logprob[image].isfinite().sum())
+        texts = [[word for word in words_of(captions, image, row) if word != Vocabulary.end] for row in range(number)]
         assert 1 < number < 40
         assert len({tuple(text) for text in texts}) == number
-        assert found.score[image].tolist() == sorted(found.score[image].tolist(), reverse=True)
+        assert captions.score[image].tolist() == sorted(captions.score[image].tolist(), reverse=True)
 
 
 @pytest.mark.parametrize("kind", ["greedy", "beam", "diverse-beam", "sample"])
@@ -87,9 +87,9 @@ def test_every_search_keeps_every_rule(kind):
         search=kind, **beams, min_length=3, max_length=8, no_repeat_ngram_size=2, bad_words=("car park",),
         no_bad_endings=True, no_unknown=True,
     )  # fmt: skip
-    found = search(decoder, features, config, WORDS)
+    captions = search(decoder, features, config, WORDS)
     for image in range(6):
-        words = WORDS.decode(said(found, image, 0))
+        words = WORDS.decode(words_of(captions, image, 0))
         assert 3 <= len(words) <= 8
         assert ("car", "park") not in itertools.pairwise(words)
         assert len(set(itertools.pairwise(words))) == len(words) - 1
@@ -100,6 +100,6 @@ def test_every_search_keeps_every_rule(kind):
 def test_required_words_are_given_as_text():
     decoder, features = table_decoder(images=3, steps=7, size=8, seed=7)
     config = DecodingConfig(num_beams=3, force_words=("Red car",), max_length=6)
-    found = search(decoder, features, config, WORDS)
+    captions = search(decoder, features, config, WORDS)
     for image in range(3):
-        assert "red car" in " ".join(WORDS.decode(said(found, image, 0)))
+        assert "red car" in " ".join(WORDS.decode(words_of(captions, image, 0)))

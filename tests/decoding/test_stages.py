@@ -56,7 +56,7 @@ class Several(Decoder):
             strict=True,
         )
         after = State(tuple(one.image for one in states), tuple(one.rows for one in states))
-        own = [  # a place that only this stage looks at
+        own = [  # a region that only this stage looks at
             TableOutput(logits=output.logits, attention=torch.zeros_like(output.attention).index_fill_(-1, at, 1.0))
             for at, output in zip(torch.arange(len(outputs)), outputs, strict=True)
         ]
@@ -84,9 +84,9 @@ def test_every_walk_at_a_stage_is_that_of_the_stage_alone(stage):
         lambda one: beam(one, features, STEPS - 1, 3, num_return=2),
         lambda one: sample(one, features, STEPS - 1, samples=4, seed=5),
     ):
-        found, expected = walk(at), walk(alone)
-        assert torch.equal(found.words, expected.words)
-        torch.testing.assert_close(found.word_logprobs, expected.word_logprobs)
+        actual, expected = walk(at), walk(alone)
+        assert torch.equal(actual.words, expected.words)
+        torch.testing.assert_close(actual.word_logprobs, expected.word_logprobs)
     words = torch.randint(4, SIZE, (IMAGES, 2, STEPS), generator=torch.Generator().manual_seed(7))
     assert torch.equal(teacher_forced(at, features, words).logits, teacher_forced(alone, features, words).logits)
 
@@ -100,8 +100,8 @@ def test_the_last_stage_is_the_model():
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_attention_is_that_of_the_stage(stage):
     decoder, _, features = several()
-    found = greedy(StageView(decoder, stage), features, 6, keep_outputs=True)
-    looked = found.attention[found.is_word]
+    captions = greedy(StageView(decoder, stage), features, 6, keep_outputs=True)
+    looked = captions.attention[captions.is_word]
     assert bool((looked.argmax(-1) == stage).all())
     assert float(looked.sum()) == len(looked)
 
@@ -134,6 +134,6 @@ def test_the_settings_name_a_stage(kind):
     decoder, tables, features = several()
     vocabulary = Vocabulary(["a", "b", "c", "d"])
     config = DecodingConfig(search=kind, stage=1, max_length=6, **({"num_beams": 3} if kind == "beam" else {}))
-    found = search(decoder, features, config, vocabulary)
+    captions = search(decoder, features, config, vocabulary)
     expected = search(tables[1], features, config.changed(stage=None), vocabulary)
-    assert torch.equal(found.words, expected.words)
+    assert torch.equal(captions.words, expected.words)

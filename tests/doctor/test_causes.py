@@ -25,8 +25,8 @@ def scenes(tiny_scenes: Path) -> CaptionDataset:
     return read_dataset(tiny_scenes)
 
 
-def sentences(found: Diagnosis) -> dict[str, str]:
-    return {cause.name: cause.sentence for cause in found.causes}
+def sentences(diagnosis: Diagnosis) -> dict[str, str]:
+    return {cause.name: cause.sentence for cause in diagnosis.causes}
 
 
 # --- the checkpoint alone ---
@@ -43,36 +43,36 @@ def changed(tiny_checkpoint: Path, folder: Path, **changes: Any) -> Diagnosis:
 
 
 def test_nothing_is_wrong_with_a_fresh_checkpoint(tiny_checkpoint: Path, captioner: Captioner) -> None:
-    found = diagnose_checkpoint(tiny_checkpoint, captioner)
-    assert found.causes == []
-    assert found.facts["encoder"] == "small_cnn" and found.facts["about"] == {"data": "tiny scenes"}
+    diagnosis = diagnose_checkpoint(tiny_checkpoint, captioner)
+    assert diagnosis.causes == []
+    assert diagnosis.facts["encoder"] == "small_cnn" and diagnosis.facts["about"] == {"data": "tiny scenes"}
 
 
 def test_another_tokenizer_is_named(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    found = changed(tiny_checkpoint, tmp_path / "c", vocabulary={"tokenizer": "ptb-0"})
-    assert sentences(found)["tokenizer"].startswith(
+    diagnosis = changed(tiny_checkpoint, tmp_path / "c", vocabulary={"tokenizer": "ptb-0"})
+    assert sentences(diagnosis)["tokenizer"].startswith(
         "The vocabulary was made with the tokenizer ptb-0, and this showtell has ptb-1: words are split differently"
     )
 
 
 def test_another_preprocessing_is_named_value_by_value(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    found = changed(tiny_checkpoint, tmp_path / "c", preprocessing={"interpolation": "bicubic", "image_size": 64})
-    assert list(sentences(found)) == ["preprocessing"]
-    assert "image_size 64 then and 48 now; interpolation bicubic then and bilinear now;" in found.causes[0].sentence
+    diagnosis = changed(tiny_checkpoint, tmp_path / "c", preprocessing={"interpolation": "bicubic", "image_size": 64})
+    assert list(sentences(diagnosis)) == ["preprocessing"]
+    assert "image_size 64 then and 48 now; interpolation bicubic then and bilinear now;" in diagnosis.causes[0].sentence
 
 
 def test_pixels_of_another_scale_are_named(tiny_checkpoint: Path, captioner: Captioner) -> None:
     preprocessing = captioner.encoder.preprocessing
     captioner.encoder.preprocessing = preprocessing.model_copy(update={"mean": (123.7, 116.3, 103.5)})
-    found = sentences(diagnose_checkpoint(tiny_checkpoint, captioner))
-    assert "should be for pixels between 0 and 1: divide them by 255" in found["pixel_scale"]
+    causes = sentences(diagnose_checkpoint(tiny_checkpoint, captioner))
+    assert "should be for pixels between 0 and 1: divide them by 255" in causes["pixel_scale"]
 
 
 def test_greedy_and_last_are_named(tiny_checkpoint: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_checkpoint, tmp_path / "run" / "best")
-    found = changed(tiny_checkpoint, tmp_path / "run" / "last", decoding={"num_beams": 1})
-    assert list(sentences(found)) == ["greedy", "last"]
-    assert f"{tmp_path / 'run' / 'best'} is the one with the highest" in sentences(found)["last"]
+    diagnosis = changed(tiny_checkpoint, tmp_path / "run" / "last", decoding={"num_beams": 1})
+    assert list(sentences(diagnosis)) == ["greedy", "last"]
+    assert f"{tmp_path / 'run' / 'best'} is the one with the highest" in sentences(diagnosis)["last"]
 
 
 # --- with a dataset ---
@@ -96,31 +96,31 @@ def scored(captioner: Any, dataset: CaptionDataset, split: str = "test", **optio
 
 def test_a_real_captioner_is_sampled_and_its_numbers_told(captioner: Captioner, scenes: CaptionDataset) -> None:
     done: list[int] = []
-    found = scored(captioner, scenes, "train", sample=8, progress=done.append)
-    assert sum(done) == found.facts["captioned"] == 8
-    assert {"train_split", "few_images", "dataset"} <= set(sentences(found))
-    assert sentences(found)["dataset"].startswith("The checkpoint writes at most 8 words, and ")
-    assert found.facts["unknown_words"] == 0 and 0 <= found.facts["rates"]["bad_endings"] <= 1
+    diagnosis = scored(captioner, scenes, "train", sample=8, progress=done.append)
+    assert sum(done) == diagnosis.facts["captioned"] == 8
+    assert {"train_split", "few_images", "dataset"} <= set(sentences(diagnosis))
+    assert sentences(diagnosis)["dataset"].startswith("The checkpoint writes at most 8 words, and ")
+    assert diagnosis.facts["unknown_words"] == 0 and 0 <= diagnosis.facts["rates"]["bad_endings"] <= 1
 
 
 def test_good_captions_raise_nothing_of_their_own(captioner: Captioner, scenes: CaptionDataset) -> None:
     references = [record.captions[0] for record in scenes.split("train")]
-    found = sentences(scored(Says(captioner, *references), scenes, "train"))
-    assert set(found) == {"train_split", "few_images", "dataset"}  # dataset: longer than 8 words
+    causes = sentences(scored(Says(captioner, *references), scenes, "train"))
+    assert set(causes) == {"train_split", "few_images", "dataset"}  # dataset: longer than 8 words
 
 
 def test_photos_that_the_checkpoint_did_not_learn_from(captioner: Captioner, scenes: CaptionDataset) -> None:
     own = scenes.splits["train"]
     for about, other in (
         ({"data": "elsewhere", "train_images": own + 1}, True),
-        ({"data": "elsewhere", "train_images": own}, False),  # the same photos in another place, as far as one can see
+        ({"data": "elsewhere", "train_images": own}, False),  # the same photos in another folder, as far as one can see
         ({"data": str(scenes.root), "train_images": own + 1}, False),  # of the same dataset, a part of it
     ):
         captioner.about = about
-        found = sentences(scored(captioner, scenes, sample=1))
-        assert ("other_photos" in found) is other
+        causes = sentences(scored(captioner, scenes, sample=1))
+        assert ("other_photos" in causes) is other
         if other:
-            assert found["other_photos"].startswith(
+            assert causes["other_photos"].startswith(
                 f"The checkpoint learned from {own + 1} photos of elsewhere, and this is {scenes.root} with {own} of"
             )
 
@@ -144,23 +144,25 @@ def test_photos_that_the_checkpoint_did_not_learn_from(captioner: Captioner, sce
 def test_degenerate_captions_are_named(
     captioner: Captioner, scenes: CaptionDataset, texts: list[str], finished: bool, name: str, sentence: str
 ) -> None:
-    found = sentences(scored(Says(captioner, *texts, finished=finished), scenes, "train"))
-    assert sentence in found[name]
+    causes = sentences(scored(Says(captioner, *texts, finished=finished), scenes, "train"))
+    assert sentence in causes[name]
 
 
 def test_few_references_are_named(captioner: Captioner, scenes: CaptionDataset) -> None:
     fewer = replace(scenes, records=tuple(replace(r, captions=r.captions[:2], groundings=None) for r in scenes.records))
-    found = sentences(scored(Says(captioner, "a circle"), fewer, "val"))
-    assert found["few_references"].startswith("val has 2.0 captions per image and published scores are from 5")
+    causes = sentences(scored(Says(captioner, "a circle"), fewer, "val"))
+    assert causes["few_references"].startswith("val has 2.0 captions per image and published scores are from 5")
 
 
 def test_what_data_check_finds_is_named_too(captioner: Captioner, scenes: CaptionDataset) -> None:
     foreign = tuple(replace(r, captions=("ein Hund", "eine Katze")) for r in scenes.records)
     faulty = replace(scenes, records=foreign, problems=("An image is in two splits.",))
-    found = scored(Says(captioner, "a circle"), faulty)
-    assert found.causes[0].name == "dataset_problem" and found.causes[0].sentence == "An image is in two splits."
-    assert "The checkpoint does not know 100.0% (train)" in sentences(found)["dataset"]
-    assert found.facts["unknown_words"] == 1.0
+    diagnosis = scored(Says(captioner, "a circle"), faulty)
+    assert (
+        diagnosis.causes[0].name == "dataset_problem" and diagnosis.causes[0].sentence == "An image is in two splits."
+    )
+    assert "The checkpoint does not know 100.0% (train)" in sentences(diagnosis)["dataset"]
+    assert diagnosis.facts["unknown_words"] == 1.0
 
 
 def test_an_image_that_cannot_be_read_does_not_end_it(
@@ -169,9 +171,9 @@ def test_an_image_that_cannot_be_read_does_not_end_it(
     (tmp_path / "bad.png").write_text("no image")
     first, *others = scenes.split("test")
     dataset = replace(scenes, records=(replace(first, path=tmp_path / "bad.png"), *others))
-    found = scored(captioner, dataset)
-    assert sentences(found)["unreadable"].startswith(f"1 of {len(others) + 1} images cannot be captioned.")
-    assert found.facts["captioned"] == len(others)
+    diagnosis = scored(captioner, dataset)
+    assert sentences(diagnosis)["unreadable"].startswith(f"1 of {len(others) + 1} images cannot be captioned.")
+    assert diagnosis.facts["captioned"] == len(others)
 
 
 def test_captions_that_are_all_empty_are_a_problem(
@@ -181,9 +183,10 @@ def test_captions_that_are_all_empty_are_a_problem(
     for record in scenes.records:
         (tmp_path / record.path.name).symlink_to(record.path.resolve())
     (tmp_path / "captions.csv").write_text("\n".join(["image,caption,split", *rows]))
-    found = diagnose_scores(captioner, read_dataset(tmp_path), "test", sample=2)
-    assert sentences(found)["dataset_problem"].startswith(f"{len(scenes.records)} images have no caption: ")
-    assert (found.facts["reference_length"], found.facts["unknown_words"], found.facts["captioned"]) == (0.0, 0.0, 2)
+    diagnosis = diagnose_scores(captioner, read_dataset(tmp_path), "test", sample=2)
+    assert sentences(diagnosis)["dataset_problem"].startswith(f"{len(scenes.records)} images have no caption: ")
+    facts = diagnosis.facts
+    assert (facts["reference_length"], facts["unknown_words"], facts["captioned"]) == (0.0, 0.0, 2)
 
 
 def test_the_split_that_is_scored(scenes: CaptionDataset) -> None:

@@ -54,16 +54,16 @@ def hard(captioner: Captioner, look: str) -> Captioner:
 
 def test_the_caption_is_that_of_captioning(captioner, photos):
     for settings in ({}, {"search": "greedy"}, {"num_beams": 4}, {"search": "sample", "seed": 5}):
-        expected = [found[0] for found in captioner.caption(photos[:5], **settings)]
-        found = [
+        expected = [captions[0] for captions in captioner.caption(photos[:5], **settings)]
+        explanations = [
             explanation.models[0].caption for explanation in captioner.explain(photos[:5], batch_size=2, **settings)
         ]
-        for caption, explained in zip(expected, found, strict=True):
+        for caption, explained in zip(expected, explanations, strict=True):
             assert (explained.text, explained.finished) == (caption.text, caption.finished)
             assert explained.logprob == pytest.approx(caption.logprob, abs=1e-4)
             assert explained.confidence == pytest.approx(caption.confidence, abs=1e-4)
-            said = [word.word for word in explained.words]
-            assert said == [word.word for word in caption.words] + [""] * caption.finished
+            words = [word.word for word in explained.words]
+            assert words == [word.word for word in caption.words] + [""] * caption.finished
 
 
 def test_probabilities_and_runners_up_are_those_of_a_walk_along_the_caption(captioner, photos):
@@ -89,7 +89,7 @@ def test_probabilities_and_runners_up_are_those_of_a_walk_along_the_caption(capt
     assert product == pytest.approx(explained.logprob, abs=1e-3)
 
 
-def test_attention_has_a_place_for_each_box_of_the_upright_photo(captioner, tmp_path):
+def test_attention_has_a_weight_for_each_box_of_the_upright_photo(captioner, tmp_path):
     Image.new("RGB", (90, 30), "red").save(tmp_path / "wide.png")
     explanation = captioner.explain(tmp_path / "wide.png")
     (by,) = explanation.models
@@ -101,15 +101,15 @@ def test_attention_has_a_place_for_each_box_of_the_upright_photo(captioner, tmp_
     torch.testing.assert_close(by.caption.attention.sum(-1), torch.ones(len(by.caption.words)))
 
 
-def test_hard_attention_tells_the_place_that_it_looked_at(captioner, photos):
+def test_hard_attention_tells_the_region_that_it_looked_at(captioner, photos):
     likeliest = hard(captioner, "argmax").explain(photos[0]).models[0].caption
     assert [word.sampled_region for word in likeliest.words] == likeliest.attention.argmax(-1).tolist()
     torch.manual_seed(0)
     sampled = hard(captioner, "sample").explain(photos[:4])
-    places = [word.sampled_region for one in sampled for word in one.models[0].caption.words]
-    best = [place for one in sampled for place in one.models[0].caption.attention.argmax(-1).tolist()]
-    assert all(0 <= place < 144 for place in places)
-    assert places != best
+    regions = [word.sampled_region for one in sampled for word in one.models[0].caption.words]
+    best = [region for one in sampled for region in one.models[0].caption.attention.argmax(-1).tolist()]
+    assert all(0 <= region < 144 for region in regions)
+    assert regions != best
     expected = hard(captioner, "expectation").explain(photos[0]).models[0].caption
     assert {word.sampled_region for word in expected.words} == {None}
 
@@ -151,18 +151,18 @@ def test_what_is_no_image_costs_only_itself(captioner, photos, tmp_path):
     bad = tmp_path / "bad.jpg"
     bad.write_text("no picture")
     given = [photos[0], bad, photos[1]]
-    found = dict(explain_photos({"a": captioner, "b": captioner}, given, batch_size=2))
-    assert list(found) == given
-    assert isinstance(found[bad], ImageError)
-    assert found[photos[1]].models[0].caption == captioner.explain(photos[1]).models[0].caption
+    explanations = dict(explain_photos({"a": captioner, "b": captioner}, given, batch_size=2))
+    assert list(explanations) == given
+    assert isinstance(explanations[bad], ImageError)
+    assert explanations[photos[1]].models[0].caption == captioner.explain(photos[1]).models[0].caption
     with pytest.raises(ImageError, match=r"bad.jpg is not an image: it holds text"):
         captioner.explain(given)
 
 
 def test_photos_in_memory_are_numbered(captioner, photos):
     image = Image.open(photos[1])
-    found = captioner.explain([photos[0], image])
-    assert [one.image for one in found] == [str(photos[0]), "photo 2"]
+    explanations = captioner.explain([photos[0], image])
+    assert [one.image for one in explanations] == [str(photos[0]), "photo 2"]
     with pytest.raises(ImageError, match="A int is no photo"):
         captioner.explain(3)
 
@@ -213,18 +213,18 @@ def test_a_vocabulary_smaller_than_the_runners_up_gives_what_it_has(captioner, p
         assert word.probability + sum(chance for _, chance in word.others) <= 1 + 1e-6
 
 
-def test_what_a_word_loses_without_a_place_is_what_the_walk_says(captioner, photos):
-    """One place of one photo, hidden by hand: its vector becomes the mean of the others."""
+def test_the_drop_without_a_cell_is_that_of_a_teacher_forced_pass_without_it(captioner, photos):
+    """One cell of one photo, hidden by hand: its vector becomes the mean of the others."""
     by = captioner.explain(photos[:2], occlusion="mean")[1].models[0]
     vocabulary = captioner.vocabulary
     ids = vocabulary.encode([word.word for word in by.caption.words if word.word])[: len(by.caption.words) + 1]
     features = captioner.encode(
         PreparedBatch.of(prepare_photo(photos[1], captioner.encoder.preprocessing).pixels.unsqueeze(0))
     )
-    place = 31
-    others = torch.arange(144) != place
+    cell = 31
+    others = torch.arange(144) != cell
     hidden = features.vectors.clone()
-    hidden[0, place] = features.vectors[0, others].mean(0)
+    hidden[0, cell] = features.vectors[0, others].mean(0)
     words = torch.tensor([[ids]])
 
     def logprobs(vectors: torch.Tensor) -> torch.Tensor:
@@ -233,9 +233,9 @@ def test_what_a_word_loses_without_a_place_is_what_the_walk_says(captioner, phot
         return forced.logits.log_softmax(-1).gather(-1, words[..., 1:, None])[0, 0, :, 0]
 
     expected = logprobs(features.vectors) - logprobs(hidden)
-    found = torch.stack([word.logprob_drop for word in by.caption.words])
-    assert found.shape == (len(by.caption.words), 144)
-    torch.testing.assert_close(found[:, place], expected, atol=1e-5, rtol=1e-3)
+    drops = torch.stack([word.logprob_drop for word in by.caption.words])
+    assert drops.shape == (len(by.caption.words), 144)
+    torch.testing.assert_close(drops[:, cell], expected, atol=1e-5, rtol=1e-3)
     assert captioner.explain(photos[1]).models[0].caption.words[0].logprob_drop is None
 
 
@@ -259,13 +259,15 @@ def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos)
         with torch.no_grad():
             forced = teacher_forced(StageView(stack.decoder, stage), features, torch.tensor([[ids[:-1]]]))
         chances = forced.logits[0, 0].softmax(-1)
-        said = [word.probability for word in caption.words]
-        assert said == pytest.approx([float(chances[t, ids[t + 1]]) for t in range(len(said))], rel=1e-4)
+        probabilities = [word.probability for word in caption.words]
+        assert probabilities == pytest.approx(
+            [float(chances[t, ids[t + 1]]) for t in range(len(probabilities))], rel=1e-4
+        )
         if forced.outputs.attention is None:
             assert caption.attention is None
         else:
             torch.testing.assert_close(
-                caption.attention, forced.outputs.attention[0, 0, : len(said)], atol=1e-5, rtol=1e-3
+                caption.attention, forced.outputs.attention[0, 0, : len(probabilities)], atol=1e-5, rtol=1e-3
             )
     assert [caption.attention is None for caption in by.captions] == [True, False, False]
     (alone,) = stack.explain(photos[0], stage=1).models[0].captions
@@ -284,8 +286,8 @@ def test_boxes_of_a_dataset_reach_encoders_that_look_at_them(captioner, photos):
         encoder=encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
     )  # fmt: skip
     boxes = [torch.tensor([[0.0, 0, 20, 20], [10, 10, 40, 48]]), torch.tensor([[5.0, 5, 30, 30]])]
-    found = explain_photos({"grid": captioner, "regions": regions}, photos[:2], boxes=boxes)
-    for own, (_, explanation) in zip(boxes, found, strict=True):
+    explanations = explain_photos({"grid": captioner, "regions": regions}, photos[:2], boxes=boxes)
+    for own, (_, explanation) in zip(boxes, explanations, strict=True):
         grid, by = explanation.models
         assert grid.grid == (12, 12)
         assert by.grid is None

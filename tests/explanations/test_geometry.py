@@ -1,4 +1,4 @@
-"""A hot cell lights exactly the pixels that it saw, and no weight is lost between places and pixels."""
+"""A hot cell lights exactly the pixels that it saw, and no weight is lost between cells and pixels."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_photo_that_was_turned_is_lit_where_it_stands_upright(tmp_path, orient
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = orientation
 
-    def seen(upright: np.ndarray) -> np.ndarray:
+    def encode(upright: np.ndarray) -> np.ndarray:
         stored = Image.fromarray(upright.astype(np.uint8) * 255).convert("RGB")
         stored = stored if back is None else stored.transpose(back)
         stored.save(tmp_path / "photo.png", exif=exif)
@@ -106,13 +106,13 @@ def test_a_photo_that_was_turned_is_lit_where_it_stands_upright(tmp_path, orient
         assert photo.window == encoder.preprocessing.window(size)
         return encoder(PreparedBatch.of(photo.pixels.unsqueeze(0))).vectors[0, :, 0].detach().numpy()
 
-    nothing, everything = seen(np.zeros(size[::-1], bool)), seen(np.ones(size[::-1], bool))
+    nothing, everything = encode(np.zeros(size[::-1], bool)), encode(np.ones(size[::-1], bool))
     boxes = boxes_of(encoder, size)
     for cell in (0, len(boxes) // 2 + 1, len(boxes) - 1):
         lit = attention_map(hot(cell, len(boxes)), boxes, size) > 0
         expected = np.where(np.arange(len(boxes)) == cell, everything, nothing)
-        assert seen(lit) == pytest.approx(expected, abs=1e-3)
-        assert seen(~lit) == pytest.approx(everything + nothing - expected, abs=1e-3)
+        assert encode(lit) == pytest.approx(expected, abs=1e-3)
+        assert encode(~lit) == pytest.approx(everything + nothing - expected, abs=1e-3)
 
 
 @pytest.mark.parametrize("size", [(60, 40), (40, 60), (100, 25)])
@@ -126,9 +126,9 @@ def test_a_region_of_a_photo_that_was_fitted_lights_its_own_pixels(size):
     photo[top:bottom, left:right] = 255
     image = fitted.prepare(Image.fromarray(photo))
     rows, columns = (image[0] > 0).nonzero().unbind(-1)
-    found = torch.tensor([[columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]]).float()
+    box = torch.tensor([[columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]]).float()
     window = torch.tensor(fitted.window(size))
-    boxes = boxes_on_photo(found, window, (image.shape[1], image.shape[2]))
+    boxes = boxes_on_photo(box, window, (image.shape[1], image.shape[2]))
     lit = attention_map(torch.tensor([1.0]), boxes, size)
     assert np.array_equal(lit > 1e-6, photo[..., 0] > 0)
     assert lit.sum() == pytest.approx(1)
@@ -163,18 +163,18 @@ def test_no_weight_is_lost(size, side, resize, share, grid, style, seed):
     boxes = boxes_of(encoder, size)
     cells_across = math.isqrt(len(boxes))
     weights = torch.rand(3, 2, len(boxes), generator=torch.Generator().manual_seed(seed))
-    found = attention_map(weights, boxes, size, grid=(cells_across, cells_across), style=style)
-    assert found.shape == (3, 2, size[1], size[0])
-    assert found.min() >= 0
-    np.testing.assert_allclose(found.sum(axis=(-2, -1)), weights.double().sum(-1), rtol=1e-5)
+    heatmap = attention_map(weights, boxes, size, grid=(cells_across, cells_across), style=style)
+    assert heatmap.shape == (3, 2, size[1], size[0])
+    assert heatmap.min() >= 0
+    np.testing.assert_allclose(heatmap.sum(axis=(-2, -1)), weights.double().sum(-1), rtol=1e-5)
 
 
 def test_many_words_at_once_are_each_alone():
     boxes = boxes_of(Patches(preprocessing(32), 8), (50, 30))
     weights = torch.rand(5, 16, generator=torch.Generator().manual_seed(0))
     for style in ("nearest", "smooth"):
-        together = attention_map(weights, boxes, (50, 30), grid=(4, 4), style=style)
-        for one, alone in zip(together, weights, strict=True):
+        heatmaps = attention_map(weights, boxes, (50, 30), grid=(4, 4), style=style)
+        for one, alone in zip(heatmaps, weights, strict=True):
             np.testing.assert_allclose(one, attention_map(alone, boxes, (50, 30), grid=(4, 4), style=style))
 
 
@@ -182,23 +182,23 @@ def test_the_smooth_map_is_the_papers_recipe_written_out():
     """Away from the edges: upsampled by 16 with straight lines between the cells, then a Gaussian of 20 samples."""
     side, cell = 9, 4
     boxes = boxes_of(Patches(preprocessing(8 * side), 8), (SAMPLES * side, SAMPLES * side))
-    found = attention_map(
+    heatmap = attention_map(
         hot(cell * side + cell, side * side), boxes, (SAMPLES * side,) * 2, grid=(side, side), style="smooth"
     )
-    places = np.arange(SAMPLES * side)
+    positions = np.arange(SAMPLES * side)
     middle = SAMPLES * cell + SAMPLES / 2 - 0.5
-    tent = np.clip(1 - np.abs(places - middle) / SAMPLES, 0, None)
-    blur = np.exp(-((places[:, None] - places[None]) ** 2) / (2 * (DEVIATION * SAMPLES) ** 2))
+    tent = np.clip(1 - np.abs(positions - middle) / SAMPLES, 0, None)
+    blur = np.exp(-((positions[:, None] - positions[None]) ** 2) / (2 * (DEVIATION * SAMPLES) ** 2))
     profile = blur @ tent
     profile /= profile.sum()
-    np.testing.assert_allclose(found, np.outer(profile, profile), atol=2e-6)
+    np.testing.assert_allclose(heatmap, np.outer(profile, profile), atol=2e-6)
 
 
 def test_the_smooth_map_is_brightest_in_the_hot_cell_and_even_where_attention_is():
     boxes = boxes_of(Patches(preprocessing(48), 8), (120, 60))
     for cell in range(36):
-        found = attention_map(hot(cell, 36), boxes, (120, 60), grid=(6, 6), style="smooth")
-        row, column = np.unravel_index(found.argmax(), found.shape)
+        heatmap = attention_map(hot(cell, 36), boxes, (120, 60), grid=(6, 6), style="smooth")
+        row, column = np.unravel_index(heatmap.argmax(), heatmap.shape)
         left, top, right, bottom = boxes[cell].tolist()
         assert left <= column + 0.5 <= right and top <= row + 0.5 <= bottom
     even = attention_map(torch.full((36,), 1 / 36), boxes, (120, 60), grid=(6, 6), style="smooth")
@@ -207,9 +207,9 @@ def test_the_smooth_map_is_brightest_in_the_hot_cell_and_even_where_attention_is
 
 def test_what_is_cropped_away_stays_dark_when_smoothed():
     encoder = Patches(preprocessing(32, "crop"), 8)
-    found = attention_map(hot(0, 16), boxes_of(encoder, (60, 30)), (60, 30), grid=(4, 4), style="smooth")
-    assert found[:, :15].max() == found[:, 45:].max() == 0
-    assert found[:, 15:45].min() > 0
+    heatmap = attention_map(hot(0, 16), boxes_of(encoder, (60, 30)), (60, 30), grid=(4, 4), style="smooth")
+    assert heatmap[:, :15].max() == heatmap[:, 45:].max() == 0
+    assert heatmap[:, 15:45].min() > 0
 
 
 def test_boxes_of_a_photo_fit_its_thumbnail():

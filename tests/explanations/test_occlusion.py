@@ -48,7 +48,7 @@ def captioner(kind: str = "grid", model: str = "sat") -> Captioner:
     return made
 
 
-def seen_by(made: Captioner) -> EncodedBatch:
+def encoded_batch(made: Captioner) -> EncodedBatch:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (2, 3, 32, 32), generator=generator, dtype=torch.uint8)
     windows = torch.tensor([[0.0, 0.0, 32.0, 32.0], [10.0, 0.0, 74.0, 64.0]])
@@ -57,7 +57,7 @@ def seen_by(made: Captioner) -> EncodedBatch:
     return EncodedBatch(batch, made.encode(batch))
 
 
-def said(made: Captioner, features: Features, words: Tensor) -> Tensor:
+def word_logprobs(made: Captioner, features: Features, words: Tensor) -> Tensor:
     """log p of each word of one caption of one image: (T,)."""
     logprobs = teacher_forced(made.decoder, features, words[None, None, :-1]).logits[0, 0].log_softmax(-1)
     return logprobs.gather(-1, words[1:, None]).squeeze(-1)
@@ -67,17 +67,17 @@ def said(made: Captioner, features: Features, words: Tensor) -> Tensor:
 @pytest.mark.parametrize("kind", ["grid", "boxes"])
 @pytest.mark.parametrize("memory", [1, 2**28])
 @torch.no_grad()
-def test_it_is_one_place_after_the_other(kind: str, method: str, memory: int) -> None:
+def test_it_is_one_region_after_the_other(kind: str, method: str, memory: int) -> None:
     made = captioner(kind)
-    batch = seen_by(made)
+    batch = encoded_batch(made)
     drops = occlude(made, batch, WORDS, method, memory=memory)
     assert drops.shape == (2, 2, 4, batch.features.vectors.shape[1])
     rectangles = made.encoder.rectangles(batch.features, batch.photos.windows)
     for image in range(2):
         own = Features(batch.features.vectors[image : image + 1], batch.features.is_region[image : image + 1])
-        places = own.is_region[0].nonzero().flatten().tolist()
+        regions = own.is_region[0].nonzero().flatten().tolist()
         for region in range(drops.shape[-1]):
-            if region not in places:
+            if region not in regions:
                 assert (drops[image, ..., region] == 0).all()
                 continue
             vectors, is_region = own.vectors.clone(), own.is_region.clone()
@@ -88,21 +88,23 @@ def test_it_is_one_place_after_the_other(kind: str, method: str, memory: int) ->
                 boxes = None if batch.photos.boxes is None else [batch.photos.boxes[image]]
                 without = made.encode(PreparedBatch.of(filled[None], batch.photos.windows[image : image + 1], boxes))
             else:
-                vectors[0, region] = vectors[0, [other for other in places if other != region]].mean(0)
+                vectors[0, region] = vectors[0, [other for other in regions if other != region]].mean(0)
                 is_region[0, region] = method == "mean"
                 without = Features(vectors, is_region)
             for number, length in enumerate([4, 2] if image == 0 else [3, 0]):
                 words = WORDS[image, number, : length + 1]
-                expected = said(made, own, words) - said(made, without, words) if length else torch.zeros(0)
+                expected = (
+                    word_logprobs(made, own, words) - word_logprobs(made, without, words) if length else torch.zeros(0)
+                )
                 torch.testing.assert_close(drops[image, number, :length, region], expected, atol=1e-5, rtol=1e-4)
                 assert (drops[image, number, length:, region] == 0).all()
     assert drops.abs().max() > 0.01
 
 
 @torch.no_grad()
-def test_a_place_that_nobody_looks_at_is_not_missed() -> None:
+def test_a_region_that_nobody_looks_at_is_not_missed() -> None:
     made = captioner()
-    batch = seen_by(made)
+    batch = encoded_batch(made)
     is_region = batch.features.is_region.clone()
     is_region[:, 3] = False
     masked = dataclasses.replace(batch, features=dataclasses.replace(batch.features, is_region=is_region))
@@ -116,12 +118,12 @@ def test_a_place_that_nobody_looks_at_is_not_missed() -> None:
 
 
 @torch.no_grad()
-def test_the_only_place_leaves_nothing_behind() -> None:
+def test_the_only_region_leaves_nothing_behind() -> None:
     made = captioner()
     alone = Features(torch.randn(1, 1, 8), torch.ones(1, 1, dtype=torch.bool))
     batch = EncodedBatch(PreparedBatch.of(torch.zeros(1, 3, 32, 32, dtype=torch.uint8)), alone)
     nothing = dataclasses.replace(alone, vectors=torch.zeros(1, 1, 8))
-    expected = said(made, alone, WORDS[0, 0]) - said(made, nothing, WORDS[0, 0])
+    expected = word_logprobs(made, alone, WORDS[0, 0]) - word_logprobs(made, nothing, WORDS[0, 0])
     for method in ("mean", "remove"):
         torch.testing.assert_close(occlude(made, batch, WORDS[:1, :1], method)[0, 0, :, 0], expected)
 
@@ -129,18 +131,19 @@ def test_the_only_place_leaves_nothing_behind() -> None:
 @torch.no_grad()
 def test_it_works_without_attention_and_at_a_stage() -> None:
     made = captioner(model="nic")
-    drops = occlude(made, seen_by(made), WORDS, "pixels")
+    drops = occlude(made, encoded_batch(made), WORDS, "pixels")
     assert drops.shape == (2, 2, 4, 16)
     assert drops.abs().max() > 1e-3
     torch.testing.assert_close(
-        occlude(made, seen_by(made), WORDS, decoder=StageView(made.decoder, 0)), occlude(made, seen_by(made), WORDS)
+        occlude(made, encoded_batch(made), WORDS, decoder=StageView(made.decoder, 0)),
+        occlude(made, encoded_batch(made), WORDS),
     )
 
 
 @torch.no_grad()
 def test_a_larger_patch_hides_the_neighbours_too() -> None:
     made = captioner()
-    batch = seen_by(made)
+    batch = encoded_batch(made)
     whole = occlude(made, batch, WORDS, "pixels", patch=20.0)  # every patch paints the whole photo
     torch.testing.assert_close(whole, whole[..., :1].expand_as(whole), atol=1e-5, rtol=1e-4)
     assert not torch.allclose(occlude(made, batch, WORDS, "pixels"), whole, atol=1e-3)
@@ -149,16 +152,16 @@ def test_a_larger_patch_hides_the_neighbours_too() -> None:
 def test_it_leaves_a_decoder_that_learns_as_it_was() -> None:
     made = captioner()
     made.decoder.train()
-    drops = occlude(made, seen_by(made), WORDS)
+    drops = occlude(made, encoded_batch(made), WORDS)
     assert made.decoder.training
     assert not drops.requires_grad
     made.decoder.eval()
-    assert torch.equal(occlude(made, seen_by(made), WORDS), drops)  # without dropout
+    assert torch.equal(occlude(made, encoded_batch(made), WORDS), drops)  # without dropout
 
 
 def test_what_cannot_be_hidden_is_refused() -> None:
     made = captioner()
-    batch = seen_by(made)
+    batch = encoded_batch(made)
     with pytest.raises(UsageError, match='There is no occlusion method "pixel"; did you mean "pixels"'):
         occlude(made, batch, WORDS, "pixel")
     ensemble = dataclasses.replace(batch, features=EnsembleFeatures.of([batch.features, batch.features]))
@@ -191,12 +194,12 @@ def ranked(values: list[float]) -> list[float]:
 @hypothesis.settings(max_examples=200, deadline=None)
 def test_rank_correlation_is_pearsons_of_ranks_counted_one_by_one(pair: tuple[list[float], list[float]]) -> None:
     first, second = pair
-    found = float(rank_correlation(torch.tensor(first), torch.tensor(second)))
+    correlation = float(rank_correlation(torch.tensor(first), torch.tensor(second)))
     one, other = torch.tensor([ranked(first), ranked(second)], dtype=torch.double)
     if len(set(first)) == 1 or len(set(second)) == 1:
-        assert found != found
+        assert correlation != correlation
     else:
-        assert found == pytest.approx(float(torch.corrcoef(torch.stack([one, other]))[0, 1]), abs=1e-12)
+        assert correlation == pytest.approx(float(torch.corrcoef(torch.stack([one, other]))[0, 1]), abs=1e-12)
 
 
 def test_rank_correlation_by_hand() -> None:

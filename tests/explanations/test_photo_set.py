@@ -110,9 +110,9 @@ def test_json_may_name_a_photo_in_several_ways(tmp_path, key, photo):
 def test_references_from_elsewhere_keep_what_the_dataset_knows(tmp_path):
     known = PhotoToExplain(Path("cat.jpg"), ImageFacts(("old",), frozenset({"cat"})), torch.zeros(1, 4))
     (tmp_path / "known.json").write_text('{"cat": ["new"]}')
-    (found,) = add_references(PhotoSet((known,)), tmp_path / "known.json").photos
-    assert (found.facts.references, found.facts.objects) == (("new",), frozenset({"cat"}))
-    assert found.boxes is known.boxes
+    (photo,) = add_references(PhotoSet((known,)), tmp_path / "known.json").photos
+    assert (photo.facts.references, photo.facts.objects) == (("new",), frozenset({"cat"}))
+    assert photo.boxes is known.boxes
 
 
 def test_what_cannot_be_used_is_a_sentence(tmp_path, tiny_scenes):

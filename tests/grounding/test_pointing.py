@@ -96,57 +96,57 @@ def one_by_hand(**changes: object) -> dict[str, float]:
 
 
 def test_one_mention_by_hand() -> None:
-    found = one_by_hand()
-    assert found["pointing"] == 1  # cell 1
-    assert found["mass"] == pytest.approx(0.2 * 0.1 + 0.4)
-    assert found["chance_pointing"] == pytest.approx(1 / 6)
-    assert found["chance_mass"] == pytest.approx((0.2 + 1) / 6)
-    assert found["chance_mass"] == pytest.approx(12 * 10 / (30 * 20))  # what the box covers of the photo
-    assert found["centre_pointing"] == 0.5  # cells 1 and 4
-    assert found["centre_mass"] == 0.5
-    assert found["occlusion_pointing"] == 1
-    assert found["occlusion_mass"] == pytest.approx(3 / 4)
-    assert math.isnan(found["overlap"])
-    assert found["pointing_over_centre"] == 0.5
+    scores = one_by_hand()
+    assert scores["pointing"] == 1  # cell 1
+    assert scores["mass"] == pytest.approx(0.2 * 0.1 + 0.4)
+    assert scores["chance_pointing"] == pytest.approx(1 / 6)
+    assert scores["chance_mass"] == pytest.approx((0.2 + 1) / 6)
+    assert scores["chance_mass"] == pytest.approx(12 * 10 / (30 * 20))  # what the box covers of the photo
+    assert scores["centre_pointing"] == 0.5  # cells 1 and 4
+    assert scores["centre_mass"] == 0.5
+    assert scores["occlusion_pointing"] == 1
+    assert scores["occlusion_mass"] == pytest.approx(3 / 4)
+    assert math.isnan(scores["overlap"])
+    assert scores["pointing_over_centre"] == 0.5
     # of attention and the absolute drops; with its sign, the drop of -2 ranks last
     looked, sizes = [2.5, 6, 5, 2.5, 2.5, 2.5], [5, 6, 4, 2, 2, 2]
-    assert found["correlation_named"] == pytest.approx(np.corrcoef(looked, sizes)[0, 1])
+    assert scores["correlation_named"] == pytest.approx(np.corrcoef(looked, sizes)[0, 1])
     other = [np.corrcoef([6, 3, 3, 3, 3, 3], ranks)[0, 1] for ranks in ([6, 2, 1, 3, 4, 5], [6, 1, 2, 3, 4, 5])]
     second = np.corrcoef(looked, [1, 6, 5, 3, 3, 3])[0, 1]
-    assert found["correlation"] == pytest.approx((other[0] + found["correlation_named"]) / 2)
-    assert found["correlation_signed"] == pytest.approx((other[1] + second) / 2)
+    assert scores["correlation"] == pytest.approx((other[0] + scores["correlation_named"]) / 2)
+    assert scores["correlation_signed"] == pytest.approx((other[1] + second) / 2)
 
 
 def test_what_is_not_there_is_not_a_number() -> None:
-    found = one_by_hand(attention=None)
-    assert math.isnan(found["pointing"])
-    assert math.isnan(found["correlation"])
-    assert found["occlusion_pointing"] == 1
-    found = one_by_hand(logprob_drop=None)
-    assert math.isnan(found["occlusion_mass"])
-    assert found["pointing"] == 1
+    scores = one_by_hand(attention=None)
+    assert math.isnan(scores["pointing"])
+    assert math.isnan(scores["correlation"])
+    assert scores["occlusion_pointing"] == 1
+    scores = one_by_hand(logprob_drop=None)
+    assert math.isnan(scores["occlusion_mass"])
+    assert scores["pointing"] == 1
     # a photo that was cropped shows nothing of the object, so nothing is asked
-    found = one_by_hand(window=torch.tensor([20.0, 0.0, 30.0, 10.0]))
-    assert math.isnan(found["chance_pointing"])
+    scores = one_by_hand(window=torch.tensor([20.0, 0.0, 30.0, 10.0]))
+    assert math.isnan(scores["chance_pointing"])
 
 
 def test_a_region_is_the_object_if_it_overlaps_enough() -> None:
     # intersections over unions with 8..20 x 0..10 (120): 100/120 for cell 1; the whole photo has its centre elsewhere
     whole = torch.cat([CELLS[:5], WINDOW[None]])
-    found = one_by_hand(rectangles=whole, is_detected=True)
-    assert found["overlap"] == 1
-    assert found["chance_overlap"] == pytest.approx(1 / 6)
+    scores = one_by_hand(rectangles=whole, is_detected=True)
+    assert scores["overlap"] == 1
+    assert scores["chance_overlap"] == pytest.approx(1 / 6)
     assert one_by_hand(rectangles=whole.flip(0), is_detected=True)["overlap"] == 0
 
 
 def test_several_words_are_one_mention() -> None:
     attention = torch.tensor([[[0.6, 0.4], [0.3, 0.7]]])
-    drops = torch.tensor([[[1.0, 0.0], [-2.0, 0.5]]])  # together -1 and 0.5
+    drops = torch.tensor([[[1.0, 0.0], [-2.0, 0.5]]])  # sums: -1 and 0.5
     maps = CaptionMaps(CELLS[:2], torch.tensor([0.0, 0.0, 20.0, 10.0]), False, attention, drops, [2])
     row = statistics_of(maps, [[GroundedMention(Mention(0, 2, "star"), CELLS[1:2])]])
-    found = dict(zip(AttentionNumbers.names, corpus_numbers(AttentionNumbers(), row[None]).tolist(), strict=True))
-    assert (found["pointing"], found["mass"]) == (1, pytest.approx(0.55))
-    assert (found["occlusion_pointing"], found["occlusion_mass"]) == (1, 1)
+    scores = dict(zip(AttentionNumbers.names, corpus_numbers(AttentionNumbers(), row[None]).tolist(), strict=True))
+    assert (scores["pointing"], scores["mass"]) == (1, pytest.approx(0.55))
+    assert (scores["occlusion_pointing"], scores["occlusion_mass"]) == (1, 1)
 
 
 # --- words ---
@@ -174,14 +174,14 @@ def test_groundings_name_the_noun_and_its_boxes() -> None:
 def test_words_name_categories() -> None:
     given = record()
     words = ["a", "disc", "and", "two", "stars", "and", "a", "plus"]
-    found, hallucinated = category_mentions(given, words, category_phrases([given]))
-    assert [(one.mention.first, len(one.boxes)) for one in found] == [(1, 1), (4, 2)]
+    mentions, hallucinated = category_mentions(given, words, category_phrases([given]))
+    assert [(one.mention.first, len(one.boxes)) for one in mentions] == [(1, 1), (4, 2)]
     assert hallucinated == 0  # nothing here is a cross, so "plus" is no name
     dog = dataclasses.replace(given, boxes=(Box(1, 0, 0, 5, 5, "dog"), Box(2, 0, 0, 5, 5, "hot dog")))
     cat = dataclasses.replace(given, boxes=(Box(3, 0, 0, 5, 5, "cat"),))
     names = category_phrases([dog, cat])
-    found, hallucinated = category_mentions(dog, ["a", "puppy", ",", "a", "kitten", "and", "a", "hot", "dog"], names)
-    assert [(one.mention.first, one.mention.end) for one in found] == [(1, 2), (7, 9)]
+    mentions, hallucinated = category_mentions(dog, ["a", "puppy", ",", "a", "kitten", "and", "a", "hot", "dog"], names)
+    assert [(one.mention.first, one.mention.end) for one in mentions] == [(1, 2), (7, 9)]
     assert hallucinated == 1
 
 
@@ -221,9 +221,9 @@ def test_batches_change_nothing_and_reports_compare(tiny_checkpoint: Path, tiny_
     assert first.hallucinated == 0
     pairs = zip(first.report.statistics["attention"].rows, second.report.statistics["attention"].rows, strict=True)
     for one, other in pairs:
-        np.testing.assert_allclose(one, other, atol=0.02)  # ranks of falls near 0 go by the last bits
-    found = compare(first.report, second.report, samples=20)
-    assert found["mass"].value == pytest.approx(0, abs=1e-6)
+        np.testing.assert_allclose(one, other, atol=0.02)  # ranks of drops near 0 go by the last bits
+    differences = compare(first.report, second.report, samples=20)
+    assert differences["mass"].value == pytest.approx(0, abs=1e-6)
     content = first.to_json()
     number = content["numbers"]["pointing"]
     assert number["low"] <= number["value"] <= number["high"]

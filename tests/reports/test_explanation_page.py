@@ -60,8 +60,8 @@ def explain(image: str, *by: ModelExplanation, **others: Any) -> Explanation:
 
 def soft(text: str = "a dog", name: str = "soft", **scores: float) -> ModelExplanation:
     """Over a grid of 3 x 4, the first word at the upper left, each other one cell further."""
-    places = range(len(text.split()) + 1)
-    return ModelExplanation(name, (say(text, hot(12, *places)),), grid(3, 4), (3, 4), scores=scores)
+    cells = range(len(text.split()) + 1)
+    return ModelExplanation(name, (say(text, hot(12, *cells)),), grid(3, 4), (3, 4), scores=scores)
 
 
 def regions() -> ModelExplanation:
@@ -83,9 +83,9 @@ def test_where_a_word_looked_in_words():
 
 def test_a_screen_reader_is_told_the_word_its_probability_and_where_it_looks():
     content = page([explain("x.jpg", soft("a dog"))])
-    said = re.findall(r'<button type="button" class="[^"]*" aria-pressed="false" aria-label="([^"]*)"', content)
+    labels = re.findall(r'<button type="button" class="[^"]*" aria-pressed="false" aria-label="([^"]*)"', content)
     # the cells of a grid of 4 columns reach over a third of the photo: the second has 1/3 of itself in the left third
-    assert said == [
+    assert labels == [
         "a, probability 50 percent; looks at the upper left (100%); next most likely dog, 20 percent",
         "dog, probability 50 percent; looks at the top (67%); next most likely dog, 20 percent",
         "end of the caption, probability 50 percent; looks at the top (67%); next most likely dog, 20 percent",
@@ -120,8 +120,8 @@ def test_photos_are_called_by_their_files_where_no_two_have_one_name():
 def test_captions_that_repeat_are_gathered_by_model():
     content = page([explain(f"{n}.jpg", soft("a dog"), soft("a cat" if n else "a cow", "other")) for n in range(3)])
     (repeated,) = re.findall(r'(?s)<ol class="repeated">(.*?)</ol>', content)
-    found = re.findall(r"<li>(.*?) <span class=\"small\">\((.*?), (\d) photos: ", repeated)
-    assert found == [("a dog", "soft", "3"), ("a cat", "other", "2")]
+    repeats = re.findall(r"<li>(.*?) <span class=\"small\">\((.*?), (\d) photos: ", repeated)
+    assert repeats == [("a dog", "soft", "3"), ("a cat", "other", "2")]
     assert re.findall(r'href="#(photo-\d)"', repeated) == ["photo-1", "photo-2", "photo-3", "photo-2", "photo-3"]
     assert "repeated" not in page([explain("0.jpg", soft("a dog"))]).partition("<body>")[2].partition("<script>")[0]
 
@@ -137,8 +137,8 @@ def test_hallucinated_objects_are_marked():
 
 
 def data_of(content: str) -> Any:
-    (found,) = re.findall(r'(?s)<script type="application/json">(.*?)</script>', content)
-    return json.loads(found)
+    (script,) = re.findall(r'(?s)<script type="application/json">(.*?)</script>', content)
+    return json.loads(script)
 
 
 def test_occlusion_is_told_with_its_rank_correlation():
@@ -262,7 +262,7 @@ def test_the_smooth_map_is_that_of_geometry(show, window):
 def test_the_keyboard_moves_from_word_to_word_and_the_map_with_it(show):
     browser = show(explain("x.jpg", soft("a dog runs"), soft("a cat", "other")))
     browser.ask("document.querySelector('.words button').focus()")
-    seen = []
+    heatmaps = []
     for key, expected in [
         ("ArrowRight", 1),
         ("ArrowRight", 2),
@@ -276,8 +276,8 @@ def test_the_keyboard_moves_from_word_to_word_and_the_map_with_it(show):
         assert (
             browser.ask("[...document.querySelectorAll('.words button')].indexOf(document.activeElement)") == expected
         )
-        seen.append(pixels(browser).tobytes())
-    assert len(set(seen)) == 4  # four words, four maps
+        heatmaps.append(pixels(browser).tobytes())
+    assert len(set(heatmaps)) == 4  # four words, four maps
     assert browser.ask("document.querySelector('.details').textContent").startswith(
         "The word, and the most likely alternatives:a50%dog20%end5%"
     )
@@ -405,8 +405,8 @@ def test_values_of_words_are_lines_above_the_words(show):
     assert browser.ask(marked.format("rect")) == []
     browser.click(word(1))
     assert (browser.ask(marked.format("rect")), browser.ask(marked.format("li"))) == ([1, 5], [1])
-    said = browser.ask("document.querySelector('.details').textContent")
-    assert said.endswith("Gate: 1.00.Subgoal: 1.00, 3.00.")
+    details = browser.ask("document.querySelector('.details').textContent")
+    assert details.endswith("Gate: 1.00.Subgoal: 1.00, 3.00.")
     browser.ask(
         "document.querySelectorAll('.word-values svg')[1].querySelectorAll('rect')[2].dispatchEvent(new Event('click'))"
     )

@@ -82,18 +82,18 @@ def test_an_interrupted_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "stopped", "said"),
+    ("lines", "stopped", "progress"),
     [
         ([*LOG, validation(60, 4, 0.4)], False, "finished: 4 epochs, 60 steps"),
         (LOG, True, "stopped early: 3 of 4 epochs, 45 steps"),
         ([], False, "not finished: no step is logged yet; it is still running, or was interrupted and can be "),
     ],
 )  # fmt: skip
-def test_how_far_a_run_has_come(tmp_path: Path, lines: list[dict[str, Any]], stopped: bool, said: str) -> None:
+def test_how_far_a_run_has_come(tmp_path: Path, lines: list[dict[str, Any]], stopped: bool, progress: str) -> None:
     folder = write_run(tmp_path / "run", lines)
     (folder / "last" / "training").mkdir(parents=True)
     (folder / "last" / "training" / "state.json").write_text(json.dumps({"memory": {"stopped": stopped}}))
-    assert read_run(folder).progress.startswith(said)
+    assert read_run(folder).progress.startswith(progress)
 
 
 def test_the_best_is_the_one_that_training_kept(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_what_is_no_run_is_a_sentence(tmp_path: Path) -> None:
     (folder / "best").mkdir()
     empty = tmp_path / "empty"
     empty.mkdir()
-    for place, sentence in (
+    for path, sentence in (
         (
             empty,
             f"{empty} is no run folder: there is no recipe.yaml and no log.jsonl in it; showtell train writes one.",
@@ -125,7 +125,7 @@ def test_what_is_no_run_is_a_sentence(tmp_path: Path) -> None:
         (tmp_path / "none", "none is no run folder"),
     ):
         with pytest.raises(DataError, match=re.escape(sentence)):
-            read_run(place)
+            read_run(path)
     (folder / "log.jsonl").write_text('{"step": 1}\n{"step"\n{"step": 2}\n')
     with pytest.raises(DataError, match=r"Line 2 of .*log\.jsonl is not valid JSON"):
         read_run(folder)

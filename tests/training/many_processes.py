@@ -32,9 +32,9 @@ def run(recipe: dict[str, Any], folder: Path) -> None:
     validate = validator.validate
 
     def validated() -> Any:
-        found = validate()
-        captions.update({image: caption.text for image, caption in found.captions.items()})
-        return found
+        validation = validate()
+        captions.update({image: caption.text for image, caption in validation.captions.items()})
+        return validation
 
     trainer._check_with_watchdog, validator.validate = recorded_check, validated  # type: ignore[method-assign]
     result = trainer.run()

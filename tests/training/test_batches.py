@@ -57,18 +57,18 @@ def test_a_photo_that_cannot_be_read_is_named_in_one_line(workers, data, tmp_pat
 def test_an_epoch_has_every_image_once_with_its_own_picture_and_captions(data):
     batches = every_batch(data)
     assert [len(batch.image_ids) for batch in batches] == [4, 4, 2]
-    seen = [image for batch in batches for image in batch.image_ids]
-    assert sorted(seen, key=int) == [str(number) for number in range(10)]
+    image_ids = [image for batch in batches for image in batch.image_ids]
+    assert sorted(image_ids, key=int) == [str(number) for number in range(10)]
     vocabulary = Vocabulary(WORDS)
     for batch in batches:
-        for place, image in enumerate(batch.image_ids):
+        for index, image in enumerate(batch.image_ids):
             number = int(image)
-            assert int(batch.images[place, 0, 0, 0]) == number * 20
-            assert int(batch.is_caption[place].sum()) == min(3, 1 + number % 7)
+            assert int(batch.images[index, 0, 0, 0]) == number * 20
+            assert int(batch.is_caption[index].sum()) == min(3, 1 + number % 7)
             allowed = [WORDS[: min(5, 1 + (number + k) % 7)] for k in range(1 + number % 7)]
-            for row in batch.words[place][batch.is_caption[place]]:
+            for row in batch.words[index][batch.is_caption[index]]:
                 assert vocabulary.decode(row.tolist()) in allowed
-            assert int(batch.words[place][~batch.is_caption[place]].abs().sum()) == 0
+            assert int(batch.words[index][~batch.is_caption[index]].abs().sum()) == 0
 
 
 def test_order_and_choice_of_captions_change_with_the_epoch_and_repeat_with_the_seed(data):
@@ -90,9 +90,9 @@ def test_skipping_goes_on_where_it_stopped(data):
 def test_processes_share_each_batch(data):
     whole = every_batch(data)
     shares = [every_batch(data, process=process, processes=2) for process in range(2)]
-    for place, batch in enumerate(whole):
-        together = [share[place].image_ids for share in shares]
-        assert sorted(sum(together, ())) == sorted(batch.image_ids)
+    for index, batch in enumerate(whole):
+        image_ids = [share[index].image_ids for share in shares]
+        assert sorted(sum(image_ids, ())) == sorted(batch.image_ids)
 
 
 def test_worker_processes_give_the_same(data, tmp_path):
@@ -100,7 +100,7 @@ def test_worker_processes_give_the_same(data, tmp_path):
 
 
 def test_padding_is_behind_the_words(data):
-    batch = collate([data[0, place] for place in range(10)])
+    batch = collate([data[0, index] for index in range(10)])
     assert batch.words.shape == (10, 3, 7)  # begin, five words at most, end
     assert torch.equal(batch.inputs[..., 1:], batch.targets[..., :-1])
     is_word = batch.targets != Vocabulary.pad
@@ -115,15 +115,15 @@ def test_padding_is_behind_the_words(data):
 )
 def test_a_plan_has_every_image_once_and_one_short_batch_at_the_end(lengths, batch_size, bucket):
     plan = epoch_plan(lengths, batch_size=batch_size, bucket=bucket, seed=0, epoch=0)
-    assert sorted(place for batch in plan for place in batch) == list(range(len(lengths)))
+    assert sorted(index for batch in plan for index in batch) == list(range(len(lengths)))
     assert all(len(batch) == batch_size for batch in plan[:-1])
 
 
 def test_buckets_leave_little_padding_and_still_change_with_the_epoch():
-    lengths = [3 + place * 7 % 19 for place in range(400)]
+    lengths = [3 + index * 7 % 19 for index in range(400)]
 
     def padding(plan: list[list[int]]) -> int:
-        return sum(max(lengths[place] for place in batch) * len(batch) for batch in plan) - sum(lengths)
+        return sum(max(lengths[index] for index in batch) * len(batch) for batch in plan) - sum(lengths)
 
     sorted_plan = epoch_plan(lengths, batch_size=10, bucket=8, seed=0, epoch=0)
     assert padding(sorted_plan) < 0.3 * padding(epoch_plan(lengths, batch_size=10, bucket=1, seed=0, epoch=0))
@@ -139,6 +139,6 @@ def test_processes_share_each_batch_and_one_without_images_keeps_pace(data, proc
         counted = [part for part in parts if not part.is_dummy]
         assert sorted(image for part in counted for image in part.image_ids) == sorted(batch.image_ids)
         assert [part.is_dummy for part in parts] == [process >= len(batch.image_ids) for process in range(processes)]
-        for place, part in enumerate(parts):
-            assert part.image_ids == (batch.image_ids[place::processes] or batch.image_ids[:1])
+        for rank, part in enumerate(parts):
+            assert part.image_ids == (batch.image_ids[rank::processes] or batch.image_ids[:1])
         assert counts_of(*parts) == counts_of(batch)

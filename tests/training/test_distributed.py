@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from showtell.errors import TrainingError
 from showtell.training import train
 from showtell.training.runtime_errors import translate_errors
-from tests.training import many_processes, together
+from tests.training import many_processes, process_group
 from tests.training.test_loop import fingerprints, log_of
 
 # Means over the captions of a process, which add up to those of a batch only as far as these are alike.
@@ -83,10 +83,10 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], start: Path) -> dict[str, 
     return recipe
 
 
-def launch(processes: int, jobs: list[tuple[dict[str, Any], Path]], where: Path) -> None:
-    said = where / f"said{processes}"
-    statuses = together.end(together.start(processes, said, many_processes.run_all, jobs))
-    assert statuses == [0] * processes, said.read_text()[-6000:]
+def launch(processes: int, jobs: list[tuple[dict[str, Any], Path]], folder: Path) -> None:
+    output = folder / f"said{processes}"
+    statuses = process_group.end(process_group.start(processes, output, many_processes.run_all, jobs))
+    assert statuses == [0] * processes, output.read_text()[-6000:]
 
 
 class Runs:
@@ -134,14 +134,14 @@ def test_processes_find_together_what_one_finds(processes, names, folder, tiny_r
     (tmp_path / "one-cross_entropy").symlink_to(alone.of_one("cross_entropy"))
     for name, run in many.of_many(processes, names).items():
         reference = alone.of_one(name)
-        for expected, found in zip(log_of(reference), log_of(run), strict=True):
-            assert set(found) == set(expected), name
+        for expected, actual in zip(log_of(reference), log_of(run), strict=True):
+            assert set(actual) == set(expected), name
             if "validation" in expected:
-                assert found["validation"] == pytest.approx(expected["validation"], rel=1e-4), name
+                assert actual["validation"] == pytest.approx(expected["validation"], rel=1e-4), name
             elif "reward_watchdog" not in expected:
                 kept = {part: value for part, value in expected.items() if part not in APPROXIMATE}
                 close = 2e-4 if expected["step"] == 1 else 1e-3  # cosines of small differences magnify the last bits
-                assert {part: found[part] for part in kept} == pytest.approx(kept, rel=close, abs=1e-6), name
+                assert {part: actual[part] for part in kept} == pytest.approx(kept, rel=close, abs=1e-6), name
         expected = json.loads(reference.with_name(f"{reference.name}.0.json").read_text())
         ends = [json.loads(run.with_name(f"{run.name}.{rank}.json").read_text()) for rank in range(processes)]
         assert all(end == ends[0] for end in ends), name
@@ -157,11 +157,11 @@ def test_bf16_in_two_processes_is_near_single_precision(tiny_recipe, tmp_path):
     precise["training"]["mixed_precision"] = "no"
     many_processes.run(precise, tmp_path / "precise")
     launch(2, [(tiny_recipe, tmp_path / "half")], tmp_path)
-    expected, found = (
+    expected, actual = (
         [line["loss"] for line in log_of(tmp_path / name) if "loss" in line] for name in ("precise", "half")
     )
-    assert found == pytest.approx(expected, rel=0.02) and len(found) == 14
-    assert found[0] != pytest.approx(expected[0], rel=1e-5)  # it is in 16 bits
+    assert actual == pytest.approx(expected, rel=0.02) and len(actual) == 14
+    assert actual[0] != pytest.approx(expected[0], rel=1e-5)  # it is in 16 bits
     kept = load_file(tmp_path / "half" / "last" / "model.safetensors")
     assert all(weight.dtype == torch.float32 for weight in kept.values() if weight.is_floating_point())
 
@@ -178,27 +178,27 @@ def test_what_a_launcher_passes_on_saves_a_run_and_a_lost_process_loses_nothing(
     """Ctrl-C at the launcher in the first epoch, SIGTERM and SIGKILL to one process in the second; then to the end."""
     file, whole, broken = tmp_path / "tiny.yaml", tmp_path / "whole", tmp_path / "broken"
     file.write_text(yaml.safe_dump(tiny_recipe))
-    assert together.end(together.start(2, tmp_path / "undisturbed", train, file, whole)) == [0, 0]
+    assert process_group.end(process_group.start(2, tmp_path / "undisturbed", train, file, whole)) == [0, 0]
 
-    said = tmp_path / "said"
+    output = tmp_path / "said"
 
     def start() -> subprocess.Popen[bytes]:
         command = [*LAUNCHERS[launcher], "-m", "showtell", "train", str(file), "--out", str(broken), "--resume"]
         environment = {**os.environ, "ACCELERATE_USE_CPU": "true"}
-        with said.open("a") as stream:
+        with output.open("a") as stream:
             return subprocess.Popen(
                 [sys.executable, *command], env=environment, stderr=stream, stdout=stream, start_new_session=True
             )
 
     def stop_at(lines: int, stop: Callable[[subprocess.Popen[bytes]], None]) -> str:
         running, log, deadline = start(), broken / "log.jsonl", time.monotonic() + 200
-        before = len(said.read_text())
+        before = len(output.read_text())
         while not log.exists() or log.read_bytes().count(b"\n") < lines:
-            assert running.poll() is None and time.monotonic() < deadline, said.read_text()[-3000:]
+            assert running.poll() is None and time.monotonic() < deadline, output.read_text()[-3000:]
             time.sleep(0.005)
         stop(running)
         assert running.wait(timeout=200) != 0
-        return said.read_text()[before:]
+        return output.read_text()[before:]
 
     def kill_second(running: subprocess.Popen[bytes]) -> None:
         children = psutil.Process(running.pid).children()
@@ -215,13 +215,13 @@ def test_what_a_launcher_passes_on_saves_a_run_and_a_lost_process_loses_nothing(
     assert "Another process of this run was lost or no longer answers" in text
     assert f"{broken / 'last'} is the last good checkpoint: add --resume." in text
     assert start().wait(timeout=200) == 0
-    assert "resuming at step 14 of 21" in said.read_text()
+    assert "resuming at step 14 of 21" in output.read_text()
     assert fingerprints(broken) == fingerprints(whole)
 
 
 def test_errors_of_the_machinery_become_sentences_and_others_stay(tmp_path):
     gloo = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:1: Connection reset. Th"
-    for message, said in (
+    for message, sentence in (
         (
             gloo,
             r"Another process of this run was lost or no longer answers \(Read error \[127.0.0.1\]:1: Connection "
@@ -230,7 +230,7 @@ def test_errors_of_the_machinery_become_sentences_and_others_stay(tmp_path):
         ("DataLoader worker (pid 7) is killed by signal: Killed. ", r"Reading photos has failed \(DataLoader worker"),
         ("DataLoader timed out after 600 seconds", "set data.workers=0"),
     ):
-        with pytest.raises(TrainingError, match=said), translate_errors(tmp_path):
+        with pytest.raises(TrainingError, match=sentence), translate_errors(tmp_path):
             raise RuntimeError(message)
     with pytest.raises(RuntimeError, match="a defect"), translate_errors(tmp_path):
         raise RuntimeError("a defect")

@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 
 from showtell.training import train
-from tests.training import together
+from tests.training import process_group
 from tests.training.test_loop import fingerprints, log_of
 
 
 def run(recipe: dict[str, Any], folder: Path, last_operation: int | None = None) -> None:
     """Train; before a certain operation on the files of the run, such as the renaming of a folder, the process dies."""
-    seen = 0
+    operations = 0
 
     def count(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal seen
+        nonlocal operations
         if event in ("open", "os.rename", "os.mkdir", "os.rmdir", "os.remove") and str(folder) in str(arguments[0]):
-            seen += 1
-            if seen == last_operation:
+            operations += 1
+            if operations == last_operation:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     if last_operation is not None:
@@ -64,18 +64,18 @@ def recipe_of(name: str, tiny_recipe: dict[str, Any], folder: Path) -> dict[str,
 def undisturbed(processes: int, recipe: dict[str, Any], run_folder: Path) -> float:
     """The seconds that a run takes."""
     began = time.monotonic()
-    said = run_folder.with_name(f"{run_folder.name}.txt")
-    statuses = together.end(together.start(processes, said, run, recipe, run_folder))
-    assert statuses == [0] * processes, said.read_text()[-3000:]
+    output = run_folder.with_name(f"{run_folder.name}.txt")
+    statuses = process_group.end(process_group.start(processes, output, run, recipe, run_folder))
+    assert statuses == [0] * processes, output.read_text()[-3000:]
     return time.monotonic() - began
 
 
 def killed(
-    processes: int, recipe: dict[str, Any], folder: Path, said: Path, *, victims: list[int],
+    processes: int, recipe: dict[str, Any], folder: Path, output: Path, *, victims: list[int],
     when: Callable[[], bool] | None = None, last_operation: int | None = None,
 ) -> bool:  # fmt: skip
     """Start or go on, and kill; as a launcher does, end the others when one is gone. False if the run was faster."""
-    started = together.start(processes, said, run, recipe, folder, last_operation)
+    started = process_group.start(processes, output, run, recipe, folder, last_operation)
     while all(process.is_alive() for process in started) and not (when is not None and when()):
         time.sleep(0.002)
     if when is not None:
@@ -85,10 +85,10 @@ def killed(
     if any(process.exitcode for process in started):
         for process in started:
             process.terminate()
-    statuses = together.end(started, 30)
+    statuses = process_group.end(started, 30)
     if statuses == [0] * processes:
         return False
-    assert -signal.SIGKILL in statuses, said.read_text()[-3000:]
+    assert -signal.SIGKILL in statuses, output.read_text()[-3000:]
     return True
 
 
@@ -100,13 +100,13 @@ def lines_are(folder: Path, count: int) -> Callable[[], bool]:
 def test_two_processes_that_are_killed_end_with_the_same_bits(tiny_recipe, tmp_path):
     """SIGKILL to the second in the first epoch, then to both in the second, and to the first within a checkpoint."""
     recipe = recipe_of("cross_entropy", tiny_recipe, tmp_path)
-    whole, broken, said = tmp_path / "whole", tmp_path / "broken", tmp_path / "said"
+    whole, broken, output = tmp_path / "whole", tmp_path / "broken", tmp_path / "said"
     undisturbed(2, recipe, whole)
-    assert killed(2, recipe, broken, said, victims=[1], when=lines_are(broken, 4))
-    assert "Another process of this run was lost or no longer answers" in said.read_text()
-    assert killed(2, recipe, broken, said, victims=[0, 1], when=lines_are(broken, 11))
-    assert together.end(together.start(2, said, run, recipe, broken)) == [0, 0]
-    assert said.read_text().count("resuming at step") == 2
+    assert killed(2, recipe, broken, output, victims=[1], when=lines_are(broken, 4))
+    assert "Another process of this run was lost or no longer answers" in output.read_text()
+    assert killed(2, recipe, broken, output, victims=[0, 1], when=lines_are(broken, 11))
+    assert process_group.end(process_group.start(2, output, run, recipe, broken)) == [0, 0]
+    assert output.read_text().count("resuming at step") == 2
     assert fingerprints(broken) == fingerprints(whole)
 
 
@@ -116,17 +116,17 @@ def test_a_run_may_go_on_with_another_number_of_processes(tiny_recipe, tmp_path)
     recipe = recipe_of("cross_entropy", tiny_recipe, tmp_path)
     recipe["encoder"]["norm"] = "none"
     recipe["training"] |= {"learning_rate": 0.05, "optimizer": {"name": "sgd", "momentum": 0.0}}
-    whole, broken, said = tmp_path / "whole", tmp_path / "broken", tmp_path / "said"
+    whole, broken, output = tmp_path / "whole", tmp_path / "broken", tmp_path / "said"
     undisturbed(1, recipe, whole)
-    assert killed(2, recipe, broken, said, victims=[1], when=lines_are(broken, 4))
-    assert killed(4, recipe, broken, said, victims=[3], when=lines_are(broken, 8))
-    assert together.end(together.start(1, said, run, recipe, broken)) == [0]
-    assert said.read_text().count("resuming at step") == 2
-    for expected, found in zip(log_of(whole), log_of(broken), strict=True):
+    assert killed(2, recipe, broken, output, victims=[1], when=lines_are(broken, 4))
+    assert killed(4, recipe, broken, output, victims=[3], when=lines_are(broken, 8))
+    assert process_group.end(process_group.start(1, output, run, recipe, broken)) == [0]
+    assert output.read_text().count("resuming at step") == 2
+    for expected, actual in zip(log_of(whole), log_of(broken), strict=True):
         if "loss" in expected:
-            assert found == pytest.approx(expected, rel=1e-3)
+            assert actual == pytest.approx(expected, rel=1e-3)
         else:
-            assert found["validation"] == pytest.approx(expected["validation"], rel=1e-3)
+            assert actual["validation"] == pytest.approx(expected["validation"], rel=1e-3)
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_a_run_may_go_on_with_another_number_of_processes(tiny_recipe, tmp_path)
 def test_killed_at_random_moments_it_ends_with_the_same_bits(name, processes, times, tiny_recipe, tmp_path):
     """By the clock, one process or all, and before random operations on files, which are those of checkpoints."""
     recipe = recipe_of(name, tiny_recipe, tmp_path)
-    whole, said = tmp_path / "whole", tmp_path / "said"
+    whole, output = tmp_path / "whole", tmp_path / "said"
     seconds = undisturbed(processes, recipe, whole)
     if name == "adversarial":
         assert any(line.get("reward_watchdog") == "rollback" for line in log_of(whole))
@@ -156,11 +156,11 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(name, processes, ti
             deadline = time.monotonic() + moments.uniform(0, seconds)
             victims = [moments.randrange(processes)] if moments.random() < 0.5 else list(range(processes))
             was_killed = killed(
-                processes, recipe, broken, said, victims=victims, when=lambda end=deadline: time.monotonic() > end
+                processes, recipe, broken, output, victims=victims, when=lambda end=deadline: time.monotonic() > end
             )
         else:
             operation = moments.randrange(1, 250)
-            was_killed = killed(processes, recipe, broken, said, victims=[], last_operation=operation)
+            was_killed = killed(processes, recipe, broken, output, victims=[], last_operation=operation)
         kills += was_killed
         if not was_killed:  # it came to its end before
             assert fingerprints(broken) == fingerprints(whole)
@@ -168,4 +168,4 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(name, processes, ti
     broken = tmp_path / f"broken{runs}"
     undisturbed(processes, recipe, broken)
     assert fingerprints(broken) == fingerprints(whole)
-    assert "resuming at step" in said.read_text()
+    assert "resuming at step" in output.read_text()

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from showtell.training import train
-from tests.training import together
+from tests.training import process_group
 
 STEPS, EPOCHS = 10_000, 200  # of 50 images, one in a step
 
@@ -38,7 +38,7 @@ def test_memory_is_flat_over_ten_thousand_steps(objective, tiny_recipe, tmp_path
         recipe["training"] |= {"start_from": str(tmp_path / "start" / "best"), "reward_watchdog": {"min_cider": 0}}
         recipe["training"]["reward_watchdog"] |= {"patience": 9999, "collapse": 1e-9}
     recipe["training"] |= {"epochs": EPOCHS, "validate_every": 20, "sample_captions": 0}
-    (process,) = together.start(1, tmp_path / "said", train_small, recipe, tmp_path / "run")
+    (process,) = process_group.start(1, tmp_path / "said", train_small, recipe, tmp_path / "run")
     log, megabytes = tmp_path / "run" / "log.jsonl", {}  # by thousands of steps
     while process.is_alive():
         if log.exists():
@@ -47,7 +47,7 @@ def test_memory_is_flat_over_ten_thousand_steps(objective, tiny_recipe, tmp_path
                 megabytes[thousands] = psutil.Process(process.pid).memory_info().rss / 2**20
                 print(f"{objective}: {megabytes[thousands]:.1f} MB after {1000 * thousands} steps", flush=True)
         time.sleep(0.2)
-    assert together.end([process]) == [0], (tmp_path / "said").read_text()[-3000:]
+    assert process_group.end([process]) == [0], (tmp_path / "said").read_text()[-3000:]
     assert set(range(1, 10)) <= set(megabytes)
     early, late = (statistics.median(megabytes[step] for step in steps) for steps in ((2, 3, 4), (7, 8, 9)))
     assert late - early < 5  # a kilobyte kept of each step would be 5

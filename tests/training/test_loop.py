@@ -183,12 +183,12 @@ def test_a_model_that_says_the_same_of_every_picture_is_named(tiny_recipe, tmp_p
 
 def test_a_loss_that_is_no_number_stops_the_run_in_words(tiny_recipe, tmp_path):
     tiny_recipe["training"] |= {"learning_rate": 1e30, "clip_norm": None, "optimizer": {"name": "sgd"}}
-    said = (
+    message = (
         r"The loss is \S+( its gradient (nan|inf),)? at step \d+, over the images \d+, \d+, \d+, \d+, \d+ and 3 more: "
         r"training has diverged; lower training.learning_rate \(now 1e\+30\) or training.clip_norm, or look at these "
         "images and their captions; there is no checkpoint yet"
     )
-    with pytest.raises(TrainingError, match=said):
+    with pytest.raises(TrainingError, match=message):
         train(tiny_recipe, tmp_path / "run", quiet=True)
 
 

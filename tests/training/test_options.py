@@ -132,13 +132,13 @@ def test_values_are_clipped_before_the_norm(tiny_recipe, tmp_path, monkeypatch):
     }  # fmt: skip
     tiny_recipe["encoder"]["learning_rate"] = 1.0
     run = trainer(tiny_recipe, tmp_path / "run")
-    seen = [weights(run.raw_model)]
-    after_each_step(monkeypatch, lambda self: seen.append(weights(self.raw_model)))
+    snapshots = [weights(run.raw_model)]
+    after_each_step(monkeypatch, lambda self: snapshots.append(weights(self.raw_model)))
     run.run()
     norms = [line["gradient_norm"] for line in log_of(tmp_path / "run") if "gradient_norm" in line]
     learned = {name: weight.numel() for name, weight in run.raw_model.named_parameters()}
     assert all(1e-2 < norm <= 1e-3 * sum(learned.values()) ** 0.5 for norm in norms)
-    step = torch.cat([(seen[1][name].double() - seen[0][name].double()).flatten() for name in learned])
+    step = torch.cat([(snapshots[1][name].double() - snapshots[0][name].double()).flatten() for name in learned])
     assert float(step.norm()) == pytest.approx(1e-2, rel=1e-3)
 
 
@@ -176,19 +176,19 @@ def test_best_has_the_averaged_weights_and_last_both(tiny_recipe, tmp_path, monk
     tiny_recipe["training"]["ema_decay"] = 0.8
     tiny_recipe["training"]["epochs"] = 2
     tiny_recipe["data"]["validation_split"] = None  # the last average is the best
-    seen: list[dict[str, torch.Tensor]] = []
+    snapshots: list[dict[str, torch.Tensor]] = []
     run = trainer(tiny_recipe, tmp_path / "run")
     expected = weights(run.captioner.decoder)
-    after_each_step(monkeypatch, lambda self: seen.append(weights(self.captioner.decoder)))
+    after_each_step(monkeypatch, lambda self: snapshots.append(weights(self.captioner.decoder)))
     folder = run.run().folder
-    for n, now in enumerate(seen):
+    for n, now in enumerate(snapshots):
         d = min(0.8, (1 + n) / (10 + n))
         expected = {name: d * tensor + (1 - d) * now[name] for name, tensor in expected.items()}
     best, last = load_file(folder / "best/model.safetensors"), load_file(folder / "last/model.safetensors")
     kept = load_file(folder / "last/training/optimizer.safetensors")
     for name, tensor in expected.items():
         torch.testing.assert_close(best[f"decoder.{name}"], tensor, atol=1e-6, rtol=1e-5)
-        assert torch.equal(last[f"decoder.{name}"], seen[-1][name])
+        assert torch.equal(last[f"decoder.{name}"], snapshots[-1][name])
         assert torch.equal(kept[f"extra.average.decoder.{name}"], best[f"decoder.{name}"])
     assert not torch.equal(best["decoder.output.weight"], last["decoder.output.weight"])
     mean = "encoder.layers.1.running_mean"
@@ -213,10 +213,10 @@ def test_the_encoder_learns_from_its_epoch_on(tiny_recipe, tmp_path, monkeypatch
     tiny_recipe["training"]["epochs"] = 2
     run = trainer(tiny_recipe, tmp_path / "run")
     encoder, objective = run.captioner.encoder, run.raw_model.objective
-    seen = [weights(encoder)]
+    snapshots = [weights(encoder)]
     modes: list[bool] = []
     is_kept: list[bool] = []
-    places = set(encoder.parameters())
+    encoder_weights = set(encoder.parameters())
     forward = objective.forward
 
     def look(batch, features, decoder):
@@ -225,19 +225,19 @@ def test_the_encoder_learns_from_its_epoch_on(tiny_recipe, tmp_path, monkeypatch
         return forward(batch, features, decoder)
 
     def watch(self) -> None:
-        seen.append(weights(encoder))
+        snapshots.append(weights(encoder))
         modes.append(encoder.training)
-        known = {weight for weight in self.optimizer.optimizer.state if weight in places}
-        assert known == (places if self.progress.step >= 7 else set())
+        known = {weight for weight in self.optimizer.optimizer.state if weight in encoder_weights}
+        assert known == (encoder_weights if self.progress.step >= 7 else set())
 
     monkeypatch.setattr(objective, "forward", look)
     after_each_step(monkeypatch, watch)
     run.run()
     assert modes == is_kept == [False] * 7 + [True] * 7  # 7 steps an epoch
     for step in range(8):
-        assert all(torch.equal(tensor, seen[0][name]) for name, tensor in seen[step].items()), step
-    changed = [name for name, tensor in seen[8].items() if not torch.equal(tensor, seen[0][name])]
-    assert sorted(changed) == sorted(seen[0])
+        assert all(torch.equal(tensor, snapshots[0][name]) for name, tensor in snapshots[step].items()), step
+    changed = [name for name, tensor in snapshots[8].items() if not torch.equal(tensor, snapshots[0][name])]
+    assert sorted(changed) == sorted(snapshots[0])
 
 
 @pytest.mark.parametrize("selection_metric", ["bleu_4", "meteor"])
@@ -251,10 +251,12 @@ def test_the_best_is_chosen_by_the_score_that_is_asked_for(tiny_recipe, tmp_path
     if "cannot be computed here" in printed.err:
         pytest.skip(printed.err)  # METEOR's data is an extra
     assert ended.value.code == 0
-    found = [line["validation"] for line in log_of(tmp_path / "run") if "validation" in line]
-    assert {"bleu_4", "cider", selection_metric, "loss"} == set(found[0])
+    validations = [line["validation"] for line in log_of(tmp_path / "run") if "validation" in line]
+    assert {"bleu_4", "cider", selection_metric, "loss"} == set(validations[0])
     result = json.loads(printed.out)
-    assert "cider" not in result and result[selection_metric] == max(numbers[selection_metric] for numbers in found)
+    assert "cider" not in result and result[selection_metric] == max(
+        numbers[selection_metric] for numbers in validations
+    )
 
 
 def test_a_score_that_cannot_be_computed_is_said_before_training(tiny_recipe, tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ NAMES = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
 
 def captions(count: int = 10, words: int = 5, **others: int) -> dict[str, Caption]:
     """Captions of so many words, all different; the first few of them bad in a way: endings=2, cut=3, same=4."""
-    found = {}
+    by_image = {}
     for number in range(count):
         text = " ".join([NAMES[number], "dog", "runs", "far", "away", *NAMES[:9]][:words])
         if number < others.get("endings", 0):
@@ -39,8 +39,8 @@ def captions(count: int = 10, words: int = 5, **others: int) -> dict[str, Captio
             text += " red red"
         if number < others.get("same", 0):
             text = "some dog runs far away"
-        found[str(number)] = Caption(text, 0.0, number >= others.get("cut", 0), ())
-    return found
+        by_image[str(number)] = Caption(text, 0.0, number >= others.get("cut", 0), ())
+    return by_image
 
 
 def validation(score: float, warnings: tuple[str, ...] = (), **shape: int) -> Validation:
@@ -262,11 +262,11 @@ def test_a_window_is_the_mean_of_its_steps():
 
 
 def windows(watchdog: RewardWatchdog, *parts: Mapping[str, float]) -> list[list[str]]:
-    said = []
+    messages = []
     for part in parts:
         watchdog.observe(part)
-        said.append(watchdog.close_window()[1])
-    return said
+        messages.append(watchdog.close_window()[1])
+    return messages
 
 
 def test_what_lasts_for_three_windows_is_said_once_and_again_after_going_back():
@@ -298,8 +298,8 @@ def test_after_going_back_the_steps_before_it_are_forgotten():
 
 def test_samples_that_grow_are_named():
     watchdog = make_watchdog()
-    said = windows(watchdog, {"length": 9.8}, *[{"length": 17.2}] * 3)
-    assert said[-1][0].startswith("the samples grew from 9.8 to 17.2 words: the reward is being gamed")
+    messages = windows(watchdog, {"length": 9.8}, *[{"length": 17.2}] * 3)
+    assert messages[-1][0].startswith("the samples grew from 9.8 to 17.2 words: the reward is being gamed")
 
 
 def test_a_window_with_steps_that_lack_a_part_has_the_mean_of_the_others():
@@ -318,8 +318,14 @@ RANGES = (
 def test_parts_outside_of_their_limits_are_named_and_a_collapse_sends_back():
     watchdog = make_watchdog(health_ranges=RANGES)
     good, poor = {"spread": 0.5, "known": 0.6}, {"spread": 0.05, "known": 0.95}
-    said = windows(watchdog, good, poor, poor, poor, poor)
-    assert said == [[], [], [], ["the goals are alike (0.05): lower the rate", "it knows 95%: rewards say little"], []]
+    messages = windows(watchdog, good, poor, poor, poor, poor)
+    assert messages == [
+        [],
+        [],
+        [],
+        ["the goals are alike (0.05): lower the rate", "it knows 95%: rewards say little"],
+        [],
+    ]
     decision = watchdog.check_validation(validation(0.6), 0.5)
     assert decision.is_harmful and decision.rolls_back
     assert decision.messages[0] == ("harm", "the goals are alike (0.05): lower the rate")
@@ -330,8 +336,8 @@ def test_parts_outside_of_their_limits_are_named_and_a_collapse_sends_back():
 
 def test_what_was_outside_of_its_limits_from_the_start_sends_nowhere():
     watchdog = make_watchdog(health_ranges=RANGES)
-    said = windows(watchdog, *[{"spread": 0.05}] * 3)
-    assert said[-1] == ["the goals are alike (0.05): lower the rate"]
+    messages = windows(watchdog, *[{"spread": 0.05}] * 3)
+    assert messages[-1] == ["the goals are alike (0.05): lower the rate"]
     assert not watchdog.check_validation(validation(0.6), 0.5).is_harmful
 
 
@@ -443,7 +449,7 @@ def test_best_remembers_its_validation(first_run):
 
 def test_a_run_that_only_gets_worse_ends_with_what_it_began_with(spoiled, first_run, tmp_path, capsys):
     result = train(spoiled, tmp_path / "run")
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     log = log_of(result.folder)
     remembered = Captioner.from_pretrained(first_run / "best").about["validation"]["scores"]
     assert log[0]["validation"] == remembered and (log[0]["epoch"], log[0]["step"]) == (0, 0)
@@ -457,13 +463,13 @@ def test_a_run_that_only_gets_worse_ends_with_what_it_began_with(spoiled, first_
     sentences = [
         f"  reward watchdog {line['reward_watchdog']}: {line['sentence']}" for line in log if "reward_watchdog" in line
     ]
-    assert all(sentence in said.splitlines() for sentence in sentences)
+    assert all(sentence in output.splitlines() for sentence in sentences)
     assert (
         "a reward watchdog supervises this run: after a validation with a sign of harm it rolls back to the best "
-        "weights, at most 2 times, then stops (training.reward_watchdog; null turns it off)" in said.splitlines()
+        "weights, at most 2 times, then stops (training.reward_watchdog; null turns it off)" in output.splitlines()
     )
     assert [sentence.split(":")[0].strip() for sentence in sentences].count("reward watchdog harm") >= 3
-    assert f"stopping; {tmp_path / 'run' / 'best'} has the best weights" in said
+    assert f"stopping; {tmp_path / 'run' / 'best'} has the best weights" in output
 
 
 def test_weights_that_win_a_score_with_harm_are_not_kept(spoiled, tmp_path, monkeypatch):
@@ -473,12 +479,14 @@ def test_weights_that_win_a_score_with_harm_are_not_kept(spoiled, tmp_path, monk
 
     def longer(self):
         nonlocal calls
-        found = real(self)
+        validated = real(self)
         if (calls := calls + 1) == 1:
-            return found
-        texts = {image: kept.text + " near the very big old house" * 3 for image, kept in found.captions.items()}
+            return validated
+        texts = {image: kept.text + " near the very big old house" * 3 for image, kept in validated.captions.items()}
         return Validation(
-            {**found.scores, "cider": 9.0}, {image: Caption(text, 0.0, True, ()) for image, text in texts.items()}, ()
+            {**validated.scores, "cider": 9.0},
+            {image: Caption(text, 0.0, True, ()) for image, text in texts.items()},
+            (),
         )
 
     monkeypatch.setattr(Validator, "validate", longer)

@@ -25,7 +25,7 @@ def test_without_warm_up_it_begins_at_the_top():
 
 def test_a_stair_falls_every_few_steps_counted_from_the_beginning():
     """Adam's 5e-4 times 0.8 every 3 epochs, here of two steps each, after a warm-up of one."""
-    found = [5e-4 * learning_rate_factor(step, 18, 1, "step", decay_steps=6, decay_factor=0.8) for step in range(18)]
-    assert found == pytest.approx([5e-4] * 6 + [4e-4] * 6 + [3.2e-4] * 6)
+    rates = [5e-4 * learning_rate_factor(step, 18, 1, "step", decay_steps=6, decay_factor=0.8) for step in range(18)]
+    assert rates == pytest.approx([5e-4] * 6 + [4e-4] * 6 + [3.2e-4] * 6)
     slowly = [learning_rate_factor(step, 18, 4, "step", decay_steps=6, decay_factor=0.5) for step in range(8)]
     assert slowly == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 0.5, 0.5])

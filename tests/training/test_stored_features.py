@@ -172,11 +172,11 @@ def test_batches_of_a_store_hold_each_image_with_its_own_regions(regions):
         moved = batch.to(torch.device("cpu")).features
         assert (moved.vectors.dtype, moved.regions.boxes.dtype) == (torch.float32, torch.float32)
         assert moved.vectors.shape == (len(batch.image_ids), max(map(int, batch.image_ids)), 6)
-        for place, image_id in enumerate(batch.image_ids):
-            assert moved.is_region[place].sum() == int(image_id)
-            assert np.array_equal(moved.vectors[place][moved.is_region[place]].numpy(), images[image_id].vectors)
-            assert np.array_equal(moved.regions.boxes[place][moved.is_region[place]].numpy(), images[image_id].boxes)
-            assert not moved.vectors[place][~moved.is_region[place]].any()
+        for index, image_id in enumerate(batch.image_ids):
+            assert moved.is_region[index].sum() == int(image_id)
+            assert np.array_equal(moved.vectors[index][moved.is_region[index]].numpy(), images[image_id].vectors)
+            assert np.array_equal(moved.regions.boxes[index][moved.is_region[index]].numpy(), images[image_id].boxes)
+            assert not moved.vectors[index][~moved.is_region[index]].any()
     rest = list(epoch_batches(data, epoch=0, skip=2, **settings))
     assert [batch.image_ids for batch in rest] == [batch.image_ids for batch in batches[2:]]
 
@@ -193,13 +193,13 @@ def test_padding_changes_no_loss(regions):
     words = torch.tensor([[4], [4]])
 
     def logits(image_ids: list[str]) -> torch.Tensor:
-        found = collate_features([store[image_id] for image_id in image_ids])
-        state = decoder.start(type(found)(found.vectors.float(), found.is_region))
+        features = collate_features([store[image_id] for image_id in image_ids])
+        state = decoder.start(type(features)(features.vectors.float(), features.is_region))
         return decoder.readout(decoder.step(words[: len(image_ids)], state)[0])
 
-    together = logits(["3", "12"])
-    torch.testing.assert_close(together[:1], logits(["3"]), atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(together[1:], logits(["12"]), atol=1e-6, rtol=1e-5)
+    batched = logits(["3", "12"])
+    torch.testing.assert_close(batched[:1], logits(["3"]), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(batched[1:], logits(["12"]), atol=1e-6, rtol=1e-5)
 
 
 def test_a_decoder_trained_on_foreign_features_says_why_it_cannot_caption_a_photo(tiny_recipe, tmp_path, tiny_scenes):
@@ -221,5 +221,5 @@ def test_a_decoder_trained_on_foreign_features_says_why_it_cannot_caption_a_phot
         CheckpointError, match="features from up-down features, which were computed elsewhere, so it can"
     ):
         captioner.caption(records[0].path)
-    found = caption_records(captioner, records[:5], store=FeatureStore(tmp_path / "foreign"))
-    assert [record.image_id for record in records[:5]] == list(found)
+    captions = caption_records(captioner, records[:5], store=FeatureStore(tmp_path / "foreign"))
+    assert [record.image_id for record in records[:5]] == list(captions)

@@ -197,11 +197,11 @@ def test_trials_are_runs_and_one_table_orders_them(tiny_recipe, recipe_file, tmp
     # With more values, what is new alone; with --retry, what failed.
     assert capsys.readouterr().err == ""
     sweep(recipe_file, [axes[0] + ",0.02", axes[1]], out)
-    assert "trial 4 of 4: learning_rate=0.02,weights=random" in (said := capsys.readouterr().err)
-    assert said.count("weights to train") == 1
+    assert "trial 4 of 4: learning_rate=0.02,weights=random" in (output := capsys.readouterr().err)
+    assert output.count("weights to train") == 1
     sweep(recipe_file, axes, out, retry=True)
-    assert "trial 2 failed: The loss is " in (said := capsys.readouterr().err)
-    assert said.count("weights to train") == 1
+    assert "trial 2 failed: The loss is " in (output := capsys.readouterr().err)
+    assert output.count("weights to train") == 1
     # A recipe that has changed is another sweep.
     other = yaml.safe_load(recipe_file.read_text())
     other["training"]["seed"] = 7

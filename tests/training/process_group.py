@@ -14,14 +14,14 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["showtell.training"])
 
 
-def start(processes: int, said: Path, function: Callable[..., Any], *arguments: Any) -> list[BaseProcess]:
+def start(processes: int, output: Path, function: Callable[..., Any], *arguments: Any) -> list[BaseProcess]:
     """Call a function in so many processes that share the work of a run; what they say goes to a file."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     started: list[BaseProcess] = []
     for rank in range(processes):
-        process = CONTEXT.Process(target=_call, args=(rank, processes, port, said, function, arguments))
+        process = CONTEXT.Process(target=_call, args=(rank, processes, port, output, function, arguments))
         process.start()
         started.append(process)
     return started
@@ -36,9 +36,9 @@ def end(started: list[BaseProcess], seconds: float = 200) -> list[int]:
 
 
 def _call(
-    rank: int, processes: int, port: int, said: Path, function: Callable[..., Any], arguments: tuple[Any, ...]
+    rank: int, processes: int, port: int, output: Path, function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> None:
-    with said.open("a") as stream:
+    with output.open("a") as stream:
         os.dup2(stream.fileno(), 2)
     if processes > 1:
         numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
