@@ -22,7 +22,7 @@ from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, mean_of_others, prepare_reward
 from showtell.training.recipe_checks import make_recipe
 from showtell.types import Batch, Features
-from tests.decoding.test_policy import every_caption, fed, places_of, sat, sight
+from tests.decoding.test_policy import every_caption, fed, logprob_with_regions, sat, sight
 from tests.toys import table_decoder
 
 BEGIN, END, UNKNOWN = 1, 2, 3
@@ -180,7 +180,7 @@ def test_drawn_places_are_part_of_what_is_rewarded():
     decoder, every = sat(attention="hard", eval_attention="sample"), every_caption(1)
     total = torch.zeros((), dtype=torch.float64)
     for regions in itertools.product(range(2), repeat=2):
-        logprob = places_of(decoder, every, (*regions, 0))
+        logprob = logprob_with_regions(decoder, every, (*regions, 0))
         counted = torch.tensor([0.5] + [1.0] * (every.words.shape[1] - 1))  # the caption without words has one region
         total = total + (logprob.exp() * counted * rewards_of_all(loss)).sum()
     exact = -gradient(decoder, total)
