@@ -147,9 +147,10 @@ def showtell(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[st
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no /dev/full here")
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["data", "get", "--list"]])
-def test_standard_output_on_a_full_disk(arguments):
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # what is buffered is written once more when the interpreter ends
+def test_standard_output_on_a_full_disk(arguments, unbuffered):
     with Path("/dev/full").open("w") as full:
-        done = showtell(*arguments, stdout=full)
+        done = showtell(*arguments, stdout=full, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
     assert done.returncode == 2
     assert done.stderr == "showtell: Cannot write to standard output: No space left on device.\n"
 

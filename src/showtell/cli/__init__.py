@@ -98,13 +98,21 @@ class _Stdout(TextIOWrapper):
         with self._checked():
             super().flush()
 
+    def _discard(self) -> None:
+        """Let what is still buffered go to nowhere: the interpreter writes it once more when it ends."""
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+
     @contextmanager
     def _checked(self) -> Iterator[None]:
         try:
             yield
-        except BrokenPipeError:
-            raise
         except OSError as error:
+            self._discard()
+            if isinstance(error, BrokenPipeError):
+                raise
             raise DataError(f"Cannot write to standard output: {error.strerror or error}.") from error
 
 
