@@ -1,8 +1,8 @@
 """Cross-entropy of the reference captions, with the additional terms of the papers.
 
-    L = - (1/words) sum_t log p(y_t | y_<t, a)                                  the likelihood       (papers/003 §4.2.1)
-        + lambda (1/captions) sum_i (1 - sum_t alpha_ti)^2                      doubly stochastic    (papers/003 §4.2.1)
-        + mu (1/images) sum_w kappa_w^2 H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
+    L = (1/words) sum over captions of L_d,
+        L_d = - sum_t log p(y_t | y_<t, a) + lambda sum_i (1 - sum_t alpha_ti)^2    doubly stochastic (papers/003 §4.2.1)
+      + mu (1/images) sum_w kappa_w^2 H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
 
 Scheduled sampling (Bengio et al., 2015) feeds the model some of its own words (`decoding/scheduled.py`); their
 probability grows with the epochs, as in the self-critical work behind papers/001: 0.05 more every 5 epochs, up to 0.25.
@@ -81,7 +81,8 @@ class CrossEntropyConfig(ObjectiveConfig):
     doubly_stochastic: float = Field(
         0.0,
         ge=0,
-        description="lambda, weight of the doubly stochastic penalty, which asks for equal attention to all cells.",
+        description="lambda of papers/003 §4.2.1: weight of a caption's doubly stochastic penalty beside the sum of -log p "
+        "over its words; it asks for equal attention to all cells.",
     )
     word_presence: float = Field(
         0.0, ge=0, description="mu, weight of the auxiliary loss that predicts which words occur in the captions."
@@ -143,7 +144,7 @@ class CrossEntropy(Objective):
             parts |= {f"words_{stage}": value for stage, value in enumerate(stages)}
         if self.config.doubly_stochastic and forced.outputs.attention is not None:
             penalty = doubly_stochastic(forced.outputs.attention, is_word, features.is_region, batch.is_caption)
-            penalty = penalty / counts.captions
+            penalty = penalty / counts.words  # as the likelihood, so that lambda weighs the two sums of a caption
             total = total + self.config.doubly_stochastic * penalty
             parts["doubly_stochastic"] = penalty
         if self.presence is not None:
