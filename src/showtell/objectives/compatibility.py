@@ -16,6 +16,12 @@ def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str
         f"{capability}; set {settings_with(capability)}, or objective.name={_alternative(kind, model)}"
         for capability in sorted(kind.needs - model.capabilities)
     ]
+    problems += [
+        f"objective.{setting} and {_lacking(model, capability)} contradict each other: it needs a model {capability}; "
+        f"set {settings_with(capability)}, or leave out objective.{setting.partition('=')[0]}"
+        for setting, capability in objective.needs.items()
+        if capability not in model.capabilities
+    ]
     if problems:
         return problems
     return [

@@ -43,6 +43,11 @@ class ObjectiveConfig(Config):
 
     name: str = Field(description="Name of the objective; a subclass gives the default.")
 
+    @property
+    def needs(self) -> Mapping[str, Capability]:
+        """Settings that need a capability of the model beyond `Objective.needs`: "key=value" to the capability."""
+        return {}
+
 
 class Objective(nn.Module, abc.ABC):
     """A loss. Its own parameters are trained with the model; its state is saved in `last/training/` only."""
@@ -71,6 +76,11 @@ class Objective(nn.Module, abc.ABC):
         """Factors of the learning rate for submodules of the decoder, by name; none by default."""
         return {}
 
+    @property
+    def supervises_phrases(self) -> bool | None:
+        """Whether batches need the mentions of whole phrases (True) or of nouns (False); None: of none."""
+        return None
+
     def begin_epoch(self, epoch: int) -> None:
         """Set what depends on the epoch, counted from 0, and needs no saved state; nothing by default."""
 
@@ -88,6 +98,9 @@ class Objective(nn.Module, abc.ABC):
             raise TrainingError(
                 f"objective.name={self.config.name} needs a model {capability}: {settings_with(capability)}."
             )
+        for setting, capability in self.config.needs.items():
+            if capability not in decoder.capabilities:
+                raise TrainingError(f"objective.{setting} needs a model {capability}: {settings_with(capability)}.")
 
     @abc.abstractmethod
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:

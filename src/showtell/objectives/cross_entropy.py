@@ -2,6 +2,7 @@
 
     L = (1/words) sum over captions of L_d,
         L_d = - sum_t log p(y_t | y_<t, a) + lambda sum_i (1 - sum_t alpha_ti)^2    doubly stochastic (papers/003 §4.2.1)
+                    + nu sum_{t names an object} l_t            supervised attention (`attention_supervision.py`)
       + mu (1/images) sum_w kappa_w^2 H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
 
 Scheduled sampling (Bengio et al., 2015) feeds the model some of its own words (`decoding/scheduled.py`); their
@@ -38,6 +39,7 @@ from showtell.config import Config
 from showtell.decoding import TeacherForcedOutput, scheduled, teacher_forced
 from showtell.decoding.likelihood import log_likelihood
 from showtell.models import Capability, Decoder
+from showtell.objectives.attention_supervision import AttentionSupervisionConfig, attention_loss, stage_attention
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch, Features, Terms
@@ -87,9 +89,18 @@ class CrossEntropyConfig(ObjectiveConfig):
     word_presence: float = Field(
         0.0, ge=0, description="mu, weight of the auxiliary loss that predicts which words occur in the captions."
     )
+    attention_supervision: AttentionSupervisionConfig = Field(
+        AttentionSupervisionConfig(), description="Loss of the attention of words that name an object with a box."
+    )
     scheduled_sampling: ScheduledSamplingConfig = Field(
         ScheduledSamplingConfig(), description="Probability of feeding the model's own words instead of the caption's."
     )
+
+    @property
+    def needs(self) -> Mapping[str, Capability]:
+        """Attention, if it is supervised."""
+        weight = self.attention_supervision.weight
+        return {f"attention_supervision.weight={weight}": Capability.ATTENTION} if weight else {}
 
 
 class CrossEntropy(Objective):
@@ -114,6 +125,12 @@ class CrossEntropy(Objective):
         """Compute the agreement of an image's captions on each word."""
         if self.presence is not None:
             self.agreement.copy_(agreement(list(captions.values()), len(self.agreement)))
+
+    @property
+    def supervises_phrases(self) -> bool | None:
+        """Which mentions the attention loss needs."""
+        supervision = self.config.attention_supervision
+        return supervision.words == "phrases" if supervision.weight else None
 
     def begin_epoch(self, epoch: int) -> None:
         """Set the probability of scheduled sampling."""
@@ -147,6 +164,13 @@ class CrossEntropy(Objective):
             penalty = penalty / counts.words  # as the likelihood, so that lambda weighs the two sums of a caption
             total = total + self.config.doubly_stochastic * penalty
             parts["doubly_stochastic"] = penalty
+        supervision = self.config.attention_supervision
+        if supervision.weight and batch.mentions is not None:  # validation has none
+            stages_attention = stage_attention(forced.outputs)
+            supervised = [attention_loss(one, batch.mentions, supervision.loss) for one in stages_attention]
+            looking = torch.stack(supervised).sum() / counts.words  # as the likelihood
+            total = total + supervision.weight * looking
+            parts["attention_supervision"] = looking
         if self.presence is not None:
             scores = self.presence(features.vectors)
             presence = word_presence(scores, features.is_region, batch.targets, self.agreement.square())
