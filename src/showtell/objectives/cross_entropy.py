@@ -1,7 +1,7 @@
 """Cross-entropy of the reference captions, with the additional terms of the papers.
 
     L = (1/words) sum over captions of L_d,
-        L_d = - sum_t log p(y_t | y_<t, a) + lambda sum_i (1 - sum_t alpha_ti)^2    doubly stochastic (papers/003 §4.2.1)
+        L_d = - sum_t log p(y_t | y_<t, a) + lambda sum_i (1 - sum_t alpha_ti)^2   doubly stochastic (papers/003 §4.2.1)
       + mu (1/images) sum_w kappa_w^2 H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
 
 Scheduled sampling (Bengio et al., 2015) feeds the model some of its own words (`decoding/scheduled.py`); their
@@ -81,8 +81,8 @@ class CrossEntropyConfig(ObjectiveConfig):
     doubly_stochastic: float = Field(
         0.0,
         ge=0,
-        description="lambda of papers/003 §4.2.1: weight of a caption's doubly stochastic penalty beside the sum of -log p "
-        "over its words; it asks for equal attention to all cells.",
+        description="lambda of papers/003 §4.2.1: weight of a caption's doubly stochastic penalty beside the sum of "
+        "-log p over its words; it asks for equal attention to all cells.",
     )
     word_presence: float = Field(
         0.0, ge=0, description="mu, weight of the auxiliary loss that predicts which words occur in the captions."
