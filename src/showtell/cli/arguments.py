@@ -13,10 +13,6 @@ from showtell.errors import DataError, UsageError, summarise
 
 CHECKPOINT_HELP = "Checkpoint folder, or owner/name of a repository on the Hugging Face Hub."
 DATASET_HELP = "Dataset: a folder, or a file in a known format."
-DATASET_HELP = "Dataset: a folder, or a file in a known format."
-DATASET_HELP = "Dataset: a folder, or a file in a known format."
-DATASET_HELP = "Dataset: a folder, or a file in a known format."
-DATASET_HELP = "Dataset: a folder, or a file in a known format."
 
 Checkpoint = Annotated[str, typer.Argument(help=CHECKPOINT_HELP, metavar="CHECKPOINT", show_default=False)]
 Photos = Annotated[

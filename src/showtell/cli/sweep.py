@@ -20,7 +20,7 @@ def sweep(
     axes: Annotated[
         list[str],
         typer.Argument(
-            help='Keys with their values, such as model.hidden_size=256,512 or "training.learning_rate=log(1e-4..1e-2)".',
+            help='Keys with values, such as model.hidden_size=256,512 or "training.learning_rate=log(1e-4..1e-2)".',
             metavar="KEY=VALUES...",
             show_default=False,
         ),
