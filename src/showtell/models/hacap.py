@@ -85,7 +85,7 @@ class HacapConfig(DecoderConfig):
     attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
     attention_gradient: bool = Field(
         False,
-        description="Let gradients of attention and gate flow back into h_{t-1}; papers/000 §4.2 has none, the default.",
+        description="Let gradients of attention and gate flow back into h_{t-1} (papers/000 §4.2 and default: none).",
     )
     project_features: Size | None = Field(
         None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
