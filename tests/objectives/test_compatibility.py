@@ -30,7 +30,9 @@ def test_no_objective_imports_a_model():
         (SatConfig(), {Capability.ATTENTION}),
         (SatConfig(attention="hard"), {Capability.ATTENTION, Capability.SAMPLED_ATTENTION}),
         (StackConfig(), {Capability.ATTENTION, Capability.STAGES}),
-        (HacapConfig(), {Capability.ATTENTION, Capability.GOALS}),
+        (StackConfig(fine_stages=0), set()),
+        (HacapConfig(), {Capability.ATTENTION, Capability.GOALS, Capability.MANAGER}),
+        (HacapConfig(manager=False), {Capability.ATTENTION, Capability.GOALS}),
         (HacapConfig(goals=False), {Capability.ATTENTION}),
     ],
     ids=str,
@@ -90,3 +92,12 @@ class NewConfig(DecoderConfig):
 def test_a_new_model_is_held_to_what_it_declares(monkeypatch, objective, settings, sentences):
     monkeypatch.setitem(MODELS.builtin, "new", (NewConfig, MODELS["sat"][1]))
     assert contradictions(OBJECTIVES[objective][0](), NewConfig(**settings)) == sentences
+
+
+def test_a_setting_without_effect_on_the_model_is_refused():
+    weighted = OBJECTIVES["cross_entropy"][0](earlier_stage_weight=0)
+    assert contradictions(weighted, StackConfig()) == []
+    assert contradictions(weighted, SatConfig()) == [
+        "objective.earlier_stage_weight=0 has no effect with model.name=sat: it needs a model with several stages; "
+        "leave it out, or set model.name=stack"
+    ]

@@ -211,7 +211,7 @@ def test_a_run_learns_to_look_and_resumes_to_the_same_bits(supervised, tmp_path)
     first = copy.deepcopy(supervised)
     first["training"]["save_every"] = 5
 
-    class Stopped(Exception):
+    class StoppedError(Exception):
         pass
 
     from showtell.training import loop
@@ -220,12 +220,12 @@ def test_a_run_learns_to_look_and_resumes_to_the_same_bits(supervised, tmp_path)
 
     def stop_at_nine(self, group):
         if self.progress.step == 9:
-            raise Stopped
+            raise StoppedError
         return step(self, group)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop.Trainer, "_step", stop_at_nine)
-        with pytest.raises(Stopped):
+        with pytest.raises(StoppedError):
             train(first, tmp_path / "broken", quiet=True)
     resumed = train(first, tmp_path / "broken", resume=True, quiet=True).folder
     assert log_of(resumed) == log_of(whole)

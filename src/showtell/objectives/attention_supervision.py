@@ -36,7 +36,7 @@ class AttentionSupervisionConfig(Config):
     weight: float = Field(
         0.0,
         ge=0,
-        description="nu, weight of a named word's attention loss beside -log p of a word (papers/000 §7); needs a "
+        description="Weight nu of a named word's attention loss beside -log p of a word (papers/000 §7); needs a "
         "dataset with boxes.",
     )
     words: Literal["nouns", "phrases"] = Field(

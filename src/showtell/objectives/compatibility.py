@@ -5,7 +5,7 @@ from __future__ import annotations
 from showtell.models import DecoderConfig, settings_with
 from showtell.models.capabilities import Capability, as_overrides
 from showtell.objectives import OBJECTIVES
-from showtell.objectives.contract import Objective, ObjectiveConfig
+from showtell.objectives.contract import Objective, ObjectiveConfig, set_beyond_default
 
 
 def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str]:
@@ -16,15 +16,16 @@ def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str
         f"{capability}; set {settings_with(capability)}, or objective.name={_alternative(kind, model)}"
         for capability in sorted(kind.needs - model.capabilities)
     ]
-    problems += [
-        f"objective.{setting} and {_lacking(model, capability)} contradict each other: it needs a model {capability}; "
-        f"set {settings_with(capability)}, or leave out objective.{setting.partition('=')[0]}"
-        for setting, capability in objective.needs.items()
-        if capability not in model.capabilities
-    ]
     if problems:
         return problems
-    return [
+    given = set_beyond_default(objective)
+    problems = [
+        f"objective.{name}={given[name]:g} has no effect with model.name={model.name}: it needs a model "
+        f"{capability}; leave it out, or set {settings_with(capability)}"
+        for name, capability in kind.setting_needs.items()
+        if capability not in model.capabilities and name in given
+    ]
+    return problems + [
         f"{_having(model, capability)} and objective.name={objective.name} contradict each other: {reason}; set "
         f"objective.name={_objective_for(capability)}, or {_without(model, capability)}"
         for capability, reason in kind.conflicts.items()

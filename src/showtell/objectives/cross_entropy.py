@@ -1,7 +1,7 @@
 """Cross-entropy of the reference captions, with the additional terms of the papers.
 
     L = (1/words) sum over captions of L_d,
-        L_d = - sum_t log p(y_t | y_<t, a) + lambda sum_i (1 - sum_t alpha_ti)^2    doubly stochastic (papers/003 §4.2.1)
+        L_d = - sum_t log p(y_t | y_<t, a) + lambda sum_i (1 - sum_t alpha_ti)^2   doubly stochastic (papers/003 §4.2.1)
                     + nu sum_{t names an object} l_t            supervised attention (`attention_supervision.py`)
       + mu (1/images) sum_w kappa_w^2 H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
 
@@ -10,7 +10,8 @@ probability grows with the epochs, as in the self-critical work behind papers/00
 
 For a decoder with several stages the likelihoods of all stages are summed (papers/002, eq. 9 and 10). The parts are
 then `words_0`, `words_1`, ... and `words`, that of the last stage, whose words are the caption; validation reports it,
-so that it can be compared with models with one stage.
+so that it can be compared with models with one stage. `earlier_stage_weight` is the weight of the stages before the
+last, 1 in the paper. At 0 they are scored without gradients: the last stage alone is supervised.
 
 Label smoothing epsilon mixes the target with the uniform distribution over the vocabulary (Szegedy et al., 2016).
 
@@ -83,8 +84,14 @@ class CrossEntropyConfig(ObjectiveConfig):
     doubly_stochastic: float = Field(
         0.0,
         ge=0,
-        description="lambda of papers/003 §4.2.1: weight of a caption's doubly stochastic penalty beside the sum of -log p "
-        "over its words; it asks for equal attention to all cells.",
+        description="lambda of papers/003 §4.2.1: weight of a caption's doubly stochastic penalty beside the sum of "
+        "-log p over its words; it asks for equal attention to all cells.",
+    )
+    earlier_stage_weight: float = Field(
+        1.0,
+        ge=0,
+        description="Weight of the likelihood of each stage before the last, in a model with several stages "
+        "(papers/002 eq. 10: 1); 0 supervises the last stage alone.",
     )
     word_presence: float = Field(
         0.0, ge=0, description="mu, weight of the auxiliary loss that predicts which words occur in the captions."
@@ -96,12 +103,6 @@ class CrossEntropyConfig(ObjectiveConfig):
         ScheduledSamplingConfig(), description="Probability of feeding the model's own words instead of the caption's."
     )
 
-    @property
-    def needs(self) -> Mapping[str, Capability]:
-        """Attention, if it is supervised."""
-        weight = self.attention_supervision.weight
-        return {f"attention_supervision.weight={weight}": Capability.ATTENTION} if weight else {}
-
 
 class CrossEntropy(Objective):
     """Likelihood of the reference captions."""
@@ -109,6 +110,10 @@ class CrossEntropy(Objective):
     config: CrossEntropyConfig
     conflicts: ClassVar[Mapping[Capability, str]] = {
         Capability.SAMPLED_ATTENTION: "sampled regions get no gradient from it"
+    }
+    setting_needs: ClassVar[Mapping[str, Capability]] = {
+        "earlier_stage_weight": Capability.STAGES,
+        "attention_supervision.weight": Capability.ATTENTION,
     }
     agreement: Tensor  # (V,) kappa of each word
 
@@ -155,10 +160,12 @@ class CrossEntropy(Objective):
         words = self._likelihood(forced.logits, batch.targets) / counts.words
         total, parts = words, {"words": words}
         if decoder.stages > 1:
-            earlier = [decoder.readout(forced.outputs, stage) for stage in range(decoder.stages - 1)]
-            stages = [*(self._likelihood(logits, batch.targets) / counts.words for logits in earlier), words]
-            total = torch.stack(stages).sum()
-            parts |= {f"words_{stage}": value for stage, value in enumerate(stages)}
+            weight = self.config.earlier_stage_weight
+            with torch.set_grad_enabled(weight > 0 and torch.is_grad_enabled()):
+                logits = [decoder.readout(forced.outputs, stage) for stage in range(decoder.stages - 1)]
+                earlier = [self._likelihood(one, batch.targets) / counts.words for one in logits]
+            total = torch.stack([*(weight * value for value in earlier), words]).sum()
+            parts |= {f"words_{stage}": value for stage, value in enumerate([*earlier, words])}
         if self.config.doubly_stochastic and forced.outputs.attention is not None:
             penalty = doubly_stochastic(forced.outputs.attention, is_word, features.is_region, batch.is_caption)
             penalty = penalty / counts.words  # as the likelihood, so that lambda weighs the two sums of a caption
@@ -166,10 +173,13 @@ class CrossEntropy(Objective):
             parts["doubly_stochastic"] = penalty
         supervision = self.config.attention_supervision
         if supervision.weight and batch.mentions is not None:  # validation has none
-            stages_attention = stage_attention(forced.outputs)
-            supervised = [attention_loss(one, batch.mentions, supervision.loss) for one in stages_attention]
-            looking = torch.stack(supervised).sum() / counts.words  # as the likelihood
-            total = total + supervision.weight * looking
+            self.check_decoder(decoder)
+            *earlier, last = [
+                attention_loss(one, batch.mentions, supervision.loss) / counts.words
+                for one in stage_attention(forced.outputs)
+            ]
+            looking = torch.stack([*(self.config.earlier_stage_weight * value for value in earlier), last]).sum()
+            total = total + supervision.weight * looking  # as the likelihoods
             parts["attention_supervision"] = looking
         if self.presence is not None:
             scores = self.presence(features.vectors)

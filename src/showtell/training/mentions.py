@@ -53,7 +53,8 @@ def find_mentions(
     """
     if any(record.boxes is None for record in records):
         raise DataError(
-            "objective.attention_supervision needs the boxes of objects, and the dataset has none: use one with boxes, such as COCO captions with the instances file beside them, or set "
+            "objective.attention_supervision needs the boxes of objects, and the dataset has none: use one with "
+            "boxes, such as COCO captions with the instances file beside them, or set "
             "objective.attention_supervision.weight=0."
         )
     phrases = category_phrases(records)
