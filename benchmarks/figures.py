@@ -1,0 +1,4 @@
+
+import io
+def save(figure, file):
+    figure.savefig(file, dpi=150)
