@@ -86,6 +86,40 @@ def test_the_gradient_of_the_scores_by_hand():
     assert parts["advantage"] == pytest.approx(float(advantages[1].abs().mean()))
 
 
+@pytest.mark.parametrize(("first", "second"), [(1, 0), (0, 1), (0.5, 2)])
+def test_the_terms_of_eq_15_have_weights(first, second):
+    """The gradient is linear in D_i: that of both weights is the weighted sum of those of each term alone."""
+    decoder, features = stack(), sight()
+
+    def gradient_with(baseline_weight: float, previous_stage_weight: float) -> Tensor:
+        loss = objective(samples=3, baseline_weight=baseline_weight, previous_stage_weight=previous_stage_weight)
+        with counter_rng.use(counter_rng.CounterRNG(0, 1, names(1))):
+            return gradient(decoder, loss(batch(1), features, decoder).total)
+
+    rewards = [torch.tensor([[0.2, 0.5, 0.9, 0.4]]), torch.tensor([[0.6, 0.1, 0.8, 0.3]]),
+               torch.tensor([[1.0, 0.7, 0.0, 0.5]])]  # fmt: skip
+    with counter_rng.use(counter_rng.CounterRNG(0, 1, names(1))):
+        drawn = [rollouts(StageView(decoder, stage), features, LENGTH, 3) for stage in range(3)]
+    loss, told = objective(samples=3, baseline_weight=first, previous_stage_weight=second), iter(rewards)
+    loss.reward = lambda words, is_word, image_ids: next(told)
+    with counter_rng.use(counter_rng.CounterRNG(0, 1, names(1))):
+        terms = loss(batch(1), features, decoder)
+    total = torch.zeros((), dtype=torch.float64)
+    for stage in (1, 2):
+        at, own, before = StageView(decoder, stage), rewards[stage], rewards[stage - 1]
+        advantage = first * (own[:, :3] - own[:, 3:]) + second * (own[:, :3] - before[:, :3])
+        logprob = policy_logprobs(at, drawn[stage].outputs, drawn[stage].samples).sum(-1)
+        total = total - (advantage * logprob).sum() / 3
+    torch.testing.assert_close(gradient(decoder, terms.total), gradient(decoder, total))
+    alone = first * gradient_with(1, 0) + second * gradient_with(0, 1)
+    torch.testing.assert_close(gradient_with(first, second), alone)
+
+
+def test_eq_15_without_terms_is_refused():
+    with pytest.raises(ValueError, match="are 0, so nothing would be learned; raise one"):
+        CoarseToFineConfig(baseline_weight=0, previous_stage_weight=0)
+
+
 def test_the_other_samples_may_take_the_greedy_captions_place():
     loss = objective(samples=2, baseline="leave_one_out")
     decoder, features, told = stack(), sight(), iter([[[0.1, 0.2, 9]], [[0.5, 0.3, 9]], [[0.4, 1.0, 9]]])
@@ -193,6 +227,20 @@ def test_cross_entropy_is_summed_over_the_stages():
     assert torch.equal(terms.parts["words"], terms.parts["words_2"])
     torch.testing.assert_close(terms.total, sum(one.total for one in alone))
     torch.testing.assert_close(gradient(decoder, terms.total), gradient(decoder, sum(one.total for one in alone)))
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3])
+def test_stages_before_the_last_have_a_weight(weight):
+    decoder = stack()
+    loss = CrossEntropy(CrossEntropyConfig(earlier_stage_weight=weight), feature_size=2, vocabulary_size=6)
+    terms = loss(batch(4), sight(4), decoder)
+    plain = CrossEntropy(CrossEntropyConfig(), feature_size=2, vocabulary_size=6)
+    alone = [plain(batch(4), sight(4), StageView(decoder, stage)) for stage in range(3)]
+    expected = weight * (alone[0].total + alone[1].total) + alone[2].total
+    torch.testing.assert_close(terms.total, expected)
+    torch.testing.assert_close(gradient(decoder, terms.total), gradient(decoder, expected))
+    for stage, one in enumerate(alone):  # they are in the log whatever their weight
+        torch.testing.assert_close(terms.parts[f"words_{stage}"], one.parts["words"])
 
 
 def test_a_model_with_one_stage_is_refused(tiny_recipe: dict[str, Any]):

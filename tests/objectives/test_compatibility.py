@@ -90,3 +90,12 @@ class NewConfig(DecoderConfig):
 def test_a_new_model_is_held_to_what_it_declares(monkeypatch, objective, settings, sentences):
     monkeypatch.setitem(MODELS.builtin, "new", (NewConfig, MODELS["sat"][1]))
     assert contradictions(OBJECTIVES[objective][0](), NewConfig(**settings)) == sentences
+
+
+def test_a_setting_without_effect_on_the_model_is_refused():
+    weighted = OBJECTIVES["cross_entropy"][0](earlier_stage_weight=0)
+    assert contradictions(weighted, StackConfig()) == []
+    assert contradictions(weighted, SatConfig()) == [
+        "objective.earlier_stage_weight=0 has no effect with model.name=sat: it needs a model with several stages; "
+        "leave it out, or set model.name=stack"
+    ]

@@ -132,6 +132,30 @@ def test_the_terms_by_hand():
     assert float(parts["words"].detach()) == pytest.approx(-float(caption_logprob.detach()) / STEPS)
 
 
+def test_without_baseline_the_reward_itself_weighs_the_sampled_regions():
+    decoder, loss = model(), objective(baseline="none", reinforce=0.3)
+    torch.manual_seed(0)
+    forced = teacher_forced(decoder, features(), batch().inputs)
+    regions = tuple(forced.outputs.sampled_regions[0, 0].tolist())
+    caption_logprob, chosen, _ = logprobs_of_regions(decoder, regions)
+    total, parts = loss._terms(batch(), features(), forced, decoder)
+    expected = -(caption_logprob + 0.3 * caption_logprob.detach() * chosen) / STEPS
+    assert float(total.detach()) == pytest.approx(float(expected.detach()))
+    torch.testing.assert_close(gradient(decoder, total), gradient(decoder, expected))
+    assert float(parts["baseline"]) == 0 and bool(loss.is_first) and float(loss.baseline) == 0
+
+
+def test_with_every_term_off_the_likelihood_is_left():
+    decoder, gradients = model(), []
+    for name in ("total", "words"):
+        torch.manual_seed(0)
+        forced = teacher_forced(decoder, features(), batch().inputs)
+        loss = objective(baseline="none", reinforce=0, entropy=0)
+        total, parts = loss._terms(batch(), features(), forced, decoder)
+        gradients.append(gradient(decoder, {"total": total, **parts}[name]))
+    torch.testing.assert_close(*gradients)
+
+
 def test_the_baseline_begins_with_the_first_batch():
     decoder, loss = model(), objective()
     torch.manual_seed(0)

@@ -10,6 +10,9 @@ term: the reward of its samples is a baseline of stage 1. D_i is a constant for 
 Neither baseline depends on ws_i, so the expectation of D_i grad log p_i is 2 grad E r(ws_i): twice the stage's
 self-critical gradient (`self_critical.py`) at the same learning rate.
 
+`baseline_weight` and `previous_stage_weight` are the weights of the two terms of eq. 15, 1 in the paper. Whatever they
+are, the expectation is their sum times grad E r(ws_i): with 1 and 0 it is the self-critical gradient of each stage.
+
 The value of `loss` is that of eq. 11. The parts are those of self-critical training for the last stage, whose words are
 the caption, and `reward_0` to `reward_N`, the mean rewards of the samples of each stage. The first step of papers/002,
 the likelihood of every stage (eq. 9 and 10), is `cross_entropy` with a model of several stages: train with it first.
@@ -25,9 +28,10 @@ Where this differs from the paper, or the paper is silent:
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from showtell.decoding.stages import StageView
@@ -41,11 +45,27 @@ class CoarseToFineConfig(SelfCriticalConfig):
     """Sampling, reward and baseline of each stage."""
 
     name: Literal["coarse_to_fine"] = "coarse_to_fine"  # type: ignore[assignment]
+    baseline_weight: float = Field(
+        1.0, ge=0, description="Weight of r(ws_i) - b_i, the first term of papers/002 eq. 15 (there: 1)."
+    )
+    previous_stage_weight: float = Field(
+        1.0,
+        ge=0,
+        description="Weight of r(ws_i) - r(ws_{i-1}), the reward relative to the stage before, the second term of "
+        "papers/002 eq. 15 (there: 1).",
+    )
+
+    @model_validator(mode="after")
+    def _has_a_term(self) -> Self:
+        if not self.baseline_weight + self.previous_stage_weight:
+            raise ValueError("baseline_weight and previous_stage_weight are 0, so nothing would be learned; raise one")
+        return self
 
 
 class CoarseToFine(SelfCritical):
     """The expected reward of each fine stage's captions."""
 
+    config: CoarseToFineConfig
     needs: ClassVar = frozenset({Capability.STAGES})
 
     def _policy(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Tensor, dict[str, Tensor]]:
@@ -59,7 +79,9 @@ class CoarseToFine(SelfCritical):
             before, own = rewards[:, :-1], StageView(decoder, stage)
             of_stages[f"reward_{stage - 1}"] = before.sum() / (counts.images * self.config.samples)
             drawn, rewards = self._rewarded(batch, features, own)
-            advantage = self._advantage(rewards) + (rewards[:, :-1] - before)  # D_i
+            advantage = self.config.baseline_weight * self._advantage(rewards) + self.config.previous_stage_weight * (
+                rewards[:, :-1] - before
+            )  # D_i
             term, parts = self._terms(own, drawn, rewards, advantage, counts.images)
             total = total + term
         of_stages[f"reward_{decoder.stages - 1}"] = parts["reward"]

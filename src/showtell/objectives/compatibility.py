@@ -18,7 +18,14 @@ def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str
     ]
     if problems:
         return problems
-    return [
+    fields = type(objective).model_fields
+    problems = [
+        f"objective.{name}={getattr(objective, name):g} has no effect with model.name={model.name}: it needs a model "
+        f"{capability}; leave it out, or set {settings_with(capability)}"
+        for name, capability in kind.setting_needs.items()
+        if capability not in model.capabilities and getattr(objective, name) != fields[name].default
+    ]
+    return problems + [
         f"{_having(model, capability)} and objective.name={objective.name} contradict each other: {reason}; set "
         f"objective.name={_objective_for(capability)}, or {_without(model, capability)}"
         for capability, reason in kind.conflicts.items()

@@ -52,6 +52,7 @@ class Objective(nn.Module, abc.ABC):
     # against them (`compatibility.py`).
     needs: ClassVar[frozenset[Capability]] = frozenset()
     conflicts: ClassVar[Mapping[Capability, str]] = {}
+    setting_needs: ClassVar[Mapping[str, Capability]] = {}  # settings without effect on a model that lacks a capability
 
     # A reward instead of the captions' likelihood: `training/reward_watchdog.py` then watches the run and its parts
     # "reward" (mean over samples), "greedy" (of the greedy captions) and "length" (words per sample).

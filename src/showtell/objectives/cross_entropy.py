@@ -9,7 +9,8 @@ probability grows with the epochs, as in the self-critical work behind papers/00
 
 For a decoder with several stages the likelihoods of all stages are summed (papers/002, eq. 9 and 10). The parts are
 then `words_0`, `words_1`, ... and `words`, that of the last stage, whose words are the caption; validation reports it,
-so that it can be compared with models with one stage.
+so that it can be compared with models with one stage. `earlier_stage_weight` is the weight of the stages before the
+last, 1 in the paper. At 0 they are scored without gradients: the last stage alone is supervised.
 
 Label smoothing epsilon mixes the target with the uniform distribution over the vocabulary (Szegedy et al., 2016).
 
@@ -84,6 +85,12 @@ class CrossEntropyConfig(ObjectiveConfig):
         description="lambda of papers/003 §4.2.1: weight of a caption's doubly stochastic penalty beside the sum of "
         "-log p over its words; it asks for equal attention to all cells.",
     )
+    earlier_stage_weight: float = Field(
+        1.0,
+        ge=0,
+        description="Weight of the likelihood of each stage before the last, in a model with several stages "
+        "(papers/002 eq. 10: 1); 0 supervises the last stage alone.",
+    )
     word_presence: float = Field(
         0.0, ge=0, description="mu, weight of the auxiliary loss that predicts which words occur in the captions."
     )
@@ -99,6 +106,7 @@ class CrossEntropy(Objective):
     conflicts: ClassVar[Mapping[Capability, str]] = {
         Capability.SAMPLED_ATTENTION: "sampled regions get no gradient from it"
     }
+    setting_needs: ClassVar[Mapping[str, Capability]] = {"earlier_stage_weight": Capability.STAGES}
     agreement: Tensor  # (V,) kappa of each word
 
     def __init__(self, config: CrossEntropyConfig, *, feature_size: int, vocabulary_size: int) -> None:
@@ -138,10 +146,12 @@ class CrossEntropy(Objective):
         words = self._likelihood(forced.logits, batch.targets) / counts.words
         total, parts = words, {"words": words}
         if decoder.stages > 1:
-            earlier = [decoder.readout(forced.outputs, stage) for stage in range(decoder.stages - 1)]
-            stages = [*(self._likelihood(logits, batch.targets) / counts.words for logits in earlier), words]
-            total = torch.stack(stages).sum()
-            parts |= {f"words_{stage}": value for stage, value in enumerate(stages)}
+            weight = self.config.earlier_stage_weight
+            with torch.set_grad_enabled(weight > 0 and torch.is_grad_enabled()):
+                logits = [decoder.readout(forced.outputs, stage) for stage in range(decoder.stages - 1)]
+                earlier = [self._likelihood(one, batch.targets) / counts.words for one in logits]
+            total = torch.stack([*(weight * value for value in earlier), words]).sum()
+            parts |= {f"words_{stage}": value for stage, value in enumerate([*earlier, words])}
         if self.config.doubly_stochastic and forced.outputs.attention is not None:
             penalty = doubly_stochastic(forced.outputs.attention, is_word, features.is_region, batch.is_caption)
             penalty = penalty / counts.words  # as the likelihood, so that lambda weighs the two sums of a caption

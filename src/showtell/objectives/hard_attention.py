@@ -18,6 +18,7 @@ Where this differs from the paper, or the paper is silent:
  3. b is a moving average of the mean over the batch's captions, over all processes, as in the release. A batch uses the
     value from before it, so that b does not depend on the samples it is compared with; the first batch uses its own
     mean.
+    `baseline: none` sets b to 0, to see what it does: the estimator stays unbiased and its variance grows.
  4. Rows that use the expectation have no sampled region: they contribute the first term alone, and nothing to b.
  5. The other terms of `cross_entropy.py` (label smoothing, doubly stochastic penalty, word presence) may be added, and
     scheduled sampling: s then also depends on the words that were fed, whose choice gets no gradient here either.
@@ -48,6 +49,9 @@ class HardAttentionConfig(CrossEntropyConfig):
     name: Literal["hard_attention"] = "hard_attention"  # type: ignore[assignment]
     reinforce: float = Field(0.1, ge=0, description="lambda_r, weight of the REINFORCE term of the sampled positions.")
     entropy: float = Field(0.002, ge=0, description="lambda_e, weight of the entropy of the attention.")
+    baseline: Literal["moving_average", "none"] = Field(
+        "moving_average", description="b of papers/003 §4.1, the moving average of the reward, or none."
+    )
     baseline_decay: float = Field(0.9, ge=0, lt=1, description="Decay of the moving average baseline b.")
     per_word: bool = Field(
         True, description="Reward with the mean of log p(y_t | s, a) over a caption's words; if false, with the sum."
@@ -85,7 +89,9 @@ class HardAttention(CrossEntropy):
         reward = (logprob * is_word).sum(-1)  # (B, N)
         if self.config.per_word:
             reward = reward / is_word.sum(-1).clamp(min=1)
-        baseline = self._baseline(reward, is_caption & (not batch.is_dummy))
+        baseline = torch.zeros_like(self.baseline)
+        if self.config.baseline == "moving_average":
+            baseline = self._baseline(reward, is_caption & (not batch.is_dummy))
         advantage = reward - baseline
         log_alpha = alpha.float().clamp(min=torch.finfo(torch.float32).tiny).log()
         logprob_of_region = log_alpha.gather(-1, regions.clamp(min=0).unsqueeze(-1)).squeeze(-1)
