@@ -20,8 +20,7 @@ class Capability(StrEnum):
     ATTENTION = "that attends to regions"
     SAMPLED_ATTENTION = "that samples the regions it attends to"
     STAGES = "with several stages"
-    GOALS = "with subgoals and a discriminator"
-    MANAGER = "with a manager of subgoals"
+    GOALS = "with a manager and a discriminator"
 
 
 class DecoderConfig(Config):

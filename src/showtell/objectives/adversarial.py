@@ -263,7 +263,6 @@ class Adversarial(AdversarialPretraining):
     """Policy gradients for worker and manager, with rewards from the discriminator, which is trained with them."""
 
     config: AdversarialConfig
-    needs: ClassVar = frozenset({Capability.MANAGER})
     optimises_reward: ClassVar[bool] = True
     health_ranges: ClassVar[tuple[HealthRange, ...]] = (
         HealthRange(
