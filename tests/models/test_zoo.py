@@ -72,10 +72,12 @@ KNOWN: dict[str, tuple[type[DecoderConfig], type[Decoder]]] = {**MODELS, "toy_gr
 # What some models can be beyond one changed setting, which `variants` finds: other equations, not other numbers.
 COMBINATIONS: dict[str, dict[str, Any]] = {
     "hacap worker": {"name": "hacap", "goals": False, "highway": False, "layers": 2},
+    "nic rnn input": {"name": "nic", "cell": "rnn", "image": "input", "layers": 2},
     "nic lstm input": {"name": "nic", "cell": "lstm", "image": "input", "layers": 3},
     "sat hidden": {"name": "sat", "gate": False, "readout": "hidden"},
     "sat plain": {"name": "sat", "gate": False, "readout_tanh": False, "init_layers": 2, "project_features": 8},
     "stack independent": {"name": "stack", "attention": "independent", "project_features": 8},
+    "stack of one": {"name": "stack", "fine_stages": 0},
     "stack of two": {"name": "stack", "fine_stages": 1},
 }
 
@@ -156,10 +158,11 @@ def read_at(decoder: Decoder, stage: int) -> set[str]:
 def without_gradient(decoder: Decoder, objective: str) -> set[str]:
     """The names of the weights that an objective has no gradient for, by the capabilities of the model."""
     needs, able = OBJECTIVES[objective][1].needs, decoder.capabilities
-    if Capability.GOALS in able and Capability.GOALS not in needs:  # the words have none for what makes the goals
+    trains_goals = not needs.isdisjoint({Capability.GOALS, Capability.MANAGER})
+    if Capability.GOALS in able and not trains_goals:  # the words have none for what makes the goals
         assert isinstance(decoder, GoalDecoder)
         return parameters_of(decoder, decoder.goal_modules)
-    if not OBJECTIVES[objective][1].optimises_reward or Capability.GOALS in needs:
+    if not OBJECTIVES[objective][1].optimises_reward or trains_goals:
         return set()
     if Capability.SAMPLED_ATTENTION in able:  # the likeliest region is looked at, which no small change moves
         return parameters_of(decoder, (one for one in decoder.modules() if isinstance(one, AdditiveAttention)))

@@ -56,6 +56,40 @@ def test_of_two_reference_lengths_as_close_the_shorter_counts() -> None:
     assert scores["bleu_1"] == pytest.approx(1, abs=1e-8)
 
 
+def test_bleu_without_brevity_penalty_by_hand() -> None:
+    # "a b" of "a b c d": precisions 2/2 and 1/1, which the penalty e^(1 - 4/2) does not make smaller here
+    report = showtell.score(["a b"], [["a b c d"]], metrics=["bleu", "bleu_no_bp"])
+    assert report.scores["bleu_no_bp_1"] == pytest.approx(1, abs=1e-8)
+    assert report.scores["bleu_no_bp_2"] == pytest.approx(1, abs=1e-8)
+    assert report.scores["bleu_2"] == pytest.approx(math.exp(-1), abs=1e-8)
+    # over several images: unigrams (1 + 2) of (2 + 3), although the second caption is long enough
+    report = showtell.score(["a x", "a b y"], [["a b c d"], ["a b"]], metrics=["bleu_no_bp"])
+    assert report.scores["bleu_no_bp_1"] == pytest.approx(3 / 5, abs=1e-8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.text("ab ", max_size=12), st.text("ab ", max_size=12)), min_size=1, max_size=4))
+def test_bleu_is_bleu_without_penalty_times_the_penalty(texts: list[tuple[str, str]]) -> None:
+    predictions, references = [text for text, _ in texts], [[other] for _, other in texts]
+    report = showtell.score(predictions, references, metrics=["bleu", "bleu_no_bp"])
+    length, longer = (sum(len(text.split()) for text in side) for side in zip(*texts, strict=True))
+    penalty = math.exp(1 - longer / length) if 0 < length < longer else 1.0
+    for n in range(1, 5):
+        with_penalty, without = report.scores[f"bleu_{n}"], report.scores[f"bleu_no_bp_{n}"]
+        assert with_penalty is not None
+        assert without is not None
+        assert with_penalty == pytest.approx(penalty * without, abs=1e-8)
+
+
+def test_bleu_without_brevity_penalty_runs_when_named_and_says_so() -> None:
+    captions = (["a dog runs"], [["a dog runs home"]])
+    assert not any(name.startswith("bleu_no_bp") for name in showtell.score(*captions).scores)
+    report = showtell.score(*captions, metrics=["bleu", "bleu_no_bp"])
+    assert "|bp:no|" in report.signatures["bleu_no_bp_4"]
+    assert report.signatures["bleu_no_bp_4"] != report.signatures["bleu_4"]
+    assert "|length:closest|" in report.signatures["bleu_4"]
+
+
 def test_rouge_by_hand() -> None:
     # "a c" of "a b c": precision 2/2, recall 2/3, F = (1 + 1.44) * 2/3 / (2/3 + 1.44)
     scores = showtell.score(["a c"], [["a b c"]], metrics=["rouge_l"]).scores

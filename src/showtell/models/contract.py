@@ -45,7 +45,7 @@ class Output:
 
     attention: Tensor | None = None  # (B, N, R) weights that sum to one; None for models without attention
     sampled_regions: Tensor | None = None  # (B, N) int64, the region that hard attention selected; -1: the expectation
-    stages: tuple[Output, ...] = ()  # the output of each stage, the last one last; () for one stage
+    stages: tuple[Output, ...] = ()  # the output of each stage, the last one last; may be () for one stage
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Further numbers of each step that explanations show, by name: (B, N, K) each."""

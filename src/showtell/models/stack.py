@@ -27,16 +27,18 @@ Where this differs from the paper, or the paper is silent:
  7. Features may first go through a linear layer, ReLU and dropout (`project_features`), as in the authors' code; off
     by default. V is then the projected features, in f(V) too.
  8. Padded regions are masked, in the mean and in the attention.
- 9. Terms of the image alone (f(V)'s gates, W_v V, W_va V + b_va) are computed once; the sums are the same.
+ 9. `fine_stages: 0` is the coarse LSTM alone, the first row of a study of the number of stages, which the paper does
+    not have: no attention, one distribution of words, and h^N_{t-1} is its own h^0_{t-1}, which it then reads twice.
+10. Terms of the image alone (f(V)'s gates, W_v V, W_va V + b_va) are computed once; the sums are the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from showtell.config import Size
@@ -56,7 +58,9 @@ class StackConfig(DecoderConfig):
     provides: ClassVar = {Capability.ATTENTION: {}, Capability.STAGES: {}}
 
     name: Literal["stack"] = "stack"
-    fine_stages: int = Field(2, ge=1, le=16, description="N, number of fine stages after the coarse one.")
+    fine_stages: int = Field(
+        2, ge=0, le=16, description="N, number of fine stages after the coarse one; 0 leaves the coarse one alone."
+    )
     attention: Literal["stacked", "independent"] = Field(
         "stacked",
         description="Add the context of the stage before to a stage's query (`stacked`), or not (`independent`).",
@@ -73,6 +77,19 @@ class StackConfig(DecoderConfig):
     def stages(self) -> int:
         """The coarse one and N fine ones."""
         return 1 + self.fine_stages
+
+    def missing_settings(self, capability: Capability) -> dict[str, Any]:
+        """The coarse stage alone has neither attention nor a stage after it."""
+        return {"fine_stages": 0} if capability in self.provides and not self.fine_stages else {}
+
+    @model_validator(mode="after")
+    def _has_stages_to_attend(self) -> Self:
+        if not self.fine_stages and self.attention != "stacked":
+            raise ValueError(
+                f"fine_stages=0 and attention={self.attention} contradict each other: the coarse stage attends to "
+                "nothing; leave out attention"
+            )
+        return self
 
 
 @dataclass(frozen=True)

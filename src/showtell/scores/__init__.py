@@ -8,7 +8,7 @@ from typing import get_args
 from showtell.errors import UsageError, nearest
 from showtell.registry import Registry
 from showtell.scores.base import Corpus, Score, ScoreNumber
-from showtell.scores.bleu import Bleu
+from showtell.scores.bleu import Bleu, BleuNoBp
 from showtell.scores.bootstrap import Difference, Interval, compare, intervals
 from showtell.scores.captions import Predictions, References, match, read_predictions, read_references
 from showtell.scores.chair import Chair
@@ -53,6 +53,7 @@ SCORES: Registry[type[Score]] = Registry(
     "showtell.scores",
     {
         "bleu": Bleu,
+        "bleu_no_bp": BleuNoBp,
         "meteor": Meteor,
         "rouge_l": RougeL,
         "cider": Cider,
@@ -131,7 +132,7 @@ def score(
         predictions: `{id: text}`, COCO results `[{"image_id": ..., "caption": ...}]`, or a list of texts.
         references: `{id: [texts]}`, a COCO captions dictionary, a list of lists of texts, or `{id: ImageFacts}` for
             metrics that need more: scenes (`truth`), annotated objects (`chair`), or the images themselves.
-        metrics: names from `SCORES`; None for all whose needs are met.
+        metrics: names from `SCORES`; None for all whose needs are met, but for those that run only when named.
         document_frequency: weights for CIDEr from other captions than the references.
         progress: called with 1 when a metric is done.
 
@@ -143,5 +144,6 @@ def score(
     for name in sorted((asked or set()) - set(SCORES)):
         raise UsageError(f'There is no metric "{name}": {nearest(name, SCORES)}.')
     corpus = match(predictions, references, document_frequency)
-    chosen = available_metrics(SCORES, corpus.facts) if asked is None else [name for name in SCORES if name in asked]
+    usual = [name for name, kind in SCORES.items() if kind.by_default]
+    chosen = available_metrics(usual, corpus.facts) if asked is None else [name for name in SCORES if name in asked]
     return measure(corpus, {name: SCORES[name]() for name in chosen}, progress)

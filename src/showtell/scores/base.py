@@ -113,6 +113,7 @@ class Score(Aggregation):
     numbers: ClassVar[tuple[ScoreNumber, ...]]
     summary: ClassVar[str]  # what it is, in a clause, for the table of the documentation
     needs: ClassVar[tuple[Need, ...]] = ("references",)
+    by_default: ClassVar[bool] = True  # whether it runs where no metrics are named
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 K. Papineni et al., BLEU: a method for automatic evaluation of machine translation, ACL 2002. The conventions
 are those of the reference implementation: per image the closest reference length (ties go to the shorter),
 counts clipped to the maximum over references, and two tiny constants in place of smoothing, which is why an
-identical sentence of four words scores 0.9999999992.
+identical sentence of four words scores 0.9999999992. `BleuNoBp` leaves the brevity penalty out: so papers/003's own
+tables were counted.
 """
 
 from __future__ import annotations
@@ -59,15 +60,36 @@ class Bleu(Score):
     def from_sums(self, sums: Floats, images: int) -> Floats:
         """BLEU-n = brevity penalty x (product of the first n precisions)^(1/n)."""
         length, reference = sums[..., 0], sums[..., 1]
-        precisions = (sums[..., 2::2] + _TINY) / (sums[..., 3::2] + _SMALL)
-        means = np.cumprod(precisions, axis=-1) ** (1 / np.arange(1, ORDERS + 1))
         lengths_ratio = (length + _TINY) / (reference + _SMALL)
         penalty = np.where(lengths_ratio < 1, np.exp(1 - 1 / lengths_ratio), 1.0)
-        return means * penalty[..., None]
+        return mean_precisions(sums) * penalty[..., None]
 
     def signature(self, corpus: Corpus) -> str:
         """Tokenizer, references, brevity convention, version."""
         return f"{corpus.signature}|length:closest|smooth:tiny|version:{__version__}"
+
+
+class BleuNoBp(Bleu):
+    """BLEU-1 to 4 without the brevity penalty, which rewards captions that are short: (product of precisions)^(1/n)."""
+
+    numbers = tuple(ScoreNumber(f"bleu_no_bp_{n}", f"BLEU-{n}, no brevity penalty") for n in range(1, ORDERS + 1))
+    summary = "corpus BLEU without brevity penalty, as papers/003 counts; only where `--metrics` names it"
+    by_default = False
+
+    def from_sums(self, sums: Floats, images: int) -> Floats:
+        """BLEU-n without its first factor; 0 where there are no words."""
+        return np.where(sums[..., :1] > 0, mean_precisions(sums), 0.0)
+
+    def signature(self, corpus: Corpus) -> str:
+        """That of BLEU, with the penalty's absence in the place of the length that it compares."""
+        return super().signature(corpus).replace("length:closest", "bp:no")
+
+
+def mean_precisions(sums: Floats) -> Floats:
+    """(product of the first n precisions)^(1/n) for n = 1 to 4: (..., 10) to (..., 4)."""
+    precisions = (sums[..., 2::2] + _TINY) / (sums[..., 3::2] + _SMALL)
+    means: Floats = np.cumprod(precisions, axis=-1) ** (1 / np.arange(1, ORDERS + 1))
+    return means
 
 
 def closest_lengths(lengths: Integers, image: Integers, is_prediction: npt.NDArray[np.bool_]) -> Integers:
