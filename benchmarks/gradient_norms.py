@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
-from study import Bench, Row
 from torch import Tensor
 
 from documents import Lines, markers_of, publish, reader, table
@@ -39,6 +38,7 @@ from showtell.models import Decoder, build_decoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.training import train
 from showtell.training.gradient_norms import by_steps_back, gradient_norms, last_words
+from study import Bench, Row
 
 RATE = 0.003  # for all; none is tried
 LAST_LOSS = "objective.earlier_stage_weight=0"
