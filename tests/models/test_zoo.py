@@ -72,6 +72,7 @@ KNOWN: dict[str, tuple[type[DecoderConfig], type[Decoder]]] = {**MODELS, "toy_gr
 # What some models can be beyond one changed setting, which `variants` finds: other equations, not other numbers.
 COMBINATIONS: dict[str, dict[str, Any]] = {
     "hacap worker": {"name": "hacap", "goals": False, "highway": False, "layers": 2},
+    "nic rnn input": {"name": "nic", "cell": "rnn", "image": "input", "layers": 2},
     "nic lstm input": {"name": "nic", "cell": "lstm", "image": "input", "layers": 3},
     "sat hidden": {"name": "sat", "gate": False, "readout": "hidden"},
     "sat plain": {"name": "sat", "gate": False, "readout_tanh": False, "init_layers": 2, "project_features": 8},
