@@ -108,7 +108,7 @@ class Objective(nn.Module, abc.ABC):
 
 def set_beyond_default(config: ObjectiveConfig) -> dict[str, Any]:
     """The settings that differ from their defaults, by dotted names."""
-    default = flat(type(config)().model_dump())
+    default = flat(type(config).model_validate({"name": config.name}).model_dump())
     return {name: value for name, value in flat(config.model_dump()).items() if value != default.get(name)}
 
 
