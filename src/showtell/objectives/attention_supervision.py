@@ -46,8 +46,8 @@ class AttentionSupervisionConfig(Config):
     )
     loss: Literal["mass", "cross_entropy"] = Field(
         "mass",
-        description="Use -log of the attention that lies in the boxes, or the cross-entropy to the boxes' share of each "
-        "cell (Liu et al., 2017).",
+        description="Use -log of the attention that lies in the boxes, or the cross-entropy to the boxes' share of "
+        "each cell (Liu et al., 2017).",
     )
 
 
