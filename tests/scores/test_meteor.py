@@ -194,10 +194,9 @@ def test_captions_of_initials_abbreviations_and_numbers_as_the_programs_score_th
         {image: [{"caption": text}] for image, text in predictions.items()},
     ]
     program = TheirMeteor()
-    try:
+    with program.meteor_p as process:
         _, theirs = program.compute_score(*(PTBTokenizer().tokenize(captions) for captions in given))
-    finally:
-        program.meteor_p.kill()
+        process.kill()
     report = showtell.score(predictions, references, metrics=["meteor"], as_lines=True)
     assert [report.per_image[str(image)]["meteor"] for image in images] == pytest.approx(theirs, abs=1e-12)
 

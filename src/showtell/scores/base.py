@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-# coco-caption hands all captions to its tokenizer in one file, and the words of one that ends in "plan B." depend on the
-# next one. Here a caption counts alike whatever follows: as if that began as most captions do.
+# coco-caption hands all captions to its tokenizer in one file, and the words of one that ends in "plan B." depend on
+# the next one. Here a caption counts alike whatever follows: as if that began as most captions do.
 NEXT_CAPTION = "A "
 
 
