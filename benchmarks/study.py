@@ -219,6 +219,7 @@ def run(content: dict[str, Any], folder: Path, *, with_captions: bool) -> bool:
     return True
 
 
+@torch.no_grad()
 def attention_numbers(captioner: Captioner, records: Sequence[CaptionRecord]) -> dict[str, float | None] | None:
     """Pointing accuracy along the references, its chance, and the mean entropy of attention in nats; None without."""
     if Capability.ATTENTION not in captioner.decoder.config.capabilities:
