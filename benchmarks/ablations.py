@@ -222,7 +222,7 @@ def _values(line: Mapping[str, Any], looks: bool) -> list[str]:
     attention = [score_cell(line["attention"].get(name), 2) for name in ATTENTION] if looks else []
     return [
         *scores,
-        score_cell(line["scores"]["test"]["relations"]),
+        score_cell(line["scores"]["test"]["truth_relations"]),
         *attention,
         str(len(line["seeds"])),
         score_cell(line["cpu_seconds"], 0),

@@ -387,7 +387,7 @@ def summarise_runs(
                 "cpu_seconds": mean_and_spread([result["cpu_seconds"] for result in results]),
                 "attention": {
                     name: mean_and_spread([result["attention"][name] for result in results])
-                    for name in (results[0]["attention"] or {})
+                    for name in (results[0].get("attention") or {})
                 },
                 "scores": scores,
                 "kinds": kinds,
