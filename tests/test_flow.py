@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, str] = {
     "datasets": "environment errors files images processes progress registry text",
     "scenes": "datasets errors files processes",
     "features": "config datasets errors files images registry renamed types",
-    "models": "config counter_rng errors registry types",
+    "models": "config counter_rng errors registry text types",
     "decoding_config": "config errors text",
     "decoding": "counter_rng decoding_config errors models registry text types",
     "checkpoint": "decoding errors features files models renamed text",

@@ -224,6 +224,13 @@ def test_comments_name_the_source_that_the_table_has(file: Path):
 LIKE_OTHERS = ("nic_lstm", "updown", "stack", "stack_coarse_to_fine")  # flickr*: no paper's own
 
 
+def test_the_page_of_encoders_has_those_of_the_papers_recipes():
+    part = DOCUMENT.with_name("encoders.md").read_text().partition("## The papers' features")[2].partition("\n## ")[0]
+    shown = [yaml.safe_load(cell) for cell in re.findall(r"`(\{name: .*?\})`", part)]
+    used = [yaml.safe_load(file.read_text())["encoder"] for file in OF_PAPERS]
+    assert len(shown) == 5 and all(encoder in used for encoder in shown)
+
+
 def test_each_set_up_of_a_paper_has_a_recipe():
     part = DOCUMENT.read_text().partition("## One recipe for each set-up of a paper")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (papers/00\d) \| (.+?) \| (.+?) \| (.+?) \|$", part, flags=re.MULTILINE)

@@ -22,6 +22,7 @@ class Capability(StrEnum):
     STAGES = "with several stages"
     GOALS = "with subgoals and a discriminator"
     MANAGER = "with a manager of subgoals"
+    ATTRIBUTES = "that reads attributes"
 
 
 class DecoderConfig(Config):

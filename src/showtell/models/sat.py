@@ -9,6 +9,7 @@
     z_t = beta_t a_s,  s ~ alpha_t                     hard: one sampled region                           (§4.1)
     i, f, o = sigmoid(T(E y_{t-1}, h_{t-1}, z_t)),  g = tanh(T(E y_{t-1}, h_{t-1}, z_t))
     c_t = f * c_{t-1} + i * g,  h_t = o * tanh(c_t)                                                       (§3.1.2)
+    i, f, o, g of (E y_{t-1}, h_{t-1}, z_t, q)         with `attributes: true`            (`models/attributes.py`)
     p(y_t | a, y_<t) ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t))                                            (§3.1.2)
 
 The doubly stochastic penalty lambda sum_i (1 - sum_t alpha_ti)^2 (§4.2.1) is `objectives/cross_entropy.py`, the
@@ -47,6 +48,7 @@ from showtell import counter_rng
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
+from showtell.models.attributes import Attributes
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State, gather_rows
 from showtell.models.kernels import weighted_sum
@@ -58,7 +60,11 @@ from showtell.types import Features
 class SatConfig(DecoderConfig):
     """Sizes and choices of Show, Attend and Tell."""
 
-    provides: ClassVar = {Capability.ATTENTION: {}, Capability.SAMPLED_ATTENTION: {"attention": "hard"}}
+    provides: ClassVar = {
+        Capability.ATTENTION: {},
+        Capability.SAMPLED_ATTENTION: {"attention": "hard"},
+        Capability.ATTRIBUTES: {"attributes": True},
+    }
 
     name: Literal["sat"] = "sat"
     embedding_size: Size = Field(512, description="m, size of the word embeddings.")
@@ -71,6 +77,11 @@ class SatConfig(DecoderConfig):
         "mean", description="First state of the LSTM: f_init of the mean feature (papers/003 §3.1.2), or zeros."
     )
     init_layers: Literal[1, 2] = Field(1, description="Number of layers of f_init.")
+    attributes: bool = Field(
+        False,
+        description="Feed the probabilities of words, scored from the regions (papers/002, future work); they learn by "
+        "`objective.word_presence`.",
+    )
     gate: bool = Field(True, description="Multiply the context by the gate beta_t.")
     attention: Literal["soft", "hard"] = Field(
         "soft", description="Context z_t: the expectation over all cells (`soft`), or one sampled cell (`hard`)."
@@ -109,6 +120,7 @@ class SatImage:
     vectors: Tensor  # (B, R, D) a
     projected: Tensor  # (B, R, A) the part of f_att that does not depend on h
     is_region: Tensor  # (B, R)
+    attribute_gates: Tensor | None = None  # (B, 1, 4 H) q's part of the gates
 
 
 @dataclass(frozen=True)
@@ -168,12 +180,17 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
             self.init_hidden = self._init_mlp(context_size)  # f_init,h
             self.init_cell = self._init_mlp(context_size)  # f_init,c
         self.beta = nn.Linear(hidden, 1) if config.gate else None
-        self.lstm = LstmCell(embedding + context_size, hidden)
+        self._attributes_offset = embedding + context_size  # of q in the input of the LSTM
+        self.lstm = LstmCell(self._attributes_offset + (embedding if config.attributes else 0), hidden)
         self.dropout = Dropout(config.dropout)
         if config.readout == "deep":
             self.hidden_to_output = Linear(hidden, embedding)  # L_h
             self.context_to_output = Linear(context_size, embedding)  # L_z
         self.output = Linear(embedding if config.readout == "deep" else hidden, vocabulary_size)  # L_o
+        if config.attributes:
+            self.attributes = Attributes(
+                feature_size=feature_size, vocabulary_size=vocabulary_size, embedding_size=embedding
+            )
         self.initialise()
 
     def _init_mlp(self, context_size: int) -> nn.Sequential:
@@ -203,6 +220,8 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
                 nn.init.zeros_(parameter)
         with torch.no_grad():
             self.lstm.bias_ih.chunk(4)[1].fill_(1.0)  # torch's order of gates: i, f, g, o
+        if self.config.attributes:
+            self.attributes.initialise()
 
     @property
     def samples_attention(self) -> bool:
@@ -212,7 +231,10 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
     def start(self, features: Features) -> SatState:
         """h_0 and c_0 from the mean annotation vector, and f_att's part that depends on the image alone."""
         vectors = self.feature_projection(features.vectors)
-        image = SatImage(vectors, self.attention.project(vectors), features.is_region)
+        attributes = None
+        if self.config.attributes:
+            attributes = self.lstm.project_input(self.attributes(features), offset=self._attributes_offset)
+        image = SatImage(vectors, self.attention.project(vectors), features.is_region, attributes)
         hidden = cell = vectors.new_zeros(len(vectors), 1, self.config.hidden_size)
         if self.config.init_state == "mean":
             mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
@@ -246,6 +268,8 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
             gate = torch.sigmoid(self.beta(rows.hidden))
             context = gate * context
         gates = inputs.gates + self.lstm.project_input(context, offset=self.config.embedding_size)
+        if image.attribute_gates is not None:
+            gates = gates + image.attribute_gates
         hidden, cell = self.lstm(gates, rows.hidden, rows.cell)
         output = SatOutput(
             word=inputs.word,

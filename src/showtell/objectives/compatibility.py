@@ -25,6 +25,12 @@ def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str
         for name, capability in kind.setting_needs.items()
         if capability not in model.capabilities and getattr(objective, name) != fields[name].default
     ]
+    problems += [
+        f"{_having(model, capability)} needs objective.{setting} above 0, which trains its layer; set "
+        f"objective.{setting}=1.0, or {_without(model, capability)}"
+        for capability, setting in kind.setting_trains.items()
+        if capability in model.capabilities and not getattr(objective, setting)
+    ]
     return problems + [
         f"{_having(model, capability)} and objective.name={objective.name} contradict each other: {reason}; set "
         f"objective.name={_objective_for(capability)}, or {_without(model, capability)}"

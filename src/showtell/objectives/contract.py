@@ -52,6 +52,8 @@ class Objective(nn.Module, abc.ABC):
     # against them (`compatibility.py`).
     needs: ClassVar[frozenset[Capability]] = frozenset()
     conflicts: ClassVar[Mapping[Capability, str]] = {}
+    # Settings, by the capability whose layers they train: for a model that has it, they must not be 0.
+    setting_trains: ClassVar[Mapping[Capability, str]] = {}
     setting_needs: ClassVar[Mapping[str, Capability]] = {}  # settings without effect on a model that lacks a capability
 
     # A reward instead of the captions' likelihood: `training/reward_watchdog.py` then watches the run and its parts
@@ -66,6 +68,9 @@ class Objective(nn.Module, abc.ABC):
             captions: image id to its captions as word ids, `begin` and `end` included; training images only.
             max_length: maximum number of words of a generated caption, `end` not counted.
         """
+
+    def use_layers_of(self, decoder: Decoder) -> None:
+        """Drop layers in whose place the decoder's own are trained; nothing by default."""
 
     @property
     def rates(self) -> Mapping[str, float]:

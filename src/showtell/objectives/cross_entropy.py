@@ -17,7 +17,8 @@ Label smoothing epsilon mixes the target with the uniform distribution over the 
 Word presence predicts from the encoder alone which words occur in any of the image's captions: each grid cell scores
 each word, log-sum-exp over the cells is a soft maximum, and the captions are the only labels (multiple-instance
 learning as in Fang et al., 2015, with log-sum-exp for their noisy-or). It gives an encoder that is trained from scratch
-a direct gradient; its layer is trained with the model and is not saved in the checkpoint.
+a direct gradient; its layer is trained with the model and is not saved in the checkpoint. A model that reads attributes
+(`models/attributes.py`) has that layer itself, and this term trains it there.
 
 Most words of a caption ("there", "with") do not depend on the picture and add only noise to this term. So each word is
 weighted by the agreement of an image's captions on it beyond chance, Fleiss' kappa (1971) with the captions as raters:
@@ -39,6 +40,7 @@ from showtell.config import Config
 from showtell.decoding import TeacherForcedOutput, scheduled, teacher_forced
 from showtell.decoding.likelihood import log_likelihood
 from showtell.models import Capability, Decoder
+from showtell.models.attributes import score_images
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch, Features, Terms
@@ -107,6 +109,7 @@ class CrossEntropy(Objective):
         Capability.SAMPLED_ATTENTION: "sampled regions get no gradient from it"
     }
     setting_needs: ClassVar[Mapping[str, Capability]] = {"earlier_stage_weight": Capability.STAGES}
+    setting_trains: ClassVar[Mapping[Capability, str]] = {Capability.ATTRIBUTES: "word_presence"}
     agreement: Tensor  # (V,) kappa of each word
 
     def __init__(self, config: CrossEntropyConfig, *, feature_size: int, vocabulary_size: int) -> None:
@@ -120,8 +123,13 @@ class CrossEntropy(Objective):
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
         """Compute the agreement of an image's captions on each word."""
-        if self.presence is not None:
+        if self.config.word_presence:
             self.agreement.copy_(agreement(list(captions.values()), len(self.agreement)))
+
+    def use_layers_of(self, decoder: Decoder) -> None:
+        """Leave the layer of word presence to a decoder that reads attributes."""
+        if Capability.ATTRIBUTES in decoder.capabilities:
+            self.presence = None
 
     def begin_epoch(self, epoch: int) -> None:
         """Set the probability of scheduled sampling."""
@@ -157,9 +165,13 @@ class CrossEntropy(Objective):
             penalty = penalty / counts.words  # as the likelihood, so that lambda weighs the two sums of a caption
             total = total + self.config.doubly_stochastic * penalty
             parts["doubly_stochastic"] = penalty
-        if self.presence is not None:
-            scores = self.presence(features.vectors)
-            presence = word_presence(scores, features.is_region, batch.targets, self.agreement.square())
+        if self.config.word_presence:
+            has_attributes = Capability.ATTRIBUTES in decoder.capabilities
+            layer = decoder.attributes.scores if has_attributes else self.presence
+            assert layer is not None, "made for another decoder"
+            presence = word_presence(
+                layer(features.vectors), features.is_region, batch.targets, self.agreement.square()
+            )
             presence = presence / counts.images
             total = total + self.config.word_presence * presence
             parts["word_presence"] = presence
@@ -229,7 +241,7 @@ def word_presence(scores: Tensor, is_region: Tensor, targets: Tensor, weights: T
         targets: (B, N, T) int64, the words of the captions.
         weights: (V,) weight of each word.
     """
-    image_scores = scores.masked_fill(~is_region.unsqueeze(-1), float("-inf")).logsumexp(1)  # (B, V)
+    image_scores = score_images(scores, is_region)
     present = torch.zeros_like(image_scores).scatter_(1, targets.flatten(1), 1.0)
     ordinary = slice(len(SPECIAL), None)
     loss = F.binary_cross_entropy_with_logits(image_scores[:, ordinary], present[:, ordinary], reduction="none")
