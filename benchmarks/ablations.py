@@ -103,6 +103,11 @@ INGREDIENTS = (
         "papers/001's source trains with it before the rewards; not compared",
     ),
     Ingredient(
+        "sat_soft_attributes", "attributes: the words present, scored from the image, as an input", "sat_soft",
+        ("model.attributes=true", "objective.word_presence=1"),
+        "papers/002, future work: attributes in the decoder",
+    ),
+    Ingredient(
         "sat_hard_no_entropy", "without the entropy term", "sat_hard", ("objective.entropy=0",),
         "papers/003 §4.1: entropy and moving baseline reduce the variance of the estimate",
     ),
@@ -137,6 +142,11 @@ INGREDIENTS = (
     Ingredient(
         "sat_soft_sc_leave_one_out", "leave-one-out baseline in place of the greedy caption", "sat_soft_sc",
         ("objective.baseline=leave_one_out",), "papers/001 eq. 11 has the greedy caption; not compared",
+    ),
+    Ingredient(
+        "sat_soft_sc_beam", "captions of a beam, their mean as baseline", "sat_soft_sc",
+        ("objective.sampling=beam", "objective.baseline=mean"),
+        "the release of papers/001 has it; papers/002, future work: beam search in training",
     ),
     Ingredient(
         "stack_sc", "rewards, self-critical on the last stage alone", "stack", (),
@@ -211,8 +221,19 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
                 + [""] * (len(rows[0]) - 1 - len(SPLITS) * len(COMPARED))
             )
         parts.append(table([*heads, *(ATTENTION.values() if looks else []), "seeds", "CPU seconds of a run"], rows))
-    said = [[one.says, BASES[one.base].says, one.papers] for one in INGREDIENTS if one.name in by_name]
-    parts.append("What the papers say:\n\n" + table(["ingredient", "of", "papers"], said))
+    said: dict[str, list[Ingredient]] = {}
+    for one in INGREDIENTS:
+        if one.name in by_name:
+            said.setdefault(one.papers, []).append(one)
+    rows = [
+        [
+            "; ".join(dict.fromkeys(one.says for one in ones)),
+            ", ".join(sorted({BASES[one.base].says for one in ones})),
+            papers,
+        ]
+        for papers, ones in said.items()
+    ]
+    parts.append("What the papers say:\n\n" + table(["ingredient", "of", "papers"], rows))
     return "\n\n".join(parts)
 
 
