@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, str] = {
     "datasets": "environment errors files images processes progress registry text",
     "scenes": "datasets errors files processes",
     "features": "config datasets errors files images registry renamed types",
-    "models": "config counter_rng errors registry types",
+    "models": "config counter_rng errors registry text types",
     "decoding_config": "config errors text",
     "decoding": "counter_rng decoding_config errors models registry text types",
     "checkpoint": "decoding errors features files models renamed text",
@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, str] = {
     "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",
     "training": "captioner captions checkpoint config counter_rng datasets decoding errors explanations features "
-    "files images models objectives processes progress recipes renamed scores text types",
+    "files grounding images models objectives processes progress recipes renamed scores text types",
     "quickstart": "processes captioner datasets evaluation models progress reports scenes scores training",
     "doctor": "captioner captions checkpoint datasets errors files processes scores text training",
     # the command line

@@ -16,6 +16,7 @@ import yaml
 import showtell.recipes
 from showtell import counter_rng
 from showtell.captioner import Captioner
+from showtell.config import flat
 from showtell.datasets import read_dataset
 from showtell.errors import RecipeError
 from showtell.features import build_encoder
@@ -31,6 +32,7 @@ from tests.training.test_loop import log_of
 
 RECIPES = showtell.recipes.FOLDER
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "recipes.md"
+PUBLISHED = DOCUMENT.with_name("published.md")
 FILES = sorted(RECIPES.rglob("*.yaml"))
 NEEDED = (
     "data.path", "encoder.name", "model.name", "objective.name", "training.epochs", "training.batch_size",
@@ -40,23 +42,6 @@ NEEDED = (
 
 def name_of(file: Path) -> str:
     return f"{file.parent.name}/{file.stem}"
-
-
-def test_there_are_recipes():
-    names = {name_of(file) for file in FILES}
-    flickr = {
-        f"{data}/{name}"
-        for data in ("flickr8k", "flickr30k")
-        for name in ("nic_lstm", "sat_soft_xu2015", "sat_hard_xu2015", "updown", "stack", "stack_coarse_to_fine")
-    }
-    coco = {
-        "coco/nic_gru_ensae", "coco/nic_lstm_gu2018", "coco/nic_lstm3_gu2018", "coco/sat_soft_xu2015",
-        "coco/sat_hard_xu2015", "coco/sat_soft_gu2018", "coco/sat_soft_ensae", "coco/updown_grid_gu2018",
-        "coco/updown_anderson2018", "coco/updown_regions_anderson2018", "coco/stack_gu2018",
-        "coco/stack_independent_gu2018", "coco/stack_coarse_to_fine_gu2018",
-        "coco/stack_independent_coarse_to_fine_gu2018",
-    }  # fmt: skip
-    assert names >= {"scenes/sat_soft", "coco-mini/sat_soft"} | flickr | coco
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
@@ -111,17 +96,25 @@ def one_step(model: str, objective: str, feature_size: int) -> tuple[float, list
     return float(likelihood), [name for name, weight in decoder.named_parameters() if weight.grad is None]
 
 
-# ---- the papers' settings
+# ---- the papers' settings: docs/recipes.md and the files say the same
 
 
-def table_rows() -> list[tuple[str, str, Any]]:
-    """(recipes, key, value) of the tables of docs/recipes.md."""
-    lines = re.findall(r"^\| `([^`]+/[^`]+)` \| `([^`]+)` \| (.+?) \| ", DOCUMENT.read_text(), flags=re.MULTILINE)
-    return [(names, key, yaml.safe_load(value)) for names, key, value in lines]
+def table_rows(defaults: bool = False) -> list[tuple[str, str, Any, str]]:
+    """(recipes, key, value, source) of the tables of docs/recipes.md, of what recipes write or leave at its default."""
+    written, _, left = DOCUMENT.read_text().partition("### What the papers' recipes leave at its default")
+    assert left
+    line = r"^\| `([^`]+/[^`]+)` \| `([^`]+)` \| (.+?) \| (.*) \|$"
+    lines = re.findall(line, left if defaults else written, flags=re.MULTILINE)
+    return [(names, key, yaml.safe_load(value), source) for names, key, value, source in lines]
 
 
 OF_PAPERS = [file for file in FILES if file.parent.name in ("coco", "flickr8k", "flickr30k")]
 NO_SETTING = {"data.path", "data.features", "training.seed", "training.start_from"}
+MACHINE = re.compile(
+    r"data\.(memory_megabytes|workers|train_split|validation_split)|.*\.seed|decoding\.num_return_sequences|"
+    r"training\.(log_every|save_every|sample_captions|trackers|mixed_precision|gradient_accumulation|start_from|"
+    r"reward_watchdog\..*)"
+)  # the machine, the log and the reward watchdog: docs/recipes.md leaves them out
 
 
 def settings(file: Path) -> dict[str, Any]:
@@ -129,31 +122,46 @@ def settings(file: Path) -> dict[str, Any]:
     return {key: value for key, value in flat(yaml.safe_load(file.read_text())).items() if key not in NO_SETTING}
 
 
-def flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    entries: dict[str, Any] = {}
-    for key, value in content.items():
-        entries |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return entries
-
-
 def fits(file: Path, names: str) -> bool:
     """Whether a recipe is one of those that a row is about: patterns with spaces between them."""
     return any(fnmatch(name_of(file), name) for name in names.split())
 
 
+def without_effect(key: str, all_keys: dict[str, Any]) -> bool:
+    """Whether a key says nothing in this recipe, because another one turns off what it is about."""
+    optimizer = all_keys["training.optimizer.name"]
+    return {
+        "training.optimizer.betas": not optimizer.startswith("adam"),
+        "training.optimizer.momentum": optimizer.startswith("adam"),
+        "training.optimizer.decay": not optimizer.startswith("rmsprop"),
+        "training.optimizer.epsilon": optimizer == "sgd",
+        "training.decay_epochs": all_keys["training.schedule"] != "step",
+        "training.decay_factor": all_keys["training.schedule"] != "step",
+        "decoding.diversity_penalty": all_keys["decoding.num_beam_groups"] is None,
+        "decoding.temperature": all_keys["decoding.search"] != "sample",
+        "decoding.top_p": all_keys["decoding.search"] != "sample",
+        "model.expectation_probability": all_keys.get("model.attention") != "hard",
+        "model.expectation_per": all_keys.get("model.attention") != "hard",
+        "model.eval_attention": all_keys.get("model.attention") != "hard",
+        "model.readout_tanh": all_keys.get("model.readout") == "hidden",
+    }.get(key, key.startswith("objective.scheduled") and not all_keys["objective.scheduled_sampling.max_probability"])
+
+
 def test_the_table_of_sources_is_what_the_recipes_say():
     rows = table_rows()
-    assert len(rows) > 100
-    for names, key, value in rows:
+    assert len(rows) > 150
+    for names, key, value, source in rows:
         fitting = [file for file in OF_PAPERS if fits(file, names)]
         assert fitting, f"no recipe is called {names}"
+        assert source or key == "all others", f"{names}: {key} has no source"
         for file in fitting:
-            assert settings(file).get(key) == value, f"{name_of(file)} has another {key} than docs/recipes.md"
+            if key != "all others":
+                assert settings(file).get(key) == value, f"{name_of(file)} has another {key} than docs/recipes.md"
 
 
 @pytest.mark.parametrize("file", OF_PAPERS, ids=name_of)
 def test_every_setting_of_a_papers_recipe_has_a_source(file: Path):
-    sourced = {key for names, key, _ in table_rows() if fits(file, names)}
+    sourced = {key for names, key, *_ in table_rows() if fits(file, names)} - {"all others"}
     like = {
         "nic_lstm": "coco/nic_lstm_gu2018",
         "updown": "coco/updown_grid_gu2018",
@@ -167,37 +175,123 @@ def test_every_setting_of_a_papers_recipe_has_a_source(file: Path):
 
 
 @pytest.mark.parametrize("file", OF_PAPERS, ids=name_of)
+def test_every_default_that_a_papers_recipe_relies_on_is_stated(file: Path):
+    """What the file leaves out and is neither off nor about the machine is in the table of defaults, last row first."""
+    content = flat(load_recipe(file).model_dump(mode="json"))
+    written = set(flat(yaml.safe_load(file.read_text())))
+    stated = {key: value for names, key, value, _ in table_rows(defaults=True) if fits(file, names)}
+    for key, value in content.items():
+        if key in written | NO_SETTING or not value or MACHINE.fullmatch(key) or without_effect(key, content):
+            continue
+        assert stated.get(key) == value, f"docs/recipes.md does not state that {name_of(file)} has {key} = {value}"
+
+
+def test_every_stated_default_is_one():
+    files = [
+        (file, flat(load_recipe(file).model_dump(mode="json")), set(flat(yaml.safe_load(file.read_text()))))
+        for file in OF_PAPERS
+    ]
+    for names, key, value, source in table_rows(defaults=True):
+        relying = [
+            file
+            for file, content, written in files
+            if fits(file, names) and key in content and key not in written and content[key] == value
+        ]
+        assert relying, f"no recipe has {key} = {value} by default"
+        assert source
+
+
+@pytest.mark.parametrize("file", OF_PAPERS, ids=name_of)
+def test_comments_name_the_source_that_the_table_has(file: Path):
+    """A section or [H] in the comment behind a value stands in the table's row of that value."""
+    sources = {key: source for names, key, _, source in table_rows() if fits(file, names)}
+    path: list[tuple[int, str]] = []
+    checked = 0
+    for line in file.read_text().splitlines():
+        match = re.match(r"( *)(\w+):[^#]*(?:# (.*))?$", line)
+        if line.startswith("#") or not match:
+            continue
+        indent, key, comment = len(match[1]), match[2], match[3] or ""
+        path = [(depth, name) for depth, name in path if depth < indent] + [(indent, key)]
+        dotted = ".".join(name for _, name in path)
+        for mark in re.findall(r"§[\d.]*\d|\[H\]|\[M\]|eq\. \d+", comment):
+            if dotted in sources:
+                assert mark in sources[dotted], f"{name_of(file)}: {mark} of {dotted} is not in docs/recipes.md"
+                checked += 1
+    assert checked or file.stem in (*LIKE_OTHERS, "updown_self_critical")
+
+
+LIKE_OTHERS = ("nic_lstm", "updown", "stack", "stack_coarse_to_fine")  # flickr*: no paper's own
+
+
+def test_the_page_of_encoders_has_those_of_the_papers_recipes():
+    part = DOCUMENT.with_name("encoders.md").read_text().partition("## The papers' features")[2].partition("\n## ")[0]
+    shown = [yaml.safe_load(cell) for cell in re.findall(r"`(\{name: .*?\})`", part)]
+    used = [yaml.safe_load(file.read_text())["encoder"] for file in OF_PAPERS]
+    assert len(shown) == 5 and all(encoder in used for encoder in shown)
+
+
+def test_each_set_up_of_a_paper_has_a_recipe():
+    part = DOCUMENT.read_text().partition("## One recipe for each set-up of a paper")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (papers/00\d) \| (.+?) \| (.+?) \| (.+?) \|$", part, flags=re.MULTILINE)
+    named = [name for *_, cell in rows for name in re.findall(r"`([^`]+)`", cell)]
+    assert len(rows) > 15 and set(named) <= set(recipe_names())
+    ours = {f"{data}/{name}" for data in ("flickr8k", "flickr30k") for name in (*LIKE_OTHERS, "updown_self_critical")}
+    assert set(named) | ours == {name_of(file) for file in OF_PAPERS}
+    for paper, *_, cell in rows:
+        for name in re.findall(r"`([^`]+)`", cell):
+            text = (RECIPES / f"{name}.yaml").read_text()
+            assert paper in text or cell.count("`") == 2, f"{name} does not name {paper}"
+
+
+# ---- published scores: docs/published.md, the papers and the heads of the recipes
+
+
+def published() -> list[tuple[str, list[str], str]]:
+    """(paper, its numbers in the order of the columns, recipe or "") of the tables of docs/published.md."""
+    rows: list[tuple[str, list[str], str]] = []
+    for part in re.split(r"^## ", PUBLISHED.read_text(), flags=re.MULTILINE)[1:]:
+        paper = re.findall(r"papers/00\d", part)
+        for line in re.findall(r"^\| .*\d.* \|$", part, flags=re.MULTILINE):
+            cells = [re.sub(r" \(\d\)$", "", cell.strip()) for cell in line.strip("|").split("|")]
+            numbers = [cell for cell in cells if re.fullmatch(r"\d+(\.\d+)?", cell)]
+            if numbers:
+                rows.append((paper[0], numbers, cells[-1].strip("`") if "/" in cells[-1] else ""))
+    return rows
+
+
+@pytest.mark.shared
+def test_published_scores_are_those_that_the_papers_print(shared_data: Path):
+    rows = published()
+    assert len(rows) == 15 + 6 + 6 + 12 + 6 + 3
+    for paper, numbers, _ in rows:
+        (file,) = (shared_data.parent / "papers").glob(f"{paper.removeprefix('papers/')}_*.txt")
+        text = re.sub(r"</?b>|<sup>.*?</sup>|[—\-]", " ", file.read_text())
+        assert " ".join(numbers) in " ".join(text.split()), f"{paper} does not print {numbers} in a row"
+
+
+def test_the_published_scores_of_the_heads_are_those_of_the_page():
+    heads = {name_of(file): " ".join(file.read_text().split("data:")[0].replace("#", " ").split()) for file in FILES}
+    seen = set()
+    for paper, numbers, recipe in published():
+        if recipe and recipe not in seen:  # a row of a later table repeats the first one's, with more columns
+            seen.add(recipe)
+            assert paper in heads[recipe]
+            missing = [number for number in numbers if not re.search(rf"(?<![\d.]){number}(?![\d.]*\d)", heads[recipe])]
+            assert not missing, f"the head of {recipe} lacks {missing}"
+    ours = {name for name in heads if re.fullmatch(r"coco/\w+_(xu|gu)2018|\w+/sat_\w+_xu2015", name)}
+    assert ours <= seen
+    unpenalised = [name for name in heads if name.endswith("_xu2015")]
+    assert len(unpenalised) == 6 and all("no brevity penalty" in heads[name] for name in unpenalised)
+
+
+@pytest.mark.parametrize("file", OF_PAPERS, ids=name_of)
 def test_recipes_with_one_store_have_one_encoder(file: Path):
     mine = yaml.safe_load(file.read_text())
     for other in OF_PAPERS:
         content = yaml.safe_load(other.read_text())
         same = content["data"]["features"] == mine["data"]["features"]
         assert same == (content["encoder"] == mine["encoder"] and content["data"]["path"] == mine["data"]["path"])
-
-
-def test_the_published_scores_of_the_heads_are_those_of_the_papers():
-    """As papers/002 and papers/003 print them; those of soft and hard attention are swapped in papers/002, Table 3."""
-    heads = {name_of(file): " ".join(file.read_text().split("data:")[0].replace("#", " ").split()) for file in FILES}
-    for name, scores in {
-        "coco/sat_soft_xu2015": "70.7, 49.2, 34.4, 24.3, METEOR 23.90",
-        "coco/sat_hard_xu2015": "71.8, 50.4, 35.7, 25.0, METEOR 23.04",
-        "flickr8k/sat_soft_xu2015": "67, 44.8, 29.9, 19.5, METEOR 18.93",
-        "flickr8k/sat_hard_xu2015": "67, 45.7, 31.4, 21.3, METEOR 20.30",
-        "flickr30k/sat_soft_xu2015": "66.7, 43.4, 28.8, 19.1, METEOR 18.49",
-        "flickr30k/sat_hard_xu2015": "66.9, 43.9, 29.6, 19.9, METEOR 18.46",
-        "coco/nic_lstm_gu2018": "72.1, 54.8, 39.6, 28.5, METEOR 24.3, CIDEr 91.4",
-        "coco/nic_lstm3_gu2018": "70.5, 53.1, 38.9, 28.3, METEOR 23.2, CIDEr 85.7",
-        "coco/sat_soft_gu2018": "73.8, 57.2, 43.1, 33.0, METEOR 25.7, CIDEr 101.0",
-        "coco/updown_grid_gu2018": "74.9, 58.6, 44.5, 33.3, METEOR 25.8, CIDEr 103.4",
-        "coco/stack_independent_gu2018": "75.6, 59.6, 45.6, 34.6, METEOR 26.3, CIDEr 108.0",
-        "coco/stack_gu2018": "76.2, 60.4, 46.4, 35.2, METEOR 26.5, CIDEr 109.1",
-        "coco/stack_independent_coarse_to_fine_gu2018": "77.9, 61.6, 46.7, 35.0, METEOR 26.9, CIDEr 115.9",
-        "coco/stack_coarse_to_fine_gu2018": "78.6, 62.5, 47.9, 36.1, METEOR 27.4, CIDEr 120.4",
-        "coco/updown_anderson2018": "BLEU-1 77.2, BLEU-4 36.2, ROUGE-L 56.4, CIDEr 113.5",
-    }.items():
-        assert scores in heads[name], name
-    unpenalised = [name for name in heads if name.endswith("_xu2015")]
-    assert len(unpenalised) == 6 and all("no brevity penalty" in heads[name] for name in unpenalised)
 
 
 @pytest.mark.shared

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from showtell.config import Config
 from showtell.errors import UsageError, nearest
 from showtell.text.endings import BAD_ENDINGS
+from showtell.text.function_words import FUNCTION_WORDS
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 
@@ -37,6 +38,11 @@ class DecodingConfig(Config):
     max_length: int = Field(20, ge=1, le=1000, description="Maximum number of words, not counting the end token.")
     no_repeat_ngram_size: int = Field(
         0, ge=0, le=1000, description="Forbid repeated n-grams of this size; 0 allows all."
+    )
+    no_repeat_words: bool = Field(
+        False,
+        description='Forbid repeated words, except "a", "of", "with" and other listed function words (the rule of the '
+        "release of papers/001).",
     )
     bad_words: tuple[str, ...] = Field((), description="Words and phrases that captions must not contain.")
     no_bad_endings: bool = Field(
@@ -159,6 +165,11 @@ class DecodingConfig(Config):
                     f'"{text}" must occur and repeats what no_repeat_ngram_size={size} forbids; raise it or change '
                     "the text"
                 )
+            content = [word for word in phrase if word not in FUNCTION_WORDS]
+            if self.no_repeat_words and len(set(content)) < len(content):
+                return (
+                    f'"{text}" must occur and repeats a word, which no_repeat_words=true forbids; leave one of them out'
+                )
         needed = sum(map(len, forced.values()))
         if needed > self.max_length:
             return f"what must occur needs {needed} words of room and max_length is {self.max_length}; raise it"
@@ -216,9 +227,11 @@ class DecodingConfig(Config):
         # A phrase with a word that the vocabulary lacks cannot occur anyway.
         known = [phrase for phrase in bad.values() if all(word in vocabulary for word in phrase)]
         endings = sorted(word for word in BAD_ENDINGS if word in vocabulary) if self.no_bad_endings else ()
+        repeatable = sorted(word for word in FUNCTION_WORDS if word in vocabulary)
         return Rules(
             min_length=self.min_length,
             no_repeat_ngram_size=self.no_repeat_ngram_size,
+            repeatable=_ids(repeatable, vocabulary) if self.no_repeat_words else None,
             forbidden=(
                 *(_ids(phrase, vocabulary) for phrase in known),
                 *(((Vocabulary.unknown,),) if self.no_unknown else ()),

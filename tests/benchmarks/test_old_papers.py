@@ -2,33 +2,32 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ablations
 from documents import markers_of
-from old_papers import (
-    FAULTS,
-    PAIRS,
-    RATES,
-    RECIPES,
-    REWARD_RATES,
-    REWARD_TRIAL,
-    ROWS,
-    Bench,
-    best_rate,
-    main,
-    mean_and_spread,
-    pool_reports,
-    ratios,
-    tables,
-    truth_by_kind,
-)
+from old_papers import PAIRS, ROWS, main, ratios, tables
 from showtell.files import write_json
 from showtell.scenes import Item, Scene
 from showtell.scores import score
 from showtell.training import load_recipe, make_recipe
+from study import (
+    FAULTS,
+    RATES,
+    RECIPES,
+    REWARD_RATES,
+    SPLITS,
+    Bench,
+    best_rate,
+    mean_and_spread,
+    missing_rates,
+    pool_reports,
+    truth_by_kind,
+)
 
 BY_NAME = {row.name: row for row in ROWS}
 
@@ -40,13 +39,13 @@ def line(name: str, cider: float, truth: float | None, **more: Any) -> dict[str,
     return {
         "name": name, "says": f"the {name}", "seeds": [0, 1], "learning_rate": 0.003, "weights": 123_456,
         "cpu_seconds": {"mean": 61.4, "spread": 2.6}, "scores": {"test": scores, "test_compositional": scores},
-        "against": {split: {"cider": difference, "truth": difference} for split in ("test", "test_compositional")},
+        "pairs": {"sat_soft": {split: {"cider": difference, "truth": difference} for split in SPLITS}},
         "kinds": {"test": kinds, "test_compositional": kinds},
-        "faults": {"test": {name: {"mean": 0.125, "spread": None} for name in FAULTS}}, "pairs": {}, "stages": {},
+        "faults": {"test": {name: {"mean": 0.125, "spread": None} for name in FAULTS}}, "stages": {}, "attention": {},
     } | more  # fmt: skip
 
 
-LINES = [line("sat_soft", 1.0, 0.5, against={}), line("nic_gru", 0.5, None)]
+LINES = [line("sat_soft", 1.0, 0.5, pairs={}), line("nic_gru", 0.5, None)]
 
 
 def test_tables_say_what_the_summary_says():
@@ -70,12 +69,12 @@ def test_tables_say_what_the_summary_says():
 
 def test_tables_hold_pairs_and_stages_where_there_are_some():
     stack = line("stack", 1.25, 0.75)
-    stack["pairs"] = {"sat_soft": stack["against"], "not here": stack["against"]}
+    stack["pairs"] |= {"nic_gru": stack["pairs"]["sat_soft"], "not here": stack["pairs"]["sat_soft"]}
     earlier = {"cider": {"mean": 0.75, "spread": None}}
     stack["stages"] = {"test": [earlier, earlier], "test_compositional": [earlier, earlier]}
     rows = [text for text in tables([*LINES, stack]).splitlines() if text.startswith("| the stack")]
     missing = " | –" * 6
-    assert "| the stack - the sat_soft" + " | +0.250 [-0.750, -0.250], p 0.010" * 4 + " |" in rows
+    assert "| the stack - the nic_gru" + " | +0.250 [-0.750, -0.250], p 0.010" * 4 + " |" in rows
     assert not any("not here" in row for row in rows)
     assert [row for row in rows if "stage" in row] == [
         *[f"| the stack: stage {n} of 0 to 2{missing} | 0.750 | – | – | – | – |" for n in (0, 1)],
@@ -86,7 +85,7 @@ def test_tables_hold_pairs_and_stages_where_there_are_some():
 def test_every_pair_is_of_rows_and_every_row_goes_on_from_one():
     assert {name for pair in PAIRS for name in pair} <= set(BY_NAME)
     assert all(row.start is None or BY_NAME[row.start].start is None for row in ROWS)
-    assert REWARD_TRIAL in BY_NAME
+    assert all(row.tried_by is None or row.tried_by in BY_NAME for row in ROWS)
 
 
 def test_spread_is_that_of_a_sample():
@@ -168,13 +167,45 @@ def test_the_recipe_for_boxes_is_the_row_for_boxes():
 
 
 def test_the_best_rate_on_validation_is_taken(tmp_path):
-    bench = Bench(tmp_path)
+    bench, row = Bench(tmp_path), BY_NAME["updown"]
+
+    def tried(rate: float, validation: float) -> None:
+        write_json(bench.trial_folder(row, rate) / "result.json", {"validation": validation})
+
+    assert missing_rates(bench, row) == list(RATES)
     for rate, validation in zip(RATES, (0.5, 0.75, 0.75), strict=True):
-        write_json(bench.trial_folder(BY_NAME["updown"], rate) / "result.json", {"validation": validation})
-    assert best_rate(bench, BY_NAME["updown"]) == RATES[1]
-    for rate, validation in zip(REWARD_RATES, (0.5, 0.75, 1.0), strict=True):  # tried by one row for all that go on
-        write_json(bench.trial_folder(BY_NAME[REWARD_TRIAL], rate) / "result.json", {"validation": validation})
-    assert best_rate(bench, BY_NAME["stack_c2f"]) == REWARD_RATES[2]
+        tried(rate, validation)
+    assert best_rate(bench, row) == RATES[1]  # of equals the smaller
+    assert missing_rates(bench, row) == []  # between two that are worse
+    tried(RATES[2], 0.875)  # at the edge
+    assert missing_rates(bench, row) == [0.081]
+    tried(0.081, 0.5)
+    assert (best_rate(bench, row), missing_rates(bench, row)) == (RATES[2], [])
+    tried(RATES[0], 1.0)
+    assert missing_rates(bench, row) == [0.001]
+    tried(0.001, 1.5)
+    tried(0.000333, 2.0)
+    assert missing_rates(bench, row) == []  # of six at most
+
+
+def test_rows_that_share_a_rate_have_it_of_one_row(tmp_path):
+    bench = Bench(tmp_path)
+    for rate, validation in zip(REWARD_RATES, (0.5, 1.0, 0.75), strict=True):
+        write_json(bench.trial_folder(BY_NAME["stack_sc"], rate) / "result.json", {"validation": validation})
+    assert best_rate(bench, BY_NAME["stack_c2f"]) == REWARD_RATES[1]
+
+
+def test_every_ingredient_is_a_valid_recipe_that_differs_from_its_base_in_what_is_named(tmp_path):
+    bench = Bench(tmp_path)
+    for one in ablations.INGREDIENTS:
+        base, row = (make_recipe(bench.recipe(row, 1, 0.009)) for row in (ablations.BASES[one.base], one.row))
+        assert row != base, one.name
+        assert row.data == base.data, one.name
+        if one.row.start == ablations.BASES[one.base].start:
+            assert (row.encoder, row.training) == (base.encoder, base.training), one.name
+        else:
+            assert one.row.start == one.base
+        assert one.name in BY_NAME or one.row.trial == ablations.BASES[one.base].trial
 
 
 TOY = [
@@ -199,21 +230,23 @@ def test_one_command_makes_the_tables_and_again_does_only_what_is_missing(tmp_pa
     ]  # fmt: skip
     assert "| updown, perfect boxes |" in document.read_text()
     results = sorted(out.rglob("result.json"))
-    assert [str(path.parent.relative_to(out)) for path in results] == [
+    runs = [path for path in results if path.is_relative_to(out / "runs")]
+    assert [str(path.parent.relative_to(out)) for path in runs] == [
         "runs/sat_soft/0", "runs/sat_soft_joint/0", "runs/sat_soft_sc/0", "runs/stack/0", "runs/stack_c2f/0",
         "runs/updown_boxes/0",
-        *[f"trials/sat_soft/{rate}" for rate in RATES],
-        *[f"trials/sat_soft_sc/{rate}" for rate in REWARD_RATES],
-        *[f"trials/{recipe}/{rate}" for recipe in ("stack", "updown") for rate in RATES],
     ]  # fmt: skip
+    tried: dict[str, dict[float, float]] = {}
+    for path in set(results) - set(runs):
+        of_row = tried.setdefault(path.parts[-3], {})
+        of_row[float(path.parts[-2])] = json.loads(path.read_text())["validation"]
+    assert set(tried) == {"sat_soft", "sat_soft_sc", "stack", "stack_sc", "updown"}
+    assert all(set(REWARD_RATES if name.endswith("_sc") else RATES) <= set(of_row) for name, of_row in tried.items())
     assert "| stack, then coarse-to-fine: stage 0 of 0 to 2 |" in document.read_text()
-    assert "| sat soft, then self-critical - sat soft, soft attention |" in document.read_text().replace(
-        "sat,", "sat soft,"
-    )
-    kept = json.loads(results[5].read_text())
-    chosen = [json.loads((out / f"trials/updown/{rate}/result.json").read_text())["validation"] for rate in RATES]
-    assert kept["learning_rate"] == RATES[chosen.index(max(chosen))]
+    assert "| stack, then coarse-to-fine - stack, stacked attention |" in document.read_text()
+    kept = json.loads(runs[-1].read_text())
+    assert kept["learning_rate"] == max(tried["updown"], key=lambda rate: (tried["updown"][rate], -rate))
     assert kept["weights"] > 0 and kept["cpu_seconds"] > 0
+    assert set(kept["attention"]) == {"pointing", "chance", "entropy"}
 
     written = {path: path.stat().st_mtime_ns for path in results}
     results[0].unlink()  # as if this run had been interrupted after its last epoch
@@ -221,10 +254,12 @@ def test_one_command_makes_the_tables_and_again_does_only_what_is_missing(tmp_pa
     assert json.loads(capsys.readouterr().out) == printed
     assert {path for path in results if path.stat().st_mtime_ns != written[path]} == {results[0]}
 
-    with pytest.raises(SystemExit, match=r"was begun with .*'images': 40.*, not with .*'images': 60"):
-        main([*command, "--images", "60"])
+    assert main([*command, "--images", "60"]) == 2
+    assert re.search(r"was begun with .*'images': 40.*, not with .*'images': 60", capsys.readouterr().err)
 
 
-def test_unknown_rows_are_answered_with_the_known_ones(tmp_path):
-    with pytest.raises(SystemExit, match=r"--rows: there is no sat_sotf; known are nic_gru, nic_lstm, "):
-        main(["--out", str(tmp_path), "--rows", "sat_sotf"])
+def test_unknown_rows_are_answered_with_the_known_ones(tmp_path, capsys):
+    assert main(["--out", str(tmp_path), "--rows", "sat_sotf"]) == 2
+    assert "--rows: there is no sat_sotf; known are nic_gru, nic_rnn, " in capsys.readouterr().err
+    assert main(["--out", str(tmp_path), "--rows", "sat_soft_sc"]) == 2
+    assert "--rows: sat_soft_sc starts from sat_soft; name that too." in capsys.readouterr().err

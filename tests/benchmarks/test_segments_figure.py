@@ -30,7 +30,7 @@ def test_segments_are_rows_that_share_their_border():
     assert [label.get_text() for label in plot.get_xticklabels()] == words
     assert [axes.get_title() for axes in panels] == ["a", "red", "star", "star", "above", "$it$"]
     assert panels[0].get_position().y0 == panels[2].get_position().y0 > panels[3].get_position().y1
-    assert plot.get_position().x1 < panels[0].get_position().x0
+    assert plot.get_position().y0 > panels[0].get_position().y1
     np.testing.assert_array_equal(brightness(panels[2]), brightness(panels[3]))
     assert brightness(panels[2])[-1, -1] == pytest.approx(1, abs=1e-3)
     assert min(axes.get_position().y0 for axes in panels) >= 0

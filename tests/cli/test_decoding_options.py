@@ -21,6 +21,7 @@ from showtell.errors import UsageError
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.models.nic import NicConfig, NicDecoder
 from showtell.text.endings import BAD_ENDINGS
+from showtell.text.function_words import FUNCTION_WORDS
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from tests.cli.test_caption import run
 
@@ -150,6 +151,9 @@ def test_no_repeats_no_bad_endings_no_unknown(caption):
     assert any(len(set(text.split())) < len(text.split()) for text in texts(loops))  # an untrained model repeats itself
     for text in texts(caption(*options, "--no-repeat-ngram-size", 1)):
         assert len(set(text.split())) == len(text.split())
+    for text in texts(caption(*options, "--no-repeat-words")):
+        content = [word for word in text.split() if word not in FUNCTION_WORDS]
+        assert len(set(content)) == len(content)
     common = ["--search", "sample", "--num-return-sequences", 40, "--max-length", 5]
     assert any(text.split()[-1] in BAD_ENDINGS for text in texts(caption(*common)) if text)
     assert not any(text.split()[-1] in BAD_ENDINGS for text in texts(caption(*common, "--no-bad-endings")) if text)

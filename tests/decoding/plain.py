@@ -52,6 +52,8 @@ def may_say(words: Sequence[int], word: int, rules: Rules, max_length: int) -> b
         wanting = any(not has(words, phrase) for phrase in rules.required)
         bad = bool(words) and words[-1] in rules.bad_endings
         return len(words) >= rules.min_length and not wanting and not bad
+    if rules.repeatable is not None and word in words and word not in rules.repeatable:
+        return False
     n = rules.no_repeat_ngram_size
     if n and len(after) > n and has(after[:-1], after[-n:]):
         return False

@@ -20,10 +20,13 @@ RULES = {
     "min_length": Rules(min_length=2),
     "bigrams": Rules(no_repeat_ngram_size=2),
     "words": Rules(no_repeat_ngram_size=1),
+    "but function words": Rules(repeatable=(4, 6)),
+    "no word at all": Rules(repeatable=()),
     "forbidden": Rules(forbidden=((4,), (5, 6))),
     "endings": Rules(bad_endings=(4, 5)),
     "required": Rules(required=((5,),)),
     "phrases": Rules(required=((4, 5), (6,))),
+    "phrases once": Rules(required=((5, 4), (6,)), repeatable=(4,)),
     "everything": Rules(
         min_length=1, no_repeat_ngram_size=2, forbidden=((6, 3),), bad_endings=(6,), required=((6, 4),)
     ),
@@ -78,7 +81,8 @@ def test_diverse_beam_is_that_of_the_plain_version(seed):
     choose = random.Random(seed)
     groups, width = choose.choice([1, 2, 3, 4]), choose.choice([1, 2, 3])
     wanted, diversity = choose.randint(1, groups * width), choose.choice([0.0, 0.3, 1.0, 5.0])
-    penalty, rules = choose.choice(PENALTIES), choose.choice([NO_RULES, RULES["bigrams"], RULES["endings"]])
+    penalty = choose.choice(PENALTIES)
+    rules = RULES[choose.choice(["none", "bigrams", "endings", "but function words"])]
     decoder, features = table_decoder(images=2, steps=6, size=9, seed=seed)
     captions = beam(
         decoder, features, 5, groups * width, num_return=wanted, groups=groups, diversity=diversity,

@@ -36,6 +36,9 @@ REFUSED = {
     '"red red" must occur and repeats what no_repeat_ngram_size=1 forbids': {
         "force_words": ["red red"], "no_repeat_ngram_size": 1,
     },
+    '"a car and a car" must occur and repeats a word, which no_repeat_words=true forbids; leave one of them out': {
+        "force_words": ["a car and a car"], "no_repeat_words": True,
+    },
     "what must occur needs 3 words of room and max_length is 2; raise it": {
         "force_words": ["red car", "green"], "max_length": 2,
     },
@@ -99,6 +102,8 @@ def test_rules_in_ids():
         required=((4, 5, 6),),
     )
     assert DecodingConfig().rules(WORDS) == Rules()
+    assert DecodingConfig(no_repeat_words=True).rules(WORDS) == Rules(repeatable=(4, 7))  # "a" and "with"
+    assert DecodingConfig(no_repeat_words=True, num_beams=2, force_words=("a car with a",)).rules(WORDS).required
 
 
 def test_a_required_word_that_the_model_does_not_know_is_named():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from showtell.decoding import Rules, sample
 from showtell.decoding.sampling import _nucleus, inverse_cdf
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
-from tests.decoding.plain import words_of
+from tests.decoding.plain import options, words_of
 from tests.toys import TableDecoder, table_decoder
 
 DRAWS = 4000
@@ -57,6 +59,33 @@ def test_whole_captions_come_as_often_as_they_should():
             kinds += 1
     assert kinds > 10
     assert statistic < kinds + 4.5 * kinds**0.5 + 5  # beyond the 999th of 1,000 for these degrees of freedom
+
+
+def test_under_a_rule_captions_come_as_often_as_its_words_are_likely():
+    """Of words 3 to 6 only 4 may come twice; what is left of each distribution is drawn in proportion."""
+    decoder, features = table_decoder(images=1, steps=4, size=7, seed=3)
+    rules = Rules(repeatable=(4,))
+    captions = sample(decoder, features, 3, samples=DRAWS, seed=5, rules=rules)
+    texts = [tuple(words_of(captions, 0, row)) for row in range(DRAWS)]
+    assert any(text.count(4) > 1 for text in texts)
+    statistic, kinds = 0.0, 0
+    for text in set(texts):
+        expected = float(DRAWS)
+        for time in range(4):
+            if Vocabulary.end in text[:time]:
+                break
+            logprobs = options(decoder, 0, text[:time], rules, 9)
+            share = {
+                word: math.exp(logprob) / sum(map(math.exp, logprobs.values())) for word, logprob in logprobs.items()
+            }
+            cut_off = time == len(text)  # whatever else would have come
+            expected *= 1 - share[Vocabulary.end] if cut_off else share.get(text[time], 0.0)
+        assert expected > 0, text
+        if expected > 5:
+            statistic += (texts.count(text) - expected) ** 2 / expected
+            kinds += 1
+    assert kinds > 20
+    assert statistic < kinds + 4.5 * kinds**0.5 + 5
 
 
 def test_top_k_and_top_p_by_hand():

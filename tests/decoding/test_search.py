@@ -97,6 +97,27 @@ def test_every_search_keeps_every_rule(kind):
         assert "<unknown>" not in words
 
 
+@pytest.mark.parametrize("kind", ["greedy", "beam", "diverse-beam", "sample"])
+def test_words_but_function_words_occur_once_in_every_search(kind):
+    decoder, features = table_decoder(images=6, steps=9, size=8, seed=7)
+    decoder.table[..., [Vocabulary.end, 6, 7]] += torch.tensor([-4.0, 2.0, 2.0])  # long captions, "a" and "park"
+    beams = {"num_beams": 4} if "beam" in kind else {}
+    many = {} if kind == "greedy" else {"num_return_sequences": 4}
+    config = DecodingConfig(search=kind, **beams, **many, max_length=8)
+
+    def repeated(config: DecodingConfig) -> set[str]:
+        captions = search(decoder, features, config, WORDS)
+        texts = [
+            WORDS.decode(words_of(captions, image, row))
+            for image in range(6)
+            for row in range(config.num_return_sequences)
+        ]
+        return {word for text in texts for word in text if text.count(word) > 1}
+
+    assert {"a", "park"} <= repeated(config)
+    assert repeated(config.changed(no_repeat_words=True)) == {"a"}
+
+
 def test_required_words_are_given_as_text():
     decoder, features = table_decoder(images=3, steps=7, size=8, seed=7)
     config = DecodingConfig(num_beams=3, force_words=("Red car",), max_length=6)

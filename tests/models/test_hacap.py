@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -25,8 +26,11 @@ KINDS = {
     "attended image": {"discriminator_image": "attended"},
     "no highway": {"highway": False, "layers": 2},
     "worker": {"goals": False},
+    "no manager": {"manager": False},
+    "leaked as it is": {"manager": False, "normalise_goals": False, "discriminator_image": "attended"},
     "projected features": {"project_features": 3, "discriminator_image": "mean"},
     "temperature": {"temperature": 0.5},
+    "attention gradient": {"attention_gradient": True},
 }
 everyone = pytest.mark.parametrize("kind", KINDS)
 
@@ -100,7 +104,9 @@ def plain(decoder: HacapDecoder, vectors: Tensor, words: list[int]) -> tuple[Ten
                 x = torch.cat([x, x * shown])
             leak = p["discriminator.leak.weight"] @ layers(decoder.discriminator.sru, x, reader)
             leak = leak + p["discriminator.leak.bias"]
-            goal = p["to_goal.weight"] @ layers(decoder.manager, leak, manager) + p["to_goal.bias"]
+            goal = leak
+            if config.manager:
+                goal = p["to_goal.weight"] @ layers(decoder.manager, leak, manager) + p["to_goal.bias"]
             goals.append(goal / goal.norm() if config.normalise_goals else goal)
             leaked.append(leak)
             wanted = p["goal_embedding.weight"] @ sum(goals[-config.horizon :])  # w_t
@@ -173,6 +179,33 @@ def test_gradients_flow_where_they_should_and_nowhere_else():
     # of attention alone, no way back into the language model
     assert gradients(decoder, outputs().attention.square().sum()) == {"attention"}
     assert gradients(decoder, outputs().gate.sum()) == {"beta"}
+
+
+def test_without_a_manager_nothing_learns_the_subgoals():
+    decoder = make("no manager")
+    outputs = teacher_forced(decoder, features(), WORDS).outputs
+    assert isinstance(outputs, HacapOutput) and outputs.goal is not None and outputs.leak is not None
+    assert not outputs.goal.requires_grad
+    torch.testing.assert_close(outputs.goal, F.normalize(outputs.leak, dim=-1))
+    assert decoder.goal_modules == (decoder.discriminator,)
+    assert not [name for name, _ in decoder.named_parameters() if name.startswith(("manager", "to_goal"))]
+
+
+def test_a_worker_by_itself_has_no_manager_to_leave_out():
+    with pytest.raises(ValidationError, match="goals=false has no manager already"):
+        HacapConfig(goals=False, manager=False)
+
+
+def test_gradients_of_the_attention_may_flow_back_into_the_language_model():
+    torch.testing.assert_close(
+        *(teacher_forced(make(kind), features(), WORDS).logits for kind in ("as it comes", "attention gradient"))
+    )
+    decoder = make("attention gradient")
+    outputs = teacher_forced(decoder, features(), WORDS).outputs
+    assert gradients(decoder, outputs.attention.square().sum()) == {"attention", "beta", "embedding", "worker"}
+    first = teacher_forced(decoder, features(), WORDS).outputs
+    assert isinstance(first, HacapOutput)
+    assert gradients(decoder, first.gate[:, :, 1].sum()) == {"beta", "embedding", "worker"}  # through h_1 alone
 
 
 def test_a_subgoal_counts_for_as_many_steps_as_the_horizon():

@@ -40,9 +40,10 @@ def test_with_the_image_as_first_input_it_is_an_lstm_over_image_and_words(layers
     torch.testing.assert_close(teacher_forced(decoder, features(), WORDS).logits, expected)
 
 
-def test_with_the_image_as_first_state_the_gru_begins_there():
-    decoder = make(cell="gru_torch", layers=2)
-    reference = nn.GRU(5, 4, num_layers=2, batch_first=True)
+@pytest.mark.parametrize(("cell", "whole"), [("gru_torch", nn.GRU), ("rnn", nn.RNN)])
+def test_with_the_image_as_first_state_the_recurrence_begins_there(cell, whole):
+    decoder = make(cell=cell, layers=2)
+    reference = whole(5, 4, num_layers=2, batch_first=True)
     for layer, cell in enumerate(decoder.cells):
         for name, value in cell.state_dict().items():
             getattr(reference, f"{name}_l{layer}").data.copy_(value)

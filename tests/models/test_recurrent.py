@@ -8,7 +8,7 @@ from torch import nn
 
 from showtell.models.kernels.gates import FusedGates
 from showtell.models.kernels.plain import lstm_gates as plain_gates
-from showtell.models.recurrent import GruCell, LstmCell
+from showtell.models.recurrent import GruCell, LstmCell, RnnCell
 
 
 def rows(*shape: int, seed: int) -> torch.Tensor:
@@ -78,6 +78,34 @@ def test_the_reset_gate_acts_in_front_of_the_product():
     expected = [z * n + (1 - z) * old for z, n, old in zip(update, candidate, a, strict=True)]
     hidden = cell(cell.project_input(torch.tensor([[x]])), torch.tensor([[a]]))
     assert hidden[0, 0].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_plain_rnn_is_the_formula_and_that_of_torch():
+    """papers/004 §1.3, one number at a time, then torch's cell on rows, and its gradient."""
+    torch.manual_seed(0)
+    cell, x, a = RnnCell(2, 3), [0.5, -1.0], [0.2, -0.7, 0.9]
+    w, u, b = cell.weight_ih.tolist(), cell.weight_hh.tolist(), (cell.bias_ih + cell.bias_hh).tolist()
+    expected = [
+        math.tanh(sum(w[row][j] * x[j] for j in range(2)) + sum(u[row][j] * a[j] for j in range(3)) + b[row])
+        for row in range(3)
+    ]
+    hidden = cell(cell.project_input(torch.tensor([[x]])), torch.tensor([[a]]))
+    assert hidden[0, 0].tolist() == pytest.approx(expected, abs=1e-6)
+
+    reference, inputs, before = nn.RNNCell(2, 3), rows(2, 4, 2, seed=1), rows(2, 4, 3, seed=2)
+    reference.load_state_dict(cell.state_dict())
+    ours, theirs = cell(cell.project_input(inputs), before), reference(inputs.flatten(0, 1), before.flatten(0, 1))
+    torch.testing.assert_close(ours.flatten(0, 1), theirs)
+    gradients = (torch.autograd.grad(one.square().sum(), one_cell.weight_hh) for one, one_cell in
+                 ((ours, cell), (theirs, reference)))  # fmt: skip
+    torch.testing.assert_close(*(gradient for (gradient,) in gradients))
+
+
+def test_the_rnn_begins_orthogonal_without_biases():
+    cell = RnnCell(3, 4)
+    cell.initialise()
+    torch.testing.assert_close(cell.weight_hh @ cell.weight_hh.T, torch.eye(4))
+    assert not cell.bias_ih.any() and not cell.bias_hh.any()
 
 
 def test_the_fast_gru_is_that_of_torch_and_another_function():

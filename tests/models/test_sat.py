@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from showtell.decoding import teacher_forced
@@ -26,13 +27,15 @@ def features(images: int = 2, regions: int = 3) -> Features:
 
 
 def paper(
-    decoder: SatDecoder, a: Tensor, words: list[int], tanh: bool, gated: bool
+    decoder: SatDecoder, a: Tensor, words: list[int], tanh: bool, gated: bool, from_mean: bool
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Logits and attention for one image (L, D) and one caption, in the symbols of papers/003 §3.1.2."""
     w = dict(decoder.named_parameters())
     mean = a.mean(0)
-    h = torch.tanh(w["init_hidden.0.weight"] @ mean + w["init_hidden.0.bias"])
-    c = torch.tanh(w["init_cell.0.weight"] @ mean + w["init_cell.0.bias"])
+    h = c = a.new_zeros(decoder.config.hidden_size)
+    if from_mean:
+        h = torch.tanh(w["init_hidden.0.weight"] @ mean + w["init_hidden.0.bias"])
+        c = torch.tanh(w["init_cell.0.weight"] @ mean + w["init_cell.0.bias"])
     n = len(h)
     logits, attention = [], []
     for y in words:
@@ -70,14 +73,16 @@ def paper(
     return logits, attention
 
 
+@pytest.mark.parametrize("init_state", ["mean", "zeros"])
 @pytest.mark.parametrize(("tanh", "gated"), [(True, True), (False, True), (True, False), (False, False)])
-def test_it_computes_the_equations_of_the_paper(tanh, gated):
-    decoder, image_features = make(readout_tanh=tanh, gate=gated), features()
+def test_it_computes_the_equations_of_the_paper(tanh, gated, init_state):
+    decoder, image_features = make(readout_tanh=tanh, gate=gated, init_state=init_state), features()
     words = torch.tensor([[[1, 4, 5, 2], [1, 7, 7, 3]], [[1, 8, 2, 0], [1, 5, 4, 6]]])
     forced = teacher_forced(decoder, image_features, words)
     for image in range(2):
         for row in range(2):
-            logits, attention = paper(decoder, image_features.vectors[image], words[image, row].tolist(), tanh, gated)
+            a, caption = image_features.vectors[image], words[image, row].tolist()
+            logits, attention = paper(decoder, a, caption, tanh, gated, init_state == "mean")
             torch.testing.assert_close(forced.logits[image, row], torch.stack(logits))
             torch.testing.assert_close(forced.outputs.attention[image, row], torch.stack(attention))
 
@@ -92,6 +97,12 @@ def test_attention_sums_to_one_and_leaves_out_what_is_no_region():
     assert float(attention[1, ..., [1, 3]].detach().abs().max()) == 0
     without = Features(image_features.vectors[1:, [0, 2]], torch.ones(1, 2, dtype=torch.bool))
     torch.testing.assert_close(masked.logits[1:], teacher_forced(decoder, without, words[1:]).logits)
+
+
+def test_zeros_as_first_state_have_no_f_init():
+    assert not [name for name, _ in make(init_state="zeros").named_parameters() if name.startswith("init_")]
+    with pytest.raises(ValidationError, match="init_state=zeros and init_layers=2 contradict each other"):
+        make(init_state="zeros", init_layers=2)
 
 
 def test_gradients_are_those_of_finite_differences():

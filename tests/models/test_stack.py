@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from showtell.decoding import StageView, beam, greedy, teacher_forced
 from showtell.models.stack import StackConfig, StackDecoder, StackOutput
+from showtell.objectives.coarse_to_fine import CoarseToFineConfig
+from showtell.objectives.compatibility import contradictions
 from showtell.types import Features
 from tests.toys import random_decoder
 
@@ -72,7 +75,7 @@ def plainly(decoder: StackDecoder, regions: Tensor, words: Tensor, is_stacked: b
             h[i], c[i] = cells[i](torch.cat([g, h[i - 1], y]), (h[i], c[i]))  # eq. 3, 4
             attention_weights[-1].append(alpha)
         logits.append(torch.stack([one.weight @ h[i] + one.bias for i, one in enumerate(decoder.outputs)]))
-    return torch.stack(logits), torch.stack([torch.stack(row) for row in attention_weights])
+    return torch.stack(logits), torch.stack([torch.stack(row) for row in attention_weights if n_f] or [alpha])
 
 
 @variants
@@ -118,6 +121,27 @@ def test_the_variants_differ_behind_the_first_fine_stage_alone():
     for stage in (0, 1):
         assert torch.equal(stacked[stage].hidden, independent[stage].hidden)
     assert not torch.allclose(stacked[2].attention, independent[2].attention)
+
+
+def test_the_coarse_stage_alone_is_its_equation_without_attention():
+    decoder, image_features = make(fine_stages=0), features()
+    forced = teacher_forced(decoder, image_features, WORDS)
+    assert decoder.stages == 1 and not decoder.capabilities and forced.outputs.attention is None
+    for image in range(2):
+        for row in range(2):
+            regions = image_features.vectors[image, : PRESENT[image]]
+            expected, _ = plainly(decoder, regions, WORDS[image, row], is_stacked=True)
+            torch.testing.assert_close(forced.logits[image, row], expected[:, 0])
+    captions = greedy(decoder, image_features, 6, keep_outputs=True)
+    assert torch.equal(captions.words, greedy(StageView(decoder, 0), image_features, 6).words)
+    assert captions.attention is None
+    with pytest.raises(ValidationError, match="fine_stages=0 and attention=independent contradict each other"):
+        make(fine_stages=0, attention="independent")
+
+
+def test_rewards_of_stages_need_a_fine_stage():
+    (sentence,) = contradictions(CoarseToFineConfig(), StackConfig(fine_stages=0))
+    assert sentence.startswith("objective.name=coarse_to_fine and model.fine_stages=0 contradict each other")
 
 
 @variants

@@ -25,6 +25,7 @@ from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.goals import GoalDecoder
 from showtell.objectives import OBJECTIVES, build_objective
 from showtell.objectives.compatibility import contradictions
+from showtell.objectives.contract import ObjectiveConfig
 from showtell.types import Batch, Features, map_tensors, unstack
 
 VOCABULARY, FEATURES = 11, 6
@@ -72,10 +73,12 @@ KNOWN: dict[str, tuple[type[DecoderConfig], type[Decoder]]] = {**MODELS, "toy_gr
 # What some models can be beyond one changed setting, which `variants` finds: other equations, not other numbers.
 COMBINATIONS: dict[str, dict[str, Any]] = {
     "hacap worker": {"name": "hacap", "goals": False, "highway": False, "layers": 2},
+    "nic rnn input": {"name": "nic", "cell": "rnn", "image": "input", "layers": 2},
     "nic lstm input": {"name": "nic", "cell": "lstm", "image": "input", "layers": 3},
     "sat hidden": {"name": "sat", "gate": False, "readout": "hidden"},
     "sat plain": {"name": "sat", "gate": False, "readout_tanh": False, "init_layers": 2, "project_features": 8},
     "stack independent": {"name": "stack", "attention": "independent", "project_features": 8},
+    "stack of one": {"name": "stack", "fine_stages": 0},
     "stack of two": {"name": "stack", "fine_stages": 1},
 }
 
@@ -133,10 +136,17 @@ def test_shapes_and_numbers(name):
     map_tensors(state.image, lambda x: x if x.shape[0] == 3 else pytest.fail(f"image half {tuple(x.shape)}"))
 
 
+def objective_config(name: str, model: DecoderConfig) -> ObjectiveConfig:
+    """An objective as it comes, with the terms on that train layers of the model."""
+    config, objective = OBJECTIVES[name]
+    trained = objective.setting_trains.items()
+    return config.model_validate({setting: 1.0 for capability, setting in trained if capability in model.capabilities})
+
+
 def objectives_of(kind: str) -> list[str]:
     """The objectives that can train a model: it has what they need, and nothing that they refuse."""
     model = config_of(kind)
-    return [name for name, (config, _) in sorted(OBJECTIVES.items()) if not contradictions(config(), model)]
+    return [name for name in sorted(OBJECTIVES) if not contradictions(objective_config(name, model), model)]
 
 
 def parameters_of(decoder: Decoder, modules: Iterable[nn.Module]) -> set[str]:
@@ -156,14 +166,21 @@ def read_at(decoder: Decoder, stage: int) -> set[str]:
 def without_gradient(decoder: Decoder, objective: str) -> set[str]:
     """The names of the weights that an objective has no gradient for, by the capabilities of the model."""
     needs, able = OBJECTIVES[objective][1].needs, decoder.capabilities
-    if Capability.GOALS in able and Capability.GOALS not in needs:  # the words have none for what makes the goals
+    trains_goals = not needs.isdisjoint({Capability.GOALS, Capability.MANAGER})
+    if Capability.GOALS in able and not trains_goals:  # the words have none for what makes the goals
         assert isinstance(decoder, GoalDecoder)
         return parameters_of(decoder, decoder.goal_modules)
-    if not OBJECTIVES[objective][1].optimises_reward or Capability.GOALS in needs:
+    if not OBJECTIVES[objective][1].optimises_reward or trains_goals:
         return set()
+    if Capability.ATTRIBUTES in able:  # scores of words are constant for the words
+        return parameters_of(decoder, [decoder.attributes.scores]) | silent_stages(decoder, needs)
     if Capability.SAMPLED_ATTENTION in able:  # the likeliest region is looked at, which no small change moves
         return parameters_of(decoder, (one for one in decoder.modules() if isinstance(one, AdditiveAttention)))
-    # The last stage alone is rewarded, or all but the first.
+    return silent_stages(decoder, needs)
+
+
+def silent_stages(decoder: Decoder, needs: frozenset[Capability]) -> set[str]:
+    """The names of the weights that only read out words without a reward: of all stages but the last, or the first."""
     silent = 1 if Capability.STAGES in needs else decoder.stages - 1
     return {name for stage in range(silent) for name in read_at(decoder, stage) - read_at(decoder, -1)}
 
@@ -171,7 +188,7 @@ def without_gradient(decoder: Decoder, objective: str) -> set[str]:
 @pytest.mark.parametrize(("name", "objective"), [(kind, own) for kind in ZOO for own in objectives_of(kind)])
 def test_every_weight_gets_a_gradient(name, objective):
     decoder = make(name)
-    config = OBJECTIVES[objective][0]()
+    config = objective_config(objective, decoder.config)
     loss = build_objective(config, feature_size=FEATURES, vocabulary_size=VOCABULARY)
     batch = Batch(
         ("a", "b", "c"), torch.zeros(3, 3, 2, 2, dtype=torch.uint8), captions(), torch.ones(3, 2, dtype=torch.bool)

@@ -21,8 +21,11 @@ import yaml
 from safetensors.torch import load_file
 
 from showtell.errors import TrainingError
-from showtell.training import train
+from showtell.training import make_recipe, train
+from showtell.training.loop import Trainer
 from showtell.training.runtime_errors import translate_errors
+from showtell.types import PreparedBatch
+from tests.objectives.test_caption_loss import loss_of_captions
 from tests.training import many_processes, process_group
 from tests.training.test_loop import fingerprints, log_of
 
@@ -55,6 +58,7 @@ RUNS: dict[str, dict[str, dict[str, Any]]] = {
         "training": {"reward_watchdog": {"patience": 1}},
     },
     "coarse_to_fine": {"model": STAGES, "objective": {"name": "coarse_to_fine", "samples": 2}},
+    "beam": {"objective": {"name": "self_critical", "samples": 2, "sampling": "beam", "baseline": "mean"}},
     "adversarial_pretraining": {"model": GOALS, "objective": {"name": "adversarial_pretraining"}},
     "adversarial": {
         "model": GOALS,
@@ -147,6 +151,45 @@ def test_processes_find_together_what_one_finds(processes, names, folder, tiny_r
         assert all(end == ends[0] for end in ends), name
         assert ends[0]["captions"] == expected["captions"], name
         assert ends[0]["decisions"] == expected["decisions"], name
+
+
+PENALTY = 0.7
+PENALISED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # objective and model; no other terms, no chance
+    "cross_entropy": ({}, {"name": "sat", **SMALL}),
+    "hard_attention": (
+        {"reinforce": 0, "entropy": 0},
+        {"name": "sat", "attention": "hard", "expectation_probability": 1.0, **SMALL},
+    ),
+    "adversarial_pretraining": ({"manager_weight": 0, "discriminator_weight": 0}, GOALS),
+}
+
+
+def test_the_total_of_a_step_is_that_of_its_captions_by_hand(tiny_recipe, tmp_path):
+    """papers/003 §4.2.1 word by word and cell by cell, in one step of six images: accumulated, and of two processes."""
+    jobs, expected = [], {}
+    for name, (settings, model) in PENALISED.items():
+        recipe = copy.deepcopy(tiny_recipe)
+        recipe["data"] |= {"limit": 6, "captions_per_image": 20}
+        recipe["encoder"] |= {"norm": "none", "trained": False}
+        recipe["model"] = {**model, "dropout": 0.0}
+        recipe["objective"] = {"name": name, "doubly_stochastic": PENALTY, **settings}
+        recipe["training"] |= {"epochs": 1, "reward_watchdog": None}
+        trainer = Trainer(make_recipe(recipe), tmp_path / f"by-hand-{name}", resume=False, quiet=True)
+        captioner, (ids, captions) = trainer.captioner, zip(*trainer.data.contents(), strict=True)
+        assert len(ids) == 6
+        photos = [trainer.data[0, number][1] for number in range(6)]
+        with torch.no_grad():
+            images = [captioner.encoder.eval()(PreparedBatch.of(photo.unsqueeze(0))) for photo in photos]
+        expected[name] = loss_of_captions(captioner.decoder.train(), images, captions, PENALTY)
+        assert expected[name] > 1.1 * loss_of_captions(captioner.decoder, images, captions, 0)
+        jobs.append((recipe, tmp_path / name))
+        accumulated = copy.deepcopy(recipe)
+        accumulated["training"] |= {"batch_size": 2, "gradient_accumulation": 3}
+        many_processes.run(accumulated, tmp_path / f"accumulated-{name}")
+    launch(2, jobs, tmp_path)
+    for name in PENALISED:
+        for run in (name, f"accumulated-{name}"):
+            assert log_of(tmp_path / run)[0]["loss"] == pytest.approx(expected[name], rel=1e-4), run
 
 
 def test_bf16_in_two_processes_is_near_single_precision(tiny_recipe, tmp_path):

@@ -30,6 +30,7 @@ def compare_searches(
             "max_length",
             "min_length",
             "no_repeat_ngram_size",
+            "no_repeat_words",
             "bad_words",
             "no_bad_endings",
             "no_unknown",

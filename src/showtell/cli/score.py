@@ -63,7 +63,7 @@ def score(
     document_frequency: DocumentFrequencyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score captions against references: coco-caption's numbers, without Java."""
+    """Score captions against references: coco-caption's numbers, without Java (SPICE excepted)."""
     import json
     from dataclasses import asdict
 

@@ -14,8 +14,9 @@ from showtell.text.vocabulary import Vocabulary
 class Rules:
     """What captions may and must contain, in ids of a vocabulary."""
 
-    min_length: int = 0  # words prefix_length end is allowed
+    min_length: int = 0  # words before end is allowed
     no_repeat_ngram_size: int = 0  # no n-gram of this size occurs twice; 0 is no rule
+    repeatable: tuple[int, ...] | None = None  # no other word occurs twice; None is no rule
     forbidden: tuple[tuple[int, ...], ...] = ()  # words and phrases that do not occur
     bad_endings: tuple[int, ...] = ()  # words that no caption ends on
     required: tuple[tuple[int, ...], ...] = ()  # words and phrases that must occur; kept by `Constraints`
@@ -31,6 +32,7 @@ class LogitsProcessor:
         self._never = torch.tensor(sorted(never), device=device)
         self._phrases = [torch.tensor(phrase, device=device) for phrase in rules.forbidden if len(phrase) > 1]
         self._bad_endings = torch.tensor(rules.bad_endings, dtype=torch.long, device=device)
+        self._repeatable = torch.tensor(rules.repeatable or (), dtype=torch.long, device=device)
         # Without rules end is always allowed; with them all words can be forbidden.
         self.can_forbid_all = rules != Rules()
 
@@ -55,6 +57,9 @@ class LogitsProcessor:
             windows = words.unfold(-1, n, 1)  # (B, N, t - n + 1, n)
             is_repeated = (windows[..., :-1] == words[..., None, length - n + 1 :]).all(-1)
             logprobs.scatter_(-1, windows[..., -1].masked_fill(~is_repeated, Vocabulary.pad), minus_inf)
+        if rules.repeatable is not None and length:
+            may_recur = torch.isin(words, self._repeatable)
+            logprobs.scatter_(-1, words.masked_fill(may_recur, Vocabulary.pad), minus_inf)
         for phrase in self._phrases:
             prefix_length = len(phrase) - 1
             if prefix_length <= length:

@@ -20,7 +20,9 @@ class Capability(StrEnum):
     ATTENTION = "that attends to regions"
     SAMPLED_ATTENTION = "that samples the regions it attends to"
     STAGES = "with several stages"
-    GOALS = "with a manager and a discriminator"
+    GOALS = "with subgoals and a discriminator"
+    MANAGER = "with a manager of subgoals"
+    ATTRIBUTES = "that reads attributes"
 
 
 class DecoderConfig(Config):

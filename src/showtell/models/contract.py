@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
+from showtell.models.attributes import Attributes
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.types import Features, map_tensors
 
@@ -45,7 +46,7 @@ class Output:
 
     attention: Tensor | None = None  # (B, N, R) weights that sum to one; None for models without attention
     sampled_regions: Tensor | None = None  # (B, N) int64, the region that hard attention selected; -1: the expectation
-    stages: tuple[Output, ...] = ()  # the output of each stage, the last one last; () for one stage
+    stages: tuple[Output, ...] = ()  # the output of each stage, the last one last; may be () for one stage
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Further numbers of each step that explanations show, by name: (B, N, K) each."""
@@ -56,6 +57,7 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
     """A language model conditioned on image features. A model fixes the types of its records in its base class."""
 
     config: DecoderConfig  # kept in the checkpoint, enough to build it again
+    attributes: Attributes  # with `Capability.ATTRIBUTES`
 
     @property
     def capabilities(self) -> frozenset[Capability]:

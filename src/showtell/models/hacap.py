@@ -6,6 +6,7 @@
     h_t = SRU(E y_{t-1}, z_t)                                   the worker                                   (§3.4)
     f_t = feature that the discriminator leaks, y_0 .. y_{t-1}  `models/discriminator.py`                    (§4.3)
     g_t = W_g SRU(f_t)                                          the manager; the subgoal, 6 numbers          (§4.3)
+    g_t = f_t                                                   `manager: false`
     w_t = W_psi (g_{t-c+1} + .. + g_t)                          the last c subgoals, embedded            (LeakGAN)
     O_t = A H_t',  H_t = U h_t as a matrix, M x k               a vector of k numbers for each word      (LeakGAN)
     p(y_t | y_<t) = softmax(O_t w_t / tau)                                                               (LeakGAN)
@@ -16,9 +17,9 @@ discriminator constant; `goals: false` is the worker by itself, whose logits are
 Where this differs from the paper, or the paper is silent:
  1. The paper calls three things f_t: the forget gate, the worker's features and the discriminator's leaked feature.
     Attention and gate at step t use the worker's features of the step before, h_{t-1}, because z_t goes into h_t.
- 2. No gradient flows from attention and gate back into h_{t-1} (§4.2: "no gradient sent back to the language model"),
-    none from the words into the subgoals, and none from the subgoals into the leaked feature: each part has an
-    objective of its own.
+ 2. No gradient flows from attention and gate back into h_{t-1} (§4.2: "no gradient sent back to the language model");
+    `attention_gradient: true` lets it flow, as in papers/003. None flows from the words into the subgoals, and none
+    from the subgoals into the leaked feature: each part has an objective of its own.
  3. The sum over t of alpha that §3.5 sets to 1 is the sum over regions; its doubly stochastic penalty is an option of
     the objective. At the first step alpha is the same for all regions and beta 1, which makes z_1 the mean (§4.4).
  4. O_t has V x k numbers. LeakGAN computes them by a layer of H x V k weights, 20 million for V = 5,000; ours have rank
@@ -33,15 +34,22 @@ Where this differs from the paper, or the paper is silent:
  9. Features may first go through a linear layer with ReLU (`project_features`), as papers/002 does; off by default. The
     discriminator reads them unprojected.
 10. `highway: false` removes the highway of the worker's SRU, which §5.4 holds responsible for segments.
+11. `manager: false` leaves the manager out: the leaked feature, normalised as a subgoal is, takes its place. Horizon,
+    W_psi, O_t and the discriminator stay, so the difference is what the manager adds. A constant instead of a subgoal
+    would take all guidance away at once, and W_psi times a constant turns U into one H x M matrix: that is the worker
+    by itself (`goals: false`). There is no subgoal to be rewarded for following then, so that `adversarial` refuses it.
+12. §3.5 prints alpha with a third index n and a sum up to n; no other equation has it. We read it as the number of
+    regions: there is one attention head. §5.4 says that single-head hard attention cannot do something that soft
+    attention can, and breaks off; hard attention is not built here (`sat.py` has it).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -63,7 +71,11 @@ Layers = Annotated[Size, Field(le=64)]
 class HacapConfig(DecoderConfig):
     """Sizes and choices of HACap."""
 
-    provides: ClassVar = {Capability.ATTENTION: {}, Capability.GOALS: {"goals": True}}
+    provides: ClassVar = {
+        Capability.ATTENTION: {},
+        Capability.GOALS: {"goals": True},
+        Capability.MANAGER: {"goals": True, "manager": True},
+    }
 
     name: Literal["hacap"] = "hacap"
     embedding_size: Size = Field(512, description="Size of the worker's word embeddings.")
@@ -71,6 +83,10 @@ class HacapConfig(DecoderConfig):
     layers: Layers = Field(1, description="Number of the worker's recurrent layers.")
     highway: bool = Field(True, description="Use highway connections in the worker.")
     attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
+    attention_gradient: bool = Field(
+        False,
+        description="Let gradients of attention and gate flow back into h_{t-1} (papers/000 §4.2 and default: none).",
+    )
     project_features: Size | None = Field(
         None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
     )
@@ -81,6 +97,9 @@ class HacapConfig(DecoderConfig):
     goal_embedding_size: Size = Field(16, description="k, size of the embedded goal.")
     horizon: Size = Field(4, description="c, number of steps that a subgoal looks ahead.")
     normalise_goals: bool = Field(True, description="Normalise subgoals to length 1.")
+    manager: bool = Field(
+        True, description="Compute subgoals by the manager; if false, the leaked feature takes their place."
+    )
     manager_size: Size = Field(256, description="Size of the manager's hidden state.")
     discriminator_embedding_size: Size = Field(128, description="Size of the discriminator's word embeddings.")
     discriminator_size: Size = Field(128, description="Size of the discriminator's hidden states.")
@@ -90,6 +109,12 @@ class HacapConfig(DecoderConfig):
     )
     temperature: float = Field(1.0, gt=0, description="tau in eval mode.")
     training_temperature: float = Field(1.0, gt=0, description="tau in training.")
+
+    @model_validator(mode="after")
+    def _has_goals_to_manage(self) -> Self:
+        if not self.goals and not self.manager:
+            raise ValueError("goals=false has no manager already; leave out manager=false, or set goals=true")
+        return self
 
 
 @dataclass(frozen=True)
@@ -109,7 +134,7 @@ class HacapRows:
     is_first: Tensor  # (B, N) bool, before the first word
     hidden: Tensor  # (B, N, H) the worker's features h_{t-1}
     worker: tuple[Tensor, ...]  # (B, N, H) its cells
-    manager: tuple[Tensor, ...]  # (B, N, H_m) cells; empty without goals
+    manager: tuple[Tensor, ...]  # (B, N, H_m) cells; empty without manager
     discriminator: tuple[Tensor, ...]  # (B, N, H_d) cells; empty without goals
     goals: Tensor | None  # (B, N, c - 1, G) the last subgoals, 0 where there is none
 
@@ -172,8 +197,9 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
                 leak_size=config.goal_size,
                 image=config.discriminator_image,
             )
-            self.manager = Sru(config.goal_size, config.manager_size)
-            self.to_goal = Linear(config.manager_size, config.goal_size)  # W_g
+            if config.manager:
+                self.manager = Sru(config.goal_size, config.manager_size)
+                self.to_goal = Linear(config.manager_size, config.goal_size)  # W_g
             self.goal_embedding = Linear(config.goal_size, columns, bias=False)  # W_psi
         self.initialise()
 
@@ -202,8 +228,13 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
 
     @property
     def goal_modules(self) -> tuple[nn.Module, ...]:
-        """Discriminator, manager and W_g; none without goals."""
-        return (self.discriminator, self.manager, self.to_goal) if self.config.goals else ()
+        """Discriminator, manager and W_g, as far as there are any."""
+        manager = (self.manager, self.to_goal) if self._has_manager else ()
+        return (self.discriminator, *manager) if self.config.goals else ()
+
+    @property
+    def _has_manager(self) -> bool:
+        return Capability.MANAGER in self.capabilities
 
     def start(self, features: Features) -> HacapState:
         """L_img a, which does not depend on words, and zero cells."""
@@ -215,7 +246,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
             is_first=torch.ones(len(vectors), 1, dtype=torch.bool, device=vectors.device),
             hidden=vectors.new_zeros(len(vectors), 1, self.config.hidden_size),
             worker=self.worker.start(vectors),
-            manager=self.manager.start(vectors) if has_goals else (),
+            manager=self.manager.start(vectors) if self._has_manager else (),
             discriminator=self.discriminator.sru.start(vectors) if has_goals else (),
             goals=vectors.new_zeros(len(vectors), 1, self.config.horizon - 1, self.config.goal_size)
             if has_goals
@@ -249,15 +280,17 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
 
     def _attend(self, image: HacapImage, rows: HacapRows) -> tuple[Tensor, Tensor]:
         """alpha_t, (B, N, R), and beta_t, (B, N)."""
-        query = rows.hidden.detach()
+        query = rows.hidden if self.config.attention_gradient else rows.hidden.detach()
         scores = self.attention.scores(query, image.projected).masked_fill(rows.is_first.unsqueeze(-1), 0.0)
         beta = torch.sigmoid(self.beta(query).squeeze(-1)).masked_fill(rows.is_first, 1.0)
         return masked_softmax(scores, image.is_region), beta
 
     def _goal(self, leak: Tensor, cells: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """g_t from f_t, (B, N, G), and the manager's new cells."""
-        hidden, cells = self.manager.step(self.manager.first.project_input(leak), cells)
-        goal = self.to_goal(hidden)
+        goal = leak
+        if self._has_manager:
+            hidden, cells = self.manager.step(self.manager.first.project_input(leak), cells)
+            goal = self.to_goal(hidden)
         return (F.normalize(goal, dim=-1) if self.config.normalise_goals else goal), cells
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:

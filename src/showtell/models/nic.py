@@ -1,13 +1,14 @@
-"""Neural image captioner without attention: the GRU of papers/004, or the LSTM of Vinyals et al., CVPR 2015.
+"""Neural image captioner without attention: RNN or GRU of papers/004, or the LSTM of Vinyals et al., CVPR 2015.
 
-Sources: papers/004 §2.1, and the rows "LSTM" and "LSTM 3 layers" of papers/002, Table 1.
+Sources: papers/004 §1.3 and §2.1, and the rows "LSTM" and "LSTM 3 layers" of papers/002, Table 1.
 
     v = mean_i v_i                                       the pooled feature vector of the image
-    papers/004:  a_0 = W_0 v + b_0                       the image as first hidden state
-        r, u = sigmoid(W [a_{t-1}, x_t] + b)             reset and update gate
+    papers/004:  a_0 = W_0 v + b_0                       the image as first hidden state                   (§2.1)
+        a_t = f_a(W_ax x_t + W_aa a_{t-1} + b_a)         `cell: rnn`                                       (§1.3)
+        r, u = sigmoid(W [a_{t-1}, x_t] + b)             `cell: gru`, reset and update gate                (§2.1)
         n = tanh(W_c [r * a_{t-1}, x_t] + b_c),  a_t = u * n + (1 - u) * a_{t-1}
     Vinyals:     h_{-1} = LSTM(W_I v + b_I, 0)           the image as first input, before the first word
-        h_t = LSTM(x_t, h_{t-1})
+        h_t = LSTM(x_t, h_{t-1})                         `cell: lstm`
     p(y_t | y_<t) = softmax(W_o a_t + b_o)               with x_t the embedding of y_{t-1}
 
 Layers above the first read the hidden vector of the layer below.
@@ -19,6 +20,8 @@ Where this differs from the papers, or the papers are silent:
  3. With the image as first state, each layer has a projection of its own, and so has an LSTM's cell vector.
  4. Dropout acts on the output of each layer and on the top layer in front of W_o (papers/004 has the latter; the papers
     do not mention the former), with masks from `counter_rng.py`.
+ 5. papers/004 leaves f_a and the first state of its RNN open: f_a is tanh here, and a_0 is the image, as for the GRU.
+    The argument of §2.1 for the GRU, d c_t / d c_{t-1} = diag(1 - u), leaves out that u, r and n depend on c_{t-1} too.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from showtell.models.attention import masked_mean
 from showtell.models.capabilities import DecoderConfig
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.layers import Embedding, Linear
-from showtell.models.recurrent import GruCell, LstmCell, initialise
+from showtell.models.recurrent import Cell, GruCell, LstmCell, RnnCell, initialise
 from showtell.types import Features
 
 
@@ -43,8 +46,10 @@ class NicConfig(DecoderConfig):
     """Sizes and choices of the captioner without attention."""
 
     name: Literal["nic"] = "nic"
-    cell: Literal["gru", "gru_torch", "lstm"] = Field(
-        "gru", description="Recurrent cell: the GRU of papers/004, torch's GRU or an LSTM."
+    cell: Literal["gru", "gru_torch", "lstm", "rnn"] = Field(
+        "gru",
+        description="Recurrent cell: the GRU of papers/004 §2.1, torch's GRU, an LSTM, or the plain RNN of papers/004 "
+        "§1.3.",
     )
     layers: Annotated[Size, Field(le=64)] = Field(1, description="Number of recurrent layers.")
     image: Literal["state", "input"] = Field(
@@ -60,7 +65,7 @@ class NicRows:
     """The layers of each row, the lowest first."""
 
     hidden: tuple[Tensor, ...]  # each (B, N, H)
-    cell: tuple[Tensor, ...]  # each (B, N, H); none for a GRU
+    cell: tuple[Tensor, ...]  # each (B, N, H); none but for an LSTM
 
 
 NicState = State[None, NicRows]
@@ -70,7 +75,7 @@ NicState = State[None, NicRows]
 class NicInputs:
     """The output of `embed`."""
 
-    gates: Tensor  # (..., 4 H) for an LSTM, (..., 3 H) for a GRU: x_t's part of the gates of the lowest layer
+    gates: Tensor  # (..., 4 H) for an LSTM, 3 H for a GRU, H for an RNN: x_t's part of the gates of the lowest layer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +86,7 @@ class NicOutput(Output):
 
 
 class NicDecoder(Decoder[NicInputs, None, NicRows]):
-    """A GRU or an LSTM of any number of layers that reads the image once."""
+    """An RNN, a GRU or an LSTM of any number of layers that reads the image once."""
 
     config: NicConfig
 
@@ -105,12 +110,14 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
         return self.config.layers * (2 if self.config.cell == "lstm" else 1)
 
     @property
-    def _layers(self) -> tuple[LstmCell | GruCell, ...]:
-        return tuple(cast(LstmCell | GruCell, cell) for cell in self.cells)
+    def _layers(self) -> tuple[Cell, ...]:
+        return tuple(cast(Cell, cell) for cell in self.cells)
 
-    def _cell(self, inputs: int) -> LstmCell | GruCell:
+    def _cell(self, inputs: int) -> Cell:
         if self.config.cell == "lstm":
             return LstmCell(inputs, self.config.hidden_size)
+        if self.config.cell == "rnn":
+            return RnnCell(inputs, self.config.hidden_size)
         return GruCell(inputs, self.config.hidden_size, reset_after=self.config.cell == "gru_torch")
 
     def initialise(self) -> None:

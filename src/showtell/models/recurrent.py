@@ -1,4 +1,4 @@
-"""Recurrent cells over rows, (B, N, ...): torch's LSTM, and the GRU with its reset gate before or after the product."""
+"""Recurrent cells over rows, (B, N, ...): LSTM, GRU with its reset gate before or after the product, and plain RNN."""
 
 from __future__ import annotations
 
@@ -93,7 +93,32 @@ class GruCell(nn.GRUCell):
         nn.init.zeros_(self.bias_hh)
 
 
-def initialise(decoder: nn.Module, cells: Iterable[LstmCell | GruCell]) -> None:
+class RnnCell(nn.RNNCell):
+    """torch's RNN cell with tanh: a' = tanh(W_ax x + W_aa a + b), as papers/004 §1.3 writes it.
+
+    torch keeps b as the sum of two vectors.
+    """
+
+    def project_input(self, inputs: Tensor) -> Tensor:
+        """W_ax x and its half of b: (..., I) to (..., H)."""
+        return linear(inputs, self.weight_ih, self.bias_ih)
+
+    def forward(self, projected: Tensor, hidden: Tensor) -> Tensor:  # type: ignore[override]
+        """One step: `project_input` of the input, (B, N, H), and (B, N, H) to the new hidden, (B, N, H)."""
+        return torch.tanh(projected + linear(hidden, self.weight_hh, self.bias_hh))
+
+    def initialise(self) -> None:
+        """Xavier uniform; the recurrent matrix orthogonal; biases 0."""
+        nn.init.xavier_uniform_(self.weight_ih)
+        nn.init.orthogonal_(self.weight_hh)
+        nn.init.zeros_(self.bias_ih)
+        nn.init.zeros_(self.bias_hh)
+
+
+Cell = LstmCell | GruCell | RnnCell
+
+
+def initialise(decoder: nn.Module, cells: Iterable[Cell]) -> None:
     """Set the weights of a decoder before training: matrices Xavier uniform, `embedding` normal with deviation 0.1,
     biases 0; then its recurrent cells in their own way."""
     for name, parameter in decoder.named_parameters():

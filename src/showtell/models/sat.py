@@ -2,12 +2,14 @@
 
     a = {a_1 .. a_L}                                   the annotation vectors, from the encoder           (§3.1.1)
     c_0, h_0 = f_init,c(mean_i a_i), f_init,h(mean_i a_i)                                                 (§3.1.2)
+    c_0 = h_0 = 0                                      `init_state: zeros`, without f_init
     e_ti = f_att(a_i, h_{t-1}),  alpha_ti = exp(e_ti) / sum_k exp(e_tk)                                   (§3.1.2)
     beta_t = sigmoid(w_beta . h_{t-1} + b_beta)        the gate on the context                            (§4.2.1)
     z_t = beta_t sum_i alpha_ti a_i                    soft: the expected context                         (§4.2)
     z_t = beta_t a_s,  s ~ alpha_t                     hard: one sampled region                           (§4.1)
     i, f, o = sigmoid(T(E y_{t-1}, h_{t-1}, z_t)),  g = tanh(T(E y_{t-1}, h_{t-1}, z_t))
     c_t = f * c_{t-1} + i * g,  h_t = o * tanh(c_t)                                                       (§3.1.2)
+    i, f, o, g of (E y_{t-1}, h_{t-1}, z_t, q)         with `attributes: true`            (`models/attributes.py`)
     p(y_t | a, y_<t) ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t))                                            (§3.1.2)
 
 The doubly stochastic penalty lambda sum_i (1 - sum_t alpha_ti)^2 (§4.2.1) is `objectives/cross_entropy.py`, the
@@ -19,13 +21,14 @@ Where this differs from the paper, or the paper is silent:
     the paper.
  2. The gate is the paper's, but our copy prints no equation for it; the form is that of the authors' release.
  3. f_init has one linear layer and a tanh by default; `init_layers: 2` puts a hidden layer in front, as the release
-    does.
+    does. `init_state: zeros` leaves f_init out, which shows what the mean as first state brings.
  4. f_att has one hidden layer with tanh.
  5. Dropout acts on h_t and before L_o (the release), not inside the recurrence; its masks come from `counter_rng.py`.
  6. Features wider than `feature_size` may first go through a linear layer with ReLU (`project_features`), as later
     work does; off by default.
- 7. Hard attention replaces the sample by the expectation with probability 0.5 in training (§4.1): one draw for each
-    image, as in the paper, or for the minibatch (`expectation_per: batch`), as in the release.
+ 7. Hard attention replaces the sample by the expectation with probability 0.5 in training: one draw for each image,
+    as in the paper, or for the minibatch (`expectation_per: batch`), as in the release. Our copy of
+    papers/003 has no word of it; the number is that of the published §4.1 and of the release.
  8. In eval mode hard attention attends to the most likely region; `eval_attention: sample` draws it, as the paper's
     figures do, and `eval_attention: expectation` is soft. The release has all three.
  9. papers/004 reads out with one linear layer on h_t alone (`readout: hidden`).
@@ -35,16 +38,17 @@ Where this differs from the paper, or the paper is silent:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from showtell import counter_rng
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
+from showtell.models.attributes import Attributes
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State, gather_rows
 from showtell.models.kernels import weighted_sum
@@ -56,7 +60,11 @@ from showtell.types import Features
 class SatConfig(DecoderConfig):
     """Sizes and choices of Show, Attend and Tell."""
 
-    provides: ClassVar = {Capability.ATTENTION: {}, Capability.SAMPLED_ATTENTION: {"attention": "hard"}}
+    provides: ClassVar = {
+        Capability.ATTENTION: {},
+        Capability.SAMPLED_ATTENTION: {"attention": "hard"},
+        Capability.ATTRIBUTES: {"attributes": True},
+    }
 
     name: Literal["sat"] = "sat"
     embedding_size: Size = Field(512, description="m, size of the word embeddings.")
@@ -65,7 +73,15 @@ class SatConfig(DecoderConfig):
     project_features: Size | None = Field(
         None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
     )
+    init_state: Literal["mean", "zeros"] = Field(
+        "mean", description="First state of the LSTM: f_init of the mean feature (papers/003 §3.1.2), or zeros."
+    )
     init_layers: Literal[1, 2] = Field(1, description="Number of layers of f_init.")
+    attributes: bool = Field(
+        False,
+        description="Feed the probabilities of words, scored from the regions (papers/002, future work); they learn by "
+        "`objective.word_presence`.",
+    )
     gate: bool = Field(True, description="Multiply the context by the gate beta_t.")
     attention: Literal["soft", "hard"] = Field(
         "soft", description="Context z_t: the expectation over all cells (`soft`), or one sampled cell (`hard`)."
@@ -87,6 +103,15 @@ class SatConfig(DecoderConfig):
     readout_tanh: bool = Field(True, description="Apply tanh before L_o.")
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h_t and before L_o.")
 
+    @model_validator(mode="after")
+    def _has_layers_to_count(self) -> Self:
+        if self.init_state == "zeros" and self.init_layers != 1:
+            raise ValueError(
+                f"init_state=zeros and init_layers={self.init_layers} contradict each other: there is no f_init; leave "
+                "out one of them"
+            )
+        return self
+
 
 @dataclass(frozen=True)
 class SatImage:
@@ -95,6 +120,7 @@ class SatImage:
     vectors: Tensor  # (B, R, D) a
     projected: Tensor  # (B, R, A) the part of f_att that does not depend on h
     is_region: Tensor  # (B, R)
+    attribute_gates: Tensor | None = None  # (B, 1, 4 H) q's part of the gates
 
 
 @dataclass(frozen=True)
@@ -150,15 +176,21 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         self.attention = AdditiveAttention(
             feature_size=context_size, query_size=hidden, attention_size=config.attention_size
         )  # f_att
-        self.init_hidden = self._init_mlp(context_size)  # f_init,h
-        self.init_cell = self._init_mlp(context_size)  # f_init,c
+        if config.init_state == "mean":
+            self.init_hidden = self._init_mlp(context_size)  # f_init,h
+            self.init_cell = self._init_mlp(context_size)  # f_init,c
         self.beta = nn.Linear(hidden, 1) if config.gate else None
-        self.lstm = LstmCell(embedding + context_size, hidden)
+        self._attributes_offset = embedding + context_size  # of q in the input of the LSTM
+        self.lstm = LstmCell(self._attributes_offset + (embedding if config.attributes else 0), hidden)
         self.dropout = Dropout(config.dropout)
         if config.readout == "deep":
             self.hidden_to_output = Linear(hidden, embedding)  # L_h
             self.context_to_output = Linear(context_size, embedding)  # L_z
         self.output = Linear(embedding if config.readout == "deep" else hidden, vocabulary_size)  # L_o
+        if config.attributes:
+            self.attributes = Attributes(
+                feature_size=feature_size, vocabulary_size=vocabulary_size, embedding_size=embedding
+            )
         self.initialise()
 
     def _init_mlp(self, context_size: int) -> nn.Sequential:
@@ -188,6 +220,8 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
                 nn.init.zeros_(parameter)
         with torch.no_grad():
             self.lstm.bias_ih.chunk(4)[1].fill_(1.0)  # torch's order of gates: i, f, g, o
+        if self.config.attributes:
+            self.attributes.initialise()
 
     @property
     def samples_attention(self) -> bool:
@@ -197,9 +231,15 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
     def start(self, features: Features) -> SatState:
         """h_0 and c_0 from the mean annotation vector, and f_att's part that depends on the image alone."""
         vectors = self.feature_projection(features.vectors)
-        mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
-        image = SatImage(vectors, self.attention.project(vectors), features.is_region)
-        return State(image, SatRows(self.init_hidden(mean), self.init_cell(mean), self._draw_expected(vectors)))
+        attributes = None
+        if self.config.attributes:
+            attributes = self.lstm.project_input(self.attributes(features), offset=self._attributes_offset)
+        image = SatImage(vectors, self.attention.project(vectors), features.is_region, attributes)
+        hidden = cell = vectors.new_zeros(len(vectors), 1, self.config.hidden_size)
+        if self.config.init_state == "mean":
+            mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
+            hidden, cell = self.init_hidden(mean), self.init_cell(mean)
+        return State(image, SatRows(hidden, cell, self._draw_expected(vectors)))
 
     def _draw_expected(self, vectors: Tensor) -> Tensor | None:
         """(B, 1) bool, whether an image's captions use the expectation; None where that is not drawn."""
@@ -228,6 +268,8 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
             gate = torch.sigmoid(self.beta(rows.hidden))
             context = gate * context
         gates = inputs.gates + self.lstm.project_input(context, offset=self.config.embedding_size)
+        if image.attribute_gates is not None:
+            gates = gates + image.attribute_gates
         hidden, cell = self.lstm(gates, rows.hidden, rows.cell)
         output = SatOutput(
             word=inputs.word,

@@ -27,21 +27,26 @@ Where this differs from the paper, or the paper is silent:
  7. Features may first go through a linear layer, ReLU and dropout (`project_features`), as in the authors' code; off
     by default. V is then the projected features, in f(V) too.
  8. Padded regions are masked, in the mean and in the attention.
- 9. Terms of the image alone (f(V)'s gates, W_v V, W_va V + b_va) are computed once; the sums are the same.
+ 9. `fine_stages: 0` is the coarse LSTM alone, the first row of a study of the number of stages, which the paper does
+    not have: no attention, one distribution of words, and h^N_{t-1} is its own h^0_{t-1}, which it then reads twice.
+10. `attributes: true` adds scores of words to the input of stage 0, [f(V); q; h^N_{t-1}; y_{t-1}]
+    (`models/attributes.py`); off by default.
+11. Terms of the image alone (f(V)'s gates, W_v V, W_va V + b_va) are computed once; the sums are the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
+from showtell.models.attributes import Attributes
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.kernels import weighted_sum
@@ -53,10 +58,16 @@ from showtell.types import Features
 class StackConfig(DecoderConfig):
     """Sizes and choices of Stack-Captioning; the defaults are the paper's."""
 
-    provides: ClassVar = {Capability.ATTENTION: {}, Capability.STAGES: {}}
+    provides: ClassVar = {
+        Capability.ATTENTION: {},
+        Capability.STAGES: {},
+        Capability.ATTRIBUTES: {"attributes": True},
+    }
 
     name: Literal["stack"] = "stack"
-    fine_stages: int = Field(2, ge=1, le=16, description="N, number of fine stages after the coarse one.")
+    fine_stages: int = Field(
+        2, ge=0, le=16, description="N, number of fine stages after the coarse one; 0 leaves the coarse one alone."
+    )
     attention: Literal["stacked", "independent"] = Field(
         "stacked",
         description="Add the context of the stage before to a stage's query (`stacked`), or not (`independent`).",
@@ -67,6 +78,11 @@ class StackConfig(DecoderConfig):
     project_features: Size | None = Field(
         None, description="Project features to this size by a linear layer, ReLU and dropout (default: no projection)."
     )
+    attributes: bool = Field(
+        False,
+        description="Feed the probabilities of words, scored from the regions (papers/002, future work); they learn by "
+        "`objective.word_presence`.",
+    )
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h_t and on projected features.")
 
     @property
@@ -74,12 +90,27 @@ class StackConfig(DecoderConfig):
         """The coarse one and N fine ones."""
         return 1 + self.fine_stages
 
+    def missing_settings(self, capability: Capability) -> dict[str, Any]:
+        """The coarse stage alone has neither attention nor a stage after it."""
+        if capability in (Capability.ATTENTION, Capability.STAGES) and not self.fine_stages:
+            return {"fine_stages": 0}
+        return super().missing_settings(capability)
+
+    @model_validator(mode="after")
+    def _has_stages_to_attend(self) -> Self:
+        if not self.fine_stages and self.attention != "stacked":
+            raise ValueError(
+                f"fine_stages=0 and attention={self.attention} contradict each other: the coarse stage attends to "
+                "nothing; leave out attention"
+            )
+        return self
+
 
 @dataclass(frozen=True)
 class StackImage:
     """The half of the state that belongs to an image."""
 
-    mean_gates: Tensor  # (B, 1, 4 H) f(V)'s part of the gates of LSTM_0
+    mean_gates: Tensor  # (B, 1, 4 H) the part of f(V), and of q, in the gates of LSTM_0
     projected: tuple[Tensor, ...]  # N of (B, R, A) W_v V
     values: tuple[Tensor, ...]  # N of (B, R, H) W_va V + b_va
     is_region: Tensor  # (B, R)
@@ -145,10 +176,15 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
             else nn.Identity()
         )
         self.embedding = Embedding(vocabulary_size, config.embedding_size)  # W_e
-        self.coarse_lstm = LstmCell(hidden + size + config.embedding_size, hidden)
+        of_image = size + (config.embedding_size if config.attributes else 0)  # [f(V); q]
+        self.coarse_lstm = LstmCell(hidden + of_image + config.embedding_size, hidden)
         self.fine = nn.ModuleList(FineStage(config, size) for _ in range(config.fine_stages))
         self.dropout = Dropout(config.dropout)
         self.outputs = nn.ModuleList(Linear(hidden, vocabulary_size) for _ in range(self.stages))  # W_o
+        if config.attributes:
+            self.attributes = Attributes(
+                feature_size=feature_size, vocabulary_size=vocabulary_size, embedding_size=config.embedding_size
+            )
         self.initialise()
 
     def initialise(self) -> None:
@@ -162,6 +198,8 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         | biases                          | 0; forget gates 1        |
         """
         initialise(self, self._lstms)
+        if self.config.attributes:
+            self.attributes.initialise()
 
     @property
     def _fine(self) -> tuple[FineStage, ...]:
@@ -175,6 +213,8 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         """What no word changes: the gates of f(V), and W_v V and W_va V + b_va of each stage; zeros for the LSTMs."""
         vectors = self.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D) f(V)
+        if self.config.attributes:
+            mean = torch.cat([mean, self.attributes(features)], -1)
         image = StackImage(
             mean_gates=self.coarse_lstm.project_input(mean, offset=self.config.hidden_size),
             projected=tuple(stage.attention.project(vectors) for stage in self._fine),

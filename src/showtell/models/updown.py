@@ -19,7 +19,9 @@ Where this differs from the paper, or the paper is silent:
     `counter_rng.py`. The default is 0.5.
  4. Features may first go through a linear layer with ReLU (`project_features`), as papers/002 does; off by default.
  5. vbar's part of the gates of the attention LSTM is computed once per image; the sum is the same.
- 6. Forbidding repeated words at test time (the authors' release) belongs to `decoding/`, not to the model.
+ 6. `attributes: true` adds scores of words to the input of the attention LSTM, [h2_{t-1}; vbar; q; W_e Pi_t]
+    (`models/attributes.py`); off by default.
+ 7. Forbidding repeated words at test time (the authors' release) belongs to `decoding/`, not to the model.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from torch import Tensor, nn
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
+from showtell.models.attributes import Attributes
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.kernels import weighted_sum
@@ -45,7 +48,7 @@ from showtell.types import Features
 class UpDownConfig(DecoderConfig):
     """Sizes and choices of Bottom-Up and Top-Down attention; the defaults are those of the authors' release."""
 
-    provides: ClassVar = {Capability.ATTENTION: {}}
+    provides: ClassVar = {Capability.ATTENTION: {}, Capability.ATTRIBUTES: {"attributes": True}}
 
     name: Literal["updown"] = "updown"
     embedding_size: Size = Field(1000, description="Size of the word embeddings.")
@@ -53,6 +56,11 @@ class UpDownConfig(DecoderConfig):
     attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
     project_features: Size | None = Field(
         None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
+    )
+    attributes: bool = Field(
+        False,
+        description="Feed the probabilities of words, scored from the regions (papers/002, future work); they learn by "
+        "`objective.word_presence`.",
     )
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h2_t.")
 
@@ -63,7 +71,7 @@ class UpDownImage:
 
     vectors: Tensor  # (B, R, D) V
     projected: Tensor  # (B, R, A) W_va V
-    mean_gates: Tensor  # (B, 1, 4 H) vbar's part of the gates of the attention LSTM
+    mean_gates: Tensor  # (B, 1, 4 H) the part of vbar, and of q, in the gates of the attention LSTM
     is_region: Tensor  # (B, R)
 
 
@@ -108,13 +116,18 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
             nn.Sequential(Linear(feature_size, size), nn.ReLU()) if config.project_features else nn.Identity()
         )
         self.embedding = Embedding(vocabulary_size, config.embedding_size)  # W_e
-        self.attention_lstm = LstmCell(hidden + size + config.embedding_size, hidden)
+        of_image = size + (config.embedding_size if config.attributes else 0)  # [vbar; q]
+        self.attention_lstm = LstmCell(hidden + of_image + config.embedding_size, hidden)
         self.attention = AdditiveAttention(
             feature_size=size, query_size=hidden, attention_size=config.attention_size, bias=False
         )
         self.language_lstm = LstmCell(size + hidden, hidden)
         self.dropout = Dropout(config.dropout)
         self.output = Linear(hidden, vocabulary_size)  # W_p
+        if config.attributes:
+            self.attributes = Attributes(
+                feature_size=feature_size, vocabulary_size=vocabulary_size, embedding_size=config.embedding_size
+            )
         self.initialise()
 
     def initialise(self) -> None:
@@ -128,11 +141,15 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         | biases                        | 0; forget gates 1        |
         """
         initialise(self, [self.attention_lstm, self.language_lstm])
+        if self.config.attributes:
+            self.attributes.initialise()
 
     def start(self, features: Features) -> UpDownState:
         """W_va V and the gates of vbar, which no word changes; zeros for the LSTMs."""
         vectors = self.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D) vbar
+        if self.config.attributes:
+            mean = torch.cat([mean, self.attributes(features)], -1)
         mean_gates = self.attention_lstm.project_input(mean, offset=self.config.hidden_size)
         image = UpDownImage(vectors, self.attention.project(vectors), mean_gates, features.is_region)
         zeros = vectors.new_zeros(len(vectors), 1, self.config.hidden_size)

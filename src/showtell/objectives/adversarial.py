@@ -263,6 +263,7 @@ class Adversarial(AdversarialPretraining):
     """Policy gradients for worker and manager, with rewards from the discriminator, which is trained with them."""
 
     config: AdversarialConfig
+    needs: ClassVar = frozenset({Capability.MANAGER})
     optimises_reward: ClassVar[bool] = True
     health_ranges: ClassVar[tuple[HealthRange, ...]] = (
         HealthRange(

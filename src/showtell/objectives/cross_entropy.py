@@ -2,6 +2,7 @@
 
     L = (1/words) sum over captions of L_d,
         L_d = - sum_t log p(y_t | y_<t, a) + lambda sum_i (1 - sum_t alpha_ti)^2   doubly stochastic (papers/003 §4.2.1)
+                    + nu sum_{t names an object} l_t            supervised attention (`attention_supervision.py`)
       + mu (1/images) sum_w kappa_w^2 H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
 
 Scheduled sampling (Bengio et al., 2015) feeds the model some of its own words (`decoding/scheduled.py`); their
@@ -17,7 +18,8 @@ Label smoothing epsilon mixes the target with the uniform distribution over the 
 Word presence predicts from the encoder alone which words occur in any of the image's captions: each grid cell scores
 each word, log-sum-exp over the cells is a soft maximum, and the captions are the only labels (multiple-instance
 learning as in Fang et al., 2015, with log-sum-exp for their noisy-or). It gives an encoder that is trained from scratch
-a direct gradient; its layer is trained with the model and is not saved in the checkpoint.
+a direct gradient; its layer is trained with the model and is not saved in the checkpoint. A model that reads attributes
+(`models/attributes.py`) has that layer itself, and this term trains it there.
 
 Most words of a caption ("there", "with") do not depend on the picture and add only noise to this term. So each word is
 weighted by the agreement of an image's captions on it beyond chance, Fleiss' kappa (1971) with the captions as raters:
@@ -39,6 +41,8 @@ from showtell.config import Config
 from showtell.decoding import TeacherForcedOutput, scheduled, teacher_forced
 from showtell.decoding.likelihood import log_likelihood
 from showtell.models import Capability, Decoder
+from showtell.models.attributes import score_images
+from showtell.objectives.attention_supervision import AttentionSupervisionConfig, attention_loss, stage_attention
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch, Features, Terms
@@ -94,6 +98,9 @@ class CrossEntropyConfig(ObjectiveConfig):
     word_presence: float = Field(
         0.0, ge=0, description="mu, weight of the auxiliary loss that predicts which words occur in the captions."
     )
+    attention_supervision: AttentionSupervisionConfig = Field(
+        AttentionSupervisionConfig(), description="Loss of the attention of words that name an object with a box."
+    )
     scheduled_sampling: ScheduledSamplingConfig = Field(
         ScheduledSamplingConfig(), description="Probability of feeding the model's own words instead of the caption's."
     )
@@ -106,7 +113,11 @@ class CrossEntropy(Objective):
     conflicts: ClassVar[Mapping[Capability, str]] = {
         Capability.SAMPLED_ATTENTION: "sampled regions get no gradient from it"
     }
-    setting_needs: ClassVar[Mapping[str, Capability]] = {"earlier_stage_weight": Capability.STAGES}
+    setting_needs: ClassVar[Mapping[str, Capability]] = {
+        "earlier_stage_weight": Capability.STAGES,
+        "attention_supervision.weight": Capability.ATTENTION,
+    }
+    setting_trains: ClassVar[Mapping[Capability, str]] = {Capability.ATTRIBUTES: "word_presence"}
     agreement: Tensor  # (V,) kappa of each word
 
     def __init__(self, config: CrossEntropyConfig, *, feature_size: int, vocabulary_size: int) -> None:
@@ -120,8 +131,19 @@ class CrossEntropy(Objective):
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:
         """Compute the agreement of an image's captions on each word."""
-        if self.presence is not None:
+        if self.config.word_presence:
             self.agreement.copy_(agreement(list(captions.values()), len(self.agreement)))
+
+    @property
+    def supervises_phrases(self) -> bool | None:
+        """Which mentions the attention loss needs."""
+        supervision = self.config.attention_supervision
+        return supervision.words == "phrases" if supervision.weight else None
+
+    def use_layers_of(self, decoder: Decoder) -> None:
+        """Leave the layer of word presence to a decoder that reads attributes."""
+        if Capability.ATTRIBUTES in decoder.capabilities:
+            self.presence = None
 
     def begin_epoch(self, epoch: int) -> None:
         """Set the probability of scheduled sampling."""
@@ -157,9 +179,23 @@ class CrossEntropy(Objective):
             penalty = penalty / counts.words  # as the likelihood, so that lambda weighs the two sums of a caption
             total = total + self.config.doubly_stochastic * penalty
             parts["doubly_stochastic"] = penalty
-        if self.presence is not None:
-            scores = self.presence(features.vectors)
-            presence = word_presence(scores, features.is_region, batch.targets, self.agreement.square())
+        supervision = self.config.attention_supervision
+        if supervision.weight and batch.mentions is not None:  # validation has none
+            self.check_decoder(decoder)
+            *earlier, last = [
+                attention_loss(one, batch.mentions, supervision.loss) / counts.words
+                for one in stage_attention(forced.outputs)
+            ]
+            looking = torch.stack([*(self.config.earlier_stage_weight * value for value in earlier), last]).sum()
+            total = total + supervision.weight * looking  # as the likelihoods
+            parts["attention_supervision"] = looking
+        if self.config.word_presence:
+            has_attributes = Capability.ATTRIBUTES in decoder.capabilities
+            layer = decoder.attributes.scores if has_attributes else self.presence
+            assert layer is not None, "made for another decoder"
+            presence = word_presence(
+                layer(features.vectors), features.is_region, batch.targets, self.agreement.square()
+            )
             presence = presence / counts.images
             total = total + self.config.word_presence * presence
             parts["word_presence"] = presence
@@ -229,7 +265,7 @@ def word_presence(scores: Tensor, is_region: Tensor, targets: Tensor, weights: T
         targets: (B, N, T) int64, the words of the captions.
         weights: (V,) weight of each word.
     """
-    image_scores = scores.masked_fill(~is_region.unsqueeze(-1), float("-inf")).logsumexp(1)  # (B, V)
+    image_scores = score_images(scores, is_region)
     present = torch.zeros_like(image_scores).scatter_(1, targets.flatten(1), 1.0)
     ordinary = slice(len(SPECIAL), None)
     loss = F.binary_cross_entropy_with_logits(image_scores[:, ordinary], present[:, ordinary], reduction="none")

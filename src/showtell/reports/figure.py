@@ -1,10 +1,11 @@
 """An explanation as a matplotlib figure: the photo, and beside it a panel for each word, bright where the model looked.
 
 A row for each caption, as in the figures of papers/003 and papers/002; several captioners and several stages are rows
-below each other. Grids light the photo by their map, the brightest pixel of a word at full brightness; regions light
-their boxes by their weights, the heavier one where they overlap, and the heaviest has its outline and its class. A
-cross marks the region that hard attention sampled. Below a caption are the values that its model has at each word, such
-as a gate or subgoals, as lines. Of models without attention the words stand beside the photo.
+below each other. Grids light the photo by their map, the brightest pixel of a word at full brightness, with a contour
+at half of it; regions light their boxes by their weights, the heavier one where they overlap, and the heaviest has its
+outline and its class. A cross marks the region that hard attention sampled. Below a caption are the values that its
+model has at each word, such as a gate or subgoals, as lines. Of models without attention the words stand beside the
+photo.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import math
 import textwrap
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 from PIL import Image
 from torch import Tensor
 
@@ -30,58 +33,77 @@ from showtell.reports.explanation_view import value_range
 
 MIN_COLUMNS, MAX_COLUMNS = 4, 9  # panels in a line; longer captions are wrapped
 PANEL = 1.5  # inches that a panel is wide
-VALUES, MARGIN = 0.9, 0.55  # inches: height of a plot of values with its words, and its margins
+VALUES, MARGIN = 1.0, 0.55  # inches: height of a plot of values with its words, and its margins
 TITLE, HEADING = 0.2, 0.25  # inches above a panel for its word, and above a row for its caption
 PIXELS = 320  # of a panel's longer side
-DARK = 0.2  # of a photo's brightness is left where the attention is 0
+DARK = 0.45  # of a photo's brightness is left where the attention is 0
+CONTOUR = 0.5  # share of the map's maximum at which a line is drawn
+# Inches that a letter is wide: of a heading, of a panel's word, of a word below values.
+LETTER, TITLE_LETTER, TICK_LETTER = 0.088, 0.068, 0.065
+WORDS_LINE, LETTERS_BESIDE = 0.18, 13 / PANEL  # inches of a line of words beside a photo, and letters of it in an inch
 MAX_WORD, MAX_HEADING = 40, 300  # characters; longer texts are shortened
 SOFTWARE = "showtell explain"  # in the PNG files
 MARK, RED = "#e8710a", "#b3261e"  # of regions, and of hallucinated words
 
 
-def draw(explanation: Explanation) -> Figure:
-    """The figure; see the head of this file."""
+def draw(explanation: Explanation, *, columns: int | None = None, panel: float = PANEL) -> Figure:
+    """The figure; see the head of this file.
+
+    Args:
+        explanation: of a photo.
+        columns: number of panels in a line (default: as many as the longest caption needs, 4 to 9).
+        panel: width of a panel in inches.
+    """
     photo = explanation.photo.copy()
     photo.thumbnail((PIXELS, PIXELS))
     rows = [(model, caption) for model in explanation.models for caption in model.captions]
     panels = [1 + (len(caption.words) if caption.attention is not None else 0) for _, caption in rows]
-    across = min(MAX_COLUMNS, max(MIN_COLUMNS, *panels))
-    tall = PANEL * photo.height / photo.width
+    across = columns or min(MAX_COLUMNS, max(MIN_COLUMNS, *panels))
+    tall = panel * photo.height / photo.width
     lines = [math.ceil(count / across) for count in panels]
-    width, height = (
-        across * PANEL,
-        sum(
-            HEADING + count * (TITLE + tall) + len(caption.word_values) * VALUES
-            for (_, caption), count in zip(rows, lines, strict=True)
-        ),
+    width = across * panel
+    headings = [_heading(model, caption, width, several=len(rows) > 1) for model, caption in rows]
+    words_beside = [
+        None if caption.attention is not None else _words_beside(caption, width - panel) for _, caption in rows
+    ]
+    heights = [
+        max(count * (TITLE + tall), TITLE + WORDS_LINE * len(words or ()))
+        for count, words in zip(lines, words_beside, strict=True)
+    ]
+    height = sum(
+        HEADING * len(heading) + below + len(caption.word_values) * VALUES
+        for (_, caption), heading, below in zip(rows, headings, heights, strict=True)
     )
     figure = Figure(figsize=(width, height), facecolor="white")
     top = height
-    for (model, caption), count in zip(rows, lines, strict=True):
-        _write_heading(figure, model, caption, (top - HEADING / 2) / height, several=len(rows) > 1)
-        top -= HEADING
-        for panel in range(1 + (0 if caption.attention is None else len(caption.words))):
-            line, column = divmod(panel, across)
+    for (model, caption), heading, words, below in zip(rows, headings, words_beside, heights, strict=True):
+        middle = top - HEADING * len(heading) / 2
+        figure.text(0.01, middle / height, "\n".join(heading), va="center", fontsize=9, weight="bold", parse_math=False)
+        top -= HEADING * len(heading)
+        for index in range(1 + (0 if caption.attention is None else len(caption.words))):
+            line, column = divmod(index, across)
             bottom = top - (line + 1) * (TITLE + tall)
             axes = figure.add_axes(
-                (column / across + 0.02 / width, bottom / height, (PANEL - 0.04) / width, (tall - 0.02) / height)
+                (column / across + 0.02 / width, bottom / height, (panel - 0.04) / width, (tall - 0.02) / height)
             )
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_color("0.8")
-            if panel == 0:
+            if index == 0:
                 axes.imshow(np.asarray(photo), aspect="auto")
             else:
-                _draw_word(axes, photo, explanation.size, model, caption, panel - 1)
-        if caption.attention is None:
-            words = "   ".join(_word_title(word).replace(" ", "\N{NO-BREAK SPACE}") for word in caption.words)
-            words = textwrap.fill(words, width=round(13 * (across - 1)))
-            position = ((PANEL + 0.1) / width, (top - TITLE) / height)
-            figure.text(*position, words, va="top", fontsize=8, linespacing=1.6, parse_math=False)
-        top -= count * (TITLE + tall)
+                _draw_word(axes, photo, explanation.size, model, caption, index - 1)
+        if words is not None:
+            position = ((panel + 0.1) / width, (top - TITLE) / height)
+            figure.text(*position, "\n".join(words), va="top", fontsize=8, linespacing=1.6, parse_math=False)
+        top -= below
         for values in caption.word_values:
             top -= VALUES
-            frame = (MARGIN / width, (top + 0.3) / height, 1 - 2 * MARGIN / width, (VALUES - 0.4) / height)
-            _plot_values(figure.add_axes(frame), values, caption)
+            if caption.attention is not None and len(caption.words) < across:  # under the panels of the words
+                left, wide = panel, len(caption.words) * panel
+            else:
+                left, wide = MARGIN, width - 2 * MARGIN
+            frame = (left / width, (top + 0.4) / height, wide / width, (VALUES - 0.5) / height)
+            _plot_values(figure.add_axes(frame), values, caption, wide)
     return figure
 
 
@@ -103,13 +125,17 @@ def is_foreign_picture(file: Path) -> bool:
         return False
 
 
-def _write_heading(
-    figure: Figure, model: ModelExplanation, caption: ExplainedCaption, height: float, several: bool
-) -> None:
-    """The caption above its row, after the model and stage if there are several rows."""
+def _heading(model: ModelExplanation, caption: ExplainedCaption, width: float, several: bool) -> list[str]:
+    """The lines above a row: the caption, after the model and stage if there are several rows."""
     title = ", ".join(part for part in (model.model, caption.title) if part) if several else caption.title
     text = _shown(f"{title}: {caption.text}" if title else caption.text, MAX_HEADING)
-    figure.text(0.01, height, text, va="center", fontsize=9, weight="bold", parse_math=False)
+    return textwrap.wrap(text, width=round(width / LETTER)) or [""]
+
+
+def _words_beside(caption: ExplainedCaption, width: float) -> list[str]:
+    """The lines of the words of a caption without attention, each with its probability."""
+    words = "   ".join(_word_title(word).replace(" ", "\N{NO-BREAK SPACE}") for word in caption.words)
+    return textwrap.wrap(words, width=round(width * LETTERS_BESIDE))
 
 
 def _draw_word(
@@ -132,7 +158,9 @@ def _draw_word(
         left, top, right, bottom = boxes[word.sampled_region].tolist()
         axes.plot((left + right) / 2, (top + bottom) / 2, "+", color=MARK, markersize=10, markeredgewidth=1.5)
     colour = "black" if word.hallucinated is None else RED
-    axes.set_title(_word_title(word), fontsize=8, pad=2, color=colour, parse_math=False)
+    title = _word_title(word)
+    room = axes.bbox.width / axes.figure.dpi / (TITLE_LETTER * len(title))
+    axes.set_title(title, fontsize=8 * min(1, max(0.5, room)), pad=2, color=colour, parse_math=False)
 
 
 def light_photo(axes: Axes, photo: Image.Image, weights: Tensor, boxes: Tensor, grid: tuple[int, int] | None) -> None:
@@ -141,8 +169,12 @@ def light_photo(axes: Axes, photo: Image.Image, weights: Tensor, boxes: Tensor, 
         light = _light_of_regions(boxes, weights, photo.size)
     else:
         light = attention_map(weights, boxes, photo.size, grid=grid, style="smooth")
+    light = light / light.max()
     bright = np.asarray(photo, dtype=np.float64) / 255
-    axes.imshow(bright * np.minimum(DARK + (1 - DARK) * light / light.max(), 1)[..., None], aspect="auto")
+    axes.imshow(bright * np.minimum(DARK + (1 - DARK) * light, 1)[..., None], aspect="auto")
+    if grid is not None and light.min() < CONTOUR:
+        line = axes.contour(light, levels=[CONTOUR], colors="white", linewidths=0.9)
+        line.set_path_effects([withStroke(linewidth=1.9, foreground="black")])
 
 
 def _word_title(word: ExplainedWord) -> str:
@@ -154,14 +186,17 @@ def _shown(text: str, limit: int = MAX_WORD) -> str:
     return printable(shorten(text, limit))
 
 
-def _plot_values(axes: Axes, values: WordValues, caption: ExplainedCaption) -> None:
-    """Plot values over the words, a line for each of the K."""
+def _plot_values(axes: Axes, values: WordValues, caption: ExplainedCaption, width: float) -> None:
+    """Plot values over the words, a line for each of the K; the axes are so many inches wide."""
     axes.plot(values.values.numpy(), marker=".", linewidth=1)
     low, high = value_range(values.values)
     if (low, high) == (0, 1):
         axes.set_ylim(-0.05, 1.05)
     words = [_shown(word.word) or "(end)" for word in caption.words]
-    axes.set_xticks(range(len(words)), words, parse_math=False)
+    axes.set_xlim(-0.5, len(words) - 0.5)
+    is_tight = max(map(len, words)) * TICK_LETTER > width / len(words)
+    slanted: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if is_tight else {}
+    axes.set_xticks(range(len(words)), words, parse_math=False, **slanted)
     axes.tick_params(labelsize=7)
     axes.set_ylabel(values.title, fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,280 @@
+"""Every ingredient of the papers on and off, under one protocol: for docs/results.md.
+
+    python benchmarks/ablations.py --out runs/ablations [--rows A,B] [--docs docs/results.md] [--json] [KEY=VALUE ...]
+
+`study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` makes the
+table from the runs that are done. With the same --out the models that ingredients are taken from or added to are those
+of `old_papers.py`, runs and all. A row has the learning rate of its base, and differs from it in what is named alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import old_papers
+from documents import table
+from study import COMPARED, SPLITS, Row, command, difference_cell, score_cell
+
+BASES = {row.name: row for row in old_papers.ROWS}
+
+
+@dataclass(frozen=True)
+class Ingredient:
+    """One ingredient, switched off (or on) in a base."""
+
+    name: str  # of the row
+    says: str  # what is changed
+    base: str  # the row that it is held against
+    changes: tuple[str, ...]  # KEY=VALUE; () where old_papers.py has the row
+    papers: str  # what the papers say of it
+    recipe: str | None = None  # None: the base's
+
+    @property
+    def row(self) -> Row:
+        """The base with the changes; the row of old_papers.py where that has it already."""
+        if self.name in BASES:
+            return BASES[self.name]
+        base = BASES[self.base]
+        return Row(
+            self.name,
+            self.says,
+            self.recipe or base.recipe,
+            base.view,
+            base.start,
+            (*base.changes, *self.changes),
+            tried_by=base.trial,
+            rate=base.rate,
+        )
+
+
+PENALTY = "papers/003 §4.2.1: with it the model looks at every part of the image; a higher BLEU, richer captions"
+STAGES = "papers/002 has 3 stages; their number is not studied"
+INGREDIENTS = (
+    *(
+        Ingredient(
+            f"sat_soft_penalty_{weight}", f"penalty, lambda {weight}", "sat_soft",
+            (f"objective.doubly_stochastic={weight}",), PENALTY,
+        )
+        for weight in ("0.1", "0.33", "1", "12")
+    ),
+    *(
+        Ingredient(
+            f"sat_hard_penalty_{weight}", f"penalty, lambda {weight}", "sat_hard",
+            (f"objective.doubly_stochastic={weight}",), PENALTY,
+        )
+        for weight in ("0.1", "0.33", "1", "12")
+    ),
+    *(
+        Ingredient(
+            f"updown_penalty_{weight}", f"penalty, lambda {weight}", "updown",
+            (f"objective.doubly_stochastic={weight}",), "papers/003's alone; papers/001 has none",
+        )
+        for weight in ("0.33", "12")
+    ),
+    Ingredient(
+        "sat_soft_no_gate", "without the gate beta", "sat_soft", ("model.gate=false",),
+        "papers/003 §4.2.1: it lets the model weigh image against language; more weight on objects",
+    ),
+    Ingredient(
+        "sat_soft_readout_hidden", "output layer over h alone, not deep", "sat_soft", ("model.readout=hidden",),
+        "papers/003 §3.1.2 has a deep output layer, papers/004 §2.2 one over h; neither compares",
+    ),
+    Ingredient(
+        "sat_soft_no_tanh", "readout without tanh", "sat_soft", ("model.readout_tanh=false",),
+        "the equation of papers/003 §3.1.2 has none, its release has one",
+    ),
+    Ingredient(
+        "sat_soft_init_zeros", "first state of zeros", "sat_soft", ("model.init_state=zeros",),
+        "papers/003 §3.1.2: the first state is predicted from the mean of the annotation vectors",
+    ),
+    Ingredient(
+        "sat_soft_projected", "features through a linear layer with ReLU", "sat_soft", ("model.project_features=128",),
+        "the release of papers/002 has it; not compared",
+    ),
+    Ingredient(
+        "sat_soft_smoothing", "label smoothing 0.1", "sat_soft", ("objective.label_smoothing=0.1",),
+        "in no paper of ours; Szegedy et al. (2016)",
+    ),
+    Ingredient(
+        "sat_soft_scheduled", "scheduled sampling, 0.05 more each epoch", "sat_soft",
+        ("objective.scheduled_sampling.max_probability=0.25", "objective.scheduled_sampling.increment_epochs=1"),
+        "papers/001's source trains with it before the rewards; not compared",
+    ),
+    Ingredient(
+        "sat_soft_attributes", "attributes: the words present, scored from the image, as an input", "sat_soft",
+        ("model.attributes=true", "objective.word_presence=1"),
+        "papers/002, future work: attributes in the decoder",
+    ),
+    Ingredient(
+        "sat_hard_no_entropy", "without the entropy term", "sat_hard", ("objective.entropy=0",),
+        "papers/003 §4.1: entropy and moving baseline reduce the variance of the estimate",
+    ),
+    Ingredient(
+        "sat_hard_no_baseline", "without the moving baseline", "sat_hard", ("objective.baseline=none",),
+        "papers/003 §4.1: entropy and moving baseline reduce the variance of the estimate",
+    ),
+    Ingredient(
+        "sat_hard_no_reinforce", "without the REINFORCE term", "sat_hard", ("objective.reinforce=0",),
+        "papers/003 §4.1: the gradient of the choice of regions",
+    ),
+    Ingredient(
+        "sat_hard_no_expectation", "always a sample, never the expectation", "sat_hard",
+        ("model.expectation_probability=0",),
+        "papers/003 §4.1: the expectation in place of the sample improves the robustness of training",
+    ),
+    Ingredient("stack_1", "1 stage in place of 3, the coarse one", "stack", ("model.fine_stages=0",), STAGES),
+    Ingredient("stack_2", "2 stages in place of 3", "stack", ("model.fine_stages=1",), STAGES),
+    Ingredient("stack_4", "4 stages in place of 3", "stack", ("model.fine_stages=3",), STAGES),
+    Ingredient(
+        "stack_last_loss", "a loss of the last stage alone", "stack", ("objective.earlier_stage_weight=0",),
+        "papers/002: intermediate supervision keeps the gradients of early stages from vanishing",
+    ),
+    Ingredient(
+        "stack_independent", "independent attention in place of stacked", "stack", (),
+        "papers/002 Table 1: stacked is 1 point of CIDEr better (109.1 and 108.0)",
+    ),
+    Ingredient(
+        "sat_soft_sc", "rewards", "sat_soft", (),
+        "papers/001 Table 1: about 7 points of CIDEr",
+    ),
+    Ingredient(
+        "sat_soft_sc_leave_one_out", "leave-one-out baseline in place of the greedy caption", "sat_soft_sc",
+        ("objective.baseline=leave_one_out",), "papers/001 eq. 11 has the greedy caption; not compared",
+    ),
+    Ingredient(
+        "sat_soft_sc_beam", "captions of a beam, their mean as baseline", "sat_soft_sc",
+        ("objective.sampling=beam", "objective.baseline=mean"),
+        "the release of papers/001 has it; papers/002, future work: beam search in training",
+    ),
+    Ingredient(
+        "stack_sc", "rewards, self-critical on the last stage alone", "stack", (),
+        "papers/001 eq. 10-11; not in papers/002",
+    ),
+    Ingredient(
+        "stack_c2f", "rewards of every fine stage", "stack", (),
+        "papers/002 Table 2: 11 points of CIDEr (120.4 and 109.1)",
+    ),
+    Ingredient(
+        "stack_c2f_no_previous", "without the reward relative to the stage before", "stack_c2f",
+        ("objective.baseline_weight=2", "objective.previous_stage_weight=0"),  # the same gradient in expectation
+        "papers/002 eq. 15: its second term asks each stage to beat the one before",
+    ),
+    Ingredient(
+        "hacap_worker", "worker alone, no goals", "hacap", (),
+        "papers/000 §5: subgoals make captions more diverse and follow segments",
+    ),
+    Ingredient(
+        "hacap_no_manager", "the leaked feature in place of the manager's goals", "hacap", ("model.manager=false",),
+        "papers/000 §4.3: the manager sets subgoals from the leaked feature",
+    ),
+    Ingredient(
+        "hacap_no_highway", "without highway", "hacap", (),
+        "papers/000 §5.4: the highway makes attention follow segments",
+    ),
+    Ingredient(
+        "hacap_unnormalised", "goals of any length", "hacap", (),
+        "papers/000 §5.4: goals collapsed; normalisation is future work",
+    ),
+    Ingredient(
+        "hacap_image", "the discriminator sees the image", "hacap", (),
+        "papers/000 §3.4 gives it the image, §7 has text alone",
+    ),
+    Ingredient(
+        "hacap_attention_gradient", "gradients of attention flow into the language model", "hacap",
+        ("model.attention_gradient=true",), "papers/000 §4.2: none is sent back",
+    ),
+    *(
+        Ingredient(
+            f"sat_soft_joint_penalty_{weight}", f"encoder learns too, penalty, lambda {weight}", "sat_soft_joint",
+            (f"objective.doubly_stochastic={weight}",), PENALTY,
+        )
+        for weight in ("0.1", "1.2")
+    ),
+    Ingredient(
+        "sat_soft_joint_no_presence", "encoder learns too, without the word-presence loss", "sat_soft_joint",
+        ("objective.word_presence=0",), "ours; multiple-instance learning as in Fang et al. (2015)",
+    ),
+)  # fmt: skip
+ROWS = tuple(
+    {name: row for one in INGREDIENTS for name, row in ((one.base, BASES[one.base]), (one.name, one.row))}.values()
+)  # every base before what is taken from it
+ATTENTION = {"entropy": "entropy of attention", "pointing": "pointing"}
+
+
+def tables(lines: Sequence[dict[str, Any]]) -> str:
+    """The tables of a summary, in Markdown: one for each base."""
+    by_name = {line["name"]: line for line in lines}
+    heads = ["", *[f"{shown}, `{split}`" for split in SPLITS for shown in COMPARED.values()], "relations, `test`"]
+    parts = []
+    for base in dict.fromkeys(one.base for one in INGREDIENTS if one.base in by_name):
+        own = [one for one in INGREDIENTS if one.base == base and one.name in by_name]
+        looks = any(by_name[one.name]["attention"] for one in own)
+        rows = [[f"**{by_name[base]['says']}**", *_values(by_name[base], looks)]]
+        for one in own:
+            line = by_name[one.name]
+            pairs = line["pairs"][base]
+            rows.append([one.says, *_values(line, looks)])
+            rows.append(
+                ["difference", *[difference_cell(pairs[split][name]) for split in SPLITS for name in COMPARED]]
+                + [""] * (len(rows[0]) - 1 - len(SPLITS) * len(COMPARED))
+            )
+        parts.append(table([*heads, *(ATTENTION.values() if looks else []), "seeds", "CPU seconds of a run"], rows))
+    said: dict[str, list[Ingredient]] = {}
+    for one in INGREDIENTS:
+        if one.name in by_name:
+            said.setdefault(one.papers, []).append(one)
+    rows = [
+        [
+            "; ".join(dict.fromkeys(one.says for one in ones)),
+            ", ".join(sorted({BASES[one.base].says for one in ones})),
+            papers,
+        ]
+        for papers, ones in said.items()
+    ]
+    parts.append("What the papers say:\n\n" + table(["ingredient", "of", "papers"], rows))
+    return "\n\n".join(parts)
+
+
+def _values(line: Mapping[str, Any], looks: bool) -> list[str]:
+    """A row's scores, numbers of attention and number of seeds."""
+    scores = [score_cell(line["scores"][split][name]) for split in SPLITS for name in COMPARED]
+    attention = [score_cell(line["attention"].get(name), 2) for name in ATTENTION] if looks else []
+    return [
+        *scores,
+        score_cell(line["scores"]["test"]["truth_relations"]),
+        *attention,
+        str(len(line["seeds"])),
+        score_cell(line["cpu_seconds"], 0),
+    ]
+
+
+def ratios(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `--json` prints: each row's CIDEr-D and truth on the test splits, against its base."""
+    by_name = {line["name"]: line for line in lines}
+    return [
+        {
+            "name": f"{one.name}_{metric}_{split}",
+            "value": (value := by_name[one.name]["scores"][split][metric]["mean"]),
+            "unit": shown,
+            "against": one.base,
+            "ratio": value / reference if (reference := by_name[one.base]["scores"][split][metric]["mean"]) else None,
+        }
+        for one in INGREDIENTS
+        if one.name in by_name and one.base in by_name
+        for split in SPLITS
+        for metric, shown in COMPARED.items()
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print, and write the tables where they are wanted."""
+    return command(
+        __doc__, ROWS, known=old_papers.ROWS, pairs=[(one.name, one.base) for one in INGREDIENTS], tables=tables,
+        ratios=ratios, table_name="ablations", arguments=arguments,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,551 @@
+"""Rows of a table, each a recipe on scenes with the features of one frozen encoder: trained, captioned and scored.
+
+`old_papers.py` and `ablations.py` name the rows; this file runs them and makes the tables.
+
+ 1. Scenes are drawn, and Show, Attend and Tell with soft attention is trained on them together with its encoder: the
+    row `sat_soft_joint`, seed 0. That encoder is then frozen.
+ 2. What it sees in every picture is put into stores: the map of its last stage; the same without position
+    embeddings; the map of the stage before; and the last map pooled at the boxes that the dataset has of its objects.
+ 3. Every model tries the learning rates of `RATES` on the last stage for a few epochs, with a seed of its own, and
+    further ones by the factor 3 as long as the best is at the edge: the best by CIDEr-D on validation lies inside its
+    bracket. It is that of all rows of this model with a frozen encoder. Where the encoder learns too, the learning
+    rate and the epochs are the recipe's.
+ 4. Every row is trained with each seed, and captions the two test splits by beam. Rows with a frozen encoder have the
+    same epochs, captions and batch size. A decoder with stages captions them at every stage.
+ 5. Rows that start from another row (self-critical training, coarse-to-fine, and as a control more cross-entropy) start
+    from its best weights, seed by seed. Their learning rate is the best of `REWARD_RATES`, tried as in 3 from seed 0;
+    it falls to zero.
+ 6. The captions are scored, and the tables written between the markers of the document.
+
+Each run is a folder OUT/runs/ROW/SEED with `result.json`. The same command, run again, skips what is done and resumes
+what was interrupted; tables with the same --out share their runs. KEY=VALUE changes every recipe, such as
+training.epochs=3.
+
+Rows are held against each other by a paired bootstrap over images: an image's statistics are averaged over the seeds
+first, so an interval says what other images would bring; the spread beside a score says what other seeds would bring.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from documents import markers_of, publish, reader
+from showtell.captioner import Captioner
+from showtell.datasets import open_dataset
+from showtell.datasets.records import CaptionRecord
+from showtell.decoding import teacher_forced
+from showtell.errors import DataError, UsageError
+from showtell.evaluation import caption_records
+from showtell.features import build_encoder
+from showtell.features.extraction import extract
+from showtell.features.store import FeatureStore
+from showtell.files import read_json, write_json
+from showtell.grounding.pointing import measure_attention
+from showtell.grounding.teacher_forcing import captions_to_follow, encode_records
+from showtell.models import Capability
+from showtell.models.contract import eval_mode
+from showtell.progress import counting
+from showtell.recipes import FOLDER
+from showtell.scenes import Scene, read_scenes, write_scenes
+from showtell.scenes.truth import judge
+from showtell.scores import SCORES, ScoreReport, diagnose, image_facts, score
+from showtell.scores.bootstrap import compare
+from showtell.text.vocabulary import Vocabulary
+from showtell.training import make_recipe, train
+from showtell.training.recipe_loading import apply_overrides
+
+RECIPES = FOLDER / "scenes"
+SPLITS = ("test", "test_compositional")
+METRICS = ("bleu", "meteor", "rouge_l", "cider", "truth")
+RATES = (0.003, 0.009, 0.027)
+REWARD_RATES = (0.0003, 0.001, 0.003)  # of rows that start from another
+FACTOR = 3  # between rates
+MAX_RATES = 6  # of one model
+TRIAL_SEED = 100  # none of those that are reported
+
+# How a row looks at a picture through the frozen encoder: what is changed of the recipe's encoder.
+VIEWS: dict[str, dict[str, Any]] = {
+    "last": {},
+    "last_without_places": {"position_embedding": False},
+    "before": {"stage": -2, "position_embedding": False},  # positions were learned for the last stage alone
+    "boxes": {},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the tables."""
+
+    name: str
+    says: str
+    recipe: str  # in recipes/scenes
+    view: str | None = "last"  # of `VIEWS`; None: the encoder starts from nothing and learns too
+    start: str | None = None  # the row whose best weights it starts from
+    changes: tuple[str, ...] = ()  # KEY=VALUE of the recipe
+    tried_by: str | None = None  # the row that tries learning rates for it; None: itself
+    rate: float | None = None  # a learning rate that is not tried
+    epochs: int | None = None  # None: as all rows of its kind
+
+    @property
+    def trial(self) -> str:
+        """What its trials of learning rates are called; rows that share them look at another map at most."""
+        if self.tried_by:
+            return self.tried_by
+        return self.name if self.changes or self.start else self.recipe
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rates that are tried."""
+        return RATES if self.start is None else REWARD_RATES
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether learning rates are tried for it; where the encoder learns too, the recipe has its own."""
+        return self.rate is None and self.view is not None
+
+
+# The row and the seed whose encoder all frozen rows have.
+ENCODER_ROW, ENCODER_SEED = Row("sat_soft_joint", "sat soft, encoder learns too", "sat_soft", None), 0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where everything is, and what holds for all rows."""
+
+    out: Path
+    overrides: tuple[str, ...] = ()
+    frozen_epochs: int = 6  # of rows with a frozen encoder
+    trial_epochs: int = 2  # of runs that try a learning rate
+    reward_epochs: int = 2  # of rows that start from another
+    reward_trial_epochs: int = 1  # of runs that try a learning rate for these
+
+    def folder(self, row: Row, seed: int) -> Path:
+        """Of a run."""
+        return self.out / "runs" / row.name / str(seed)
+
+    def trial_folder(self, row: Row, rate: float) -> Path:
+        """Of a short run that tries a learning rate."""
+        return self.out / "trials" / row.trial / str(rate)
+
+    def recipe(self, row: Row, seed: int, rate: float | None = None) -> dict[str, Any]:
+        """The recipe of a run; without a rate, the recipe's own."""
+        content = yaml.safe_load((RECIPES / f"{row.recipe}.yaml").read_text(encoding="utf-8"))
+        fixed = [f"data.path={self.out / 'scenes'}", f"training.seed={seed}", "training.trackers=[]"]
+        if rate is not None:
+            fixed.append(f"training.learning_rate={rate}")
+        if row.view is not None:
+            content["objective"].pop("word_presence", None)  # it teaches the encoder
+        apply_overrides(content, [*row.changes, *self.overrides, *fixed])
+        if row.view is not None:
+            weights = self.folder(ENCODER_ROW, ENCODER_SEED) / "best" / "model.safetensors"
+            frozen = content["encoder"] | VIEWS[row.view] | {"trained": False, "weights": str(weights)}
+            boxes = {"name": "roi_grid", "backbone": frozen, "whole_photo": True}
+            content["encoder"] = boxes if row.view == "boxes" else frozen
+            content["training"]["epochs"] = row.epochs or (
+                self.frozen_epochs if row.start is None else self.reward_epochs
+            )
+            content["data"]["features"] = str(self.out / "stores" / row.view)
+        if row.start is not None:
+            content["training"] |= {"schedule": "linear", "warmup_steps": 0, "validate_every": 1, "bucket": 16}
+            content["training"]["optimizer"] = {"name": "adamw", "weight_decay": 0.01}
+            begun = 0 if seed == TRIAL_SEED else seed
+            content["training"]["start_from"] = str(self.out / "runs" / row.start / str(begun) / "best")
+        return content
+
+    def trial(self, row: Row, rate: float) -> dict[str, Any]:
+        """The recipe of a short run that tries a learning rate."""
+        content = self.recipe(dataclasses.replace(row, view="last"), TRIAL_SEED, rate)
+        epochs = self.trial_epochs if row.start is None else self.reward_trial_epochs
+        content["training"] |= {"epochs": epochs, "validate_every": epochs}
+        return content
+
+
+# --- one run, in a process of its own ---
+
+
+def run(content: dict[str, Any], folder: Path, *, with_captions: bool) -> bool:
+    """Train by a recipe, caption the test splits, and write down what came out, unless that is done.
+
+    Returns:
+        Whether it is done; false: it was interrupted, and resumes another time.
+    """
+    if (folder / "result.json").exists():
+        return True
+    torch.set_num_threads(1)
+    resumed = (folder / "last").exists()
+    began, computed = time.perf_counter(), time.process_time()
+    trained = train(content, folder, resume=True, quiet=True)
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - computed
+    if trained.interrupted:
+        return False
+    captioner = Captioner.from_pretrained(folder / "best", device="cpu")
+    if with_captions:
+        dataset = open_dataset(content["data"]["path"])
+        store = FeatureStore(content["data"]["features"]) if "features" in content["data"] else None
+        last = captioner.decoder.stages - 1
+        for split in SPLITS:
+            for stage in range(last + 1):
+                captions = caption_records(
+                    captioner, dataset.split(split), captioner.settings(stage=stage), store=store
+                )
+                texts = {image: caption.text for image, caption in captions.items()}
+                write_json(folder / f"{split}{'' if stage == last else f'.stage{stage}'}.json", texts)
+        attention = attention_numbers(captioner, dataset.split("test"))
+    learned = [captioner.decoder, *([captioner.encoder] if captioner.encoder.config.trained else [])]
+    result = {
+        "validation": trained.best,
+        "best_epoch": trained.best_epoch,
+        "learning_rate": content["training"]["learning_rate"],
+        "weights": sum(weight.numel() for module in learned for weight in module.parameters()),
+        "attention": attention if with_captions else None,
+        # of a run that was interrupted only the end is known
+        "seconds": None if resumed else seconds,
+        "cpu_seconds": None if resumed else cpu_seconds,
+    }
+    write_json(folder / "result.json", result, indent=1)
+    return True
+
+
+@torch.no_grad()
+def attention_numbers(captioner: Captioner, records: Sequence[CaptionRecord]) -> dict[str, float | None] | None:
+    """Pointing accuracy along the references, its chance, and the mean entropy of attention in nats; None without."""
+    if Capability.ATTENTION not in captioner.decoder.config.capabilities:
+        return None
+    pointing = measure_attention(captioner, records, occlusion=None).report.scores
+    entropy = words = 0.0
+    with eval_mode(captioner.decoder):
+        for batch, encoded in encode_records(captioner, records, 16):
+            decoder, _, ids = captions_to_follow(captioner, batch, encoded.features, "references", captioner.decoding)
+            alpha = teacher_forced(decoder, encoded.features, ids[..., :-1]).outputs.attention
+            assert alpha is not None, "the model provides attention"
+            is_word = ids[..., 1:] != Vocabulary.pad
+            entropy += float((torch.special.entr(alpha).sum(-1) * is_word).sum())
+            words += float(is_word.sum())
+    return {"pointing": pointing["pointing"], "chance": pointing["chance_pointing"], "entropy": entropy / words}
+
+
+# --- all runs ---
+
+
+def run_all(bench: Bench, rows: Sequence[Row], known: Mapping[str, Row], *, images: int, seeds: int, jobs: int) -> None:
+    """Whatever is not done yet of the plan at the head of this file.
+
+    Args:
+        bench: where everything is.
+        rows: those to run.
+        known: all rows by name, among them those that try learning rates for others.
+        images: number of pictures.
+        seeds: number of runs of each row.
+        jobs: runs at a time.
+    """
+    settings = {"images": images, **dataclasses.asdict(bench), "overrides": list(bench.overrides)}
+    del settings["out"]
+    kept = bench.out / "settings.json"
+    if kept.exists() and (before := read_json(kept)) != settings:
+        raise UsageError(f"{bench.out} was begun with {before}, not with {settings}; take these, or another --out.")
+    write_json(kept, settings)
+    with counting("drawing scenes", images) as progress:
+        write_scenes(bench.out / "scenes", images=images, progress=progress)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+
+        def submit(row: Row, seed: int) -> tuple[Future[bool], Path]:
+            rate = None if row.view is None else best_rate(bench, row)
+            content, folder = bench.recipe(row, seed, rate), bench.folder(row, seed)
+            return pool.submit(run, content, folder, with_captions=True), folder
+
+        try:
+            _wait(dict([submit(ENCODER_ROW, ENCODER_SEED)]))
+            _fill_stores(bench, rows)
+            for group in ([row for row in rows if not row.start], [row for row in rows if row.start]):
+                tried = {row.trial: known[row.trial] if row.tried_by else row for row in group if row.is_tried}
+                while missing := [(row, rate) for row in tried.values() for rate in missing_rates(bench, row)]:
+                    trials = {}
+                    for row, rate in missing:
+                        folder = bench.trial_folder(row, rate)
+                        trials[pool.submit(run, bench.trial(row, rate), folder, with_captions=False)] = folder
+                    _wait(trials)
+                _wait(dict(submit(row, seed) for seed in range(seeds) for row in group))
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _wait(runs: dict[Future[bool], Path]) -> None:
+    """Until all are done, saying so of each."""
+    for number, future in enumerate(as_completed(runs), 1):
+        folder = runs[future]
+        if not future.result():
+            raise KeyboardInterrupt
+        result = read_json(folder / "result.json")
+        taken = "" if result["cpu_seconds"] is None else f", {result['cpu_seconds']:.0f} s of CPU time"
+        name = "/".join(folder.parts[-3:])
+        print(
+            f"{time.strftime('%H:%M:%S')} {number} of {len(runs)}: {name}, CIDEr-D {result['validation']:.3f} on "
+            f"validation{taken}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _fill_stores(bench: Bench, rows: Iterable[Row]) -> None:
+    """What the frozen encoder sees, once for each view."""
+    records = open_dataset(bench.out / "scenes").records
+    views = {row.view: row for row in [*rows, Row("trial", "", "sat_soft")]}  # trials look at the last stage
+    for row in (row for view, row in views.items() if view is not None):
+        recipe = make_recipe(bench.recipe(row, 0))
+        assert recipe.data.features is not None
+        with counting(f"extracting {row.view}", len(records)) as progress:
+            extract(build_encoder(recipe.encoder).eval(), records, recipe.data.features, progress=progress)
+
+
+def missing_rates(bench: Bench, row: Row) -> list[float]:
+    """The learning rates still to try: those that every row tries, then beyond the edge while the best is there."""
+    tried = tried_rates(bench, row)
+    if first := [rate for rate in row.rates if rate not in tried]:
+        return first
+    if len(tried) >= MAX_RATES:
+        return []
+    best = best_rate(bench, row)
+    beyond = {max(tried): best * FACTOR, min(tried): best / FACTOR}
+    return [float(f"{beyond[best]:.3g}")] if best in beyond else []
+
+
+def tried_rates(bench: Bench, row: Row) -> dict[float, float]:
+    """The learning rates tried so far, each with its CIDEr-D on validation."""
+    results = (bench.out / "trials" / row.trial).glob("*/result.json")
+    return {float(path.parent.name): read_json(path)["validation"] for path in results}
+
+
+def best_rate(bench: Bench, row: Row) -> float:
+    """The learning rate with the best CIDEr-D on validation; of equals the smallest; one that is given is not tried."""
+    if row.rate is not None:
+        return row.rate
+    tried = tried_rates(bench, row)
+    return max(tried, key=lambda rate: (tried[rate], -rate))
+
+
+# --- scores ---
+
+
+def summarise_runs(
+    bench: Bench, rows: Sequence[Row], pairs: Iterable[tuple[str, str]], seeds: int | None = None
+) -> list[dict[str, Any]]:
+    """What is done, as JSON: the scores of each row over seeds, and how the first of a pair differs from the second.
+
+    Args:
+        bench: where everything is.
+        rows: those to look at; without finished runs they are left out.
+        pairs: names of rows.
+        seeds: at most the first of them (default: all that are done).
+    """
+    dataset, scenes = open_dataset(bench.out / "scenes"), read_scenes(bench.out / "scenes")
+    assert scenes is not None
+    pooled: dict[str, dict[str, ScoreReport]] = {}
+    lines = []
+    for row in rows:
+        folders = sorted(path.parent for path in (bench.out / "runs" / row.name).glob("*/result.json"))[:seeds]
+        if not folders:
+            continue
+        results = [read_json(folder / "result.json") for folder in folders]
+        scores: dict[str, Any] = {}
+        pooled[row.name] = {}
+        kinds: dict[str, Any] = {}
+        faults: dict[str, Any] = {}
+        stages: dict[str, Any] = {}
+        for split in SPLITS:
+            facts = image_facts(dataset, dataset.split(split))
+            captions = [read_json(folder / f"{split}.json") for folder in folders]
+            kinds[split] = truth_by_kind(captions, scenes)
+            diagnoses = [diagnose(texts.values()) for texts in captions]
+            faults[split] = {name: mean_and_spread([one[name] for one in diagnoses]) for name in FAULTS}
+            reports = [score(texts, facts, METRICS) for texts in captions]
+            pooled[row.name][split] = pool_reports(reports)
+            scores[split] = spreads(reports)
+            for number in range(len(list(folders[0].glob(f"{split}.stage*.json")))):
+                texts = [read_json(folder / f"{split}.stage{number}.json") for folder in folders]
+                stages.setdefault(split, []).append(spreads([score(one, facts, METRICS) for one in texts]))
+        lines.append(
+            {
+                "name": row.name,
+                "says": row.says,
+                "seeds": [int(folder.name) for folder in folders],
+                "learning_rate": results[0]["learning_rate"],
+                "weights": results[0]["weights"],
+                "cpu_seconds": mean_and_spread([result["cpu_seconds"] for result in results]),
+                "attention": {
+                    name: mean_and_spread([result["attention"][name] for result in results])
+                    for name in (results[0].get("attention") or {})
+                },
+                "scores": scores,
+                "kinds": kinds,
+                "faults": faults,
+                "stages": stages,  # those before the last
+            }
+        )
+    for line in lines:
+        name = line["name"]
+        line["pairs"] = {
+            second: _compare(pooled[name], pooled[second])
+            for first, second in pairs
+            if first == name and second in pooled
+        }
+    return lines
+
+
+def _compare(first: Mapping[str, ScoreReport], second: Mapping[str, ScoreReport]) -> dict[str, Any]:
+    """How much better the first is, on each split by each score, with its interval."""
+    return {
+        split: {
+            name: dataclasses.asdict(difference) for name, difference in compare(first[split], second[split]).items()
+        }
+        for split in SPLITS
+    }
+
+
+def spreads(reports: Sequence[ScoreReport]) -> dict[str, Any]:
+    """Each score over several runs."""
+    return {name: mean_and_spread([report.scores[name] for report in reports]) for name in reports[0].scores}
+
+
+def pool_reports(reports: Sequence[ScoreReport]) -> ScoreReport:
+    """One report of several runs on the same images: each image's statistics are the mean over the runs.
+
+    A score that is a mean over images is then the mean of the runs' scores; BLEU is that of all captions together.
+    """
+    first = reports[0]
+    statistics = {
+        name: dataclasses.replace(kept, rows=np.mean([report.statistics[name].rows for report in reports], axis=0))
+        for name, kept in first.statistics.items()
+    }
+    return dataclasses.replace(first, statistics=statistics)
+
+
+def truth_by_kind(runs: Sequence[Mapping[str, str]], scenes: Mapping[str, Scene]) -> dict[str, dict[str, float]]:
+    """For each kind of statement how many a caption makes, and the share of them that hold.
+
+    Args:
+        runs: for each an image id to its caption.
+        scenes: image id to what was drawn.
+    """
+    totals: Counter[str] = Counter()
+    held: Counter[str] = Counter()
+    for captions in runs:
+        for image, text in captions.items():
+            for statement in judge(text, scenes[image]).statements:
+                totals[statement.kind] += 1
+                held[statement.kind] += statement.holds
+    made = sum(map(len, runs))
+    return {kind: {"said": count / made, "held": held[kind] / count} for kind, count in totals.items()}
+
+
+def mean_and_spread(values: Sequence[float | None]) -> dict[str, float | None]:
+    """The mean of what is known, and the sample deviation where there are two values or more."""
+    known = [value for value in values if value is not None]
+    return {
+        "mean": statistics.mean(known) if known else None,
+        "spread": statistics.stdev(known) if len(known) > 1 else None,
+    }
+
+
+# --- the tables ---
+
+COLUMNS = {
+    number.name: number.title for metric in METRICS for number in SCORES[metric].numbers if number.name != "cider_plain"
+}
+COMPARED = {name: COLUMNS[name] for name in ("cider", "truth")}
+FAULTS = {
+    "mean_length": "words", "bad_endings": "bad endings", "repeats": "repeats", "identical": "said twice",
+    "vocabulary": "different words",
+}  # fmt: skip
+KINDS = ("shape", "colour", "size", "pattern", "count", "relation", "background")
+
+
+def score_cell(value: dict[str, float | None] | None, digits: int = 3) -> str:
+    if value is None or value["mean"] is None:
+        return "–"
+    spread = "" if value["spread"] is None else f" ± {value['spread']:.{digits}f}"
+    return f"{value['mean']:.{digits}f}{spread}"
+
+
+def share_cell(share: dict[str, float] | None) -> str:
+    return "–" if share is None else f"{share['held']:.3f} ({share['said']:.2f})"
+
+
+def difference_cell(of_pair: Mapping[str, float]) -> str:
+    """A difference with its interval and p."""
+    return f"{of_pair['value']:+.3f} [{of_pair['low']:+.3f}, {of_pair['high']:+.3f}], p {of_pair['p']:.3f}"
+
+
+# --- the command ---
+
+
+def command(
+    description: str | None,
+    rows: Sequence[Row],
+    *,
+    known: Sequence[Row] = (),
+    pairs: Sequence[tuple[str, str]],
+    tables: Callable[[Sequence[dict[str, Any]]], str],
+    ratios: Callable[[Sequence[dict[str, Any]]], list[dict[str, Any]]],
+    table_name: str,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Run what is missing of the rows, print their tables, and write them where they are wanted; the exit status.
+
+    Args:
+        description: the docstring of the program.
+        rows: of its tables.
+        known: further rows, which some of them start from or take learning rates of.
+        pairs: names of rows of which the first is held against the second.
+        tables: the tables of a summary, in Markdown.
+        ratios: what `--json` prints of a summary.
+        table_name: of the markers in the document.
+        arguments: of the command line (default: those of this process).
+    """
+    parser = reader(description, out=Path("runs/old-papers"), rows=",".join(row.name for row in rows))
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for every recipe, such as training.epochs=3")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0")
+    for setting in dataclasses.fields(Bench)[2:]:
+        option = "--" + setting.name.replace("_", "-")
+        parser.add_argument(option, type=int, default=setting.default, help="see the head of benchmarks/study.py")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, each on one core")
+    parser.add_argument("--table", default=table_name, help="which markers: <!-- TABLE: begin -->, end")
+    parser.add_argument("--summary-only", action="store_true", help="train nothing; score what is done")
+    parser.set_defaults(images=5000)
+    given = parser.parse_args(arguments)
+    by_name = {row.name: row for row in [*known, *rows]}
+    wanted = given.rows.split(",")
+
+    def summary() -> list[dict[str, Any]]:
+        if unknown := [name for name in wanted if name not in by_name]:
+            raise UsageError(f"--rows: there is no {', '.join(unknown)}; known are {', '.join(by_name)}.")
+        chosen = [by_name[name] for name in wanted]
+        epochs = {setting.name: getattr(given, setting.name) for setting in dataclasses.fields(Bench)[2:]}
+        bench = Bench(given.out, tuple(given.overrides), **epochs)
+        if not given.summary_only:
+            for row in chosen:
+                begun = row.start is None or row.start in wanted or bench.folder(by_name[row.start], 0).exists()
+                if not begun:
+                    raise UsageError(f"--rows: {row.name} starts from {row.start}; name that too.")
+            run_all(bench, chosen, by_name, images=given.images, seeds=given.seeds, jobs=given.jobs)
+        lines = summarise_runs(bench, chosen, pairs, given.seeds)
+        if not lines:
+            raise DataError(f"{bench.out} has no finished run of {', '.join(wanted)}.")
+        write_json(bench.out / f"{given.table}.json", lines, indent=1)
+        return lines
+
+    return publish(Path(sys.argv[0]).name, given, markers_of(given.table), summary, tables, ratios)
