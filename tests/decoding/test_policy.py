@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from showtell import counter_rng
-from showtell.decoding import Captions, greedy, teacher_forced
-from showtell.decoding.policy import _log_probability, policy_logprobs, rollouts
+from showtell.decoding import Captions, beam, greedy, teacher_forced
+from showtell.decoding.policy import _log_probability, beam_rollouts, policy_logprobs, rollouts
 from showtell.decoding.rollout import collect
+from showtell.errors import UsageError
 from showtell.models.contract import Decoder, Output
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.types import Features
@@ -97,6 +98,28 @@ def test_the_last_row_is_the_greedy_caption():
     assert not rollout.greedy.is_word[..., longest:].any()
     torch.testing.assert_close(rollout.greedy.logprob, alone.logprob)
     assert rollout.samples.words.shape[:2] == (5, 3)
+
+
+def test_captions_of_a_beam_stand_beside_the_greedy_one():
+    decoder, features = table_decoder(images=5, steps=9, size=8, seed=6)
+    rollout, best = beam_rollouts(decoder, features, 8, 3), beam(decoder, features, 8, 3)
+    assert torch.equal(rollout.samples.words[..., : best.words.shape[-1]], best.words)
+    assert not rollout.samples.is_word[..., best.words.shape[-1] :].any()
+    torch.testing.assert_close(rollout.samples.logprob, best.logprob)
+    assert torch.equal(rollout.greedy.words, rollouts(decoder, features, 8, 1).greedy.words)
+    assert len(set(rollout.samples.is_finished.flatten().tolist())) == 2
+    logprobs = policy_logprobs(decoder, rollout.outputs, rollout.samples)
+    torch.testing.assert_close(logprobs, policy_logprobs(decoder, fed(decoder, features, best), best))
+    with torch.no_grad():
+        assert beam_rollouts(decoder, features, 8, 3).outputs is None
+
+
+def test_a_beam_of_more_captions_than_there_are_is_refused():
+    """Of at most one word: the empty one, and three words, cut off or ended."""
+    decoder, features = table_decoder(images=2, steps=2, size=6, seed=0)
+    assert beam_rollouts(decoder, features, 1, 4).samples.words.shape[:2] == (2, 4)
+    with pytest.raises(UsageError, match="fewer than 9 captions of at most 1 words"):
+        beam_rollouts(decoder, features, 1, 9)
 
 
 def test_draws_depend_on_seed_step_and_image_alone():

@@ -23,6 +23,7 @@ from tests.objectives.test_self_critical import (
     LENGTH,
     REFERENCES,
     batch,
+    captions_of_plain_beam,
     gradient,
     gradient_of_scores,
     mean_and_error,
@@ -130,6 +131,23 @@ def test_the_other_samples_may_take_the_greedy_captions_place():
     assert float(terms.parts["advantage"]) == pytest.approx((abs(last[0]) + abs(last[1])) / 2)
 
 
+def test_the_gradient_of_each_stages_beam_by_hand():
+    """Ranks are compared: r(w_i of rank k) - mean of stage i, and - r(w_{i-1} of rank k)."""
+    made = [table_decoder(images=1, steps=3, size=6, seed=seed) for seed in (8, 9, 10)]
+    decoder, features = Several([table for table, _ in made]), made[0][1]
+    beams = [captions_of_plain_beam(table, 1, 3) for table, _ in made]
+    tables = [table.table.requires_grad_() for table in decoder.tables]
+    rewards = [torch.tensor([[0.2, 0.5, 0.9, 0]]), torch.tensor([[0.6, 0.1, 0.8, 0]]), torch.tensor([[1, 0.7, 0, 0]])]
+    loss, told = objective(samples=3, sampling="beam", baseline="mean"), iter(rewards)
+    loss.reward = lambda words, is_word, image_ids: next(told)
+    gradients = torch.autograd.grad(loss(batch(1), features, decoder).total, tables, allow_unused=True)
+    assert gradients[0] is None
+    for stage in (1, 2):
+        own, before = rewards[stage][:, :3], rewards[stage - 1][:, :3]
+        expected = gradient_of_scores(tables[stage].detach(), beams[stage], (own - own.mean()) + (own - before))
+        torch.testing.assert_close(gradients[stage], expected)
+
+
 def test_every_stage_draws_its_own_words():
     """Three stages with the same table: each hears itself alone, with random numbers of its own."""
     (table, features), *_ = made = [table_decoder(images=1, steps=3, size=6, seed=8) for _ in range(3)]
@@ -200,6 +218,7 @@ def test_self_critical_training_rewards_the_last_stage_alone():
 
 def test_terms_and_gradients_of_parts_add_up_to_those_of_the_whole():
     sums_are_those_of_the_whole(stack(), objective(images=5, samples=3, cross_entropy=0.5))
+    sums_are_those_of_the_whole(stack(), objective(images=5, samples=3, sampling="beam", cross_entropy=0.5))
 
 
 def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():

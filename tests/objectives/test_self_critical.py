@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from showtell import counter_rng
-from showtell.decoding import Captions
+from showtell.decoding import Captions, LengthPenalty, Rules, beam
 from showtell.decoding.policy import policy_logprobs, rollouts
-from showtell.errors import RecipeError
+from showtell.decoding.rollout import collect
+from showtell.errors import RecipeError, TrainingError
 from showtell.models.contract import Decoder
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.objectives.contract import with_step_counts
@@ -22,8 +23,9 @@ from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, mean_of_others, prepare_reward
 from showtell.training.recipe_checks import make_recipe
 from showtell.types import Batch, Features
+from tests.decoding.plain import plain_beam
 from tests.decoding.test_policy import every_caption, fed, logprob_with_regions, sat, sight
-from tests.toys import table_decoder
+from tests.toys import TableDecoder, table_decoder
 
 BEGIN, END, UNKNOWN = 1, 2, 3
 REFERENCES = [[BEGIN, 4, END], [BEGIN, 5, 4, END]]
@@ -111,6 +113,101 @@ def test_the_gradient_of_the_scores_by_hand(baseline):
     assert parts["length"] == pytest.approx(int(samples.is_word.sum()) / 6)
     assert parts["unfinished"] == pytest.approx(1 - int(samples.is_finished.sum()) / 6)
     assert parts["advantage"] == pytest.approx(float(advantage.abs().mean()))
+
+
+def captions_of_plain_beam(decoder: TableDecoder, images: int, width: int) -> Captions:
+    """Of `tests/decoding/plain.py`: one hypothesis at a time."""
+    found = [
+        [one.words for one in plain_beam(decoder, image, LENGTH, width, rules=Rules(), penalty=LengthPenalty())[0]]
+        for image in range(images)
+    ]
+    padded = torch.tensor([[words + [0] * (LENGTH + 1 - len(words)) for words in own] for own in found])
+    return collect(padded, torch.zeros(padded.shape))
+
+
+@pytest.mark.parametrize(
+    ("baseline", "held_against"),
+    [
+        ("mean", [[0.5, 0.5, 0.5], [1.1 / 3, 1.1 / 3, 1.1 / 3]]),
+        ("greedy", [[0.3, 0.3, 0.3], [0.6, 0.6, 0.6]]),
+        ("leave_one_out", [[0.25, 0.55, 0.7], [0.55, 0.45, 0.1]]),
+    ],
+)
+def test_the_gradient_of_a_beam_by_hand(baseline, held_against):
+    """(r(w_n) - b) (p - onehot) / (images x 3) for the three captions that a plain beam search finds."""
+    decoder, features = table_decoder(images=2, steps=3, size=6, seed=8)
+    expected_captions = captions_of_plain_beam(decoder, 2, 3)
+    assert 0 < int(expected_captions.is_finished.sum()) < 6
+    decoder.table.requires_grad_()
+    loss = objective(2, samples=3, sampling="beam", baseline=baseline)
+    numbers = torch.tensor([[1.0, 0.4, 0.1, 0.3], [0.0, 0.2, 0.9, 0.6]])  # of the beam and the greedy caption
+    heard = []
+    loss.reward = lambda words, is_word, image_ids: heard.append(words) or numbers  # type: ignore[assignment, func-returns-value]
+    terms = loss(batch(2), features, decoder)
+    assert torch.equal(heard[0][:, :3], expected_captions.words[..., : heard[0].shape[-1]])
+    expected = gradient_of_scores(
+        decoder.table.detach(), expected_captions, numbers[:, :3] - torch.tensor(held_against)
+    )
+    torch.testing.assert_close(torch.autograd.grad(terms.total, decoder.table)[0], expected)
+    assert float(terms.total.detach()) == pytest.approx(-2.6 / 6)
+    parts = {name: float(value) for name, value in terms.parts.items()}
+    assert parts["reward"] == pytest.approx(2.6 / 6)
+    assert parts["greedy"] == pytest.approx((0.3 + 0.6) / 2)
+    assert parts["length"] == pytest.approx(int(expected_captions.is_word.sum()) / 6)
+    assert "entropy" not in parts  # beam captions do not estimate it
+
+
+def plain_logprob(decoder: Decoder, words: Sequence[int]) -> float:
+    """log p of one caption, step by step: without pad and begin, being cut off an outcome of its own."""
+    with torch.no_grad():
+        state, total, last = decoder.start(sight()), 0.0, BEGIN
+        for word in [*words, *([None] if words[-1:] != [END] else [])]:
+            output, state = decoder.step(torch.tensor([[last]]), state)
+            shares = decoder.readout(output)[0, 0, 2:].softmax(-1)
+            total += float((1 - shares[END - 2] if word is None else shares[word - 2]).log())
+            last = word
+    return total
+
+
+def test_the_gradient_of_a_beam_by_finite_differences():
+    """Along three random directions of all weights, the captions and their rewards held fixed."""
+    decoder, loss = sat(), objective(samples=3, sampling="beam", baseline="mean")
+    found = beam(decoder, sight(), LENGTH, 3)
+    texts = [found.words[0, row][found.is_word[0, row]].tolist() for row in range(3)]
+    rewards = loss.reward(found.words, found.is_word, ["0"])[0].double()
+    assert rewards.std() > 0.1
+    exact = gradient(decoder, loss(batch(1), sight(), decoder).total)
+    weights = torch.nn.utils.parameters_to_vector(decoder.parameters()).detach()
+
+    def surrogate(at: Tensor) -> float:
+        torch.nn.utils.vector_to_parameters(at, decoder.parameters())
+        logprobs = torch.tensor([plain_logprob(decoder, words) for words in texts], dtype=torch.float64)
+        return -float(((rewards - rewards.mean()) * logprobs).mean())
+
+    for seed in range(3):
+        direction = torch.randn(weights.shape, generator=torch.Generator().manual_seed(seed)).double()
+        change = (surrogate(weights + 1e-4 * direction) - surrogate(weights - 1e-4 * direction)) / 2e-4
+        assert change == pytest.approx(float(exact @ direction), rel=1e-5)
+        assert abs(change) > 1e-3
+
+
+def test_the_mean_of_all_samples_is_a_smaller_step_than_that_of_the_others():
+    """r_n - mean = (N - 1) / N (r_n - mean of the others)."""
+    decoder, gradients = sat(), {}
+    for baseline in ("mean", "leave_one_out"):
+        loss = objective(4, samples=5, baseline=baseline)
+        with counter_rng.use(counter_rng.CounterRNG(0, 0, names(4))):
+            gradients[baseline] = gradient(decoder, loss(batch(4), sight(4), decoder).total)
+    torch.testing.assert_close(gradients["mean"], 0.8 * gradients["leave_one_out"])
+
+
+def test_a_beam_needs_attention_that_is_not_sampled():
+    decoder = sat(attention="hard", eval_attention="sample")
+    with pytest.raises(
+        TrainingError, match=r"sampling=beam needs .*set model\.eval_attention to argmax or expectation"
+    ):
+        objective(sampling="beam")(batch(1), sight(), decoder)
+    objective(sampling="beam")(batch(1), sight(), sat(attention="hard", eval_attention="argmax"))
 
 
 def test_the_end_is_rewarded_and_unknown_words_are_not():
@@ -228,6 +325,7 @@ def sums_are_those_of_the_whole(decoder: Decoder, loss: SelfCritical) -> None:
 
 def test_terms_and_gradients_of_parts_add_up_to_those_of_the_whole():
     sums_are_those_of_the_whole(sat(), objective(5, samples=3, cross_entropy=0.5))
+    sums_are_those_of_the_whole(sat(), objective(5, samples=3, sampling="beam", baseline="mean", cross_entropy=0.5))
 
 
 def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():
@@ -244,27 +342,34 @@ def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():
     assert torch.equal(ours.total, theirs.total)
 
 
-def test_it_learns_to_say_what_is_rewarded():
+@pytest.mark.parametrize(
+    ("settings", "steps", "share"),
+    # A beam stays with the best of the captions that it has met: here "4", while "5 4" would earn more.
+    [({}, 100, 0.9), ({"sampling": "beam", "baseline": "mean", "samples": 3}, 40, 0.75)],
+    ids=["multinomial", "beam"],
+)
+def test_it_learns_to_say_what_is_rewarded(settings, steps, share):
     torch.manual_seed(0)
     config = SatConfig(embedding_size=8, hidden_size=16, attention_size=8, dropout=0.5)
-    decoder, loss = SatDecoder(config, feature_size=2, vocabulary_size=6), objective(8)
+    decoder, loss = SatDecoder(config, feature_size=2, vocabulary_size=6), objective(8, **settings)
     features = Features(sight(8).vectors.float(), sight(8).is_region)
     adam, rewards = torch.optim.Adam(decoder.parameters(), lr=0.02), []
-    for step in range(100):
+    for step in range(steps):
         with counter_rng.use(counter_rng.CounterRNG(0, step, names(8))):
             terms = loss(batch(8), features, decoder)
         adam.zero_grad()
         terms.total.backward()
         adam.step()
-        rewards.append(float(terms.parts["reward"]))
+        rewards.append(float(terms.parts["greedy" if settings else "reward"]))
     best = float(rewards_of_all(loss).max())
     assert rewards[0] < 0.4 * best
-    assert sum(rewards[-5:]) / 5 > 0.9 * best
+    assert sum(rewards[-5:]) / 5 > share * best
 
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
+        ({"baseline": "mean", "samples": 1}, "baseline=mean compares samples with each other; set samples to 2"),
         ({"baseline": "leave_one_out", "samples": 1}, "compares samples with each other; set samples to 2 or more"),
         ({"reward": {"cider": 0.0}}, "every weight is 0, so nothing would be rewarded; set cider to 1"),
         ({"reward": {"cidr": 1.0}}, 'objective.reward.cidr: no such key; did you mean "cider"?'),

@@ -58,6 +58,7 @@ RUNS: dict[str, dict[str, dict[str, Any]]] = {
         "training": {"reward_watchdog": {"patience": 1}},
     },
     "coarse_to_fine": {"model": STAGES, "objective": {"name": "coarse_to_fine", "samples": 2}},
+    "beam": {"objective": {"name": "self_critical", "samples": 2, "sampling": "beam", "baseline": "mean"}},
     "adversarial_pretraining": {"model": GOALS, "objective": {"name": "adversarial_pretraining"}},
     "adversarial": {
         "model": GOALS,

@@ -13,6 +13,9 @@ is an outcome like any other:
     p(cut off)  =  prod_t p(w_t | w_<t) (1 - p(end | w_1 .. w_L))
 
 These sum to one over all captions, so that the gradient of an expected reward is not biased by the limit.
+
+`beam_rollouts` has the captions of a beam search instead of samples. A search reorders its rows and drops some, so its
+captions are fed once more for their gradients.
 """
 
 from __future__ import annotations
@@ -24,10 +27,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from showtell import counter_rng
+from showtell.decoding.beam import beam
 from showtell.decoding.likelihood import log_likelihood
 from showtell.decoding.ranking import stable_topk
-from showtell.decoding.rollout import Captions, collect
-from showtell.decoding.sampling import inverse_cdf, walk
+from showtell.decoding.rollout import Captions, collect, forced_outputs
+from showtell.decoding.sampling import greedy, inverse_cdf, walk
+from showtell.errors import UsageError
 from showtell.models.contract import Decoder, Output
 from showtell.models.kernels import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
@@ -38,14 +43,14 @@ NEVER_GENERATED = [Vocabulary.pad, Vocabulary.begin]
 
 @dataclass(frozen=True)
 class Rollouts:
-    """N sampled captions of each image, and its greedy caption as row N."""
+    """N sampled captions of each image, or those of a beam, and its greedy caption as row N."""
 
     captions: Captions  # (B, N + 1, T)
     outputs: Output | None  # of the samples alone, (B, N, T or more, ...); None where no gradients are asked for
 
     @property
     def samples(self) -> Captions:
-        """(B, N, T), in the order in which they were drawn."""
+        """(B, N, T), in the order in which they were drawn; of a beam, the best first."""
         return map_tensors(self.captions, lambda x: x[:, :-1])
 
     @property
@@ -79,6 +84,38 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
     return Rollouts(collect(sequences.words, sequences.logprobs), map_tensors(stacked, lambda x: x[:, :-1]))
 
 
+def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_beams: int) -> Rollouts:
+    """The captions of a beam search, all different, with the greedy one beside them.
+
+    Args:
+        decoder: any decoder that samples no regions, because those of the search are not those of the gradient.
+        features: of B images.
+        max_length: at most this many words, `end` not counted.
+        num_beams: N, the captions of each image.
+
+    Raises:
+        UsageError: the search finds fewer captions than N.
+    """
+    best = beam(decoder, features, max_length, num_beams)
+    if best.logprob.isneginf().any():
+        raise UsageError(f"There are fewer than {num_beams} captions of at most {max_length} words to be found.")
+    both = (best, greedy(decoder, features, max_length))
+    words, logprobs = (
+        torch.cat([F.pad(x, (0, max_length + 1 - x.shape[-1])) for x in rows], 1)  # pad is 0
+        for rows in ([one.words for one in both], [one.word_logprobs for one in both])
+    )
+    captions = collect(words, logprobs)
+    if not torch.is_grad_enabled():
+        return Rollouts(captions, None)
+    fed = F.pad(words[:, :-1, : int(_decisions(best).max()) - 1], (1, 0), value=Vocabulary.begin)
+    return Rollouts(captions, forced_outputs(decoder, features, fed))
+
+
+def _decisions(captions: Captions) -> Tensor:
+    """The number of decisions of captions: words, end, or being cut off: (B, N)."""
+    return captions.is_word.sum(-1) + ~captions.is_finished
+
+
 def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Tensor:
     """The log-probability of each decision of a policy: its words, `end`, being cut off, and regions that it sampled.
 
@@ -90,7 +127,7 @@ def policy_logprobs(decoder: Decoder, outputs: Output, captions: Captions) -> Te
     Returns:
         (B, N, steps) with gradients, float32 or wider; 0 where there is no decision.
     """
-    decisions = captions.is_word.sum(-1) + ~captions.is_finished  # (B, N)
+    decisions = _decisions(captions)  # (B, N)
     steps = int(decisions.max())
     positions = torch.arange(steps, device=decisions.device)
     decides = positions < decisions.unsqueeze(-1)  # (B, N, steps)

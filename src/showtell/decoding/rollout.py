@@ -48,14 +48,19 @@ def teacher_forced(decoder: Decoder, features: Features, words: Tensor) -> Teach
         features: of B images.
         words: (B, N, T) int64, begin first.
     """
+    outputs = forced_outputs(decoder, features, words)
+    return TeacherForcedOutput(decoder.readout(outputs), outputs)
+
+
+def forced_outputs(decoder: Decoder, features: Features, words: Tensor) -> Output:
+    """The outputs (B, N, T, ...) of a decoder that is fed given words, (B, N, T), before any readout."""
     outputs = []
     with gathered_gradients():
         state = spread(decoder.start(features), words.shape[1])
         for last in counter_rng.timesteps(unstack(decoder.embed(words.movedim(-1, 0)))):
             output, state = decoder.step(last, state)
             outputs.append(output)
-    stacked = stack_over_time(outputs)
-    return TeacherForcedOutput(decoder.readout(stacked), stacked)
+    return stack_over_time(outputs)
 
 
 def collect(words: Tensor, logprobs: Tensor, score: Tensor | None = None, outputs: Output | None = None) -> Captions:

@@ -22,7 +22,8 @@ Where this differs from the paper, or the paper is silent:
     in one loop would feed a stage the words of another and make ws_{i-1} depend on ws_i, which biases the gradient.
  2. With n samples of each image the gradient is the mean over them, and sample k of a stage is compared with sample k
     of the stage before.
- 3. `baseline: leave_one_out` replaces r(wg_i) by the mean reward of the stage's other samples; the paper's is `greedy`.
+ 3. `baseline: leave_one_out` replaces r(wg_i) by the mean reward of the stage's other samples, `mean` by that of all of
+    them; the paper's is `greedy`. With `sampling: beam` the caption of rank k is compared with that of rank k.
  4. Policy, reward, truncated captions and the end are those of `self_critical.py`, with its differences.
 """
 

@@ -8,6 +8,14 @@ the gradient is the mean over them, and b may be the mean of the others instead 
 
     b_n = sum_{m != n} r(ws_m) / (N - 1)                         leave_one_out (Kool et al., 2019; Luo, 2020)
 
+`sampling: beam` with `baseline: mean` is the second stage as the authors released it: the samples are the N captions of
+a beam search of the current model, the baseline is their mean reward. papers/002 names beam search inside training as
+future work; it works for each stage of `coarse_to_fine` too. Captions of a beam are chosen, not drawn, each once
+whatever its probability, so this is no estimate of the gradient of eq. 10, with any baseline: it moves probability
+among the likeliest captions, towards those with more reward than their mean.
+
+    dL/dtheta = -(1/N) sum_n (r(w_n) - b) grad log p_theta(w_n),   w_1 .. w_N the beam, b = sum_n r(w_n) / N
+
 The reward is CIDEr-D against the image's captions, or a weighted sum with BLEU (`scores/reward.py`). `end` counts as a
 word in samples, references and document frequencies, and gets a gradient: otherwise captions learn to end abruptly
 (Rennie et al., §5.2).
@@ -28,7 +36,12 @@ Where this differs from the papers or the authors' code, or they are silent:
  5. With hard attention that samples its regions (`model.eval_attention: sample`) they are part of the policy:
     log p(s | a) gets the same reward. With the most likely region that choice has no gradient, and the weights that
     score regions are not trained.
- 6. In eval mode (validation) the terms are those of cross-entropy, so that the loss can be compared.
+ 6. With drawn samples, `baseline: mean` counts each sample in its own baseline, which makes the expected gradient
+    (N - 1) / N times that of the other baselines.
+ 7. The release's beam keeps its rule against repeated words (`decoding.no_repeat_words`), its reward leaves out the
+    end, and a truncated caption has the probability of its words; ours has no rule in training, rewards the end, and
+    treats truncation as in 3.
+ 8. In eval mode (validation) the terms are those of cross-entropy, so that the loss can be compared.
 """
 
 from __future__ import annotations
@@ -40,7 +53,8 @@ from pydantic import Field, create_model, model_validator
 from torch import Tensor
 
 from showtell.config import Config, Size
-from showtell.decoding.policy import Rollouts, policy_logprobs, rollouts
+from showtell.decoding.policy import Rollouts, beam_rollouts, policy_logprobs, rollouts
+from showtell.errors import TrainingError
 from showtell.models.contract import Decoder, eval_mode
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
@@ -81,17 +95,24 @@ class SelfCriticalConfig(ObjectiveConfig):
     """Sampling, reward and baseline."""
 
     name: Literal["self_critical"] = "self_critical"
-    samples: Size = Field(5, description="N, number of captions sampled for each image in each step.")
-    baseline: Literal["greedy", "leave_one_out"] = Field(
-        "greedy", description="b, the reward of the greedy caption, or the mean reward of the other samples."
+    sampling: Literal["multinomial", "beam"] = Field(
+        "multinomial",
+        description="Draw the captions word by word, or take those of a beam search of the current model (the release "
+        "of papers/001, with baseline mean).",
+    )
+    samples: Size = Field(5, description="N, number of captions of each image in each step; of a beam, its width.")
+    baseline: Literal["greedy", "leave_one_out", "mean"] = Field(
+        "greedy",
+        description="b, the reward of the greedy caption, the mean reward of the other samples, or that of all samples "
+        "(mean).",
     )
     reward: RewardConfig = Field(RewardConfig(), description="r, a weighted sum of scores.")
     cross_entropy: float = Field(0.0, ge=0, description="Weight of the cross-entropy of the reference captions.")
 
     @model_validator(mode="after")
     def _has_others(self) -> Self:
-        if self.baseline == "leave_one_out" and self.samples == 1:
-            raise ValueError("baseline=leave_one_out compares samples with each other; set samples to 2 or more")
+        if self.baseline != "greedy" and self.samples == 1:
+            raise ValueError(f"baseline={self.baseline} compares samples with each other; set samples to 2 or more")
         return self
 
 
@@ -134,14 +155,26 @@ class SelfCritical(Objective):
     def _rewarded(self, batch: Batch, features: Features, decoder: Decoder) -> tuple[Rollouts, Tensor]:
         """Samples and the greedy caption, and their rewards, (B, N + 1)."""
         assert self.reward is not None, "prepare comes before the first step"
-        drawn = rollouts(decoder, features, self.max_length, self.config.samples)
+        if self.config.sampling == "multinomial":
+            drawn = rollouts(decoder, features, self.max_length, self.config.samples)
+        elif decoder.samples_attention:
+            raise TrainingError(
+                "objective.sampling=beam needs a model that samples no regions when it captions: set "
+                "model.eval_attention to argmax or expectation, or objective.sampling=multinomial."
+            )
+        else:
+            drawn = beam_rollouts(decoder, features, self.max_length, self.config.samples)
         captions = drawn.captions
         return drawn, self.reward(captions.words, captions.is_word, batch.image_ids)
 
     def _advantage(self, rewards: Tensor) -> Tensor:
         """r(ws) - b: (B, N + 1), the greedy caption last, to (B, N)."""
         sampled, greedy = rewards[:, :-1], rewards[:, -1:]
-        return sampled - (greedy if self.config.baseline == "greedy" else mean_of_others(sampled))
+        if self.config.baseline == "greedy":
+            return sampled - greedy
+        if self.config.baseline == "mean":
+            return sampled - sampled.mean(-1, keepdim=True)
+        return sampled - mean_of_others(sampled)
 
     def _terms(
         self, decoder: Decoder, drawn: Rollouts, rewards: Tensor, advantage: Tensor, images: int
@@ -154,14 +187,16 @@ class SelfCritical(Objective):
         mean = 1 / (images * self.config.samples)
         reward = rewards[:, :-1].sum() * mean
         total = _value_with_gradient(-(advantage.unsqueeze(-1) * logprobs).sum() * mean, -reward)
-        return total, {
+        parts = {
             "reward": reward,
             "greedy": rewards[:, -1].sum() / images,
             "advantage": advantage.abs().sum() * mean,  # mean distance of samples from their baseline
             "length": samples.is_word.sum() * mean,  # words, the end included
             "unfinished": (~samples.is_finished).sum() * mean,  # fraction of samples that are truncated
-            "entropy": -logprobs.sum() * mean,  # of the policy over captions, estimated by its samples
         }
+        if self.config.sampling == "multinomial":
+            parts["entropy"] = -logprobs.sum() * mean  # of the policy over captions, estimated by its samples
+        return total, parts
 
 
 def prepare_reward(
