@@ -50,6 +50,8 @@ class Ingredient:
 
 
 PENALTY = "papers/003 §4.2.1: with it the model looks at every part of the image; a higher BLEU, richer captions"
+SUPERVISED = "papers/000 §7, future work"
+ALIGNED = ("objective.attention_supervision.weight=1",)
 STAGES = "papers/002 has 3 stages; their number is not studied"
 INGREDIENTS = (
     *(
@@ -101,6 +103,9 @@ INGREDIENTS = (
         "sat_soft_scheduled", "scheduled sampling, 0.05 more each epoch", "sat_soft",
         ("objective.scheduled_sampling.max_probability=0.25", "objective.scheduled_sampling.increment_epochs=1"),
         "papers/001's source trains with it before the rewards; not compared",
+    ),
+    Ingredient(
+        "sat_soft_aligned", "supervised alignment: the words of a phrase look at its box", "sat_soft", ALIGNED, SUPERVISED
     ),
     Ingredient(
         "sat_soft_attributes", "attributes: the words present, scored from the image, as an input", "sat_soft",
@@ -191,6 +196,9 @@ INGREDIENTS = (
             (f"objective.doubly_stochastic={weight}",), PENALTY,
         )
         for weight in ("0.1", "1.2")
+    ),
+    Ingredient(
+        "sat_soft_joint_aligned", "encoder learns too, supervised alignment", "sat_soft_joint", ALIGNED, SUPERVISED
     ),
     Ingredient(
         "sat_soft_joint_no_presence", "encoder learns too, without the word-presence loss", "sat_soft_joint",
