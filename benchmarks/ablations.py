@@ -105,7 +105,8 @@ INGREDIENTS = (
         "papers/001's source trains with it before the rewards; not compared",
     ),
     Ingredient(
-        "sat_soft_aligned", "supervised alignment: the words of a phrase look at its box", "sat_soft", ALIGNED, SUPERVISED
+        "sat_soft_aligned", "supervised alignment: the words of a phrase look at its box", "sat_soft", ALIGNED,
+        SUPERVISED,
     ),
     Ingredient(
         "sat_soft_attributes", "attributes: the words present, scored from the image, as an input", "sat_soft",
@@ -280,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, and write the tables where they are wanted."""
     return command(
         __doc__, ROWS, known=old_papers.ROWS, pairs=[(one.name, one.base) for one in INGREDIENTS], tables=tables,
-        ratios=ratios, table_name="ablations", arguments=arguments,
+        ratios=ratios, table_name="ablations", metrics=tuple(COMPARED), arguments=arguments,
     )  # fmt: skip
 
 
