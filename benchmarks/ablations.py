@@ -66,6 +66,13 @@ INGREDIENTS = (
         )
         for weight in ("0.1", "0.33", "1", "12")
     ),
+    *(
+        Ingredient(
+            f"updown_penalty_{weight}", f"penalty, lambda {weight}", "updown",
+            (f"objective.doubly_stochastic={weight}",), "papers/003's alone; papers/001 has none",
+        )
+        for weight in ("0.33", "12")
+    ),
     Ingredient(
         "sat_soft_no_gate", "without the gate beta", "sat_soft", ("model.gate=false",),
         "papers/003 §4.2.1: it lets the model weigh image against language; more weight on objects",
@@ -94,6 +101,11 @@ INGREDIENTS = (
         "sat_soft_scheduled", "scheduled sampling, 0.05 more each epoch", "sat_soft",
         ("objective.scheduled_sampling.max_probability=0.25", "objective.scheduled_sampling.increment_epochs=1"),
         "papers/001's source trains with it before the rewards; not compared",
+    ),
+    Ingredient(
+        "sat_soft_attributes", "attributes: the words present, scored from the image, as an input", "sat_soft",
+        ("model.attributes=true", "objective.word_presence=1"),
+        "papers/002, future work: attributes in the decoder",
     ),
     Ingredient(
         "sat_hard_no_entropy", "without the entropy term", "sat_hard", ("objective.entropy=0",),
@@ -132,6 +144,11 @@ INGREDIENTS = (
         ("objective.baseline=leave_one_out",), "papers/001 eq. 11 has the greedy caption; not compared",
     ),
     Ingredient(
+        "sat_soft_sc_beam", "captions of a beam, their mean as baseline", "sat_soft_sc",
+        ("objective.sampling=beam", "objective.baseline=mean"),
+        "the release of papers/001 has it; papers/002, future work: beam search in training",
+    ),
+    Ingredient(
         "stack_sc", "rewards, self-critical on the last stage alone", "stack", (),
         "papers/001 eq. 10-11; not in papers/002",
     ),
@@ -141,7 +158,7 @@ INGREDIENTS = (
     ),
     Ingredient(
         "stack_c2f_no_previous", "without the reward relative to the stage before", "stack_c2f",
-        ("objective.previous_stage_weight=0",),
+        ("objective.baseline_weight=2", "objective.previous_stage_weight=0"),  # the same gradient in expectation
         "papers/002 eq. 15: its second term asks each stage to beat the one before",
     ),
     Ingredient(
@@ -167,6 +184,13 @@ INGREDIENTS = (
     Ingredient(
         "hacap_attention_gradient", "gradients of attention flow into the language model", "hacap",
         ("model.attention_gradient=true",), "papers/000 §4.2: none is sent back",
+    ),
+    *(
+        Ingredient(
+            f"sat_soft_joint_penalty_{weight}", f"encoder learns too, penalty, lambda {weight}", "sat_soft_joint",
+            (f"objective.doubly_stochastic={weight}",), PENALTY,
+        )
+        for weight in ("0.1", "1.2")
     ),
     Ingredient(
         "sat_soft_joint_no_presence", "encoder learns too, without the word-presence loss", "sat_soft_joint",
@@ -194,11 +218,22 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
             rows.append([one.says, *_values(line, looks)])
             rows.append(
                 ["difference", *[difference_cell(pairs[split][name]) for split in SPLITS for name in COMPARED]]
-                + [""] * (len(rows[0]) - 5)
+                + [""] * (len(rows[0]) - 1 - len(SPLITS) * len(COMPARED))
             )
-        parts.append(table([*heads, *(ATTENTION.values() if looks else []), "seeds"], rows))
-    said = [[one.says, BASES[one.base].says, one.papers] for one in INGREDIENTS if one.name in by_name]
-    parts.append("What the papers say:\n\n" + table(["ingredient", "of", "papers"], said))
+        parts.append(table([*heads, *(ATTENTION.values() if looks else []), "seeds", "CPU seconds of a run"], rows))
+    said: dict[str, list[Ingredient]] = {}
+    for one in INGREDIENTS:
+        if one.name in by_name:
+            said.setdefault(one.papers, []).append(one)
+    rows = [
+        [
+            "; ".join(dict.fromkeys(one.says for one in ones)),
+            ", ".join(sorted({BASES[one.base].says for one in ones})),
+            papers,
+        ]
+        for papers, ones in said.items()
+    ]
+    parts.append("What the papers say:\n\n" + table(["ingredient", "of", "papers"], rows))
     return "\n\n".join(parts)
 
 
@@ -206,7 +241,13 @@ def _values(line: Mapping[str, Any], looks: bool) -> list[str]:
     """A row's scores, numbers of attention and number of seeds."""
     scores = [score_cell(line["scores"][split][name]) for split in SPLITS for name in COMPARED]
     attention = [score_cell(line["attention"].get(name), 2) for name in ATTENTION] if looks else []
-    return [*scores, score_cell(line["scores"]["test"]["relations"]), *attention, str(len(line["seeds"]))]
+    return [
+        *scores,
+        score_cell(line["scores"]["test"]["truth_relations"]),
+        *attention,
+        str(len(line["seeds"])),
+        score_cell(line["cpu_seconds"], 0),
+    ]
 
 
 def ratios(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

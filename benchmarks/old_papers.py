@@ -38,6 +38,7 @@ GOALS_ALONE = ("objective.intrinsic_weight=1", "objective.external_weight=0")
 GRU = ("model.cell=gru", "model.image=state")
 ROWS = (
     Row("nic_gru", "nic, GRU, image as first state (papers/004)", "nic_ensae"),
+    Row("nic_rnn", "nic, plain RNN, image as first state (papers/004)", "nic_ensae", changes=("model.cell=rnn",)),
     Row("nic_lstm", "nic, LSTM, image as first input", "nic_lstm"),
     Row("nic_lstm3", "nic, LSTM of 3 layers", "nic_lstm3"),
     Row("sat_soft", "sat, soft attention", "sat_soft"),
@@ -102,6 +103,7 @@ ROWS = (
 )  # fmt: skip
 # What the papers claim, or what one asks of them: the first of each pair is better than the second.
 PAIRS = (
+    ("nic_gru", "nic_rnn"),
     ("updown_boxes", "updown"),
     ("sat_soft_before", "sat_soft_no_places"),
     ("updown_joint", "sat_soft_joint"),

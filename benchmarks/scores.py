@@ -1,6 +1,7 @@
 """How fast captions are scored: against coco-caption (pycocoevalcap and its two Java programs), and as sets grow.
 
     python benchmarks/scores.py [--images 5000] [--growth] [--json]
+    python benchmarks/scores.py --agreement 20000 [--json]
 
 Real captions of Flickr8k from SHOWTELL_SHARED (default ../shared): one of each image's five is the prediction, the
 others are the references; beyond its 8,091 images predictions and references are paired anew. Both sides start from
@@ -10,6 +11,11 @@ its Java programs not yet running. Medians of three runs. Without Java the rows 
 `--growth` shows how the cost grows up to the size of COCO's validation set; the ratio is the time per image against
 that of the smallest set. The reward is that of 250 samples (5 of each of 50 images) with 5 references each, with all
 of Flickr8k's document frequencies, on one thread, against CIDEr-D of coco-caption with the frequencies given.
+
+`--agreement` counts the captions whose METEOR is not that of coco-caption's two Java programs (beyond 1e-12), from
+text to score: human captions of Flickr8k, each against the other four of its image. The last words of every twentieth
+give way to an initial, an abbreviation or a number. Once each caption counts as everywhere in showtell, once all are
+the lines of one file, as the programs have them.
 """
 
 from __future__ import annotations
@@ -34,7 +40,7 @@ from typing import Any
 import torch
 
 from rows import show
-from showtell.scores import DocumentFrequency, ImageFacts
+from showtell.scores import DocumentFrequency, ImageFacts, score
 from showtell.scores.base import Corpus
 from showtell.scores.bleu import Bleu
 from showtell.scores.cider import Cider
@@ -189,14 +195,61 @@ def reward_seconds(captions: list[list[str]], with_reference: bool) -> tuple[flo
         for hypothesis in own
     ]
 
-    def score() -> None:
+    def score_samples() -> None:
         scorer = CiderScorer()
         for hypothesis, own in texts:
             scorer += (hypothesis, own)
         scorer.document_frequency = counts
         scorer.compute_cider()
 
-    return seconds, median(score, 5)
+    return seconds, median(score_samples, 5)
+
+
+LAST_WORDS = (
+    "K.",
+    "D.C.",
+    "st.",
+    "no.",
+    "22 3/4 st.",
+    "22 3/4",
+    "5 p.m.",
+    "plan B.",
+    "Mr.",
+    "fig. 3",
+    "Ave/CTH D.",
+    "...",
+)
+TOLERANCE = 1e-12
+
+
+def disagreements(captions: list[list[str]], count: int) -> list[dict[str, object]]:
+    """How many captions have another METEOR than the reference gives them."""
+    from pycocoevalcap.meteor.meteor import Meteor as Reference
+    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+
+    rng = random.Random(0)
+    predictions, references = {}, {}
+    for number in range(count):
+        round_, index = divmod(number, len(captions))
+        own = list(captions[index])
+        text = own.pop(round_ % len(own))
+        if number % 20 == 0:
+            text = " ".join([*text.split()[:-2], rng.choice(LAST_WORDS)])
+        predictions[str(number)], references[str(number)] = text, own
+    tokenized = [
+        PTBTokenizer().tokenize({image: [{"caption": text} for text in texts] for image, texts in captions.items()})
+        for captions in (references, {image: [text] for image, text in predictions.items()})
+    ]
+    program = Reference()
+    _, theirs = program.compute_score(*tokenized)
+    program.meteor_p.kill()
+    rows = []
+    for name, as_lines in (("alone", False), ("as_lines", True)):
+        report = score(predictions, references, metrics=["meteor"], as_lines=as_lines)
+        ours = [report.per_image[image]["meteor"] or 0.0 for image in tokenized[0]]
+        differ = sum(abs(one - other) > TOLERANCE for one, other in zip(ours, theirs, strict=True))
+        rows.append(row(f"meteor_differs_{name}", differ, "captions", f"of {count} of coco-caption", differ / count))
+    return rows
 
 
 def row(name: str, value: float, unit: str, against: str, ratio: float) -> dict[str, object]:
@@ -241,10 +294,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--agreement", type=int, metavar="CAPTIONS", help="compare METEOR caption by caption instead")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     captions = flickr8k()
     with_reference = shutil.which("java") is not None
+    if arguments.agreement is not None:
+        if not with_reference:
+            sys.exit("There is no java: METEOR cannot be compared with its program.")
+        show(disagreements(captions, arguments.agreement), arguments.json)
+        return
     rows = []
     seconds, theirs = reward_seconds(captions, with_reference)
     if theirs is not None:

@@ -147,6 +147,8 @@ class Bench:
         fixed = [f"data.path={self.out / 'scenes'}", f"training.seed={seed}", "training.trackers=[]"]
         if rate is not None:
             fixed.append(f"training.learning_rate={rate}")
+        if row.view is not None:
+            content["objective"].pop("word_presence", None)  # it teaches the encoder
         apply_overrides(content, [*row.changes, *self.overrides, *fixed])
         if row.view is not None:
             weights = self.folder(ENCODER_ROW, ENCODER_SEED) / "best" / "model.safetensors"
@@ -157,7 +159,6 @@ class Bench:
                 self.frozen_epochs if row.start is None else self.reward_epochs
             )
             content["data"]["features"] = str(self.out / "stores" / row.view)
-            content["objective"].pop("word_presence", None)  # it teaches the encoder
         if row.start is not None:
             content["training"] |= {"schedule": "linear", "warmup_steps": 0, "validate_every": 1, "bucket": 16}
             content["training"]["optimizer"] = {"name": "adamw", "weight_decay": 0.01}
@@ -219,6 +220,7 @@ def run(content: dict[str, Any], folder: Path, *, with_captions: bool) -> bool:
     return True
 
 
+@torch.no_grad()
 def attention_numbers(captioner: Captioner, records: Sequence[CaptionRecord]) -> dict[str, float | None] | None:
     """Pointing accuracy along the references, its chance, and the mean entropy of attention in nats; None without."""
     if Capability.ATTENTION not in captioner.decoder.config.capabilities:
@@ -386,7 +388,7 @@ def summarise_runs(
                 "cpu_seconds": mean_and_spread([result["cpu_seconds"] for result in results]),
                 "attention": {
                     name: mean_and_spread([result["attention"][name] for result in results])
-                    for name in (results[0]["attention"] or {})
+                    for name in (results[0].get("attention") or {})
                 },
                 "scores": scores,
                 "kinds": kinds,

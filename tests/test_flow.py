@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, str] = {
     "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",
     "training": "captioner captions checkpoint config counter_rng datasets decoding errors explanations features "
-    "files images models objectives processes progress recipes renamed scores text types",
+    "files grounding images models objectives processes progress recipes renamed scores text types",
     "quickstart": "processes captioner datasets evaluation models progress reports scenes scores training",
     "doctor": "captioner captions checkpoint datasets errors files processes scores text training",
     # the command line

@@ -150,6 +150,16 @@ class EnsembleFeatures(Features):
         return cls(first.vectors, first.is_region, first.regions, tuple(others))
 
 
+@dataclass(frozen=True, repr=False)
+class Mentions(TensorRecord):
+    """Which words of the captions of B images name which objects, M sets of at most K boxes for each image."""
+
+    indices: Tensor  # (B, N, T) int64, which set of boxes each of `Batch.targets` names; -1: none
+    boxes: Tensor  # (B, M, K, 4) corners in pixels of the upright photo; a smaller set repeats its first box
+    windows: Tensor  # (B, 4) the part of each photo that its image shows, in pixels of the photo
+    targets: Tensor | None = None  # (B, M, R) in [0, 1], how much of each region is the object; None: not located yet
+
+
 @dataclass(frozen=True)
 class Counts:
     """Numbers of words, captions and images in an optimiser step, by which the terms of an objective are divided."""
@@ -170,6 +180,7 @@ class Batch(TensorRecord):
     is_caption: Tensor  # (B, N) bool, True where the image has this caption; the rest is padding
     features: Features | None = None  # in the precision of the store until they are moved
     counts: Counts | None = None  # of all batches of its step, on all processes; None: it is the only one
+    mentions: Mentions | None = None  # None where the objective needs none
     is_dummy: bool = False  # True: it repeats an image on a process that has none left in this step; it adds no loss
 
     @property
@@ -200,6 +211,7 @@ class Batch(TensorRecord):
             features=map_tensors(self.features, move),
             words=move(self.words),
             is_caption=move(self.is_caption),
+            mentions=map_tensors(self.mentions, move),
         )
 
 

@@ -260,6 +260,6 @@ def test_one_command_makes_the_tables_and_again_does_only_what_is_missing(tmp_pa
 
 def test_unknown_rows_are_answered_with_the_known_ones(tmp_path, capsys):
     assert main(["--out", str(tmp_path), "--rows", "sat_sotf"]) == 2
-    assert "--rows: there is no sat_sotf; known are nic_gru, nic_lstm, " in capsys.readouterr().err
+    assert "--rows: there is no sat_sotf; known are nic_gru, nic_rnn, " in capsys.readouterr().err
     assert main(["--out", str(tmp_path), "--rows", "sat_soft_sc"]) == 2
     assert "--rows: sat_soft_sc starts from sat_soft; name that too." in capsys.readouterr().err

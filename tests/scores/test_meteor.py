@@ -32,6 +32,7 @@ from showtell.scores.meteor_index import MeteorIndex, find_resources, open_index
 from showtell.scores.meteor_text import normalise
 from showtell.scores.report import measure
 from tests.scores.conftest import Case
+from tests.text.test_tokenizer import hanging_lines
 
 
 @pytest.fixture(scope="session")
@@ -123,6 +124,83 @@ def test_score_by_hand() -> None:
     assert expected == pytest.approx(0.2985646961551362, abs=1e-12)  # the reference's own number
 
 
+# Two of 10,000 held-out captions of COCO whose numbers once were others than those of the reference, which had
+# tokenized all in one file: the first caption, and the last reference of the second, end in an initial, and the lines
+# behind them began with an article. Each with its number before such a line, and before others.
+FULL_STOPS = [
+    (
+        "A traffic light over a street with a sign that reads K.",
+        [
+            "An intersection with many traffic lights  and a traffic camera visible",
+            "Storm clouds over a traffic interception probably taken while someone was waiting for red light to turn "
+            "green.",
+            "an intersection with different poles filled with street lights and a camera",
+            "Traffic lights and camera under a stormy sky.",
+        ],
+        0.1315854041282884,
+        0.13110574894920593,
+    ),
+    (
+        "Street signs from the corner of 8th ave. and 22 3/4 st.",
+        [
+            "A two way street sign with one sign that changes from one name to another.",
+            "A street sign is pointing towards 8th avenue and the other is pointing towards 22 3/4 street in the "
+            "middle of the forest.",
+            "A street sign standing in front of some trees.",
+            "Peculiar street sign showing intersection of 23 3/4 St and 8th Ave/CTH D.",
+        ],
+        0.22501568290687665,
+        0.22689675188271655,
+    ),
+]
+
+
+@pytest.mark.usefixtures("index")
+def test_a_full_stop_behind_an_initial_counts_as_before_most_captions() -> None:
+    predictions = [prediction for prediction, *_ in FULL_STOPS]
+    references = [own for _, own, *_ in FULL_STOPS]
+    report = showtell.score(predictions, references, metrics=["meteor"])
+    numbers = [report.per_image[image]["meteor"] for image in ("0", "1")]
+    assert numbers == pytest.approx([expected for *_, expected, _ in FULL_STOPS], abs=1e-15)
+    assert "|next:a|" in report.signatures["meteor"]
+
+
+@pytest.mark.parametrize("following", ["A dog runs.", "Two dogs run."])
+@pytest.mark.usefixtures("index")
+def test_as_lines_a_full_stop_depends_on_the_next_caption(following: str) -> None:
+    for prediction, references, before_an_article, before_others in FULL_STOPS:
+        report = showtell.score(
+            [prediction, following, "x"], [references, [following], ["x"]], metrics=["meteor"], as_lines=True
+        )
+        expected = before_an_article if following.startswith("A ") else before_others
+        assert report.per_image["0"]["meteor"] == pytest.approx(expected, abs=1e-15)
+        assert "|next:line|" in report.signatures["meteor"]
+
+
+@pytest.mark.usefixtures("index")
+def test_captions_of_initials_abbreviations_and_numbers_as_the_programs_score_them() -> None:
+    """From text to score, as coco-caption runs its two Java programs: all captions are lines of one file."""
+    if shutil.which("java") is None:
+        pytest.skip("no Java on this machine: METEOR is not compared with the reference's programs")
+    from pycocoevalcap.meteor.meteor import Meteor as TheirMeteor
+    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+
+    lines = [line for line in hanging_lines(random.Random(1), 3300) if line.strip()]
+    images = range(600)
+    predictions = {str(image): lines[5 * image] for image in images}
+    references = {str(image): lines[5 * image + 1 : 5 * image + 5] for image in images}
+    given = [
+        {image: [{"caption": text} for text in texts] for image, texts in references.items()},
+        {image: [{"caption": text}] for image, text in predictions.items()},
+    ]
+    program = TheirMeteor()
+    with program.meteor_p as process:
+        _, theirs = program.compute_score(*(PTBTokenizer().tokenize(captions) for captions in given))
+        process.kill()
+    report = showtell.score(predictions, references, metrics=["meteor"], as_lines=True)
+    assert [report.per_image[str(image)]["meteor"] for image in images] == pytest.approx(theirs, abs=1e-12)
+
+
 @pytest.mark.usefixtures("index")
 def test_identical_captions_score_one_and_nothing_in_common_scores_zero() -> None:
     report = showtell.score(["a dog runs home", "xyzzy"], [["a dog runs home"], ["a cat"]], metrics=["meteor"])
@@ -137,6 +215,7 @@ def test_identical_captions_score_one_and_nothing_in_common_scores_zero() -> Non
         ("the u.s. army at 5 p.m. , i.e. now", "the us army at 5 pm , ie now"),
         ("mr. smith. 3 ends.", "mr. smith . 3 ends ."),
         ("vs. 1 x. 5 no. 5", "vs. 1 x . 5 no . 5"),
+        ("pp. 5 pp. % pp.", "pp. 5 pp . % pp ."),
         ("a x-ray a-1 a.-b. a--b", "a x ray a 1 a. b. a b"),
         ("do n't i 'm o'clock 'em rock 'n' roll", "do n 't i ' m o 'clock ' em rock ' n ' roll"),
         ("`` x '' “y” ‘z’ a–b a—b", '" x " " y " \' z \' a - b a — b'),

@@ -38,8 +38,17 @@ def category_phrases(records: Sequence[CaptionRecord]) -> Phrases:
     return {**phrases_of(categories), **{words: shape for words, shape in shapes.items() if shape in categories}}
 
 
-def annotated_mentions(record: CaptionRecord, caption: int, phrases: Phrases) -> list[GroundedMention]:
-    """The mentions in a caption that the dataset annotates: the last category named in each grounded phrase."""
+@dataclass(frozen=True)
+class NamedBoxes:
+    """words[first:end] of a caption name objects whose boxes are known."""
+
+    first: int
+    end: int
+    boxes: Tensor  # (n, 4) corners in pixels of the upright photo, n >= 1
+
+
+def annotated_phrases(record: CaptionRecord, caption: int) -> list[NamedBoxes]:
+    """The phrases of a caption that the dataset annotates with boxes, by the positions of their tokens."""
     assert record.groundings is not None and record.boxes is not None
     pieces = [tokenize(piece) for piece in record.captions[caption].split()]
     words = [word for piece in pieces for word in piece]
@@ -47,13 +56,22 @@ def annotated_mentions(record: CaptionRecord, caption: int, phrases: Phrases) ->
         return []
     starts = np.cumsum([0, *map(len, pieces)]).tolist()
     corners_of = {box.id: own for box, own in zip(record.boxes, corners(record.boxes), strict=True)}
+    return [
+        NamedBoxes(starts[one.first], starts[one.end], torch.stack([corners_of[box] for box in one.boxes]))
+        for one in record.groundings[caption]
+        if one.boxes
+    ]
+
+
+def annotated_mentions(record: CaptionRecord, caption: int, phrases: Phrases) -> list[GroundedMention]:
+    """The mentions in a caption that the dataset annotates: the last category named in each grounded phrase."""
+    words = tokenize(record.captions[caption])
     grounded = []
-    for grounding in record.groundings[caption]:
-        start = starts[grounding.first]
-        nouns = mentions(words[start : starts[grounding.end]], phrases)
-        if nouns and grounding.boxes:
-            noun = replace(nouns[-1], first=start + nouns[-1].first, end=start + nouns[-1].end)
-            grounded.append(GroundedMention(noun, torch.stack([corners_of[box] for box in grounding.boxes])))
+    for phrase in annotated_phrases(record, caption):
+        nouns = mentions(words[phrase.first : phrase.end], phrases)
+        if nouns:
+            noun = replace(nouns[-1], first=phrase.first + nouns[-1].first, end=phrase.first + nouns[-1].end)
+            grounded.append(GroundedMention(noun, phrase.boxes))
     return grounded
 
 
@@ -69,6 +87,25 @@ def category_mentions(
         GroundedMention(mention, torch.stack(boxes[mention.category])) for mention in named if mention.category in boxes
     ]
     return grounded, len(named) - len(grounded)
+
+
+def named_boxes(record: CaptionRecord, caption: int, phrases: Phrases, whole_phrases: bool) -> list[NamedBoxes]:
+    """Which words of a caption name which boxes; words that name none are in no span.
+
+    Args:
+        record: an image with boxes.
+        caption: index of the caption.
+        phrases: that name the categories of the dataset.
+        whole_phrases: every word of a phrase that the dataset annotates ("a small red circle"), not its noun alone.
+            Where the dataset annotates none, the names of categories.
+    """
+    if record.groundings is not None and whole_phrases:
+        return annotated_phrases(record, caption)
+    if record.groundings is not None:
+        grounded = annotated_mentions(record, caption, phrases)
+    else:
+        grounded, _ = category_mentions(record, tokenize(record.captions[caption]), phrases)
+    return [NamedBoxes(one.mention.first, one.mention.end, one.boxes) for one in grounded]
 
 
 def mark_hallucinations(explanation: Explanation, facts: ImageFacts, phrases: Phrases) -> Explanation:

@@ -93,18 +93,21 @@ def enlarge_boxes(boxes: Tensor, factor: float) -> Tensor:
 
 
 def coverage(rectangles: Tensor, boxes: Tensor) -> Tensor:
-    """The share of each rectangle (R, 4) that the union of some boxes (n, 4) covers: (R,) float64.
+    """The share of each rectangle (..., R, 4) that the union of some boxes (..., n, 4) covers: (..., R) float64.
 
     The edges of the boxes cut the plane into cells, each of which is covered as a whole or not at all.
     """
     rectangles, boxes = rectangles.double(), boxes.double()
-    x, y = torch.unique(boxes[:, [0, 2]]), torch.unique(boxes[:, [1, 3]])
-    is_within_x = (boxes[:, :1] <= x[:-1]) & (x[1:] <= boxes[:, 2:3])  # (n, columns)
-    is_within_y = (boxes[:, 1:2] <= y[:-1]) & (y[1:] <= boxes[:, 3:])
-    is_covered = (is_within_y.unsqueeze(2) & is_within_x.unsqueeze(1)).any(0)  # (rows, columns)
-    across = torch.from_numpy(overlap_shares(rectangles[:, [0, 2]].numpy(), x.numpy()))
-    down = torch.from_numpy(overlap_shares(rectangles[:, [1, 3]].numpy(), y.numpy()))
-    return torch.einsum("ry,rx,yx->r", down, across, is_covered.double())
+    shares, is_within = [], []
+    for first, last in ((0, 2), (1, 3)):
+        borders = boxes[..., [first, last]].flatten(-2).sort(-1).values  # (..., 2 n)
+        start, end = borders[..., None, :-1], borders[..., None, 1:]
+        low, high = rectangles[..., first, None], rectangles[..., last, None]  # (..., R, 1)
+        inside = torch.minimum(end, high) - torch.maximum(start, low)
+        shares.append((inside.clamp(min=0) / (high - low)).nan_to_num(0.0, 0.0, 0.0))  # (..., R, 2 n - 1)
+        is_within.append((boxes[..., first, None] <= start) & (end <= boxes[..., last, None]))  # (..., n, 2 n - 1)
+    is_covered = (is_within[1].unsqueeze(-1) & is_within[0].unsqueeze(-2)).any(-3)  # (..., rows, columns)
+    return ((shares[1] @ is_covered.double()) * shares[0]).sum(-1)
 
 
 def is_centre_inside(rectangles: Tensor, boxes: Tensor) -> Tensor:

@@ -110,19 +110,23 @@ class PreparedPhotos(Dataset[Tensor]):
         self._paths = paths
         self._preprocessing = preprocessing
         self.in_memory = len(paths) * preprocessing.max_bytes <= memory_megabytes * 2**20
-        self._kept: list[Tensor] = []
+        self._kept: list[PreparedPhoto] = []
         if self.in_memory:
             with ThreadPoolExecutor(max_workers=4) as pool:
-                for pixels in pool.map(self._read, paths):
-                    self._kept.append(pixels)
+                for photo in pool.map(self._read, paths):
+                    self._kept.append(photo)
                     if progress:
                         progress(1)
 
-    def _read(self, path: Path) -> Tensor:
-        return prepare_photo(path, self._preprocessing).pixels
+    def _read(self, path: Path) -> PreparedPhoto:
+        return prepare_photo(path, self._preprocessing)
 
     def __len__(self) -> int:
         return len(self._paths)
 
-    def __getitem__(self, index: int) -> Tensor:
+    def photo(self, index: int) -> PreparedPhoto:
+        """The photo with its size and window."""
         return self._kept[index] if self.in_memory else self._read(self._paths[index])
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.photo(index).pixels

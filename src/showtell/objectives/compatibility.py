@@ -5,7 +5,7 @@ from __future__ import annotations
 from showtell.models import DecoderConfig, settings_with
 from showtell.models.capabilities import Capability, as_overrides
 from showtell.objectives import OBJECTIVES
-from showtell.objectives.contract import Objective, ObjectiveConfig
+from showtell.objectives.contract import Objective, ObjectiveConfig, set_beyond_default
 
 
 def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str]:
@@ -18,12 +18,12 @@ def contradictions(objective: ObjectiveConfig, model: DecoderConfig) -> list[str
     ]
     if problems:
         return problems
-    fields = type(objective).model_fields
+    given = set_beyond_default(objective)
     problems = [
-        f"objective.{name}={getattr(objective, name):g} has no effect with model.name={model.name}: it needs a model "
+        f"objective.{name}={given[name]:g} has no effect with model.name={model.name}: it needs a model "
         f"{capability}; leave it out, or set {settings_with(capability)}"
         for name, capability in kind.setting_needs.items()
-        if capability not in model.capabilities and getattr(objective, name) != fields[name].default
+        if capability not in model.capabilities and name in given
     ]
     problems += [
         f"{_having(model, capability)} needs objective.{setting} above 0, which trains its layer; set "

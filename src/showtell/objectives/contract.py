@@ -10,12 +10,12 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 from torch import nn
 
-from showtell.config import Config
+from showtell.config import Config, flat
 from showtell.errors import TrainingError
 from showtell.models import Capability, Decoder, settings_with
 from showtell.text.vocabulary import Vocabulary
@@ -54,7 +54,7 @@ class Objective(nn.Module, abc.ABC):
     conflicts: ClassVar[Mapping[Capability, str]] = {}
     # Settings, by the capability whose layers they train: for a model that has it, they must not be 0.
     setting_trains: ClassVar[Mapping[Capability, str]] = {}
-    setting_needs: ClassVar[Mapping[str, Capability]] = {}  # settings without effect on a model that lacks a capability
+    setting_needs: ClassVar[Mapping[str, Capability]] = {}  # settings (dotted) without effect where the model lacks one
 
     # A reward instead of the captions' likelihood: `training/reward_watchdog.py` then watches the run and its parts
     # "reward" (mean over samples), "greedy" (of the greedy captions) and "length" (words per sample).
@@ -77,6 +77,11 @@ class Objective(nn.Module, abc.ABC):
         """Factors of the learning rate for submodules of the decoder, by name; none by default."""
         return {}
 
+    @property
+    def supervises_phrases(self) -> bool | None:
+        """Whether batches need the mentions of whole phrases (True) or of nouns (False); None: of none."""
+        return None
+
     def begin_epoch(self, epoch: int) -> None:
         """Set what depends on the epoch, counted from 0, and needs no saved state; nothing by default."""
 
@@ -94,10 +99,22 @@ class Objective(nn.Module, abc.ABC):
             raise TrainingError(
                 f"objective.name={self.config.name} needs a model {capability}: {settings_with(capability)}."
             )
+        for setting, capability in self.setting_needs.items():
+            value = set_beyond_default(self.config).get(setting)
+            if value is not None and capability not in decoder.capabilities:
+                raise TrainingError(
+                    f"objective.{setting}={value:g} needs a model {capability}: {settings_with(capability)}."
+                )
 
     @abc.abstractmethod
     def forward(self, batch: Batch, features: Features, decoder: Decoder) -> Terms:
         """The terms of one batch, divided by `counts_of(batch)`, so that those of all batches of a step add up."""
+
+
+def set_beyond_default(config: ObjectiveConfig) -> dict[str, Any]:
+    """The settings that differ from their defaults, by dotted names."""
+    default = flat(type(config).model_validate({"name": config.name}).model_dump())
+    return {name: value for name, value in flat(config.model_dump()).items() if value != default.get(name)}
 
 
 def counts_of(*batches: Batch) -> Counts:

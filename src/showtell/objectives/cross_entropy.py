@@ -2,6 +2,7 @@
 
     L = (1/words) sum over captions of L_d,
         L_d = - sum_t log p(y_t | y_<t, a) + lambda sum_i (1 - sum_t alpha_ti)^2   doubly stochastic (papers/003 §4.2.1)
+                    + nu sum_{t names an object} l_t            supervised attention (`attention_supervision.py`)
       + mu (1/images) sum_w kappa_w^2 H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
 
 Scheduled sampling (Bengio et al., 2015) feeds the model some of its own words (`decoding/scheduled.py`); their
@@ -41,6 +42,7 @@ from showtell.decoding import TeacherForcedOutput, scheduled, teacher_forced
 from showtell.decoding.likelihood import log_likelihood
 from showtell.models import Capability, Decoder
 from showtell.models.attributes import score_images
+from showtell.objectives.attention_supervision import AttentionSupervisionConfig, attention_loss, stage_attention
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch, Features, Terms
@@ -96,6 +98,9 @@ class CrossEntropyConfig(ObjectiveConfig):
     word_presence: float = Field(
         0.0, ge=0, description="mu, weight of the auxiliary loss that predicts which words occur in the captions."
     )
+    attention_supervision: AttentionSupervisionConfig = Field(
+        AttentionSupervisionConfig(), description="Loss of the attention of words that name an object with a box."
+    )
     scheduled_sampling: ScheduledSamplingConfig = Field(
         ScheduledSamplingConfig(), description="Probability of feeding the model's own words instead of the caption's."
     )
@@ -108,7 +113,10 @@ class CrossEntropy(Objective):
     conflicts: ClassVar[Mapping[Capability, str]] = {
         Capability.SAMPLED_ATTENTION: "sampled regions get no gradient from it"
     }
-    setting_needs: ClassVar[Mapping[str, Capability]] = {"earlier_stage_weight": Capability.STAGES}
+    setting_needs: ClassVar[Mapping[str, Capability]] = {
+        "earlier_stage_weight": Capability.STAGES,
+        "attention_supervision.weight": Capability.ATTENTION,
+    }
     setting_trains: ClassVar[Mapping[Capability, str]] = {Capability.ATTRIBUTES: "word_presence"}
     agreement: Tensor  # (V,) kappa of each word
 
@@ -125,6 +133,12 @@ class CrossEntropy(Objective):
         """Compute the agreement of an image's captions on each word."""
         if self.config.word_presence:
             self.agreement.copy_(agreement(list(captions.values()), len(self.agreement)))
+
+    @property
+    def supervises_phrases(self) -> bool | None:
+        """Which mentions the attention loss needs."""
+        supervision = self.config.attention_supervision
+        return supervision.words == "phrases" if supervision.weight else None
 
     def use_layers_of(self, decoder: Decoder) -> None:
         """Leave the layer of word presence to a decoder that reads attributes."""
@@ -165,6 +179,16 @@ class CrossEntropy(Objective):
             penalty = penalty / counts.words  # as the likelihood, so that lambda weighs the two sums of a caption
             total = total + self.config.doubly_stochastic * penalty
             parts["doubly_stochastic"] = penalty
+        supervision = self.config.attention_supervision
+        if supervision.weight and batch.mentions is not None:  # validation has none
+            self.check_decoder(decoder)
+            *earlier, last = [
+                attention_loss(one, batch.mentions, supervision.loss) / counts.words
+                for one in stage_attention(forced.outputs)
+            ]
+            looking = torch.stack([*(self.config.earlier_stage_weight * value for value in earlier), last]).sum()
+            total = total + supervision.weight * looking  # as the likelihoods
+            parts["attention_supervision"] = looking
         if self.config.word_presence:
             has_attributes = Capability.ATTRIBUTES in decoder.capabilities
             layer = decoder.attributes.scores if has_attributes else self.presence

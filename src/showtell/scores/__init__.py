@@ -120,6 +120,7 @@ def score(
     metrics: Iterable[str] | None = None,
     *,
     document_frequency: DocumentFrequency | None = None,
+    as_lines: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> ScoreReport:
     """Score captions against references.
@@ -134,6 +135,8 @@ def score(
             metrics that need more: scenes (`truth`), annotated objects (`chair`), or the images themselves.
         metrics: names from `SCORES`; None for all whose needs are met, but for those that run only when named.
         document_frequency: weights for CIDEr from other captions than the references.
+        as_lines: tokenize captions as the lines of one file, in the order of the references, as coco-caption does:
+            whether a full stop at the end of a caption is part of a word may then depend on the next caption.
         progress: called with 1 when a metric is done.
 
     Raises:
@@ -143,7 +146,7 @@ def score(
     asked = None if metrics is None else set(metrics)
     for name in sorted((asked or set()) - set(SCORES)):
         raise UsageError(f'There is no metric "{name}": {nearest(name, SCORES)}.')
-    corpus = match(predictions, references, document_frequency)
+    corpus = match(predictions, references, document_frequency, as_lines=as_lines)
     usual = [name for name, kind in SCORES.items() if kind.by_default]
     chosen = available_metrics(usual, corpus.facts) if asked is None else [name for name in SCORES if name in asked]
     return measure(corpus, {name: SCORES[name]() for name in chosen}, progress)

@@ -7,9 +7,10 @@ bootstrap interval (sums over resampled images) and the training reward (a batch
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, islice
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from showtell.scores.facts import ImageFacts, Need
 from showtell.scores.ngrams import DocumentFrequency, NgramCounts, NgramIndex
-from showtell.text.tokenizer import TOKENIZER_VERSION, tokenize
+from showtell.text import tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,6 +26,19 @@ if TYPE_CHECKING:
     from showtell.scores.reward import RewardSamples
 
 Floats = npt.NDArray[np.float64]
+
+# coco-caption hands all captions to its tokenizer in one file, and the words of one that ends in "plan B." depend on
+# the next one. Here a caption counts alike whatever follows: as if that began as most captions do.
+NEXT_CAPTION = "A "
+
+
+def tokenize(caption: str) -> list[str]:
+    """The words of a caption as scores count them.
+
+    >>> tokenize("A sign that reads K."), tokenize("K. is on the sign.")
+    (['a', 'sign', 'that', 'reads', 'k'], ['k.', 'is', 'on', 'the', 'sign'])
+    """
+    return tokenizer.tokenize(caption, NEXT_CAPTION)
 
 
 @dataclass(frozen=True)
@@ -35,6 +49,7 @@ class Corpus:
     predictions: tuple[str, ...]  # as written, one per image
     facts: tuple[ImageFacts, ...]  # of each image, with at least one reference
     document_frequency: DocumentFrequency | None = None  # None: counted in the references
+    as_lines: bool = False  # tokenize all predictions, and all references, as the lines of one file, in this order
 
     @property
     def references(self) -> tuple[tuple[str, ...], ...]:
@@ -44,12 +59,16 @@ class Corpus:
     @cached_property
     def predicted_words(self) -> list[list[str]]:
         """The words of each prediction."""
-        return [tokenize(text) for text in self.predictions]
+        return self._tokenize(self.predictions)
 
     @cached_property
     def reference_words(self) -> list[list[list[str]]]:
         """The words of each reference of each image."""
-        return [[tokenize(text) for text in texts] for texts in self.references]
+        words = iter(self._tokenize(list(chain.from_iterable(self.references))))
+        return [list(islice(words, len(texts))) for texts in self.references]
+
+    def _tokenize(self, captions: Sequence[str]) -> list[list[str]]:
+        return tokenizer.tokenize_lines(captions) if self.as_lines else list(map(tokenize, captions))
 
     @cached_property
     def ngrams(self) -> NgramIndex:
@@ -63,11 +82,11 @@ class Corpus:
 
     @property
     def signature(self) -> str:
-        """The part of a signature that all scores share: references per image and tokenizer."""
+        """The part of a signature that all scores share: references per image, tokenizer and what follows a caption."""
         counts = [len(texts) for texts in self.references]
         fewest, most = min(counts), max(counts)
         span = str(most) if fewest == most else f"{fewest}-{most}"
-        return f"nrefs:{span}|case:lower|tok:{TOKENIZER_VERSION}"
+        return f"nrefs:{span}|case:lower|tok:{tokenizer.TOKENIZER_VERSION}|next:{'line' if self.as_lines else 'a'}"
 
     def lacking(self, need: Need) -> list[str]:
         """The ids of the images that lack what a score needs."""

@@ -17,7 +17,11 @@ References = Mapping[Any, Any] | Sequence[Sequence[str]]
 
 
 def match(
-    predictions: Predictions, references: References, document_frequency: DocumentFrequency | None = None
+    predictions: Predictions,
+    references: References,
+    document_frequency: DocumentFrequency | None = None,
+    *,
+    as_lines: bool = False,
 ) -> Corpus:
     """Put each prediction beside the references of its image, in the order of the ids.
 
@@ -25,6 +29,7 @@ def match(
         predictions: `{id: text}`, COCO results `[{"image_id": ..., "caption": ...}]`, or a list of texts.
         references: `{id: [texts]}`, `{id: ImageFacts}`, a COCO captions dictionary, or a list of lists of texts.
         document_frequency: weights for CIDEr from other captions than the references.
+        as_lines: tokenize captions as the lines of one file, and keep the images in the order of the references.
 
     Raises:
         DataError: the two do not name the same images, an image is predicted twice or has no reference, or an
@@ -44,12 +49,13 @@ def match(
     bare = sorted(image for image in facts if not facts[image].references)
     if bare:
         raise DataError(f"{len(bare)} image(s) have no reference: {summarise(bare)}; each needs at least one.")
-    ids = tuple(sorted(predicted))
+    ids = tuple(facts if as_lines else sorted(predicted))
     return Corpus(
         ids=ids,
         predictions=tuple(predicted[image] for image in ids),
         facts=tuple(facts[image] for image in ids),
         document_frequency=document_frequency,
+        as_lines=as_lines,
     )
 
 

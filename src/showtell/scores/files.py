@@ -9,10 +9,10 @@ from showtell.datasets import read_dataset
 from showtell.datasets.records import CaptionDataset
 from showtell.errors import DataError, UsageError, summarise
 from showtell.files import read_json
+from showtell.scores.base import tokenize
 from showtell.scores.captions import read_references
 from showtell.scores.facts import ImageFacts, image_facts
 from showtell.scores.ngrams import DocumentFrequency
-from showtell.text.tokenizer import tokenize
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def read_document_frequency(path: Path) -> DocumentFrequency:
         source += "/train" if train else ""
     if not texts:
         raise DataError(f"{path} has no captions to count document frequencies in.")
-    return DocumentFrequency.of(([tokenize(text) for text in captions] for captions in texts.values()), source)
+    return DocumentFrequency.of((list(map(tokenize, captions)) for captions in texts.values()), source)
 
 
 def _read_captions(path: Path) -> dict[str, tuple[str, ...]] | None:

@@ -12,7 +12,8 @@ from typing import Any
 
 _ALPHA = r"a-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017e\u0400-\u0527\u1d00-\u1d7f\ua640-\ua66e\ua67e-\ua697"
 _ALNUM = rf"0-9{_ALPHA}"
-_PREFIXES = frozenset(["v", "vs", "i.e", "rev", "e.g", "pp"])  # of its list, those in lower case: they keep their dot
+_PREFIXES = frozenset(["v", "vs", "i.e", "rev", "e.g"])  # of its list, those in lower case: they keep their dot
+_NUMBERED = "pp"  # keeps it before a digit
 
 _SIMPLE = re.compile(r"[a-z0-9 ]*")
 _SPACES = re.compile(r"[ \t\n\r\f\v]+")
@@ -64,6 +65,6 @@ def _full_stop(word: str, after: str) -> str:
         return word
     if "." in before and _LETTER.search(before):
         return before.replace(".", "")
-    if before in _PREFIXES or "a" <= after[:1] <= "z":
+    if before in _PREFIXES or "a" <= after[:1] <= "z" or (before == _NUMBERED and "0" <= after[:1] <= "9"):
         return word
     return f"{before} ."

@@ -8,16 +8,16 @@ vocabulary is a word of the scores.
 
 The reference is a lexer, and so is this: at each character the longest match of all rules wins, and of equally long
 ones the earlier rule. Lookahead behind a token counts for the length. It differs in two ways, on purpose:
-each caption is tokenized alone, as if an empty line followed (the reference looks past the end of the line),
-and a carriage return or another line break inside a caption is a space (the reference shifts all later
-captions by one).
+each caption is tokenized alone, as if nothing followed (the reference looks past the end of the line, and so does
+`tokenize` where it is told what stands there), and a carriage return or another line break inside a caption is a
+space (the reference shifts all later captions by one).
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -32,28 +32,51 @@ TOKENIZER_VERSION = "ptb-1"
 PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"])
 
 
-def tokenize(caption: str) -> list[str]:
+def tokenize(caption: str, following: str = "") -> list[str]:
     """The words of a caption: lower case, punctuation dropped.
 
     A word may hold a no-break space: mixed fractions and phone numbers are one ("2\N{NO-BREAK SPACE}1/2").
 
     >>> tokenize("The boy's dog can't swim (yet).")
     ['the', 'boy', "'s", 'dog', 'ca', "n't", 'swim', '-lrb-', 'yet', '-rrb-']
+    >>> tokenize("Plan B."), tokenize("Plan B.", following="A dog")
+    (['plan', 'b.'], ['plan', 'b'])
+
+    Args:
+        caption: the text.
+        following: the text on the next line, on which it depends whether a full stop at the end is part of a word.
     """
+    if following and _LOOKS_AHEAD.search(caption):
+        return list(_words(caption, following))
     if _PLAIN.fullmatch(caption) or not _CROSSES_SPACES.search(caption):
         return list(chain.from_iterable(map(_PIECES.__getitem__, caption.split())))
     return list(_words(caption))
+
+
+def tokenize_lines(captions: Sequence[str]) -> list[list[str]]:
+    """The words of captions that are the lines of one file, as the reference reads them.
+
+    >>> tokenize_lines(["Plan B.", "A dog on plan B.", "two dogs"])
+    [['plan', 'b'], ['a', 'dog', 'on', 'plan', 'b.'], ['two', 'dogs']]
+    """
+    words, following = [], ""
+    for caption in reversed(captions):
+        words.append(tokenize(caption, following))
+        following = caption if caption.strip() else f"\n{following}"
+    return words[::-1]
 
 
 # Rules may match across a space: numbers in two parts, tags, a full stop that may belong to an initial. All
 # other captions are split at spaces, and most pieces are already cached.
 _CROSSES_SPACES = re.compile(r"<|[^\S ]|(?<![A-Za-z])[A-Za-z]\.\s|[\d).]\s+[.+(]*\d")
 _PLAIN = re.compile(r"[A-Za-z ,'-]*\.? *")  # the usual caption, checked first because it is faster
+# Rules may match across the end of a line, too: for an initial ("plan B.") or a number behind it ("page no.").
+_LOOKS_AHEAD = re.compile(r"(?:(?<![A-Za-z])[a-z]|art|ca|figs?|nos?|op|pp|prop)\.\s*\Z", re.IGNORECASE)
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _words(text: str, following: str = "") -> tuple[str, ...]:
     """The words of a text, by the rules."""
-    return tuple(word for token in _tokens(text) if (word := token.lower()) not in PUNCTUATION)
+    return tuple(word for token in _tokens(text, following) if (word := token.lower()) not in PUNCTUATION)
 
 
 class _PieceCache(dict[str, tuple[str, ...]]):
@@ -386,12 +409,12 @@ _WHITE_SPACE = regex.compile(r"\s+")
 _LONG = 200  # characters: shorter texts are faster without guards
 
 
-def _tokens(caption: str) -> Iterator[str]:
+def _tokens(caption: str, following: str = "") -> Iterator[str]:
     """The tokens of a caption, case and punctuation kept."""
-    text = caption + "\n"
+    text = f"{caption}\n{following}\n" if following else caption + "\n"
     lexer = _Lexer(text if text.isascii() else _UNKNOWN.sub("\x01", text))
     start = 0
-    while start < len(text):
+    while start <= len(caption):
         if (space := _WHITE_SPACE.match(text, start)) is not None:
             start = space.end()
         elif (word := _ORDINARY.match(text, start)) is not None:

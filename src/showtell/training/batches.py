@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import torch
@@ -23,11 +24,22 @@ from showtell.images.loading import PreparedPhotos, stack_images
 from showtell.images.prefetch import prefetch
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
+from showtell.training.mentions import ImageMentions, collate_mentions, find_mentions
 from showtell.types import Batch
 
-Example = tuple[str, torch.Tensor | ImageFeatures, list[torch.Tensor]]  # image id, photo or features, captions as ids
 AHEAD = 2  # batches that are read from a store before they are asked for
 STUCK = 600  # seconds for a batch to be read, after which nobody believes that it still will be
+
+
+@dataclass(frozen=True)
+class Example:
+    """One image as it is trained on."""
+
+    image_id: str
+    image: torch.Tensor | ImageFeatures  # the photo, or what a store has of it
+    words: list[torch.Tensor]  # of each caption, as ids
+    mentions: ImageMentions | None = None  # of these captions
+    window: tuple[float, float, float, float] = (0, 0, 0, 0)  # the part of the photo that is seen; of mentions alone
 
 
 class TrainingSet(Dataset[Example]):
@@ -40,6 +52,10 @@ class TrainingSet(Dataset[Example]):
         captions_per_image: of an image that has more, another choice each epoch.
         max_length: words; longer captions are cut.
         seed: of the run.
+        whole_phrases: mark the words that name objects, in whole phrases or by nouns; None: mark none.
+
+    Raises:
+        DataError: words are to be marked, and the records have no boxes or no caption names one.
     """
 
     def __init__(
@@ -51,6 +67,7 @@ class TrainingSet(Dataset[Example]):
         captions_per_image: int,
         max_length: int,
         seed: int,
+        whole_phrases: bool | None = None,
     ) -> None:
         self._images = images
         self._ids = [record.image_id for record in records]
@@ -61,6 +78,10 @@ class TrainingSet(Dataset[Example]):
         self.lengths = [max((len(words) for words in captions), default=0) for captions in self._words]
         self._captions_per_image = captions_per_image
         self._seed = seed
+        self._mentions: list[ImageMentions] | None = None
+        if whole_phrases is not None:
+            lengths = [[len(words) - 1 for words in captions] for captions in self._words]
+            self._mentions = find_mentions(records, lengths, whole_phrases=whole_phrases)
 
     @property
     def in_memory(self) -> bool:
@@ -83,26 +104,39 @@ class TrainingSet(Dataset[Example]):
     def __getitem__(self, index: tuple[int, int]) -> Example:
         epoch, image = index
         image_id, words = self._ids[image], self._words[image]
+        captions = list(range(len(words)))
         if len(words) > self._captions_per_image:
             choose = random.Random(key_of(self._seed, "captions", epoch, image_id))
-            words = choose.sample(words, self._captions_per_image)
-        seen = self._images[image_id] if isinstance(self._images, FeatureStore) else self._images[image]
-        return image_id, seen, words
+            captions = choose.sample(captions, self._captions_per_image)
+        seen: torch.Tensor | ImageFeatures
+        window: tuple[float, float, float, float]
+        if isinstance(self._images, FeatureStore):
+            seen, preprocessing = self._images[image_id], self._images.info.preprocessing
+            window = preprocessing.window(seen.size) if preprocessing else (0, 0, *seen.size)
+        else:
+            photo = self._images.photo(image)
+            seen, window = photo.pixels, photo.window
+        mentions = self._mentions[image].chosen(captions) if self._mentions else None
+        return Example(image_id, seen, [words[caption] for caption in captions], mentions, window)
 
 
 def collate(examples: Sequence[Example]) -> Batch:
     """Put examples into one batch: captions padded to the longest, images to the most captions and the most regions."""
-    rows = max(len(words) for _, _, words in examples)
-    padded = [words + [torch.tensor([Vocabulary.pad])] * (rows - len(words)) for _, _, words in examples]
+    rows = max(len(one.words) for one in examples)
+    padded = [one.words + [torch.tensor([Vocabulary.pad])] * (rows - len(one.words)) for one in examples]
     flat = pad_sequence([w for words in padded for w in words], batch_first=True, padding_value=Vocabulary.pad)
-    photos = [seen for _, seen, _ in examples if isinstance(seen, torch.Tensor)]
-    stored = [seen for _, seen, _ in examples if isinstance(seen, ImageFeatures)]
+    photos = [one.image for one in examples if isinstance(one.image, torch.Tensor)]
+    stored = [one.image for one in examples if isinstance(one.image, ImageFeatures)]
+    mentions = [one.mentions for one in examples if one.mentions is not None]
     return Batch(
-        image_ids=tuple(image_id for image_id, _, _ in examples),
+        image_ids=tuple(one.image_id for one in examples),
         images=stack_images(photos) if photos else None,
         features=collate_features(stored) if stored else None,
         words=flat.view(len(examples), rows, -1),
-        is_caption=torch.tensor([[row < len(words) for row in range(rows)] for _, _, words in examples]),
+        is_caption=torch.tensor([[row < len(one.words) for row in range(rows)] for one in examples]),
+        mentions=collate_mentions(mentions, [one.window for one in examples], (rows, flat.shape[-1] - 1))
+        if mentions
+        else None,
     )
 
 

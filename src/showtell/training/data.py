@@ -81,6 +81,7 @@ def training_set(
     store: FeatureStore | None,
     text: str,
     quiet: bool,
+    whole_phrases: bool | None = None,
 ) -> TrainingSet:
     """Records with their photos or, where there is a store, their features; `text` labels the progress bar."""
     images: PreparedPhotos | FeatureStore
@@ -97,4 +98,5 @@ def training_set(
     return TrainingSet(
         records, images, captioner.vocabulary, captions_per_image=recipe.data.captions_per_image,
         max_length=recipe.data.max_length, seed=recipe.training.seed,
+        whole_phrases=whole_phrases,
     )  # fmt: skip

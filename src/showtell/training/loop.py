@@ -153,7 +153,10 @@ class Trainer:
         facts = image_facts(dataset, validation)
         check_selection_metric(recipe.training.selection_metric, facts)
         store = open_store(recipe.data.features, encoder, [*training, *validation], self.accelerator, self.quiet)
-        self.data = training_set(recipe, training, self.captioner, store, "reading training photos", self.quiet)
+        self.data = training_set(
+            recipe, training, self.captioner, store, "reading training photos", self.quiet,
+            model.objective.supervises_phrases,
+        )  # fmt: skip
         data_fingerprint = f"{counter_rng.key_of(vocabulary.fingerprint, *self.data.contents()):016x}"
         self.checkpoints = RunCheckpoints(
             self.folder, self.captioner, model, self.optimizer, self.average, self.accelerator,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
 from showtell.features import Encoder
 from showtell.models import Decoder
 from showtell.objectives import Objective
+from showtell.training.mentions import locate
 from showtell.types import Batch, Terms
 
 
@@ -39,4 +42,6 @@ class TrainingModel(nn.Module):
                 features = self.encoder(batch.prepared)
         else:
             features = batch.features
+        if batch.mentions is not None:
+            batch = replace(batch, mentions=locate(batch.mentions, self.encoder, features))
         return self.objective(batch, features, self.decoder)

@@ -1,0 +1,114 @@
+"""Which words of the training captions name which objects, and which regions those are: for supervised attention.
+
+`ImageMentions` is made once from a record, `collate_mentions` puts those of a batch together, and `locate` adds, when
+the features are known, how much of each region is the object:
+
+    grids               the share of the cell that the boxes cover (`images/boxes.py`)
+    detected regions    1 if the region overlaps a box by an intersection over union of 1/2 or more, 0 if not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torchvision.ops import box_iou
+
+from showtell.datasets.records import CaptionRecord
+from showtell.errors import DataError
+from showtell.features import Encoder
+from showtell.grounding.mentions import category_phrases, named_boxes
+from showtell.grounding.pointing import MIN_IOU
+from showtell.images.boxes import coverage
+from showtell.types import Features, Mentions
+
+
+@dataclass(frozen=True)
+class ImageMentions:
+    """The mentions in the captions of one image."""
+
+    boxes: tuple[Tensor, ...]  # each (n, 4), the sets of boxes that its captions name
+    indices: tuple[Tensor, ...]  # of each caption, (its tokens + 1 for the end) int64: which set, or -1
+
+    def chosen(self, captions: Sequence[int]) -> ImageMentions:
+        """Those of some captions, in this order."""
+        return replace(self, indices=tuple(self.indices[caption] for caption in captions))
+
+
+def find_mentions(
+    records: Sequence[CaptionRecord], lengths: Sequence[Sequence[int]], *, whole_phrases: bool
+) -> list[ImageMentions]:
+    """The mentions of each image.
+
+    Args:
+        records: the images.
+        lengths: words of each caption of each image that are trained on, its end included.
+        whole_phrases: see `named_boxes`.
+
+    Raises:
+        DataError: the dataset has no boxes, or no caption names any of its objects.
+    """
+    if any(record.boxes is None for record in records):
+        raise DataError(
+            "objective.attention_supervision needs the boxes of objects, and the dataset has none: use one with "
+            "boxes, such as COCO captions with the instances file beside them, or set "
+            "objective.attention_supervision.weight=0."
+        )
+    phrases = category_phrases(records)
+    images = []
+    for record, lengths_of_image in zip(records, lengths, strict=True):
+        boxes: dict[tuple[float, ...], tuple[int, Tensor]] = {}  # each set once, with its index
+        indices = []
+        for caption, length in enumerate(lengths_of_image):
+            named = torch.full((length,), -1)
+            for one in named_boxes(record, caption, phrases, whole_phrases):
+                index, _ = boxes.setdefault(tuple(one.boxes.flatten().tolist()), (len(boxes), one.boxes))
+                named[one.first : min(one.end, length - 1)] = index
+            indices.append(named)
+        images.append(ImageMentions(tuple(own for _, own in boxes.values()), tuple(indices)))
+    if not any(image.boxes for image in images):
+        raise DataError(
+            "objective.attention_supervision needs captions that name objects, and no training caption names any of "
+            "the objects that have boxes: set objective.attention_supervision.weight=0."
+        )
+    return images
+
+
+def collate_mentions(
+    images: Sequence[ImageMentions], windows: Sequence[tuple[float, float, float, float]], shape: tuple[int, int]
+) -> Mentions:
+    """The mentions of B images as one record.
+
+    Args:
+        images: the mentions of their chosen captions.
+        windows: the part of each photo that is seen.
+        shape: (N, T) of the batch.
+    """
+    indices = torch.full((len(images), *shape), -1)
+    for image, own in zip(indices, images, strict=True):
+        for row, named in zip(image, own.indices, strict=False):
+            row[: len(named)] = named
+    most = max(1, *(len(boxes) for image in images for boxes in image.boxes), 1)
+    sets = [
+        torch.stack([torch.cat((boxes, boxes[:1].expand(most - len(boxes), 4))) for boxes in image.boxes])
+        if image.boxes
+        else torch.zeros(1, most, 4)
+        for image in images
+    ]
+    return Mentions(indices, pad_sequence(sets, batch_first=True), torch.tensor(windows, dtype=torch.float32))
+
+
+@torch.no_grad()
+def locate(mentions: Mentions, encoder: Encoder, features: Features) -> Mentions:
+    """The mentions with their regions: how much of each region is the object."""
+    rectangles = encoder.rectangles(features, mentions.windows)  # (B, R, 4)
+    if features.regions is None:
+        targets = coverage(rectangles.unsqueeze(1), mentions.boxes).float()
+    else:
+        overlaps = [box_iou(own.view(-1, 4), of) for own, of in zip(mentions.boxes, rectangles, strict=True)]
+        iou = torch.stack(overlaps).view(*mentions.boxes.shape[:3], -1).amax(2)  # (B, M, R)
+        targets = (iou >= MIN_IOU).float()
+    return replace(mentions, targets=targets * features.is_region.unsqueeze(1))

@@ -1,0 +1,181 @@
+"""Supervised attention: its sums by hand, what it teaches, and which models and datasets it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from showtell.decoding import teacher_forced
+from showtell.errors import DataError, RecipeError, TrainingError
+from showtell.models import MODELS, Capability, Decoder
+from showtell.models.nic import NicConfig
+from showtell.models.sat import SatConfig
+from showtell.objectives import OBJECTIVES, build_objective
+from showtell.objectives.attention_supervision import AttentionSupervisionConfig, attention_loss
+from showtell.objectives.compatibility import contradictions
+from showtell.objectives.contract import with_step_counts
+from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
+from showtell.training import train
+from showtell.types import Batch, Features, Mentions, map_tensors
+
+SUPERVISED = CrossEntropyConfig(attention_supervision=AttentionSupervisionConfig(weight=2.0))
+ATTENDING = sorted(name for name, (config, _) in MODELS.items() if Capability.ATTENTION in config().capabilities)
+
+
+def mentions(indices: list[list[list[int]]], targets: list[list[list[float]]]) -> Mentions:
+    """Mentions whose regions are known: (B, N, T) and (B, M, R)."""
+    shares = torch.tensor(targets)
+    return Mentions(
+        torch.tensor(indices), torch.zeros(*shares.shape[:2], 1, 4), torch.zeros(len(shares), 4), targets=shares
+    )
+
+
+def test_mass_and_cross_entropy_by_hand():
+    # One caption of four words over three cells. Word 0 names nothing, words 1 and 2 the first object, which covers
+    # half of cell 0 and a quarter of cell 1, word 3 the second object, which is cell 2.
+    attention = torch.tensor([[[[0.2, 0.3, 0.5], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8], [0.0625, 0.1875, 0.75]]]])
+    named = mentions([[[-1, 0, 0, 1]]], [[[0.5, 0.25, 0.0], [0.0, 0.0, 1.0]]])
+    mass = -(math.log(0.6 + 0.1) + math.log(0.1 + 0.05) + math.log(0.75))
+    assert float(attention_loss(attention, named, "mass")) == pytest.approx(mass, rel=1e-6)
+    first = -(2 / 3 * math.log(0.6) + 1 / 3 * math.log(0.2))
+    second = -math.log(0.1)
+    assert float(attention_loss(attention, named, "cross_entropy")) == pytest.approx(
+        first + second - math.log(0.75), rel=1e-6
+    )
+
+
+def test_all_attention_on_the_most_covered_cell_costs_nothing():
+    attention = torch.tensor([[[[0.0, 1.0, 0.0]]]])
+    assert float(attention_loss(attention, mentions([[[0]]], [[[0.1, 0.3, 0.0]]]), "mass")) == pytest.approx(
+        0, abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("loss", ["mass", "cross_entropy"])
+def test_words_that_name_nothing_or_nothing_that_is_seen_have_no_term_and_no_gradient(loss):
+    attention = torch.full((1, 1, 2, 3), 1 / 3, requires_grad=True)
+    total = attention_loss(attention, mentions([[[-1, 0]]], [[[0.0, 0.0, 0.0]]]), loss)
+    total.backward()
+    assert float(total.detach()) == 0
+    assert attention.grad is not None and float(attention.grad.abs().sum()) == 0
+
+
+def example(name: str = "sat") -> tuple[Batch, Features, Decoder]:
+    torch.manual_seed(0)
+    config, kind = MODELS[name]
+    small = {field: 8 for field in config.model_fields if field.endswith("_size")}
+    decoder = kind(config.model_validate(small), feature_size=6, vocabulary_size=8)
+    words = torch.tensor([[[1, 4, 5, 2, 0], [1, 6, 2, 0, 0]], [[1, 7, 7, 4, 2], [0, 0, 0, 0, 0]]])
+    named = mentions(
+        [[[-1, 0, -1, -1], [1, -1, -1, -1]], [[0, 0, -1, -1], [-1, -1, -1, -1]]],
+        [[[1.0, 0.5, 0.0], [0.0, 0.0, 0.3]], [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]],
+    )
+    batch = Batch(("a", "b"), None, words, torch.tensor([[True, True], [True, False]]), mentions=named)
+    return batch, Features(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool)), decoder.eval()
+
+
+def test_the_total_is_the_likelihood_and_the_weighted_loss_of_the_named_words_over_all_words():
+    batch, features, decoder = example()
+    objective = CrossEntropy(SUPERVISED, feature_size=6, vocabulary_size=8)
+    terms = objective(batch, features, decoder)
+    alpha = teacher_forced(decoder, features, batch.inputs).outputs.attention.detach()
+    looks = [
+        alpha[0, 0, 1, 0] + alpha[0, 0, 1, 1] / 2,
+        alpha[0, 1, 0, 2],
+        alpha[1, 0, 0, 1],
+        alpha[1, 0, 1, 1],
+    ]
+    expected = -sum(math.log(float(look)) for look in looks) / 9  # nine words, ends included
+    assert float(terms.parts["attention_supervision"]) == pytest.approx(expected, rel=1e-5)
+    plain = CrossEntropy(CrossEntropyConfig(), feature_size=6, vocabulary_size=8)(batch, features, decoder)
+    assert set(plain.parts) == {"words"}
+    assert float(terms.total.detach()) == pytest.approx(float(plain.total.detach()) + 2 * expected, rel=1e-5)
+
+
+def test_batches_of_a_step_add_up_to_the_whole():
+    batch, features, decoder = example()
+    objective = CrossEntropy(SUPERVISED, feature_size=6, vocabulary_size=8)
+    whole = objective(batch, features, decoder)
+
+    def one(record, at: int):
+        return map_tensors(record, lambda tensor: tensor[at : at + 1])
+
+    halves = [
+        Batch(batch.image_ids[at : at + 1], None, one(batch.words, at), one(batch.is_caption, at),
+              mentions=one(batch.mentions, at))
+        for at in (0, 1)
+    ]  # fmt: skip
+    terms = [objective(half, one(features, at), decoder) for at, half in enumerate(with_step_counts(halves))]
+    for name, value in whole.parts.items():
+        assert sum(float(half.parts[name]) for half in terms) == pytest.approx(float(value), rel=1e-5), name
+
+
+@pytest.mark.parametrize("name", ATTENDING)
+@pytest.mark.parametrize("loss", ["mass", "cross_entropy"])
+def test_every_model_with_attention_learns_to_look_where_it_is_told(name, loss):
+    """The attention of every stage, by the gradient of that loss alone."""
+    batch, features, decoder = example(name)
+    config = CrossEntropyConfig(attention_supervision=AttentionSupervisionConfig(weight=1, loss=loss))
+    objective = build_objective(config, feature_size=6, vocabulary_size=8)
+    optimizer = torch.optim.Adam(decoder.parameters(), lr=0.06)
+    looks: list[Tensor] = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        with_term = objective(batch, features, decoder)
+        without = objective(dataclasses.replace(batch, mentions=None), features, decoder)
+        looks.append(with_term.parts["attention_supervision"])
+        (with_term.total - without.total).backward()
+        optimizer.step()
+    outputs = teacher_forced(decoder, features, batch.inputs).outputs
+    stages = [output.attention for output in outputs.stages or (outputs,) if output.attention is not None]
+    assert len(stages) == max(1, decoder.stages - 1)
+    assert float(looks[-1]) < 0.7 * float(looks[0])
+    for alpha in stages:
+        assert float(alpha[1, 0, 1, 1].detach()) > 0.6  # it was a third or so
+    assert sum(float(attention_loss(alpha, batch.mentions, loss).detach()) for alpha in stages) / 9 == pytest.approx(
+        float(looks[-1]), rel=0.3
+    )
+
+
+def test_a_model_without_attention_is_refused():
+    assert contradictions(SUPERVISED, SatConfig()) == []
+    assert contradictions(SUPERVISED, NicConfig()) == [
+        "objective.attention_supervision.weight=2 has no effect with model.name=nic: it needs a model that attends to "
+        "regions; leave it out, or set model.name=hacap, or model.name=sat, or model.name=stack, or model.name=updown"
+    ]
+    assert contradictions(CrossEntropyConfig(), NicConfig()) == []
+    objective = CrossEntropy(SUPERVISED, feature_size=6, vocabulary_size=8)
+    with pytest.raises(TrainingError, match=r"^objective\.attention_supervision\.weight=2 needs a model that attends"):
+        objective(*example("nic"))
+
+
+def test_objectives_that_build_on_cross_entropy_have_the_term_too():
+    names = [name for name, (config, _) in OBJECTIVES.items() if "attention_supervision" in config.model_fields]
+    assert {"cross_entropy", "hard_attention", "adversarial_pretraining"} <= set(names)
+
+
+def test_a_recipe_for_a_model_without_attention_is_refused(tiny_recipe, tmp_path):
+    tiny_recipe["model"] = {"name": "nic"}
+    tiny_recipe["objective"] = {"name": "cross_entropy", "attention_supervision": {"weight": 1}}
+    with pytest.raises(RecipeError, match=r"attention_supervision\.weight=1 has no effect with model\.name=nic"):
+        train(tiny_recipe, tmp_path / "run", quiet=True)
+
+
+def test_a_dataset_without_boxes_is_refused(tiny_recipe, tiny_boxes: Path, tmp_path):
+    for file in (tiny_boxes / "annotations").glob("instances_*.json"):
+        file.unlink()
+    for file in (tiny_boxes / "annotations").glob("captions_*.json"):
+        file.write_text(file.read_text().replace('"grounding"', '"other"'))
+    tiny_recipe["data"]["path"] = str(tiny_boxes)
+    tiny_recipe["objective"] = {"name": "cross_entropy", "attention_supervision": {"weight": 1}}
+    with pytest.raises(DataError) as caught:
+        train(tiny_recipe, tmp_path / "run", quiet=True)
+    assert str(caught.value) == (
+        "objective.attention_supervision needs the boxes of objects, and the dataset has none: use one with boxes, "
+        "such as COCO captions with the instances file beside them, or set objective.attention_supervision.weight=0."
+    )

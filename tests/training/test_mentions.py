@@ -1,0 +1,250 @@
+"""Which words of training captions name which boxes, and which regions those are."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from showtell.datasets import open_dataset
+from showtell.datasets.records import Box, CaptionRecord
+from showtell.errors import DataError
+from showtell.features.grid import GridEncoder
+from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
+from showtell.grounding.mentions import category_phrases, named_boxes
+from showtell.images.loading import PreparedPhotos
+from showtell.objectives.contract import counts_of
+from showtell.scenes import read_scenes
+from showtell.scenes.annotations import box_id
+from showtell.scenes.lexicon import SHAPE_WORDS
+from showtell.scenes.parser import parse_caption
+from showtell.scores.chair import COCO_WORDS
+from showtell.text.tokenizer import tokenize
+from showtell.text.vocabulary import Vocabulary
+from showtell.training import train
+from showtell.training.batches import TrainingSet, collate
+from showtell.training.mentions import ImageMentions, collate_mentions, find_mentions, locate
+from showtell.types import Features, Mentions, Regions
+
+
+def boxes_of(record: CaptionRecord) -> dict[tuple[float, ...], Box]:
+    return {(box.x, box.y, box.x + box.width, box.y + box.height): box for box in record.boxes or ()}
+
+
+def test_phrases_of_scenes_name_the_items_that_they_describe(tiny_scenes: Path):
+    """Parsed words, by the grammar, against the drawn scene: number, shape, colour, size and pattern of every box."""
+    scenes = read_scenes(tiny_scenes)
+    assert scenes is not None
+    records = open_dataset(tiny_scenes).records
+    phrases = category_phrases(records)
+    seen = 0
+    for record in records:
+        items = {box_id(int(record.image_id), index): item for index, item in enumerate(scenes[record.image_id].items)}
+        by_corners = {tuple(torch.tensor(key).tolist()): box for key, box in boxes_of(record).items()}
+        for caption, text in enumerate(record.captions):
+            words = tokenize(text)
+            nouns = named_boxes(record, caption, phrases, whole_phrases=False)
+            for phrase in named_boxes(record, caption, phrases, whole_phrases=True):
+                parsed = parse_caption(" ".join(words[phrase.first : phrase.end]))
+                assert parsed is not None, words[phrase.first : phrase.end]
+                named = [items[by_corners[tuple(corners)].id] for corners in phrase.boxes.tolist()]
+                if parsed.total is not None:  # "three shapes" names them all, and has no noun of a category
+                    assert len(named) == parsed.total == len(items)
+                    continue
+                (described,) = parsed.phrases
+                assert len(named) == described.count
+                for item in named:
+                    assert item.shape == described.shape
+                    assert all(getattr(item, kind) == value for kind, value in described.attributes)
+                noun = nouns.pop(0)
+                assert noun.boxes.tolist() == phrase.boxes.tolist()
+                assert phrase.first <= noun.first < noun.end <= phrase.end
+                forms = {form for pair in SHAPE_WORDS[described.shape] for form in pair}
+                assert noun.end == noun.first + 1 and words[noun.first] in forms
+                seen += 1
+            assert not nouns
+    assert seen > 300
+
+
+def test_captions_of_coco_name_boxes_by_their_categories(shared_data: Path):
+    """Of the photos with boxes every box that a caption names has a category that these words name."""
+    records = [record for record in open_dataset(shared_data / "coco-mini").records if record.boxes is not None]
+    phrases = category_phrases(records)
+    named_captions = 0
+    for record in records:
+        by_corners = {tuple(torch.tensor(key).tolist()): box.category for key, box in boxes_of(record).items()}
+        count = {category: list(by_corners.values()).count(category) for category in set(by_corners.values())}
+        for caption, text in enumerate(record.captions):
+            words = tokenize(text)
+            for one in named_boxes(record, caption, phrases, whole_phrases=True):
+                named_captions += 1
+                (category,) = {by_corners[tuple(corners)] for corners in one.boxes.tolist()}
+                said = " ".join(words[one.first : one.end])
+                forms = (category, *COCO_WORDS.get(category, ()))
+                assert any(said in (form, form + "s", form + "es", form[:-1] + "ies") for form in forms), said
+                assert len({tuple(corners) for corners in one.boxes.tolist()}) == count[category]
+    assert named_captions > 100
+
+
+def made(record: CaptionRecord, **changes: Any) -> CaptionRecord:
+    return CaptionRecord(record.image_id, record.path, record.split, **{"captions": record.captions, **changes})
+
+
+def test_datasets_without_boxes_or_names_are_refused(tmp_path):
+    box = Box(1, 0, 0, 4, 4, "dog")
+    bare = CaptionRecord("1", tmp_path / "1.png", "train", ("a dog",))
+    with pytest.raises(DataError, match="needs the boxes of objects, and the dataset has none"):
+        find_mentions([bare], [[3]], whole_phrases=True)
+    with pytest.raises(DataError, match="no training caption names any of the objects that have boxes"):
+        find_mentions([made(bare, captions=("a tree",), boxes=(box,))], [[3]], whole_phrases=True)
+    (found,) = find_mentions([made(bare, boxes=(box,))], [[3]], whole_phrases=True)
+    assert [indices.tolist() for indices in found.indices] == [[-1, 0, -1]]
+    (cut,) = find_mentions([made(bare, captions=("the brown old dog",), boxes=(box,))], [[4]], whole_phrases=True)
+    assert [indices.tolist() for indices in cut.indices] == [[-1, -1, -1, -1]]  # cut before "dog"; the end names none
+
+
+def test_a_batch_has_the_mentions_of_its_own_captions(tiny_scenes: Path):
+    """Whatever captions an epoch chooses, each target of the batch that is a noun names boxes of its shape."""
+    records = open_dataset(tiny_scenes).split("train")
+    vocabulary = Vocabulary.build(tokenize(caption) for record in records for caption in record.captions)
+    settings = SmallCnn(SmallCnnConfig(image_size=48, widths=(8,))).preprocessing
+    photos = PreparedPhotos([record.path for record in records], settings, 100)
+    arguments: dict[str, Any] = {"captions_per_image": 2, "max_length": 7, "seed": 3}
+    data = TrainingSet(records, photos, vocabulary, whole_phrases=False, **arguments)
+    plain = TrainingSet(records, photos, vocabulary, **arguments)
+    nouns = {form: shape for shape, pairs in SHAPE_WORDS.items() for pair in pairs for form in pair}
+    checked = 0
+    for epoch in (0, 1):
+        batch, without = (collate([of[epoch, index] for index in range(len(of))]) for of in (data, plain))
+        assert torch.equal(batch.words, without.words)
+        assert without.mentions is None and batch.mentions is not None
+        assert batch.mentions.indices.shape == batch.targets.shape
+        assert batch.mentions.windows.tolist() == [[0, 0, 48, 48]] * len(records)
+        for image, record in enumerate(records):
+            categories = {tuple(torch.tensor(key).tolist()): box.category for key, box in boxes_of(record).items()}
+            for row, indices in zip(batch.targets[image].tolist(), batch.mentions.indices[image].tolist(), strict=True):
+                for word, index in zip(row, indices, strict=True):
+                    shape = nouns.get(vocabulary.words[word])
+                    assert (index >= 0) == (shape is not None)
+                    if index >= 0:
+                        sets = batch.mentions.boxes[image, index].tolist()
+                        assert {categories[tuple(corners)] for corners in sets} == {shape}
+                        checked += 1
+    assert checked > 100
+    assert counts_of(batch) == counts_of(without)
+
+
+class Cells(GridEncoder):
+    """2 x 3 cells of 10 pixels, or the regions that the features have."""
+
+    def __init__(self) -> None:
+        torch.nn.Module.__init__(self)
+
+    def maps(self, images: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def rectangles(self, features: Features, windows: Tensor) -> Tensor:
+        if features.regions is not None:
+            return features.regions.boxes
+        cells = torch.tensor([[x, y, x + 10.0, y + 10.0] for y in (0.0, 10.0) for x in (0.0, 10.0, 20.0)])
+        return cells + windows[:, [0, 1, 0, 1]].unsqueeze(1)
+
+
+def two_images() -> Mentions:
+    """An image that names a box, and two at once; and one that was cropped by 100 pixels, whose box is half seen."""
+    one = torch.tensor([[5.0, 0.0, 20.0, 10.0]])
+    two = torch.tensor([[0.0, 0.0, 10.0, 5.0], [5.0, 0.0, 10.0, 10.0]])
+    other = torch.tensor([[95.0, 0.0, 105.0, 10.0]])
+    images = [
+        ImageMentions((one, two), (torch.tensor([-1, 0, 1, -1]), torch.tensor([0, -1]))),
+        ImageMentions((other,), (torch.tensor([0, -1]),)),
+    ]
+    return collate_mentions(images, [(0, 0, 30, 20), (100, 0, 130, 20)], (2, 4))
+
+
+def test_the_targets_of_a_grid_are_shares_of_cells():
+    mentions = two_images()
+    assert mentions.indices.tolist() == [[[-1, 0, 1, -1], [0, -1, -1, -1]], [[0, -1, -1, -1], [-1, -1, -1, -1]]]
+    features = Features(torch.zeros(2, 6, 1), torch.ones(2, 6, dtype=torch.bool))
+    located = locate(mentions, Cells(), features).targets
+    assert located is not None
+    assert located[0, 0].tolist() == pytest.approx([0.5, 1, 0, 0, 0, 0])
+    assert located[0, 1].tolist() == pytest.approx([0.75, 0, 0, 0, 0, 0])  # the union of both, counted once
+    assert located[1, 0].tolist() == pytest.approx([0.5, 0, 0, 0, 0, 0])
+
+
+def test_the_targets_of_detected_regions_are_those_that_overlap_by_half():
+    boxes = torch.tensor(
+        [
+            [[5.0, 0.0, 20.0, 10.0], [0.0, 0.0, 20.0, 10.0], [0.0, 0.0, 30.0, 20.0], [5.0, 0.0, 9.0, 10.0]],
+            [[95.0, 0.0, 104.0, 10.0], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]],
+        ]
+    )
+    is_region = torch.tensor([[True] * 4, [True, False, False, False]])
+    located = locate(two_images(), Cells(), Features(torch.zeros(2, 4, 1), is_region, Regions(boxes))).targets
+    assert located is not None
+    assert located[0, 0].tolist() == [1, 1, 0, 0]
+    assert located[0, 1].tolist() == [0, 0, 0, 1]  # the second of its two boxes
+    assert located[1, 0].tolist() == [1, 0, 0, 0]
+
+
+def log_of(run: Path) -> list[dict[str, Any]]:
+    return [line for line in map(json.loads, (run / "log.jsonl").read_text().splitlines()) if "loss" in line]
+
+
+@pytest.fixture
+def supervised(tiny_recipe: dict[str, Any]) -> dict[str, Any]:
+    tiny_recipe["objective"]["attention_supervision"] = {"weight": 0.5}
+    tiny_recipe["training"]["epochs"] = 2
+    return tiny_recipe
+
+
+def test_a_run_learns_to_look_and_resumes_to_the_same_bits(supervised, tmp_path):
+    whole = train(supervised, tmp_path / "whole", quiet=True).folder
+    losses = [line["attention_supervision"] for line in log_of(whole)]
+    assert len(losses) == 14 and losses[-1] < losses[0]
+    first = copy.deepcopy(supervised)
+    first["training"]["save_every"] = 5
+
+    class StoppedError(Exception):
+        pass
+
+    from showtell.training import loop
+
+    step = loop.Trainer._step
+
+    def stop_at_nine(self, group):
+        if self.progress.step == 9:
+            raise StoppedError
+        return step(self, group)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Trainer, "_step", stop_at_nine)
+        with pytest.raises(StoppedError):
+            train(first, tmp_path / "broken", quiet=True)
+    resumed = train(first, tmp_path / "broken", resume=True, quiet=True).folder
+    assert log_of(resumed) == log_of(whole)
+
+
+def test_stored_features_and_accumulated_batches_give_the_same_loss(supervised, tmp_path):
+    supervised["encoder"]["trained"] = False
+    supervised["model"]["dropout"] = 0.0
+    supervised["objective"].pop("word_presence")
+    supervised["data"]["captions_per_image"] = 2
+    photos = log_of(train(supervised, tmp_path / "photos", quiet=True).folder)
+    stored = copy.deepcopy(supervised)
+    stored["data"]["features"] = str(tmp_path / "store")
+    store = log_of(train(stored, tmp_path / "stored", quiet=True).folder)
+    accumulated = copy.deepcopy(supervised)
+    accumulated["training"] |= {"batch_size": 4, "gradient_accumulation": 2}
+    pieces = log_of(train(accumulated, tmp_path / "accumulated", quiet=True).folder)
+    for other in (store, pieces):
+        assert [line["attention_supervision"] for line in other[:7]] == pytest.approx(
+            [line["attention_supervision"] for line in photos[:7]], rel=2e-2
+        )
+    assert pieces[0]["attention_supervision"] == pytest.approx(photos[0]["attention_supervision"], rel=1e-5)
