@@ -231,14 +231,14 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
     def start(self, features: Features) -> SatState:
         """h_0 and c_0 from the mean annotation vector, and f_att's part that depends on the image alone."""
         vectors = self.feature_projection(features.vectors)
-        attributes = None
-        if self.config.attributes:
-            attributes = self.lstm.project_input(self.attributes(features), offset=self._attributes_offset)
-        image = SatImage(vectors, self.attention.project(vectors), features.is_region, attributes)
         hidden = cell = vectors.new_zeros(len(vectors), 1, self.config.hidden_size)
         if self.config.init_state == "mean":
             mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
             hidden, cell = self.init_hidden(mean), self.init_cell(mean)
+        attributes = None
+        if self.config.attributes:
+            attributes = self.lstm.project_input(self.attributes(features), offset=self._attributes_offset)
+        image = SatImage(vectors, self.attention.project(vectors), features.is_region, attributes)
         return State(image, SatRows(hidden, cell, self._draw_expected(vectors)))
 
     def _draw_expected(self, vectors: Tensor) -> Tensor | None:
