@@ -23,7 +23,7 @@ from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.training import train
 from showtell.types import Batch, Features, Mentions, map_tensors
 
-SUPERVISED = CrossEntropyConfig(attention_supervision=AttentionSupervisionConfig(weight=2.0))
+SUPERVISED = CrossEntropyConfig(attention_supervision=AttentionSupervisionConfig(weight=2.0, loss="mass"))
 ATTENDING = sorted(name for name, (config, _) in MODELS.items() if Capability.ATTENTION in config().capabilities)
 
 

@@ -44,10 +44,10 @@ class AttentionSupervisionConfig(Config):
         description="Supervise the nouns alone, or every word of a phrase (`a small red circle`) where the dataset "
         "annotates phrases.",
     )
-    loss: Literal["mass", "cross_entropy"] = Field(
-        "mass",
-        description="Use -log of the attention that lies in the boxes, or the cross-entropy to the boxes' share of "
-        "each cell (Liu et al., 2017).",
+    loss: Literal["cross_entropy", "mass"] = Field(
+        "cross_entropy",
+        description="Use the cross-entropy of attention to the boxes' share of each cell (Liu et al., 2017), or -log "
+        "of the attention that lies in the boxes.",
     )
 
 
