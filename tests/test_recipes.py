@@ -129,7 +129,7 @@ def fits(file: Path, names: str) -> bool:
 
 def without_effect(key: str, all_keys: dict[str, Any]) -> bool:
     """Whether a key says nothing in this recipe, because another one turns off what it is about."""
-    optimizer = all_keys["training.optimizer.name"]
+    optimizer, group = all_keys["training.optimizer.name"], key.rpartition(".")[0]
     return {
         "training.optimizer.betas": not optimizer.startswith("adam"),
         "training.optimizer.momentum": optimizer.startswith("adam"),
@@ -144,7 +144,7 @@ def without_effect(key: str, all_keys: dict[str, Any]) -> bool:
         "model.expectation_per": all_keys.get("model.attention") != "hard",
         "model.eval_attention": all_keys.get("model.attention") != "hard",
         "model.readout_tanh": all_keys.get("model.readout") == "hidden",
-    }.get(key, key.startswith("objective.scheduled") and not all_keys["objective.scheduled_sampling.max_probability"])
+    }.get(key, not all_keys.get(f"{group}.weight", all_keys.get(f"{group}.max_probability", True)))
 
 
 def test_the_table_of_sources_is_what_the_recipes_say():
