@@ -51,7 +51,7 @@ ROWS = (
     Row("stack_last", "stack, loss of the last stage only", "stack", changes=(LAST_LOSS,), rate=RATE),
 )
 WHEN = {"start": "before training", "end": "after"}
-SHOWN = (1, 2, 4, 6, 8)  # steps back in the table
+SHOWN = (0, 1, 2, 4, 6, 8)  # steps back in the table
 MAX_BACK = 9  # in the figure: nearly all captions are so long
 COLOURS = {"rnn": "#b3261e", "gru": "#e8710a", "lstm": "#1a73e8", "lstm3": "#0b5d1e", "stack": "#6a1b9a"}
 WITHOUT = "#8a6d3b"  # the stack without stage losses
@@ -135,39 +135,40 @@ def mean_over(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 # --- tables and figure ---
 
 
-def tops(line: Mapping[str, Any]) -> list[str]:
-    """The names of the hidden vectors of a row, the lowest layer or first stage first."""
-    return sorted(name for name in line["start"]["last"] if name.startswith("hidden"))
+def vectors(line: Mapping[str, Any], kind: str = "hidden") -> list[str]:
+    """The names of the vectors of a row's state, the lowest layer or first stage first."""
+    return sorted(name for name in line["start"]["last"] if name.startswith(kind))
 
 
 def shares(line: Mapping[str, Any], when: str, name: str) -> list[float]:
-    """What arrives at a vector k steps earlier, as a share of what arrives at the last step of the top."""
+    """What arrives at a vector k steps earlier, as a share of what arrives at the last step of the top one."""
     last = line[when]["last"]
-    at_top = last[tops(line)[-1]][0]
+    at_top = last[vectors(line, name.partition(".")[0])[-1]][0]
     return [norm / at_top for norm in last[name]]
 
 
-def level(line: Mapping[str, Any], name: str) -> str:
-    """What a hidden vector is called in a table."""
-    names = tops(line)
-    if len(names) == 1:
-        return line["says"]  # type: ignore[no-any-return]
-    kind = "stage" if line["name"].startswith("stack") else "layer"
-    return f"{line['says']}: {kind} {names.index(name) + (kind == 'layer')}"
+def levels(line: Mapping[str, Any]) -> dict[str, str]:
+    """The vectors of a row that are shown: what each is called, by its name."""
+    names = vectors(line)
+    if len(names) > 1:
+        kind, first = ("stage", 0) if line["name"].startswith("stack") else ("layer", 1)
+        return {name: f"{line['says']}: {kind} {number}" for number, name in enumerate(names, first)}
+    cells = dict.fromkeys(vectors(line, "cell"), f"{line['says']}: cell vector")
+    return {names[0]: line["says"], **cells}
 
 
 def tables(lines: Lines) -> str:
     """The tables in Markdown."""
     rows = [
-        [level(line, name), says, *[f"{shares(line, when, name)[back]:.2g}" for back in (0, *SHOWN)]]
+        [called, says, *[f"{shares(line, when, name)[back]:.2g}" for back in SHOWN]]
         for line in lines
-        for name in tops(line)
+        for name, called in levels(line).items()
         for when, says in WHEN.items()
     ]
-    through_time = table(["hidden vector of", "", *[f"{back} steps back" for back in (0, *SHOWN)]], rows)
+    through_time = table(["hidden vector of", "", *[f"{back} steps back" for back in SHOWN]], rows)
     rows = []
     for line in lines:
-        if len(names := tops(line)) == 1:
+        if len(names := vectors(line)) == 1:
             continue
         for when, says in WHEN.items():
             norms = [line[when]["whole"][name][0] for name in names]
@@ -190,7 +191,7 @@ def ratios(lines: Lines) -> list[dict[str, Any]]:
             "ratio": shares(line, when, name)[8],
         }
         for line in lines
-        for name in tops(line)
+        for name in levels(line)
         for when in WHEN
     ]
 
@@ -206,24 +207,25 @@ def draw(lines: Lines) -> Figure:
         axes = grid[0, column]
         for name in cells:
             line = by_name[name]
-            top = tops(line)[-1]
-            bottom = tops(line)[0]
-            if bottom != top:
-                axes.plot(shares(line, when, bottom)[: MAX_BACK + 1], "--", color=COLOURS[name], linewidth=1.3)
+            *_, top = vectors(line)
             axes.plot(shares(line, when, top)[: MAX_BACK + 1], color=COLOURS[name], linewidth=1.6, label=line["says"])
+            for below in ({"lstm": ["cell.0"], "lstm3": ["hidden.0"]}).get(name, []):
+                label = "its cell vector" if name == "lstm" else "its lowest layer"
+                values = shares(line, when, below)[: MAX_BACK + 1]
+                axes.plot(values, "--", color=COLOURS[name], linewidth=1.3, label=label)
         axes.set(yscale="log", xlabel="steps before the last word")
         axes.set_title(says, fontsize=10)
         axes = grid[1, column]
         for name in stacks:
             line = by_name[name]
             colour = COLOURS["stack"] if name == "stack" else WITHOUT
-            for stage, style in zip(tops(line), (":", "--", "-"), strict=True):
+            for stage, style in zip(vectors(line), (":", "--", "-"), strict=True):
                 axes.plot(shares(line, when, stage)[: MAX_BACK + 1], style, color=colour, linewidth=1.5)
         axes.set(yscale="log", xlabel="steps before the last word")
         axes = grid[2, column]
         for name in stacks:
             line = by_name[name]
-            norms = [line[when]["whole"][stage][0] for stage in tops(line)]
+            norms = [line[when]["whole"][stage][0] for stage in vectors(line)]
             colour = COLOURS["stack"] if name == "stack" else WITHOUT
             label = "losses of all stages" if name == "stack" else "of the last stage only"
             axes.plot(range(len(norms)), norms, marker="o", color=colour, linewidth=1.6, label=label)
@@ -259,8 +261,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             row, profiles = by_name[name], []
             for seed in range(given.seeds):
                 folder = given.runs / name / str(seed)
-                if not train(bench.recipe(row, seed, row.rate), folder, resume=True, quiet=True).interrupted:
-                    profiles.append(measure_run(folder, records, row, seed))
+                if train(bench.recipe(row, seed, row.rate), folder, resume=True, quiet=True).interrupted:
+                    raise KeyboardInterrupt
+                profiles.append(measure_run(folder, records, row, seed))
             print(f"{name}: {len(profiles)} runs", file=sys.stderr, flush=True)
             lines.append({"name": name, "says": row.says, **mean_over(profiles)})
         if given.figure is not None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
+from showtell.decoding import teacher_forced
 from showtell.models import spread
 from showtell.models.updown import UpDownConfig, UpDownDecoder
 from showtell.types import Features
@@ -13,15 +15,34 @@ def make(**settings: object) -> UpDownDecoder:
     return UpDownDecoder(config, feature_size=6, vocabulary_size=9).eval()
 
 
+PARTS = ("of_features", "of_query", "score")
+
+
+def rows_of(layer: torch.nn.Module) -> torch.Tensor:
+    """Its matrix, with rows of g w / |w| where it is normalised."""
+    weights = dict(layer.named_parameters())
+    if "weight" in weights:
+        return weights["weight"]
+    g, w = weights["parametrizations.weight.original0"], weights["parametrizations.weight.original1"]
+    return torch.stack([length[0] * row / row.square().sum().sqrt() for length, row in zip(g, w, strict=True)])
+
+
 def lstm(cell: torch.nn.LSTMCell, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
     i, f, g, o = (cell.weight_ih @ x + cell.bias_ih + cell.weight_hh @ h + cell.bias_hh).chunk(4)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c
 
 
-def test_two_steps_are_the_equations_written_out():
+@pytest.mark.parametrize("weight_norm", [False, True])
+@pytest.mark.parametrize(("activation", "squash"), [("tanh", torch.tanh), ("relu", torch.relu)])
+def test_two_steps_are_the_equations_written_out(activation, squash, weight_norm):
     """Equations 1 to 5 and the two that our copy lacks, for one row of one image at a time."""
-    decoder = make()
+    decoder = make(attention_activation=activation, weight_norm=weight_norm, multi_label=weight_norm)
+    if weight_norm:
+        torch.manual_seed(3)
+        for name, parameter in decoder.named_parameters():
+            if name.endswith("original0"):  # g
+                torch.nn.init.uniform_(parameter, -2, 2)
     vectors = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(1))
     present = [3, 2]  # regions of each image; the rest is padding
     words = torch.tensor([[[1, 5], [1, 7]], [[1, 4], [1, 8]]])
@@ -30,9 +51,12 @@ def test_two_steps_are_the_equations_written_out():
     steps = []
     for time in range(2):
         output, state = decoder.step(words[..., time], state)
-        steps.append((output.attention, decoder.readout(output)))
+        labels = decoder.score_labels(output) if weight_norm else None
+        steps.append((output.attention, decoder.readout(output), labels))
 
-    attention = decoder.attention
+    of_features, of_query, score, weight = (
+        rows_of(layer) for layer in (*(getattr(decoder.attention, name) for name in PARTS), decoder.output)
+    )
     for image in range(2):
         regions = vectors[image, : present[image]]
         for row in range(2):
@@ -40,12 +64,36 @@ def test_two_steps_are_the_equations_written_out():
             for time in range(2):
                 word = decoder.embedding.weight[words[image, row, time]]
                 h1, c1 = lstm(decoder.attention_lstm, torch.cat([h2, regions.mean(0), word]), h1, c1)  # eq. 1, 2
-                inner = regions @ attention.of_features.weight.T + attention.of_query.weight @ h1
-                alpha = (torch.tanh(inner) @ attention.score.weight[0]).softmax(0)  # eq. 3, 4
+                inner = regions @ of_features.T + of_query @ h1
+                alpha = (squash(inner) @ score[0]).softmax(0)  # eq. 3, 4
                 h2, c2 = lstm(decoder.language_lstm, torch.cat([alpha @ regions, h1]), h2, c2)  # eq. 5
                 torch.testing.assert_close(steps[time][0][image, row, : present[image]], alpha, atol=1e-6, rtol=1e-5)
-                expected = decoder.output.weight @ h2 + decoder.output.bias
+                expected = weight @ h2 + decoder.output.bias
                 torch.testing.assert_close(steps[time][1][image, row], expected, atol=1e-6, rtol=1e-5)
+                if weight_norm:
+                    expected = rows_of(decoder.labels) @ h1 + decoder.labels.bias
+                    torch.testing.assert_close(steps[time][2][image, row], expected, atol=1e-6, rtol=1e-5)
+
+
+def test_normalised_weights_begin_as_the_others_and_have_a_length_to_learn():
+    plain, normalised = make(multi_label=True), make(multi_label=True, weight_norm=True)
+    features = Features(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool))
+    words = torch.tensor([[[1, 5, 4]], [[1, 4, 8]]])
+    ours, theirs = (teacher_forced(one, features, words) for one in (plain, normalised))
+    torch.testing.assert_close(ours.logits, theirs.logits)
+    torch.testing.assert_close(plain.score_labels(ours.outputs), normalised.score_labels(theirs.outputs))
+    lengths = {name.split(".parametrizations")[0] for name, _ in normalised.named_parameters() if "original0" in name}
+    assert lengths == {"attention.of_features", "attention.of_query", "attention.score", "output", "labels"}
+
+
+def test_labels_change_no_caption():
+    without, with_labels = make(), make(multi_label=True)
+    with_labels.load_state_dict(without.state_dict(), strict=False)
+    features = Features(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool))
+    words = torch.tensor([[[1, 5, 4]], [[1, 4, 8]]])
+    ours, theirs = (teacher_forced(one, features, words) for one in (without, with_labels))
+    assert torch.equal(ours.logits, theirs.logits)
+    assert ours.outputs.attention_hidden is None
 
 
 def test_the_attention_has_no_bias():

@@ -6,7 +6,7 @@ as the GRU below, needs no edit here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Literal, get_args
@@ -78,6 +78,13 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
     "sat hidden": {"name": "sat", "gate": False, "readout": "hidden"},
     "sat plain": {"name": "sat", "gate": False, "readout_tanh": False, "init_layers": 2, "project_features": 8},
     "stack independent": {"name": "stack", "attention": "independent", "project_features": 8},
+    "updown elbaz": {
+        "name": "updown",
+        "attention_activation": "relu",
+        "weight_norm": True,
+        "multi_label": True,
+        "attributes": True,
+    },
     "stack of one": {"name": "stack", "fine_stages": 0},
     "stack of two": {"name": "stack", "fine_stages": 1},
 }
@@ -155,12 +162,17 @@ def parameters_of(decoder: Decoder, modules: Iterable[nn.Module]) -> set[str]:
     return {name for name, parameter in decoder.named_parameters() if id(parameter) in inside}
 
 
+def read_by(decoder: Decoder, readout: Callable[[Output], Tensor]) -> set[str]:
+    """The names of the weights that a method uses that reads scores from the outputs of steps."""
+    outputs = map_tensors(teacher_forced(decoder, features(), captions()).outputs, torch.Tensor.detach)
+    scores, parameters = readout(outputs), dict(decoder.named_parameters())
+    gradients = torch.autograd.grad(scores.sum(), list(parameters.values()), allow_unused=True)
+    return {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
+
+
 def read_at(decoder: Decoder, stage: int) -> set[str]:
     """The names of the weights that read the words out at a stage."""
-    outputs = map_tensors(teacher_forced(decoder, features(), captions()).outputs, torch.Tensor.detach)
-    logits, parameters = decoder.readout(outputs, stage), dict(decoder.named_parameters())
-    gradients = torch.autograd.grad(logits.sum(), list(parameters.values()), allow_unused=True)
-    return {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is not None}
+    return read_by(decoder, lambda output: decoder.readout(output, stage))
 
 
 def without_gradient(decoder: Decoder, objective: str) -> set[str]:
@@ -172,11 +184,14 @@ def without_gradient(decoder: Decoder, objective: str) -> set[str]:
         return parameters_of(decoder, decoder.goal_modules)
     if not OBJECTIVES[objective][1].optimises_reward or trains_goals:
         return set()
-    if Capability.ATTRIBUTES in able:  # scores of words are constant for the words
-        return parameters_of(decoder, [decoder.attributes.scores]) | silent_stages(decoder, needs)
+    silent = silent_stages(decoder, needs)
     if Capability.SAMPLED_ATTENTION in able:  # the likeliest region is looked at, which no small change moves
-        return parameters_of(decoder, (one for one in decoder.modules() if isinstance(one, AdditiveAttention)))
-    return silent_stages(decoder, needs)
+        silent |= parameters_of(decoder, (one for one in decoder.modules() if isinstance(one, AdditiveAttention)))
+    if Capability.ATTRIBUTES in able:  # scores of words are constant for the words
+        silent |= parameters_of(decoder, [decoder.attributes.scores])
+    if Capability.LABELS in able:
+        silent |= read_by(decoder, decoder.score_labels)
+    return silent
 
 
 def silent_stages(decoder: Decoder, needs: frozenset[Capability]) -> set[str]:

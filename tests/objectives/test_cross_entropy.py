@@ -8,6 +8,8 @@ import torch
 from showtell import counter_rng
 from showtell.decoding import scheduled, teacher_forced
 from showtell.models.sat import SatConfig, SatDecoder
+from showtell.models.updown import UpDownConfig, UpDownDecoder
+from showtell.objectives.compatibility import contradictions
 from showtell.objectives.contract import counts_of, with_step_counts
 from showtell.objectives.cross_entropy import (
     CrossEntropy,
@@ -15,6 +17,7 @@ from showtell.objectives.cross_entropy import (
     ScheduledSamplingConfig,
     agreement,
     doubly_stochastic,
+    multi_label_margin,
     word_presence,
 )
 from showtell.types import Batch, Counts, Features
@@ -71,6 +74,61 @@ def test_doubly_stochastic_leaves_out_rows_that_are_no_caption_and_places_that_a
     is_word = torch.tensor([[[True, True], [False, False]]])
     is_region, is_caption = torch.tensor([[True, True, False]]), torch.tensor([[True, False]])
     assert float(doubly_stochastic(attention, is_word, is_region, is_caption)) == pytest.approx(0.5)
+
+
+def test_multi_label_margin_by_hand():
+    # Ids 0 to 6. The caption says 4, 5, 4 and ends; its last step is padding, where 3 is highest and does not count.
+    scores = torch.tensor([
+        [0.0, 0.1, 0.2, 0.0, 1.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0, 0.0, 0.5, 0.3, 0.6],
+        [0.0, 0.0, 0.0, 0.4, 0.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0, 0.0, 0.0, 0.2, 0.0],
+        [0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0],
+    ]).expand(1, 2, 5, 7)  # fmt: skip
+    targets = torch.tensor([[[4, 5, 4, 2, 0], [0, 0, 0, 0, 0]]])  # one caption, and a row of padding
+    highest = [0.0, 0.1, 0.2, 0.4, 1.0, 0.3, 0.6]
+    expected = sum(max(0, 1 - highest[y] + highest[w]) for y in (4, 5, 4) for w in (0, 1, 2, 3, 6)) / 7
+    assert float(multi_label_margin(scores, targets)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_label_loss_is_a_mean_over_captions_beside_that_over_words():
+    batch, features, _ = example()
+    torch.manual_seed(0)
+    sizes = {"embedding_size": 4, "hidden_size": 5, "attention_size": 3, "dropout": 0.0}
+    decoder = UpDownDecoder(UpDownConfig(**sizes, multi_label=True), feature_size=6, vocabulary_size=8)
+    loss = CrossEntropy(CrossEntropyConfig(multi_label=10), feature_size=6, vocabulary_size=8)
+    terms = loss(batch, features, decoder)
+    scores = decoder.score_labels(teacher_forced(decoder, features, batch.inputs).outputs).detach()
+    captions = [(0, 0, [4, 5]), (0, 1, [6]), (1, 0, [7, 7, 4])]
+    total = 0.0
+    for image, row, words in captions:
+        highest = scores[image, row, : len(words) + 1].amax(0).tolist()  # the step that predicts the end included
+        total += sum(max(0, 1 - highest[y] + highest[w]) for y in words for w in range(8) if w not in words) / 8
+    assert float(terms.parts["multi_label"]) == pytest.approx(total / 3, rel=1e-5)
+    expected = float(terms.parts["words"]) + 10 * total / 3
+    assert float(terms.total.detach()) == pytest.approx(expected, rel=1e-5)
+    terms.total.backward()
+    assert float(decoder.attention_lstm.weight_hh.grad.abs().sum()) > 0  # the loss reaches h1
+
+
+@pytest.mark.parametrize(
+    ("objective", "model", "sentence"),
+    [
+        (
+            {"multi_label": 10.0}, SatConfig(),
+            "objective.multi_label=10 has no effect with model.name=sat: it needs a model that scores a caption's "
+            "words as labels; leave it out, or set model.name=updown and model.multi_label=true",
+        ),
+        (
+            {}, UpDownConfig(multi_label=True),
+            "model.multi_label=true needs objective.multi_label above 0, which trains its layer; set "
+            "objective.multi_label=1.0, or model.multi_label=false",
+        ),
+        ({"multi_label": 10.0}, UpDownConfig(multi_label=True), None),
+    ],
+)  # fmt: skip
+def test_labels_and_their_loss_go_together(objective, model, sentence):
+    assert contradictions(CrossEntropyConfig(**objective), model) == ([sentence] if sentence else [])
 
 
 def test_word_presence_by_hand():

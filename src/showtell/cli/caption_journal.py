@@ -137,7 +137,7 @@ class Journal:
             raise self._cannot_write(error) from error
         self._offsets |= {record[self._key]: offset for record, offset in zip(records, offsets, strict=False)}
 
-    def finish(self, photos: Iterable[Path], style: Callable[[Iterable[CaptionResult]], Iterator[str]]) -> None:
+    def finish(self, photos: Iterable[Path | str], style: Callable[[Iterable[CaptionResult]], Iterator[str]]) -> None:
         """Write the file whole, in the order of the photos, and take the journal away.
 
         Raises:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,12 @@ from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Ensemble, Featur
 from showtell.cli.decoding_options import DecodingOfOne, open_captioner, settings_of
 from showtell.cli.score import DocumentFrequencyFile, Metrics
 from showtell.errors import notify
+
+if TYPE_CHECKING:
+    from showtell.captioner import Captioner
+    from showtell.decoding import DecodingConfig
+    from showtell.features.store import FeatureStore as FeatureStoreReader
+    from showtell.scores import DocumentFrequency, ScoreReport
 
 FEW = 30  # images, below which scores depend mostly on which images were chosen
 
@@ -27,7 +34,8 @@ def evaluate(
     server: Annotated[
         str | None,
         typer.Option(
-            help="Also write captions_NAME_results.json for the COCO server; NAME is like val2014_mymodel.",
+            help="Caption COCO's val2014 and test2014 for its evaluation server, resumably, and write results.zip; "
+            "val2014_NAME or test2014_NAME captions that set alone.",
             metavar="NAME",
             show_default="not written",
         ),
@@ -38,30 +46,32 @@ def evaluate(
     decoding: DecodingOfOne,
 ) -> None:
     """Caption a split, one caption for each image, write COCO results and score them."""
-    import json
-    import re
-
+    from showtell.checkpoint import find_checkpoint
     from showtell.cli.score import metric_names
     from showtell.datasets import open_dataset
-    from showtell.errors import UsageError
     from showtell.evaluation import evaluate as run
     from showtell.features.store import FeatureStore
     from showtell.files import refuse_overwriting, write_json
     from showtell.progress import counting
-    from showtell.scores import diagnose, image_facts, intervals
+    from showtell.scores import image_facts
     from showtell.scores.files import read_document_frequency, training_captions
-    from showtell.scores.table import describe
 
-    if server is not None and not re.fullmatch(r"[\w.-]+", server):
-        raise UsageError(f'--server "{server}" goes into a file name: give letters, digits, dots, - and _ alone.')
+    lists = {} if server is None else _server_lists(dataset, server, limit, out)
     if out is not None:
         refuse_overwriting(out, "--out", [Path(checkpoint), dataset])
-    opened = open_dataset(dataset)
-    records = opened.limited(limit).split(split)
+    opened = None if lists else open_dataset(dataset)
+    records = () if opened is None else opened.limited(limit).split(split)
     chosen = metric_names(metrics)
     frequency = None if document_frequency is None else read_document_frequency(document_frequency)
     captioner = open_captioner(checkpoint, ensemble)
     settings = settings_of(captioner, {**decoding, "num_return_sequences": 1})
+    store = None if features is None else FeatureStore(features)
+    facts = {"split": split, "search": settings.kind, "num_beams": settings.num_beams, **decoding}
+    if opened is None:
+        assert server is not None
+        folders = [find_checkpoint(name) for name in (checkpoint, *(ensemble or ()))]
+        _submit(captioner, folders, lists, server, settings, store, chosen, frequency, facts, as_json=as_json)
+        return
     with counting("captioning", len(records)) as progress:
         evaluation = run(
             captioner,
@@ -70,14 +80,80 @@ def evaluate(
             facts=image_facts(opened, records),
             metrics=chosen,
             document_frequency=frequency,
-            store=None if features is None else FeatureStore(features),
+            store=store,
             progress=progress,
         )
     files = [out] if out is not None else []
     files += [Path(f"captions_{server}_results.json")] if server is not None else []
     for file in files:
         write_json(file, evaluation.results())
-    report = evaluation.report
+    texts = [caption.text for caption in evaluation.captions.values()]
+    _show(evaluation.report, texts, training_captions(opened), facts, as_json=as_json)
+
+
+def _server_lists(dataset: Path, server: str, limit: int | None, out: Path | None) -> dict[str, Path]:
+    """The files that list the images to caption for COCO's server; none where a split of another dataset is meant.
+
+    Raises:
+        UsageError: options that do not go together with whole sets.
+    """
+    from showtell.cli.evaluate_server import chosen_lists
+    from showtell.errors import UsageError
+
+    lists = chosen_lists(dataset, server)
+    if lists and limit is not None:
+        raise UsageError("--limit leaves images out, and COCO's server takes none but whole sets; give one of the two.")
+    if lists and out is not None:
+        raise UsageError("--server names its files itself, as COCO's server wants them; leave --out out.")
+    return lists
+
+
+def _submit(
+    captioner: Captioner,
+    folders: Sequence[Path],
+    lists: Mapping[str, Path],
+    server: str,
+    settings: DecodingConfig,
+    store: FeatureStoreReader | None,
+    metrics: list[str] | None,
+    frequency: DocumentFrequency | None,
+    facts: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """Caption sets for COCO's server, then score the one that has references."""
+    from showtell.cli.caption import _made_with
+    from showtell.cli.evaluate_server import ARCHIVE, caption_for_server, read_images, results_file
+    from showtell.scores import image_facts, score
+
+    datasets = {one: read_images(one, file, with_photos=store is None) for one, file in lists.items()}
+    made_with = _made_with(captioner, [*folders], settings, attention=False)
+    made_with |= {} if store is None else {"features": True}
+    sets = {one: dataset.records for one, dataset in datasets.items()}
+    captions = caption_for_server(captioner, sets, server, made_with, settings, store)
+    files = ", ".join(str(results_file(one, server)) for one in sets)
+    notify(f"{ARCHIVE} is ready for the server: {files}." if len(sets) > 1 else f"{files} is complete.")
+    for one, texts in captions.items():
+        known = image_facts(datasets[one])
+        if all(image.references for image in known.values()):
+            report = score(texts, known, metrics, document_frequency=frequency)
+            _show(report, list(texts.values()), None, {**facts, "split": one}, as_json=as_json)
+
+
+def _show(
+    report: ScoreReport,
+    texts: Sequence[str],
+    training: Sequence[str] | None,
+    facts: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """Print the scores of captions, with intervals and rates, and warn of what they do not say."""
+    import json
+
+    from showtell.scores import diagnose, intervals
+    from showtell.scores.table import describe
+
     warnings = [*report.warnings]
     if report.images < FEW:
         warnings.append(
@@ -86,9 +162,7 @@ def evaluate(
         )
     for warning in warnings:
         notify(warning)
-    texts = [caption.text for caption in evaluation.captions.values()]
-    rates = diagnose(texts, training=training_captions(opened))
-    facts = {"split": split, "search": settings.kind, "num_beams": settings.num_beams, **decoding}
+    rates = diagnose(texts, training=training)
     if as_json:
         typer.echo(json.dumps({**report.to_json(), **facts, "rates": rates}, ensure_ascii=False))
         return

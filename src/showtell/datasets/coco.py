@@ -34,6 +34,11 @@ _REMEDY = "files called captions_train.json, captions_val.json and captions_test
 MAX_PIXELS = 2**31  # an edge of a box beyond this is no coordinate of an image
 
 _CAPTIONS = re.compile(r"captions_(?P<split>.+?)(?P<year>20\d\d)?")
+_IMAGE_INFO = re.compile(r"image_info_(?P<split>.+?)(?P<year>20\d\d)?")  # images whose captions are not published
+
+# The sets whose captions COCO's evaluation server takes: the file that lists the images of each, and their number.
+SERVER_SETS = {"val2014": ("captions_val2014.json", 40_504), "test2014": ("image_info_test2014.json", 40_775)}
+
 _KEYS = (rb"\A(\xef\xbb\xbf)?\s*\{", rb'"images"\s*:\s*\[', rb'"annotations"\s*:\s*\[', rb'"caption"\s*:')
 
 # The outlines of objects are nine tenths of an instances file and not used here: cut out of the bytes they take a
@@ -42,12 +47,12 @@ _OUTLINE = re.compile(rb'"segmentation"\s*:\s*\[[\[\]\d\s.,eE+-]*\]')
 
 
 def recognises(path: Path) -> bool:
-    """Whether this is a COCO captions file, or a folder that has some, in `annotations/` or itself."""
+    """Whether this is a COCO file of captions or images, or a folder with captions, in `annotations/` or itself."""
     return bool(_caption_files(path))
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read every captions file of a folder, or one captions file.
+    """Read every captions file of a folder, or one file of captions, or of images (`image_info_*.json`) without any.
 
     The split is that of `captions_<split><year>.json`. Images are searched in `<split><year>/`,
     `<split>/`, the same two in `images/`, then `images/` and the folder itself.
@@ -58,13 +63,23 @@ def read(path: Path) -> CaptionDataset:
     return issues.dataset("coco", records)
 
 
+def server_lists(path: Path) -> dict[str, Path]:
+    """The files in a folder, in its `annotations/`, or the one file, that list images for COCO's server, by the set."""
+    lists: dict[str, Path] = {}
+    for name, (file_name, _) in SERVER_SETS.items():
+        for file in [path / "annotations" / file_name, path / file_name] if path.is_dir() else [path]:
+            if file.name == file_name and file.is_file():
+                lists.setdefault(name, file)
+    return lists
+
+
 # --- which files ---
 
 
 def _caption_files(path: Path) -> list[Path]:
     """The captions files of a dataset: by the name that COCO gives them, else by what is in them."""
     if path.is_file():
-        is_named = path.suffix.lower() == ".json" and _CAPTIONS.fullmatch(path.stem)
+        is_named = path.suffix.lower() == ".json" and _named_parts(path)
         return [path] if is_named or _holds_captions(path) else []
     files = list_files(path, (".json",), ("annotations", ""))
     named = [file for file in files if _CAPTIONS.fullmatch(file.stem)]
@@ -73,8 +88,13 @@ def _caption_files(path: Path) -> list[Path]:
     return sorted(named, key=lambda file: split_rank(_split_of(file) or ""))
 
 
+def _named_parts(file: Path) -> re.Match[str] | None:
+    """The split and the year in the name of a file of captions or of images."""
+    return _CAPTIONS.fullmatch(file.stem) or _IMAGE_INFO.fullmatch(file.stem)
+
+
 def _split_of(file: Path) -> str | None:
-    match = _CAPTIONS.fullmatch(file.stem)
+    match = _named_parts(file)
     return split_name(match["split"]) if match else split_of_file(file.stem)
 
 
@@ -117,9 +137,11 @@ class _Image:
 
 
 def _read_captions(file: Path, issues: DatasetIssues) -> Iterator[CaptionRecord]:
-    content = _sections(file, read_json(file), ("images", "annotations"))
+    has_captions = _IMAGE_INFO.fullmatch(file.stem) is None
+    content = _sections(file, read_json(file), ("images", "annotations") if has_captions else ("images",))
     images = _read_images(file, content["images"], issues)
-    _read_annotations(file, content["annotations"], images, issues)
+    if has_captions:
+        _read_annotations(file, content["annotations"], images, issues)
 
     split = _split_of(file)
     splits = dict.fromkeys(images, split) if split else _choose_splits(file, images, issues)
@@ -240,7 +262,7 @@ def _choose_splits(file: Path, images: dict[str, _Image], issues: DatasetIssues)
 def _image_folders(file: Path) -> list[Path]:
     """Folders where the images of a captions file may lie, the most likely first."""
     root = root_of(file)
-    with_year = file.stem.removeprefix("captions_")  # train2014
+    with_year = file.stem.removeprefix("captions_").removeprefix("image_info_")  # train2014
     names = dict.fromkeys(filter(None, (with_year, _split_of(file))))
     own = [folder / name for folder in (root, root / "images") for name in names]
     return list(dict.fromkeys([*own, root / "images", root, file.parent]))

@@ -23,6 +23,7 @@ class Capability(StrEnum):
     GOALS = "with subgoals and a discriminator"
     MANAGER = "with a manager of subgoals"
     ATTRIBUTES = "that reads attributes"
+    LABELS = "that scores a caption's words as labels"
 
 
 class DecoderConfig(Config):

@@ -104,6 +104,10 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
             stage: index of the stage; models with one ignore it.
         """
 
+    def score_labels(self, output: Output) -> Tensor:
+        """Scores of all words as labels of the caption at a step, (..., V); with `Capability.LABELS`."""
+        raise NotImplementedError(f"no model {Capability.LABELS}")
+
 
 @contextlib.contextmanager
 def eval_mode(module: nn.Module) -> Iterator[None]:

@@ -36,8 +36,9 @@ Where this differs from the paper, or the paper is silent:
 10. `highway: false` removes the highway of the worker's SRU, which §5.4 holds responsible for segments.
 11. `manager: false` leaves the manager out: the leaked feature, normalised as a subgoal is, takes its place. Horizon,
     W_psi, O_t and the discriminator stay, so the difference is what the manager adds. A constant instead of a subgoal
-    would take all guidance away at once, and W_psi times a constant turns U into one H x M matrix: that is the worker
-    by itself (`goals: false`). There is no subgoal to be rewarded for following then, so that `adversarial` refuses it.
+    would take all guidance away at once: W_psi times a constant makes one H x M matrix of U (times t/c in the first c
+    steps), and that is the worker by itself (`goals: false`). Nothing learns to set a goal then, so that a reward for
+    following it means nothing: `adversarial` refuses it.
 12. §3.5 prints alpha with a third index n and a sum up to n; no other equation has it. We read it as the number of
     regions: there is one attention head. §5.4 says that single-head hard attention cannot do something that soft
     attention can, and breaks off; hard attention is not built here (`sat.py` has it).

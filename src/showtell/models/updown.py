@@ -9,8 +9,16 @@
     x2_t = [vhat_t; h1_t],  h2_t = LSTM(x2_t, h2_{t-1})                              the language LSTM
     p(y_t | y_<t) = softmax(W_p h2_t + b_p)
 
-The last two lines are missing in our copy of papers/001 and are those of the original paper. Over a grid instead of
-regions this is the "Top-Down" row of papers/002.
+The system that the report itself trained (CIDEr 106.2) is this one with
+
+    a_it = w_a . max(0, W_va v_i + W_ha h1_t)                                        `attention_activation: relu`
+    each row of a matrix is g w / |w|, g and w learned                               `weight_norm: true`
+    s = max_t (W_l h1_t + b_l)                         scores of labels              `multi_label: true`
+
+whose s is for the further loss over words of `objectives/cross_entropy.py` (`objective.multi_label`).
+
+The last two lines of the first block are missing in our copy of papers/001 and are those of the original paper. Over a
+grid instead of regions this is the "Top-Down" row of papers/002.
 
 Where this differs from the paper, or the paper is silent:
  1. W_va, W_ha and w_a have no bias, as in the original; vbar is the mean of the regions, padding masked.
@@ -21,7 +29,13 @@ Where this differs from the paper, or the paper is silent:
  5. vbar's part of the gates of the attention LSTM is computed once per image; the sum is the same.
  6. `attributes: true` adds scores of words to the input of the attention LSTM, [h2_{t-1}; vbar; q; W_e Pi_t]
     (`models/attributes.py`); off by default.
- 7. Forbidding repeated words at test time (the authors' release) belongs to `decoding/`, not to the model.
+ 7. The report prints no equation of its own system; these are read from the code that it names as its source (its
+    reference 6). There too the weights of attention and output layers are normalised (Salimans and Kingma, 2016) and
+    those of the LSTMs are not. The linear layers of its attention have biases and dropout, which ours lack, and its
+    embedding begins uniform in +-0.1. Its loss over words is the discriminative supervision of Yang et al. (Review
+    Networks, 2016).
+ 8. W_l only serves that loss: it changes no caption. Dropout acts on h1_t in front of it.
+ 9. Forbidding repeated words at test time (the authors' release) belongs to `decoding/`, not to the model.
 """
 
 from __future__ import annotations
@@ -32,6 +46,7 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from showtell.config import Size
 from showtell.counter_rng import Dropout
@@ -48,12 +63,27 @@ from showtell.types import Features
 class UpDownConfig(DecoderConfig):
     """Sizes and choices of Bottom-Up and Top-Down attention; the defaults are those of the authors' release."""
 
-    provides: ClassVar = {Capability.ATTENTION: {}, Capability.ATTRIBUTES: {"attributes": True}}
+    provides: ClassVar = {
+        Capability.ATTENTION: {},
+        Capability.ATTRIBUTES: {"attributes": True},
+        Capability.LABELS: {"multi_label": True},
+    }
 
     name: Literal["updown"] = "updown"
     embedding_size: Size = Field(1000, description="Size of the word embeddings.")
     hidden_size: Size = Field(1000, description="Size of both LSTMs.")
     attention_size: Size = Field(512, description="Size of the hidden layer of the attention.")
+    attention_activation: Literal["tanh", "relu"] = Field(
+        "tanh",
+        description="Activation of the attention: papers/001 eq. 3, or that of the report's own system (`relu`).",
+    )
+    weight_norm: bool = Field(
+        False, description="Normalise the weights of attention and output layers (the report of papers/001)."
+    )
+    multi_label: bool = Field(
+        False,
+        description="Score the words of a caption from h1_t, for `objective.multi_label` (the report of papers/001).",
+    )
     project_features: Size | None = Field(
         None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
     )
@@ -100,6 +130,7 @@ class UpDownOutput(Output):
     """The input of the output layer."""
 
     hidden: Tensor  # (B, N, H) h2_t
+    attention_hidden: Tensor | None = None  # (B, N, H) h1_t, for the labels
 
 
 class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
@@ -119,16 +150,25 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         of_image = size + (config.embedding_size if config.attributes else 0)  # [vbar; q]
         self.attention_lstm = LstmCell(hidden + of_image + config.embedding_size, hidden)
         self.attention = AdditiveAttention(
-            feature_size=size, query_size=hidden, attention_size=config.attention_size, bias=False
-        )
+            feature_size=size, query_size=hidden, attention_size=config.attention_size, bias=False,
+            activation=config.attention_activation,
+        )  # fmt: skip
         self.language_lstm = LstmCell(size + hidden, hidden)
         self.dropout = Dropout(config.dropout)
         self.output = Linear(hidden, vocabulary_size)  # W_p
+        if config.multi_label:
+            self.labels = Linear(hidden, vocabulary_size)  # W_l
         if config.attributes:
             self.attributes = Attributes(
                 feature_size=feature_size, vocabulary_size=vocabulary_size, embedding_size=config.embedding_size
             )
         self.initialise()
+        if config.weight_norm:  # begins with the weights as they are: g is the length of each row
+            attention = self.attention
+            for layer in (attention.of_features, attention.of_query, attention.score, self.output):
+                weight_norm(layer)
+            if config.multi_label:
+                weight_norm(self.labels)
 
     def initialise(self) -> None:
         """Set the weights before training; the paper is silent.
@@ -171,9 +211,15 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         gates = self.language_lstm.project_input(torch.cat([attended, attention_hidden], -1))
         hidden, cell = self.language_lstm(gates, rows.language_hidden, rows.language_cell)
         new = UpDownRows(attention_hidden, attention_cell, hidden, cell)
-        return UpDownOutput(hidden=hidden, attention=alpha), State(image, new)
+        labelled = attention_hidden if self.config.multi_label else None
+        return UpDownOutput(hidden=hidden, attention_hidden=labelled, attention=alpha), State(image, new)
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """W_p h2_t + b_p, with dropout."""
         assert isinstance(output, UpDownOutput)
         return self.output(self.dropout(output.hidden))
+
+    def score_labels(self, output: Output) -> Tensor:
+        """W_l h1_t + b_l, with dropout."""
+        assert isinstance(output, UpDownOutput) and output.attention_hidden is not None
+        return self.labels(self.dropout(output.attention_hidden))

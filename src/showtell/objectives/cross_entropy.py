@@ -4,6 +4,8 @@
         L_d = - sum_t log p(y_t | y_<t, a) + lambda sum_i (1 - sum_t alpha_ti)^2   doubly stochastic (papers/003 §4.2.1)
                     + nu sum_{t names an object} l_t            supervised attention (`attention_supervision.py`)
       + mu (1/images) sum_w kappa_w^2 H(present_w, sigmoid(log sum_i exp(u_w . a_i + b_w)))     word presence (ours)
+      + nu (1/captions) sum over captions of 1/V sum_{y in caption} sum_{w not in it} max(0, 1 - s_y + s_w)
+                                                                              labels (papers/001, the report's own run)
 
 Scheduled sampling (Bengio et al., 2015) feeds the model some of its own words (`decoding/scheduled.py`); their
 probability grows with the epochs, as in the self-critical work behind papers/001: 0.05 more every 5 epochs, up to 0.25.
@@ -98,6 +100,12 @@ class CrossEntropyConfig(ObjectiveConfig):
     word_presence: float = Field(
         0.0, ge=0, description="mu, weight of the auxiliary loss that predicts which words occur in the captions."
     )
+    multi_label: float = Field(
+        0.0,
+        ge=0,
+        description="nu, weight of the multi-label margin loss over a caption's words, for a model that scores them so "
+        "(the report of papers/001: 10).",
+    )
     attention_supervision: AttentionSupervisionConfig = Field(
         AttentionSupervisionConfig(), description="Loss of the attention of words that name an object with a box."
     )
@@ -115,9 +123,13 @@ class CrossEntropy(Objective):
     }
     setting_needs: ClassVar[Mapping[str, Capability]] = {
         "earlier_stage_weight": Capability.STAGES,
+        "multi_label": Capability.LABELS,
         "attention_supervision.weight": Capability.ATTENTION,
     }
-    setting_trains: ClassVar[Mapping[Capability, str]] = {Capability.ATTRIBUTES: "word_presence"}
+    setting_trains: ClassVar[Mapping[Capability, str]] = {
+        Capability.ATTRIBUTES: "word_presence",
+        Capability.LABELS: "multi_label",
+    }
     agreement: Tensor  # (V,) kappa of each word
 
     def __init__(self, config: CrossEntropyConfig, *, feature_size: int, vocabulary_size: int) -> None:
@@ -199,6 +211,10 @@ class CrossEntropy(Objective):
             presence = presence / counts.images
             total = total + self.config.word_presence * presence
             parts["word_presence"] = presence
+        if self.config.multi_label and Capability.LABELS in decoder.capabilities:
+            labels = multi_label_margin(decoder.score_labels(forced.outputs), batch.targets) / counts.captions
+            total = total + self.config.multi_label * labels
+            parts["multi_label"] = labels
         return total, parts
 
     def _likelihood(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -218,6 +234,27 @@ def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_
     coverage = (attention * is_word.unsqueeze(-1)).sum(2)  # (B, N, R)
     missing = ((1 - coverage) * is_region.unsqueeze(1)).square().sum(-1)  # (B, N)
     return (missing * is_caption).sum()
+
+
+def multi_label_margin(scores: Tensor, targets: Tensor) -> Tensor:
+    """1/V sum_{y in caption} sum_{w not in it} max(0, 1 - s_y + s_w), summed over captions; s is the maximum over time.
+
+    The loss of the report of papers/001, in the form of the code that it names, after Yang et al. (2016): a word that
+    occurs twice counts twice. There the end and padding of the shorter captions of a batch are labels too, and the
+    maximum includes the zeros after the end; here only the words of the caption count.
+
+    Args:
+        scores: (B, N, T, V), of each word at each step.
+        targets: (B, N, T) int64; rows of padding are no captions.
+    """
+    is_caption = (targets != Vocabulary.pad).any(-1)
+    scores, targets = scores[is_caption].float(), targets[is_caption]  # (M, T, V), (M, T)
+    highest = scores.masked_fill((targets == Vocabulary.pad).unsqueeze(-1), float("-inf")).amax(1)
+    is_label = (targets != Vocabulary.pad) & (targets != Vocabulary.end)
+    labels = torch.full_like(highest, -1, dtype=torch.long)  # torch reads each row up to its first -1
+    steps = min(targets.shape[1], highest.shape[1])
+    labels[:, :steps] = targets.masked_fill(~is_label, -1)[:, :steps]
+    return F.multilabel_margin_loss(highest, labels, reduction="sum")
 
 
 def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int) -> Tensor:
