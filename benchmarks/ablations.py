@@ -50,6 +50,8 @@ class Ingredient:
 
 
 PENALTY = "papers/003 §4.2.1: with it the model looks at every part of the image; a higher BLEU, richer captions"
+SUPERVISED = "papers/000 §7, future work"
+ALIGNED = ("objective.attention_supervision.weight=1",)
 STAGES = "papers/002 has 3 stages; their number is not studied"
 INGREDIENTS = (
     *(
@@ -101,6 +103,10 @@ INGREDIENTS = (
         "sat_soft_scheduled", "scheduled sampling, 0.05 more each epoch", "sat_soft",
         ("objective.scheduled_sampling.max_probability=0.25", "objective.scheduled_sampling.increment_epochs=1"),
         "papers/001's source trains with it before the rewards; not compared",
+    ),
+    Ingredient(
+        "sat_soft_aligned", "supervised alignment: the words of a phrase look at its box", "sat_soft", ALIGNED,
+        SUPERVISED,
     ),
     Ingredient(
         "sat_soft_attributes", "attributes: the words present, scored from the image, as an input", "sat_soft",
@@ -193,6 +199,9 @@ INGREDIENTS = (
         for weight in ("0.1", "1.2")
     ),
     Ingredient(
+        "sat_soft_joint_aligned", "encoder learns too, supervised alignment", "sat_soft_joint", ALIGNED, SUPERVISED
+    ),
+    Ingredient(
         "sat_soft_joint_no_presence", "encoder learns too, without the word-presence loss", "sat_soft_joint",
         ("objective.word_presence=0",), "ours; multiple-instance learning as in Fang et al. (2015)",
     ),
@@ -272,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, and write the tables where they are wanted."""
     return command(
         __doc__, ROWS, known=old_papers.ROWS, pairs=[(one.name, one.base) for one in INGREDIENTS], tables=tables,
-        ratios=ratios, table_name="ablations", arguments=arguments,
+        ratios=ratios, table_name="ablations", metrics=tuple(COMPARED), arguments=arguments,
     )  # fmt: skip
 
 

@@ -342,7 +342,11 @@ def best_rate(bench: Bench, row: Row) -> float:
 
 
 def summarise_runs(
-    bench: Bench, rows: Sequence[Row], pairs: Iterable[tuple[str, str]], seeds: int | None = None
+    bench: Bench,
+    rows: Sequence[Row],
+    pairs: Iterable[tuple[str, str]],
+    metrics: Sequence[str] = METRICS,
+    seeds: int | None = None,
 ) -> list[dict[str, Any]]:
     """What is done, as JSON: the scores of each row over seeds, and how the first of a pair differs from the second.
 
@@ -350,10 +354,12 @@ def summarise_runs(
         bench: where everything is.
         rows: those to look at; without finished runs they are left out.
         pairs: names of rows.
+        metrics: the scores that are computed.
         seeds: at most the first of them (default: all that are done).
     """
     dataset, scenes = open_dataset(bench.out / "scenes"), read_scenes(bench.out / "scenes")
     assert scenes is not None
+    facts = {split: image_facts(dataset, dataset.split(split)) for split in SPLITS}
     pooled: dict[str, dict[str, ScoreReport]] = {}
     lines = []
     for row in rows:
@@ -367,17 +373,16 @@ def summarise_runs(
         faults: dict[str, Any] = {}
         stages: dict[str, Any] = {}
         for split in SPLITS:
-            facts = image_facts(dataset, dataset.split(split))
             captions = [read_json(folder / f"{split}.json") for folder in folders]
             kinds[split] = truth_by_kind(captions, scenes)
             diagnoses = [diagnose(texts.values()) for texts in captions]
             faults[split] = {name: mean_and_spread([one[name] for one in diagnoses]) for name in FAULTS}
-            reports = [score(texts, facts, METRICS) for texts in captions]
+            reports = [score(texts, facts[split], metrics) for texts in captions]
             pooled[row.name][split] = pool_reports(reports)
             scores[split] = spreads(reports)
             for number in range(len(list(folders[0].glob(f"{split}.stage*.json")))):
                 texts = [read_json(folder / f"{split}.stage{number}.json") for folder in folders]
-                stages.setdefault(split, []).append(spreads([score(one, facts, METRICS) for one in texts]))
+                stages.setdefault(split, []).append(spreads([score(one, facts[split], metrics) for one in texts]))
         lines.append(
             {
                 "name": row.name,
@@ -502,6 +507,7 @@ def command(
     tables: Callable[[Sequence[dict[str, Any]]], str],
     ratios: Callable[[Sequence[dict[str, Any]]], list[dict[str, Any]]],
     table_name: str,
+    metrics: Sequence[str] = METRICS,
     arguments: Sequence[str] | None = None,
 ) -> int:
     """Run what is missing of the rows, print their tables, and write them where they are wanted; the exit status.
@@ -514,6 +520,7 @@ def command(
         tables: the tables of a summary, in Markdown.
         ratios: what `--json` prints of a summary.
         table_name: of the markers in the document.
+        metrics: the scores that the tables need.
         arguments: of the command line (default: those of this process).
     """
     parser = reader(description, out=Path("runs/old-papers"), rows=",".join(row.name for row in rows))
@@ -542,7 +549,7 @@ def command(
                 if not begun:
                     raise UsageError(f"--rows: {row.name} starts from {row.start}; name that too.")
             run_all(bench, chosen, by_name, images=given.images, seeds=given.seeds, jobs=given.jobs)
-        lines = summarise_runs(bench, chosen, pairs, given.seeds)
+        lines = summarise_runs(bench, chosen, pairs, metrics, given.seeds)
         if not lines:
             raise DataError(f"{bench.out} has no finished run of {', '.join(wanted)}.")
         write_json(bench.out / f"{given.table}.json", lines, indent=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -33,6 +34,15 @@ def test_no_subpackage_has_the_name_of_a_public_function():
 def test_importing_loads_nothing_heavy():
     program = "import sys, showtell; print(sorted({'torch', 'numpy', 'PIL', 'timm', 'typer'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("given", "kept"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_threads_wait_without_spinning_unless_told_otherwise(given: dict[str, str], kept: str):
+    """Set before torch is loaded, which reads it as it is loaded."""
+    program = "import os, sys, showtell; assert 'torch' not in sys.modules; print(os.environ['OMP_WAIT_POLICY'])"
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | given
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert (done.stdout.strip(), done.stderr) == (kept, "")
 
 
 def test_help_loads_nothing_heavy():

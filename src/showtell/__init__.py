@@ -6,7 +6,12 @@ Public names are loaded on first use (PEP 562), so that `import showtell` is ins
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
+
+# OpenMP's threads, which are torch's, spin while they wait: beside any other work on the machine training takes five
+# times as long (docs/scaling.md). OpenMP reads this as torch is loaded, so that it is set here, first of all.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
 

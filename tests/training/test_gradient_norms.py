@@ -147,6 +147,26 @@ def test_they_are_the_finite_differences_at_the_hidden_vector(case, stages):
     assert norms[0, 1, 2:].tolist() == [0, 0]
 
 
+def test_at_a_cell_vector_it_comes_through_the_hidden_vector_and_through_the_next_cell():
+    decoder = random_decoder(
+        NicConfig(cell="lstm", image="state", embedding_size=3, hidden_size=4), seed=0, std=0.5, feature_size=6,
+        vocabulary_size=8,
+    )  # fmt: skip
+    (cell,) = decoder.cells
+    words = WORDS[:, :1]
+    hidden, memory = decoder.image_to_state(features(6).vectors.mean(1)).chunk(2, -1)
+    memories, loss = [], torch.zeros((), dtype=torch.float64)
+    for at in range(4):
+        inputs = decoder.embedding(words[0, :, at]) @ cell.weight_ih.T + cell.bias_ih
+        i, f, g, o = (inputs + hidden @ cell.weight_hh.T + cell.bias_hh).chunk(4, -1)
+        memory = f.sigmoid() * memory + i.sigmoid() * g.tanh()
+        hidden = o.sigmoid() * memory.tanh()
+        memories.append(memory)
+        loss = loss - decoder.output(hidden).log_softmax(-1)[0, words[0, 0, at + 1]]
+    expected = torch.stack(torch.autograd.grad(loss, memories)).norm(dim=-1)[:, 0]
+    torch.testing.assert_close(gradient_norms(decoder, features(6), words)["cell.0"][0, 0], expected)
+
+
 def test_the_loss_of_a_stage_reaches_a_later_stage_only_through_the_next_step():
     decoder = random_decoder(
         StackConfig(embedding_size=3, hidden_size=4, attention_size=3), seed=0, std=0.5, feature_size=6,

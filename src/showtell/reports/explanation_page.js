@@ -1,7 +1,8 @@
 // Draws the maps of explanations and handles mouse and keyboard; it loads nothing.
 "use strict";
 (() => {
-  const MAX_SHADE = 0.78; // opacity of the shade over pixels without attention
+  const MAX_SHADE = 0.55; // opacity of the shade over pixels without attention
+  const CONTOUR = 0.5; // share of a smooth map's maximum at which a line is drawn
   // Colours of occlusion: regions that support the word, and regions that speak against it.
   const SUPPORTING = [255, 140, 0], OPPOSING = [60, 150, 255];
   const SMALL = 160; // pixels of the longer side of a smoothed map and of a thumbnail
@@ -67,6 +68,35 @@
     context.drawImage(sheet, 0, 0, canvas.width, canvas.height);
   }
 
+  /** Lines where a smooth map crosses a level: of each square between four samples, the edges that cross it, joined. */
+  function drawContour(canvas, model, values) {
+    if (!(model.grid && smooth)) return;
+    const shrink = SMALL / Math.max(canvas.width, canvas.height);
+    const width = Math.max(2, Math.round(canvas.width * shrink)), height = Math.max(2, Math.round(canvas.height * shrink));
+    const map = valueMap(model, values, width, height);
+    const path = new Path2D();
+    for (let v = 0; v + 1 < height; v++)
+      for (let u = 0; u + 1 < width; u++) {
+        const corners = [[u, v], [u + 1, v], [u + 1, v + 1], [u, v + 1]].map(([x, y]) => [x, y, map[y * width + x] - CONTOUR]);
+        const crossings = corners.flatMap(([x, y, value], index) => {
+          const [otherX, otherY, other] = corners[(index + 1) % 4];
+          if (value < 0 === other < 0) return [];
+          const share = value / (value - other);
+          return [[x + share * (otherX - x), y + share * (otherY - y)]];
+        });
+        for (let index = 0; index + 1 < crossings.length; index += 2) {
+          path.moveTo(...crossings[index].map((position, axis) => (position + 0.5) * (axis ? canvas.height / height : canvas.width / width)));
+          path.lineTo(...crossings[index + 1].map((position, axis) => (position + 0.5) * (axis ? canvas.height / height : canvas.width / width)));
+        }
+      }
+    const context = canvas.getContext("2d");
+    for (const [colour, line] of [["#000a", 3.5], ["#fff", 1.5]]) {
+      context.lineWidth = line * Math.max(0.6, canvas.width / 320);
+      context.strokeStyle = colour;
+      context.stroke(path);
+    }
+  }
+
   const shade = (value) => [0, 0, 0, 255 * MAX_SHADE * (1 - value)];
   const tint = (colour) => (value) => [...colour, 190 * value];
 
@@ -110,6 +140,8 @@
 
   function drawAttention(canvas, model, word, large) {
     paintMap(canvas, model, word.attention, shade);
+    drawContour(canvas, model, word.attention);
+    if (large && word.peak !== null) outline(canvas, model.boxes[word.peak], "#ff5a4f", canvas.width / 320);
     for (const [region, title, weight] of word.named.toReversed()) { // the region of the highest weight on top
       const width = (0.5 + 1.5 * (weight / word.named[0][2])) * Math.max(1, canvas.width / 320);
       const [x, y] = outline(canvas, model.boxes[region], "#ff5a4f", width);
@@ -125,8 +157,10 @@
     for (const [sign, colour] of [[1, SUPPORTING], [-1, OPPOSING]]) {
       const values = Float32Array.from(word.occlusion, (drop) => Math.max(0, sign * drop));
       const highest = Math.max(...values);
-      if (highest > 0) paintMap(canvas, model, values, (value) => tint(colour)(value * highest));
+      const scale = model.grid && smooth ? highest : 1; // smooth maps are relative to their maximum
+      if (highest > 0) paintMap(canvas, model, values, (value) => tint(colour)(value * scale));
     }
+    if (word.needed !== null) outline(canvas, model.boxes[word.needed], "#fff", canvas.width / 320);
   }
 
   function resizeCanvas(canvas, image, longest) {

@@ -9,7 +9,7 @@ The page holds the photos and the weights of attention, a byte each; its script 
 from __future__ import annotations
 
 import html
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from showtell.explanations.explanation import Explanation
 from showtell.explanations.geometry import DEVIATION
 from showtell.files import write_text
 from showtell.reports.base import render_page, resource
-from showtell.reports.explanation_view import NUM_NAMED_REGIONS, view_photo
+from showtell.reports.explanation_view import MAX_DROP, MIN_DROP, NUM_NAMED_REGIONS, view_photo
 
 MAX_REPEATED = 30  # repeated captions that the page lists
 TITLE = "Explanations of captions"
@@ -88,6 +88,9 @@ def render_explanations(
         scores=scores,
         sorted_by=scores[0] if scores else None,
         repeated_captions=_repeated_captions(photos),
+        collapsed=_collapsed(photos),
+        max_drop=MAX_DROP,
+        min_drop=MIN_DROP,
         deviation=DEVIATION,
         named_regions=NUM_NAMED_REGIONS,
         is_fragment=is_fragment,
@@ -112,6 +115,14 @@ def _repeated_captions(photos: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
         if text and len(photos) > 1
     ]
     return sorted(repeated, key=lambda caption: -len(caption["photos"]))[:MAX_REPEATED]
+
+
+def _collapsed(photos: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
+    """The models whose attention has collapsed in half of several photos or more, with the number of these photos."""
+    counts = Counter(
+        model["title"] for photo in photos for model in photo["models"] if model["captions"][-1]["has_collapsed"]
+    )
+    return [(model, count) for model, count in counts.items() if len(photos) > 1 and 2 * count >= len(photos)]
 
 
 def _short_names(explanations: Sequence[Explanation]) -> list[str]:

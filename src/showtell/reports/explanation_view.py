@@ -35,7 +35,9 @@ _NINTHS = (
     *("left", "middle", "right"),
     *("lower left", "bottom", "lower right"),
 )
-_MIN_SHARE = 2 / 9  # of a word's attention that a ninth of the photo must have to be named
+_MIN_PEAK = 2  # times the mean weight that the peak of attention must have for its location to be named
+MIN_COLLAPSED_WORDS = 3  # of a caption whose words all look at one region, for its attention to have collapsed
+MAX_DROP, MIN_DROP = 2.0, 0.05  # nats by occlusion at which a colour is full, and below which there is none
 
 
 def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, Any]:
@@ -89,12 +91,13 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
     attention: Sequence[Tensor | None] = [None] * len(caption.words)
     locations: Sequence[str | None] = attention  # type: ignore[assignment]
     if caption.attention is not None:
-        attention, locations = list(caption.attention), describe_locations(caption.attention, model.boxes, size)
+        attention, locations = list(caption.attention), describe_locations(caption.attention, model, size)
     correlations = _rank_correlations(caption)
     return {
         "text": caption.text,
         "title": caption.title,
         "has_attention": caption.attention is not None,
+        "has_collapsed": has_collapsed(caption),
         "has_occlusion": any(word.logprob_drop is not None for word in caption.words),
         "hint": _hint(caption, [value for value in correlations if value is not None]),
         "words": [
@@ -165,6 +168,8 @@ def _hint(caption: ExplainedCaption, correlations: Sequence[float]) -> str:
     if caption.attention is None:
         return "This model has no attention: it sees the photo as a whole. Choose a word to see the alternatives."
     hint = "Choose a word to see where the model looked."
+    if has_collapsed(caption):
+        hint += " Every word looks most at the same region."
     if correlations:
         mean = statistics.mean(correlations)
         hint += f" Rank correlation of attention and occlusion: {mean:.2f} (Spearman, mean over the words)."
@@ -188,22 +193,36 @@ def _percent(share: float) -> str:
     return "less than 1 percent" if 0 < share < 0.01 else f"{100 * share:.0f} percent"
 
 
-def describe_locations(weights: Tensor, boxes: Tensor, size: tuple[int, int]) -> list[str]:
-    """Which ninth of a photo has most of some weights.
+def describe_locations(weights: Tensor, model: ModelExplanation, size: tuple[int, int]) -> list[str]:
+    """Where each word's attention peaks: in which ninth of the photo, with which weight, and at which region.
 
     Args:
         weights: (T, R), rows sum to one.
-        boxes: (R, 4) left, top, right, bottom of each region in pixels of the photo.
+        model: whose regions they are.
         size: (width, height) of the photo.
 
     Returns:
-        T texts such as "the upper left (62%)", or "no location in particular".
+        T texts such as "the upper left (62% at row 1, column 2)".
     """
-    ninths = attention_map(weights, scale_boxes(boxes, size, (3, 3)), (3, 3)).reshape(len(weights), 9)
-    return [
-        f"the {_NINTHS[row.argmax()]} ({row.max():.0%})" if row.max() >= _MIN_SHARE else "no location in particular"
-        for row in ninths
-    ]
+    boxes = scale_boxes(model.boxes, size, (3, 3))
+    centres = ((boxes[:, :2] + boxes[:, 2:]) / 2).long().clamp(0, 2).tolist()  # (R, 2) column and row of a ninth
+    texts = []
+    for row in weights:
+        peak = int(row.argmax())
+        column, line = centres[peak]
+        is_peak = float(row[peak]) * len(row) >= min(_MIN_PEAK, len(row))
+        where = f"the {_NINTHS[3 * line + column]}" if is_peak else "no location in particular"
+        texts.append(f"{where} ({'' if is_peak else 'at most '}{row[peak]:.0%} at {_region_name(model, peak)})")
+    return texts
+
+
+def has_collapsed(caption: ExplainedCaption) -> bool:
+    """Whether the attention of every word peaks at the same region."""
+    if caption.attention is None or len(caption.words) < MIN_COLLAPSED_WORDS or caption.attention.shape[1] == 1:
+        return False
+    highest = caption.attention.max(1, keepdim=True).values
+    is_peak = caption.attention == highest  # even weights have no peak of their own
+    return bool((is_peak.sum(1) == 1).all() and (is_peak == is_peak[0]).all())
 
 
 # --- for the script ---
@@ -254,7 +273,11 @@ def _word_data(
         "hallucinated": word.hallucinated,
         "attention": None if weights is None else _bytes(weights),
         "named": named,
+        "peak": None if weights is None or model.grid is None else int(weights.argmax()),
         "occlusion": None if word.logprob_drop is None else _signed_bytes(word.logprob_drop),
+        "needed": None
+        if word.logprob_drop is None or word.logprob_drop.max() < MIN_DROP
+        else int(word.logprob_drop.argmax()),
         "sentences": [
             *_describe_attention(model, word, location, named),
             *_describe_occlusion(model, word, correlation),
@@ -315,10 +338,10 @@ def _bytes(values: Tensor) -> str:
     return _encode((values * (255 / highest)).round().to(torch.uint8))
 
 
-def _signed_bytes(values: Tensor) -> str:
-    """Values as signed bytes, that of the largest magnitude 127 or -127, in base 64."""
-    largest = values.abs().max().clamp(min=torch.finfo(values.dtype).tiny)
-    return _encode((values * (127 / largest)).round().to(torch.int8))
+def _signed_bytes(drops: Tensor) -> str:
+    """Drops as signed bytes in base 64, those of `MAX_DROP` and more 127, those below `MIN_DROP` 0."""
+    shown = drops.masked_fill(drops.abs() < MIN_DROP, 0)
+    return _encode((shown * (127 / MAX_DROP)).round().clamp(-127, 127).to(torch.int8))
 
 
 def _encode(values: Tensor) -> str:

@@ -156,7 +156,8 @@ def _draw_word(
     word = caption.words[position]
     if word.sampled_region is not None:
         left, top, right, bottom = boxes[word.sampled_region].tolist()
-        axes.plot((left + right) / 2, (top + bottom) / 2, "+", color=MARK, markersize=10, markeredgewidth=1.5)
+        (mark,) = axes.plot((left + right) / 2, (top + bottom) / 2, "+", color=MARK, markersize=10, markeredgewidth=1.5)
+        mark.set_path_effects([withStroke(linewidth=3.5, foreground="white")])
     colour = "black" if word.hallucinated is None else RED
     title = _word_title(word)
     room = axes.bbox.width / axes.figure.dpi / (TITLE_LETTER * len(title))

@@ -6,9 +6,9 @@ For caption n of image b, with weights w of words and lambda of stages,
     norm_bnt = || dL_bn / ds_bnt ||_2
 
 where s_bnt is a vector of the state after step t, such as the hidden vector of a layer or a stage. The derivative is
-the total one: through all later steps, the layers and stages above in the same step, and the output layer. papers/004
-§2.1 argues that it vanishes through time, papers/002 ("Learning") that it vanishes through stages, and that losses of
-the earlier stages restore it.
+the total one: through all later steps, the layers and stages above in the same step, and the output layer; of an LSTM's
+cell vector also through the hidden vector that is computed from it. papers/004 §2.1 argues that it vanishes through
+time, papers/002 ("Learning") that it vanishes through stages, and that losses of the earlier stages restore it.
 
     norms = gradient_norms(decoder, features, words, weights=last_words(words[..., 1:]))
     by_steps_back(norms["hidden"], words[..., 1:])     # how much of the last word's loss arrives k steps earlier
@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from showtell.decoding.likelihood import log_likelihood
 from showtell.models.contract import Decoder, eval_mode, spread
+from showtell.models.kernels import plain_kernels
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, stack_over_time
 
@@ -57,7 +58,7 @@ def gradient_norms(
     is_word = targets != Vocabulary.pad
     weights = is_word if weights is None else weights * is_word
     outputs, steps = [], []
-    with torch.enable_grad(), eval_mode(decoder):
+    with torch.enable_grad(), eval_mode(decoder), plain_kernels():  # a fused cell hides how h depends on c
         # A leaf that needs a gradient makes every state need one, though the weights be frozen.
         vectors = features.vectors.detach().clone().requires_grad_()
         state = spread(decoder.start(dataclasses.replace(features, vectors=vectors)), words.shape[1])
