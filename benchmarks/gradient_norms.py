@@ -1,16 +1,16 @@
 """Do gradients vanish through time and through stages? A figure and two tables for docs/figures.md.
 
-    python benchmarks/gradient_norms.py --out runs/ablations --runs runs/gradient-norms [--rows rnn,gru] [--seeds 3]
-        [--epochs 2] [--images 300] [--figure docs/figures/gradient-norms.png] [--docs docs/figures.md] [--json]
+    python benchmarks/gradient_norms.py --out runs/ablations --runs runs/gradient-norms [--rows nic_rnn,nic_gru]
+        [--seeds 1] [--epochs 2] [--images 300] [--figure docs/figures/gradient-norms.png] [--docs docs/figures.md]
 
---out is what `ablations.py --out` (or `old_papers.py --out`) wrote: its pictures, frozen encoder and features, which
-are only read. Each of `ROWS` is trained there briefly with each seed, into RUNS/ROW/SEED; what is trained already is
-not trained again. Then the gradient of the loss is measured along the first caption of each test picture, before and
-after that training (`showtell.training.gradient_norms` defines the norms):
+--out is what `ablations.py --out` (or `old_papers.py --out`) wrote: its pictures, frozen encoder, features and
+finished runs, which are only read. A row of `ROWS` that is not finished there is trained for some epochs with each
+seed, into RUNS/ROW/SEED; the same command resumes what was interrupted. Then the gradient of the loss is measured along
+the first caption of each test picture, before and after training (`showtell.training.gradient_norms` has the formula):
 
  1. of the last word's loss at the state of each earlier step, as a share of the norm at the last step of the top layer
     or stage: what arrives from k steps later (papers/004 §2.1);
- 2. of the whole loss at each stage, mean over the steps: what arrives through the stages above (papers/002), where a
+ 2. of the whole loss at each layer or stage, mean over the steps: what arrives through those above (papers/002). A
     stack is measured with the losses that it is trained with: those of all stages (eq. 10), or of the last one alone.
 """
 
@@ -43,18 +43,20 @@ from study import Bench, Row
 RATE = 0.003  # for all; none is tried
 LAST_LOSS = "objective.earlier_stage_weight=0"
 ROWS = (
-    Row("rnn", "plain RNN", "nic_ensae", changes=("model.cell=rnn",), rate=RATE),
-    Row("gru", "GRU", "nic_ensae", rate=RATE),
-    Row("lstm", "LSTM", "nic_lstm", rate=RATE),
-    Row("lstm3", "LSTM of 3 layers", "nic_lstm3", rate=RATE),
+    Row("nic_rnn", "plain RNN", "nic_ensae", changes=("model.cell=rnn",), rate=RATE),
+    Row("nic_gru", "GRU", "nic_ensae", rate=RATE),
+    Row("nic_lstm", "LSTM", "nic_lstm", rate=RATE),
+    Row("nic_lstm3", "LSTM of 3 layers", "nic_lstm3", rate=RATE),
     Row("stack", "stack", "stack", rate=RATE),
-    Row("stack_last", "stack, loss of the last stage only", "stack", changes=(LAST_LOSS,), rate=RATE),
+    Row("stack_last_loss", "stack, loss of the last stage only", "stack", changes=(LAST_LOSS,), rate=RATE),
 )
 WHEN = {"start": "before training", "end": "after"}
 SHOWN = (0, 1, 2, 4, 6, 8)  # steps back in the table
 MAX_BACK = 9  # in the figure: nearly all captions are so long
-COLOURS = {"rnn": "#b3261e", "gru": "#e8710a", "lstm": "#1a73e8", "lstm3": "#0b5d1e", "stack": "#6a1b9a"}
-WITHOUT = "#8a6d3b"  # the stack without stage losses
+COLOURS = {
+    "nic_rnn": "#b3261e", "nic_gru": "#e8710a", "nic_lstm": "#1a73e8", "nic_lstm3": "#0b5d1e", "stack": "#6a1b9a",
+    "stack_last_loss": "#8a6d3b",
+}  # fmt: skip
 
 
 def losses_of(row: Row) -> list[float] | None:
@@ -110,15 +112,15 @@ def _add(first: Tensor, second: Tensor) -> Tensor:
     return sum(torch.nn.functional.pad(one, (0, longest - len(one))) for one in (first, second))  # type: ignore[return-value]
 
 
-def measure_run(folder: Path, records: Sequence[CaptionRecord], row: Row, seed: int) -> dict[str, Any]:
-    """The profiles of a run before and after training, kept in its folder."""
-    kept = folder / "gradient_norms.json"
+def measure_run(checkpoint: Path, kept: Path, records: Sequence[CaptionRecord], row: Row, seed: int) -> dict[str, Any]:
+    """The profiles of a run before and after training, kept in a file."""
     if not kept.exists():
-        captioner = Captioner.from_pretrained(folder / "best", device="cpu")
+        captioner = Captioner.from_pretrained(checkpoint, device="cpu")
         decoders = {"start": initial_decoder(captioner, seed), "end": captioner.decoder}
         measured = {
             when: measure_decoder(decoder, captioner, records, losses_of(row)) for when, decoder in decoders.items()
         }
+        kept.parent.mkdir(parents=True, exist_ok=True)
         write_json(kept, measured)
     profiles: dict[str, Any] = read_json(kept)
     return profiles
@@ -172,7 +174,7 @@ def tables(lines: Lines) -> str:
             continue
         for when, says in WHEN.items():
             norms = [line[when]["whole"][name][0] for name in names]
-            rows.append([line["says"], says, *[f"{norm:.3f}" for norm in norms], f"{norms[0] / norms[-1]:.2f}"])
+            rows.append([line["says"], says, *[f"{norm:.3f}" for norm in norms], f"{norms[0] / norms[-1]:.2g}"])
     through_stages = table(["", "", "lowest", "middle", "top", "lowest / top"], rows)
     return (
         "Of the loss of the last word, as a share of what arrives at the last step of the top layer or stage:\n\n"
@@ -201,34 +203,32 @@ def draw(lines: Lines) -> Figure:
     by_name = {line["name"]: line for line in lines}
     figure = Figure(figsize=(4.4, 7.2), facecolor="white", layout="constrained")
     grid = figure.subplots(3, 2, sharey="row")
-    cells = [name for name in ("rnn", "gru", "lstm", "lstm3") if name in by_name]
-    stacks = [name for name in ("stack", "stack_last") if name in by_name]
+    cells = [name for name in ("nic_rnn", "nic_gru", "nic_lstm", "nic_lstm3") if name in by_name]
+    stacks = [name for name in ("stack", "stack_last_loss") if name in by_name]
     for column, (when, says) in enumerate(WHEN.items()):
         axes = grid[0, column]
         for name in cells:
             line = by_name[name]
             *_, top = vectors(line)
             axes.plot(shares(line, when, top)[: MAX_BACK + 1], color=COLOURS[name], linewidth=1.6, label=line["says"])
-            for below in ({"lstm": ["cell.0"], "lstm3": ["hidden.0"]}).get(name, []):
-                label = "its cell vector" if name == "lstm" else "its lowest layer"
+            for below in {"nic_lstm": ["cell.0"], "nic_lstm3": ["hidden.0"]}.get(name, []):
+                label = "its cell vector" if name == "nic_lstm" else "its lowest layer"
                 values = shares(line, when, below)[: MAX_BACK + 1]
                 axes.plot(values, "--", color=COLOURS[name], linewidth=1.3, label=label)
-        axes.set(yscale="log", xlabel="steps before the last word")
+        axes.set(yscale="log", xlabel="steps back")
         axes.set_title(says, fontsize=10)
         axes = grid[1, column]
         for name in stacks:
             line = by_name[name]
-            colour = COLOURS["stack"] if name == "stack" else WITHOUT
             for stage, style in zip(vectors(line), (":", "--", "-"), strict=True):
-                axes.plot(shares(line, when, stage)[: MAX_BACK + 1], style, color=colour, linewidth=1.5)
-        axes.set(yscale="log", xlabel="steps before the last word")
+                axes.plot(shares(line, when, stage)[: MAX_BACK + 1], style, color=COLOURS[name], linewidth=1.5)
+        axes.set(yscale="log", xlabel="steps back")
         axes = grid[2, column]
         for name in stacks:
             line = by_name[name]
             norms = [line[when]["whole"][stage][0] for stage in vectors(line)]
-            colour = COLOURS["stack"] if name == "stack" else WITHOUT
             label = "losses of all stages" if name == "stack" else "of the last stage only"
-            axes.plot(range(len(norms)), norms, marker="o", color=colour, linewidth=1.6, label=label)
+            axes.plot(range(len(norms)), norms, marker="o", color=COLOURS[name], linewidth=1.6, label=label)
         axes.set(xticks=[0, 1, 2], xlabel="stage", yscale="log")
     grid[0, 0].set_ylabel("last word's loss,\nshare of the top's")
     grid[1, 0].set_ylabel("the same in the stack")
@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train, measure, print, draw, and write the tables where they are wanted."""
     parser = reader(__doc__, images=300, rows=",".join(row.name for row in ROWS))
     parser.add_argument("--runs", type=Path, required=True, help="folder for the short runs")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--figure", type=Path)
     given = parser.parse_args(arguments)
@@ -261,9 +261,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             row, profiles = by_name[name], []
             for seed in range(given.seeds):
                 folder = given.runs / name / str(seed)
-                if train(bench.recipe(row, seed, row.rate), folder, resume=True, quiet=True).interrupted:
-                    raise KeyboardInterrupt
-                profiles.append(measure_run(folder, records, row, seed))
+                finished = bench.folder(row, seed)
+                if not (finished / "result.json").exists():
+                    finished = folder
+                    if train(bench.recipe(row, seed, row.rate), folder, resume=True, quiet=True).interrupted:
+                        raise KeyboardInterrupt
+                profiles.append(measure_run(finished / "best", folder / "gradient_norms.json", records, row, seed))
             print(f"{name}: {len(profiles)} runs", file=sys.stderr, flush=True)
             lines.append({"name": name, "says": row.says, **mean_over(profiles)})
         if given.figure is not None:

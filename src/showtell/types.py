@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -148,6 +148,10 @@ class EnsembleFeatures(Features):
         """The features of the members, in their order."""
         first, *others = members
         return cls(first.vectors, first.is_region, first.regions, tuple(others))
+
+
+# Which words of a caption name an object: its nouns; every word of a phrase; and the words between two phrases too.
+NamingWords = Literal["nouns", "phrases", "links"]
 
 
 @dataclass(frozen=True, repr=False)

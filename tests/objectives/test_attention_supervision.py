@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from showtell import counter_rng
 from showtell.decoding import teacher_forced
 from showtell.errors import DataError, RecipeError, TrainingError
 from showtell.models import MODELS, Capability, Decoder
 from showtell.models.nic import NicConfig
 from showtell.models.sat import SatConfig
 from showtell.objectives import OBJECTIVES, build_objective
-from showtell.objectives.attention_supervision import AttentionSupervisionConfig, attention_loss
+from showtell.objectives.attention_supervision import AttentionSupervisionConfig, attention_loss, goal_loss
 from showtell.objectives.compatibility import contradictions
 from showtell.objectives.contract import with_step_counts
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
@@ -179,3 +180,38 @@ def test_a_dataset_without_boxes_is_refused(tiny_recipe, tiny_boxes: Path, tmp_p
         "objective.attention_supervision needs the boxes of objects, and the dataset has none: use one with boxes, "
         "such as COCO captions with the instances file beside them, or set objective.attention_supervision.weight=0."
     )
+
+
+def test_subgoals_keep_their_direction_within_a_phrase_by_hand():
+    # Five words: the first two name object 0, the third names nothing, the fourth object 1, and the fifth nothing.
+    goals = torch.tensor([[[[1.0, 0.0], [0.6, 0.8], [0.0, -2.0], [0.0, -1.0], [-3.0, 0.0]]]])
+    indices = torch.tensor([[[0, 0, -1, 1, -1]]])
+    # Within the phrase 1 - 0.6; at its end cos = -0.8 costs nothing; then cos = 1 where a phrase begins; then 0.
+    assert float(goal_loss(goals, indices)) == pytest.approx(0.4 + 0 + 1 + 0, abs=1e-6)
+    assert float(goal_loss(goals, torch.full((1, 1, 5), -1))) == 0
+
+
+def test_supervised_subgoals_teach_the_manager_alone_and_add_up():
+    batch, features, decoder = example("hacap")
+    decoder.train()
+    config, kind = OBJECTIVES["adversarial_pretraining"]
+
+    def run(weight: float) -> tuple[dict[str, float], dict[str, Tensor]]:
+        objective = kind(config(goal_supervision=weight), feature_size=6, vocabulary_size=8)
+        objective.prepare({"a": [[1, 4, 2]]}, 4)
+        decoder.zero_grad()
+        with counter_rng.use(counter_rng.CounterRNG(0, 0, batch.image_ids)):
+            terms = objective(batch, features, decoder)
+        terms.total.backward()
+        parts = {name: float(value) for name, value in terms.parts.items()} | {"total": float(terms.total.detach())}
+        return parts, {name: one.grad.clone() for name, one in decoder.named_parameters() if one.grad is not None}
+
+    plain, without = run(0)
+    taught, gradients = run(3)
+    assert "goal_supervision" not in plain
+    assert taught["total"] == pytest.approx(plain["total"] + 3 * taught["goal_supervision"], rel=1e-5)
+    changed = {name.split(".")[0] for name in without if not torch.allclose(without[name], gradients[name])}
+    assert changed == {"manager", "to_goal"}
+    objective = kind(config(goal_supervision=3), feature_size=6, vocabulary_size=8)
+    assert objective.supervised_words == "phrases"
+    assert kind(config(), feature_size=6, vocabulary_size=8).supervised_words is None

@@ -217,6 +217,13 @@ def test_every_number_has_a_signature() -> None:
     assert set(report.to_json()) == {"scores", "signatures", "images", "skipped"}
 
 
+def test_a_table_has_no_rows_for_what_was_skipped() -> None:
+    lines = str(showtell.score(["a dog"], [["a dog"]], metrics=["bleu", "truth", "chair"])).splitlines()
+    rows = lines[2 : lines.index("", 2)]
+    assert [row.split()[0] for row in rows] == ["bleu_1", "bleu_2", "bleu_3", "bleu_4"]
+    assert sum(line.startswith("skipped ") for line in lines) == 2  # each with its reason
+
+
 def test_document_frequency_on_disk(tmp_path: Path) -> None:
     frequency = DocumentFrequency.of([[["a", "dog"], ["a", "cat"]], [["a", "dog"]]], "toy")
     assert frequency.counts[("a", "dog")] == 2

@@ -86,8 +86,8 @@ def test_each_mistake_has_its_sentence(change, sentence):
         ),
         (
             {"objective.name": "adversarial_pretraining"},
-            "objective.name=adversarial_pretraining and model.name=sat contradict each other: it needs a model with a "
-            "manager and a discriminator; set model.name=hacap and model.goals=true, or objective.name=cross_entropy",
+            "objective.name=adversarial_pretraining and model.name=sat contradict each other: it needs a model with "
+            "subgoals and a discriminator; set model.name=hacap and model.goals=true, or objective.name=cross_entropy",
         ),
         (
             {

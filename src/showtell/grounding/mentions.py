@@ -7,6 +7,7 @@ the image.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,7 @@ from showtell.scenes.lexicon import SHAPE_WORDS
 from showtell.scores.chair import Mention, Phrases, categories_shown, mentions, phrases_of
 from showtell.scores.facts import ImageFacts
 from showtell.text.tokenizer import tokenize
+from showtell.types import NamingWords
 
 
 @dataclass(frozen=True)
@@ -89,23 +91,28 @@ def category_mentions(
     return grounded, len(named) - len(grounded)
 
 
-def named_boxes(record: CaptionRecord, caption: int, phrases: Phrases, whole_phrases: bool) -> list[NamedBoxes]:
-    """Which words of a caption name which boxes; words that name none are in no span.
+def named_boxes(record: CaptionRecord, caption: int, phrases: Phrases, naming: NamingWords) -> list[NamedBoxes]:
+    """Which words of a caption name which boxes, from left to right; words that name none are in no span.
 
     Args:
         record: an image with boxes.
         caption: index of the caption.
         phrases: that name the categories of the dataset.
-        whole_phrases: every word of a phrase that the dataset annotates ("a small red circle"), not its noun alone.
-            Where the dataset annotates none, the names of categories.
+        naming: "nouns"; "phrases", every word of those that the dataset annotates ("a small red circle"); or "links",
+            also the words between two of them ("is left of"), which lead to the second and name its boxes. Where the
+            dataset annotates no phrases, the names of categories stand for them.
     """
-    if record.groundings is not None and whole_phrases:
-        return annotated_phrases(record, caption)
-    if record.groundings is not None:
-        grounded = annotated_mentions(record, caption, phrases)
-    else:
+    if record.groundings is None:
         grounded, _ = category_mentions(record, tokenize(record.captions[caption]), phrases)
-    return [NamedBoxes(one.mention.first, one.mention.end, one.boxes) for one in grounded]
+    else:
+        grounded = annotated_mentions(record, caption, phrases) if naming == "nouns" else []
+    named = [NamedBoxes(one.mention.first, one.mention.end, one.boxes) for one in grounded]
+    if record.groundings is not None and naming != "nouns":
+        named = annotated_phrases(record, caption)
+    named.sort(key=lambda one: one.first)
+    if naming == "links":
+        named = named[:1] + [replace(two, first=min(one.end, two.first)) for one, two in itertools.pairwise(named)]
+    return named
 
 
 def mark_hallucinations(explanation: Explanation, facts: ImageFacts, phrases: Phrases) -> Explanation:

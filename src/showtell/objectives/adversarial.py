@@ -36,6 +36,8 @@ Where this differs from the papers, or they are silent:
     none of that.
  8. Every discriminator step draws new samples; LeakGAN trains it for epochs on a fixed set of 50,000.
  9. Without rollouts (`rollouts: 0`) the reward of a prefix is D of the prefix, although D is trained on whole captions.
+10. `goal_supervision` teaches subgoals to follow annotated phrases (`attention_supervision.py`), in pre-training alone:
+    samples have no annotation. papers/000 §7 wishes for supervised alignment and gives no formula.
 """
 
 from __future__ import annotations
@@ -61,11 +63,12 @@ from showtell.models import Capability, Decoder
 from showtell.models.contract import eval_mode
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
 from showtell.models.goals import GoalDecoder, GoalOutput, spread_of_directions
+from showtell.objectives.attention_supervision import goal_loss
 from showtell.objectives.contract import HealthRange, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.processes import over_whole_batch, roll_images
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import Batch, Features, Terms
+from showtell.types import Batch, Features, NamingWords, Terms
 
 CHANCE = 2 * math.log(2)  # the discriminator's loss if D is 1/2 for every caption
 
@@ -146,6 +149,12 @@ class AdversarialPretrainingConfig(CrossEntropyConfig):
         ge=0,
         description="Weight of the manager's loss (pre-training: a mean over words; adversarial stage: over captions).",
     )
+    goal_supervision: float = Field(
+        0.0,
+        ge=0,
+        description="Weight of a loss that keeps the direction of subgoals within a phrase that names an object and "
+        "turns it between phrases, beside the manager's (papers/000 §7); needs a dataset with boxes.",
+    )
 
 
 class AdversarialPretraining(CrossEntropy):
@@ -159,6 +168,12 @@ class AdversarialPretraining(CrossEntropy):
         """Store the maximum length of a caption."""
         super().prepare(captions, max_length)
         self.max_length = max_length
+
+    @property
+    def supervised_words(self) -> NamingWords | None:
+        """Which mentions the losses of attention and of subgoals need."""
+        config = self.config
+        return config.attention_supervision.words if config.goal_supervision else super().supervised_words
 
     @property
     def rates(self) -> dict[str, float]:
@@ -177,6 +192,10 @@ class AdversarialPretraining(CrossEntropy):
             self._leaked_features(decoder, features, batch.words).detach(), _goals(forced), lengths, decoder.horizon
         )
         manager = -cosines.sum() / counts_of(batch).words
+        if self.config.goal_supervision and batch.mentions is not None:
+            following = goal_loss(_goals(forced), batch.mentions.indices) / counts_of(batch).words
+            total = total + self.config.goal_supervision * following
+            parts["goal_supervision"] = following
         sampled = self._sample(features, decoder)
         discriminator, accuracy = self._discriminate(batch, features, decoder, sampled)
         total = total + self.config.manager_weight * manager + self.config.discriminator_weight * discriminator

@@ -15,6 +15,12 @@ share of cell i that the boxes of the object cover, for detected regions 1 where
 
 so nu = 1 weighs looking at the object as much as naming it. A decoder with several stages has that sum for the
 attention of each of them, as it has their likelihoods.
+
+Subgoals can be taught to follow phrases in the same way (`goal_supervision` of `adversarial_pretraining`, ours): g_t,
+which guides word t, is to keep its direction within a phrase and to take another one where a phrase begins or ends,
+
+    m_t = 1 - cos(g_{t-1}, g_t)          if the words t-1 and t name the same object
+          max(0, cos(g_{t-1}, g_t))      if one of them names an object that the other does not name
 """
 
 from __future__ import annotations
@@ -24,10 +30,11 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.nn import functional
 
 from showtell.config import Config
 from showtell.models import Output
-from showtell.types import Mentions
+from showtell.types import Mentions, NamingWords
 
 
 class AttentionSupervisionConfig(Config):
@@ -39,10 +46,10 @@ class AttentionSupervisionConfig(Config):
         description="Weight nu of a named word's attention loss beside -log p of a word (papers/000 §7); needs a "
         "dataset with boxes.",
     )
-    words: Literal["nouns", "phrases"] = Field(
+    words: NamingWords = Field(
         "phrases",
-        description="Supervise the nouns alone, or every word of a phrase (`a small red circle`) where the dataset "
-        "annotates phrases.",
+        description="Supervise the nouns alone; every word of an annotated phrase (`a small red circle`); or also the "
+        "words between two phrases (`is left of`), which look at the second.",
     )
     loss: Literal["cross_entropy", "mass"] = Field(
         "cross_entropy",
@@ -75,6 +82,19 @@ def attention_loss(attention: Tensor, mentions: Mentions, loss: Literal["mass", 
     chosen = indices.clamp(min=0).unsqueeze(-1)
     is_named = (indices >= 0) & is_shown.gather(-1, chosen).squeeze(-1)
     return losses.gather(-1, chosen).squeeze(-1)[is_named].sum()
+
+
+def goal_loss(goals: Tensor, indices: Tensor) -> Tensor:
+    """sum of m_t over the pairs of neighbouring words of which at least one names an object.
+
+    Args:
+        goals: g, (B, N, T, G).
+        indices: of `Mentions`, (B, N, T).
+    """
+    cosine = functional.cosine_similarity(goals[:, :, 1:].float(), goals[:, :, :-1].float(), dim=-1)
+    before, after = indices[..., :-1], indices[..., 1:]
+    losses = torch.where(before == after, 1 - cosine, cosine.clamp(min=0))
+    return (losses * ((before >= 0) | (after >= 0))).sum()
 
 
 def stage_attention(outputs: Output) -> list[Tensor]:

@@ -19,7 +19,7 @@ from showtell.config import Config, flat
 from showtell.errors import TrainingError
 from showtell.models import Capability, Decoder, settings_with
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import Batch, Counts, Features, Terms
+from showtell.types import Batch, Counts, Features, NamingWords, Terms
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class Objective(nn.Module, abc.ABC):
         return {}
 
     @property
-    def supervises_phrases(self) -> bool | None:
-        """Whether batches need the mentions of whole phrases (True) or of nouns (False); None: of none."""
+    def supervised_words(self) -> NamingWords | None:
+        """The words whose objects batches need to know (`Batch.mentions`); None: of none."""
         return None
 
     def begin_epoch(self, epoch: int) -> None:

@@ -47,7 +47,7 @@ from showtell.models.attributes import score_images
 from showtell.objectives.attention_supervision import AttentionSupervisionConfig, attention_loss, stage_attention
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.text.vocabulary import SPECIAL, Vocabulary
-from showtell.types import Batch, Features, Terms
+from showtell.types import Batch, Features, NamingWords, Terms
 
 
 class ScheduledSamplingConfig(Config):
@@ -147,10 +147,10 @@ class CrossEntropy(Objective):
             self.agreement.copy_(agreement(list(captions.values()), len(self.agreement)))
 
     @property
-    def supervises_phrases(self) -> bool | None:
+    def supervised_words(self) -> NamingWords | None:
         """Which mentions the attention loss needs."""
         supervision = self.config.attention_supervision
-        return supervision.words == "phrases" if supervision.weight else None
+        return supervision.words if supervision.weight else None
 
     def use_layers_of(self, decoder: Decoder) -> None:
         """Leave the layer of word presence to a decoder that reads attributes."""

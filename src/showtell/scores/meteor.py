@@ -359,7 +359,7 @@ def best_alignment(options: Sequence[_Options], words: int) -> tuple[int, list[_
                 tables[key] = np.array(here.of_word, dtype=np.int64).reshape(-1, 2)
             crowd = _Crowd(here, tables[key], words)
         extensions = [] if crowd else [_extension(match) for match in here.matches()]
-        longer: list[_Path] = []
+        longer: list[Any] = []  # paths, and of a crowd what becomes one if it stays in the beam
         add = longer.append
         for path in paths:
             rank, used, open_end, covered, history = path
@@ -379,7 +379,7 @@ def best_alignment(options: Sequence[_Options], words: int) -> tuple[int, list[_
         if not must:
             longer.sort(key=_RANK)
             del longer[BEAM:]
-        paths = longer
+        paths = longer if crowd is None else [crowd.path(*one) if len(one) == _RANKED else one for one in longer]
         settled = not here.number and max(path[2] for path in paths) < 0
     rank, _, _, _, history = min(paths, key=_final_rank)
     chosen = []
@@ -401,6 +401,10 @@ def _gain(match: _Match) -> int:
     return -_MATCH * (length + size if kind == EXACT else length // 2 + size // 2)
 
 
+_Ranked = tuple[int, _Path, int]  # rank, the path that is extended, which of the crowd's matches extends it
+_RANKED = 3
+
+
 class _Crowd:
     """Very many possible matches at one word of a reference, such as of a word that fills a caption.
 
@@ -418,25 +422,31 @@ class _Crowd:
         sizes, self._starts, self._lengths, kinds = self._columns.T
         self._distances = np.abs(self._starts - self._at)
         counted = np.where(kinds == EXACT, self._lengths + sizes, self._lengths // 2 + sizes // 2)
+        self._gains = -_MATCH * counted
         self._groups = [counted == count for count in np.unique(counted)]
         self._longest = int(self._lengths.max())
         self._bytes = (words + self._longest) // 8 + 1
 
-    def extend(self, path: _Path, add: Callable[[_Path], None]) -> int:
+    def extend(self, path: _Path, add: Callable[[_Ranked], None]) -> int:
         """Add a path's extensions that can stay in the beam, in their order; the rank of the path without any."""
-        rank, used, open_end, _, history = path
+        rank, used, open_end, _, _ = path
         free = self._free(used)
         distances = np.where(free, self._distances, 0)
         before = np.cumsum(distances) - distances
         begins = free & (self._starts != open_end)
         chosen = [np.flatnonzero(free & ~begins)]
         chosen += [np.flatnonzero(begins & group)[:BEAM] for group in self._groups]
-        for index in np.sort(np.concatenate(chosen)).tolist():
-            match = _Match(self._at, *self._columns[index].tolist())
-            mask, start, gain, _, end, reference_end, _ = _extension(match)
-            closed = rank + int(before[index]) + gain + (_CHUNK if open_end >= 0 and open_end != start else 0)
-            add((closed, used | mask, end, reference_end, (match, history)))
+        indices = np.sort(np.concatenate(chosen))
+        worse = before[indices] + self._gains[indices] + (_CHUNK if open_end >= 0 else 0) * begins[indices]
+        for index, more in zip(indices.tolist(), worse.tolist(), strict=True):
+            add((rank + more, path, index))
         return rank + int(distances.sum())
+
+    def path(self, rank: int, path: _Path, index: int) -> _Path:
+        """The path that a match makes of another."""
+        match = _Match(self._at, *self._columns[index].tolist())
+        mask, _, _, _, end, reference_end, _ = _extension(match)
+        return rank, path[1] | mask, end, reference_end, (match, path[4])
 
     def _free(self, used: int) -> npt.NDArray[np.bool_]:
         """Which matches need no word of the prediction that is used."""

@@ -15,6 +15,8 @@ def describe(
     width = max(len(name) for name in (*report.scores, *(rates or ())))
     lines = [f"{report.images} images", ""]
     for name, value in report.scores.items():
+        if name in report.skipped:  # said below, with the reason
+            continue
         line = f"{name:{width}}  {'-' if value is None else f'{value:.4f}':>8}"
         if bounds and name in bounds:
             line += f"  [{bounds[name].low:.4f}, {bounds[name].high:.4f}]"

@@ -25,7 +25,7 @@ from showtell.images.prefetch import prefetch
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from showtell.training.mentions import ImageMentions, collate_mentions, find_mentions
-from showtell.types import Batch
+from showtell.types import Batch, NamingWords
 
 AHEAD = 2  # batches that are read from a store before they are asked for
 STUCK = 600  # seconds for a batch to be read, after which nobody believes that it still will be
@@ -52,7 +52,7 @@ class TrainingSet(Dataset[Example]):
         captions_per_image: of an image that has more, another choice each epoch.
         max_length: words; longer captions are cut.
         seed: of the run.
-        whole_phrases: mark the words that name objects, in whole phrases or by nouns; None: mark none.
+        naming: which words name objects, to be marked; None: mark none.
 
     Raises:
         DataError: words are to be marked, and the records have no boxes or no caption names one.
@@ -67,7 +67,7 @@ class TrainingSet(Dataset[Example]):
         captions_per_image: int,
         max_length: int,
         seed: int,
-        whole_phrases: bool | None = None,
+        naming: NamingWords | None = None,
     ) -> None:
         self._images = images
         self._ids = [record.image_id for record in records]
@@ -79,9 +79,9 @@ class TrainingSet(Dataset[Example]):
         self._captions_per_image = captions_per_image
         self._seed = seed
         self._mentions: list[ImageMentions] | None = None
-        if whole_phrases is not None:
+        if naming is not None:
             lengths = [[len(words) - 1 for words in captions] for captions in self._words]
-            self._mentions = find_mentions(records, lengths, whole_phrases=whole_phrases)
+            self._mentions = find_mentions(records, lengths, naming=naming)
 
     @property
     def in_memory(self) -> bool:

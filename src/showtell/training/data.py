@@ -20,6 +20,7 @@ from showtell.progress import counting
 from showtell.training.batches import TrainingSet
 from showtell.training.launch import wait_for_hours
 from showtell.training.recipe import DataConfig, Recipe
+from showtell.types import NamingWords
 
 
 def open_dataset_of(data: DataConfig) -> CaptionDataset:
@@ -81,7 +82,7 @@ def training_set(
     store: FeatureStore | None,
     text: str,
     quiet: bool,
-    whole_phrases: bool | None = None,
+    naming: NamingWords | None = None,
 ) -> TrainingSet:
     """Records with their photos or, where there is a store, their features; `text` labels the progress bar."""
     images: PreparedPhotos | FeatureStore
@@ -98,5 +99,5 @@ def training_set(
     return TrainingSet(
         records, images, captioner.vocabulary, captions_per_image=recipe.data.captions_per_image,
         max_length=recipe.data.max_length, seed=recipe.training.seed,
-        whole_phrases=whole_phrases,
+        naming=naming,
     )  # fmt: skip

@@ -155,7 +155,7 @@ class Trainer:
         store = open_store(recipe.data.features, encoder, [*training, *validation], self.accelerator, self.quiet)
         self.data = training_set(
             recipe, training, self.captioner, store, "reading training photos", self.quiet,
-            model.objective.supervises_phrases,
+            model.objective.supervised_words,
         )  # fmt: skip
         data_fingerprint = f"{counter_rng.key_of(vocabulary.fingerprint, *self.data.contents()):016x}"
         self.checkpoints = RunCheckpoints(

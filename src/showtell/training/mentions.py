@@ -23,7 +23,7 @@ from showtell.features import Encoder
 from showtell.grounding.mentions import category_phrases, named_boxes
 from showtell.grounding.pointing import MIN_IOU
 from showtell.images.boxes import coverage
-from showtell.types import Features, Mentions
+from showtell.types import Features, Mentions, NamingWords
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class ImageMentions:
 
 
 def find_mentions(
-    records: Sequence[CaptionRecord], lengths: Sequence[Sequence[int]], *, whole_phrases: bool
+    records: Sequence[CaptionRecord], lengths: Sequence[Sequence[int]], *, naming: NamingWords
 ) -> list[ImageMentions]:
     """The mentions of each image.
 
     Args:
         records: the images.
         lengths: words of each caption of each image that are trained on, its end included.
-        whole_phrases: see `named_boxes`.
+        naming: which words name objects, see `named_boxes`.
 
     Raises:
         DataError: the dataset has no boxes, or no caption names any of its objects.
@@ -64,7 +64,7 @@ def find_mentions(
         indices = []
         for caption, length in enumerate(lengths_of_image):
             named = torch.full((length,), -1)
-            for one in named_boxes(record, caption, phrases, whole_phrases):
+            for one in named_boxes(record, caption, phrases, naming):
                 index, _ = boxes.setdefault(tuple(one.boxes.flatten().tolist()), (len(boxes), one.boxes))
                 named[one.first : min(one.end, length - 1)] = index
             indices.append(named)
