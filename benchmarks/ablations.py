@@ -128,7 +128,7 @@ INGREDIENTS = (
     Ingredient(
         "sat_hard_no_expectation", "always a sample, never the expectation", "sat_hard",
         ("model.expectation_probability=0",),
-        "papers/003 §4.1: the expectation in place of the sample improves the robustness of training",
+        "the published §4.1 of papers/003 (our copy lacks it): with it training is more robust",
     ),
     Ingredient("stack_1", "1 stage in place of 3, the coarse one", "stack", ("model.fine_stages=0",), STAGES),
     Ingredient("stack_2", "2 stages in place of 3", "stack", ("model.fine_stages=1",), STAGES),
