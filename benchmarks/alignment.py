@@ -29,7 +29,6 @@ from goal_alignment import (
     measure_alignment,
     phrase_begins,
 )
-from old_papers import pool_reports
 from segments_figure import draw_segments
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
@@ -38,6 +37,7 @@ from showtell.explanations.explanation import grid_of
 from showtell.images.photo import to_photo
 from showtell.scores import Interval, intervals
 from showtell.scores.base import corpus_numbers
+from study import pool_reports
 
 UNDEFINED = Interval(float("nan"), float("nan"))  # of a number that is not defined
 OF = ("references", "own")

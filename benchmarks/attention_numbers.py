@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from documents import Lines, cell, markers_of, measure_rows, publish, reader, table
-from old_papers import ROWS, pool_reports
+from old_papers import ROWS
 from showtell.captioner import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.grounding.pointing import measure_attention
 from showtell.scores import Interval, ScoreReport, intervals
 from showtell.scores.base import corpus_numbers
+from study import pool_reports
 
 UNDEFINED = Interval(float("nan"), float("nan"))  # of a number that is not defined
 SAYS = {row.name: row.says for row in ROWS}
