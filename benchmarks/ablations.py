@@ -109,6 +109,10 @@ INGREDIENTS = (
         SUPERVISED,
     ),
     Ingredient(
+        "sat_soft_aligned_3", "supervised alignment, weight 3", "sat_soft", ("objective.attention_supervision.weight=3",),
+        SUPERVISED,
+    ),
+    Ingredient(
         "sat_soft_attributes", "attributes: the words present, scored from the image, as an input", "sat_soft",
         ("model.attributes=true", "objective.word_presence=1"),
         "papers/002, future work: attributes in the decoder",
