@@ -108,9 +108,12 @@ INGREDIENTS = (
         "sat_soft_aligned", "supervised alignment: the words of a phrase look at its box", "sat_soft", ALIGNED,
         SUPERVISED,
     ),
-    Ingredient(
-        "sat_soft_aligned_3", "supervised alignment, weight 3", "sat_soft", ("objective.attention_supervision.weight=3",),
-        SUPERVISED,
+    *(
+        Ingredient(
+            f"sat_soft_aligned_{weight}", f"supervised alignment, weight {weight}", "sat_soft",
+            (f"objective.attention_supervision.weight={weight}",), SUPERVISED,
+        )
+        for weight in (3, 10)
     ),
     Ingredient(
         "sat_soft_attributes", "attributes: the words present, scored from the image, as an input", "sat_soft",
