@@ -14,7 +14,8 @@ import pytest
 from showtell.captioner import Captioner
 from showtell.cli import evaluate_server
 from showtell.datasets import open_dataset
-from showtell.datasets.coco import SERVER_SETS, server_lists
+from showtell.datasets.coco import SERVER_SETS, read, server_lists
+from showtell.features.extraction import extract
 from tests.cli.test_evaluate import run
 
 VAL, TEST = "captions_val2014_tiny_results.json", "captions_test2014_tiny_results.json"
@@ -133,6 +134,19 @@ def test_an_incomplete_set_is_refused_and_completed_later(capsys, tiny_checkpoin
     assert run(*command) == 0
     assert "resuming" in capsys.readouterr().err
     assert [entry["image_id"] for entry in json.loads(contents()[TEST])] == IDS["test2014"]
+
+
+def test_features_in_the_place_of_photos(tiny_checkpoint, coco, monkeypatch):
+    command = ("evaluate", tiny_checkpoint, coco, "--server", "tiny", "--metrics", "bleu")
+    assert run(*command) == 0
+    expected = contents()
+    records = [record for file in server_lists(coco).values() for record in read(file).records]
+    extract(Captioner.from_pretrained(tiny_checkpoint).encoder, records, Path("store"), dtype="fp32", batch_size=4)
+    for name in IDS:
+        shutil.rmtree(coco / name)
+    monkeypatch.setattr(evaluate_server, "_STORED", 2)
+    assert run(*command, "--features", "store") == 0
+    assert contents() == expected
 
 
 def test_a_run_with_other_settings_does_not_resume(capsys, tiny_checkpoint, coco, monkeypatch):

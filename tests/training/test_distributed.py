@@ -53,6 +53,13 @@ RUNS: dict[str, dict[str, dict[str, Any]]] = {
             "name": "cross_entropy", "scheduled_sampling": {"max_probability": 0.3, "initial_probability": 0.3},
         },
     },
+    "attributes_and_labels": {
+        "model": {"name": "updown", "attributes": True, "multi_label": True, "weight_norm": True, **SMALL},
+        "objective": {"name": "cross_entropy", "word_presence": 0.05, "multi_label": 0.1},
+    },
+    # weights without a gradient: of the earlier stages' words, of the subgoals
+    "last_stage": {"model": STAGES, "objective": {"name": "cross_entropy", "earlier_stage_weight": 0.0}},
+    "goals_as_they_are": {"model": GOALS, "objective": {"name": "cross_entropy"}},
     "self_critical": {
         "objective": {"name": "self_critical", "samples": 2},
         "training": {"reward_watchdog": {"patience": 1}},
@@ -145,7 +152,8 @@ def test_processes_find_together_what_one_finds(processes, names, folder, tiny_r
             elif "reward_watchdog" not in expected:
                 kept = {part: value for part, value in expected.items() if part not in APPROXIMATE}
                 close = 2e-4 if expected["step"] == 1 else 1e-3  # cosines of small differences magnify the last bits
-                assert {part: actual[part] for part in kept} == pytest.approx(kept, rel=close, abs=1e-6), name
+                # abs: rewards of about 2 minus their baseline, in float32 (`reinforce`)
+                assert {part: actual[part] for part in kept} == pytest.approx(kept, rel=close, abs=5e-6), name
         expected = json.loads(reference.with_name(f"{reference.name}.0.json").read_text())
         ends = [json.loads(run.with_name(f"{run.name}.{rank}.json").read_text()) for rank in range(processes)]
         assert all(end == ends[0] for end in ends), name

@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from showtell.errors import MissingDependencyError, RecipeError, UsageError, nearest
+from showtell.models import Capability
 from showtell.objectives import OBJECTIVES
 from showtell.processes import lock_folder
 from showtell.training.recipe import Recipe
@@ -62,9 +63,8 @@ def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     """Devices, processes and precision of a run."""
     _check_environment()
     AcceleratorState._reset_state()  # an earlier run of this program may have had another precision
-    # Where some weights have no gradient in some steps: those of an encoder that learns later, of stages without
-    # samples of their own, of terms that an epoch leaves out. To look for them takes time.
-    has_idle_weights = recipe.encoder.start_epoch > 0 or OBJECTIVES[recipe.objective.name][1].optimises_reward
+    # To look for weights without gradient takes time.
+    has_idle_weights = _has_idle_weights(recipe)
     accelerator = Accelerator(
         kwargs_handlers=[
             # Gradients live where they are exchanged: one copy of them less, in time and in memory.
@@ -87,6 +87,21 @@ def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
             "which some would have no image: set it to their number or more, or start fewer processes."
         )
     return accelerator
+
+
+def _has_idle_weights(recipe: Recipe) -> bool:
+    """Whether some weights have no gradient in some steps.
+
+    Those of an encoder that learns later, of stages without samples or a likelihood of their own, of terms that an
+    epoch leaves out, of subgoals that the objective does not train.
+    """
+    objective = OBJECTIVES[recipe.objective.name][1]
+    return (
+        recipe.encoder.start_epoch > 0
+        or objective.optimises_reward
+        or (recipe.model.stages > 1 and not getattr(recipe.objective, "earlier_stage_weight", 1.0))
+        or (Capability.GOALS in recipe.model.capabilities and Capability.GOALS not in objective.needs)
+    )
 
 
 def _check_environment() -> None:
