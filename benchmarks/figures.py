@@ -12,7 +12,7 @@ ones that it fits:
                the last one's, which has 6 to 8 words
     goals      the subgoals of hacap above its attention, segment by segment (papers/000, Figure 3): 6 to 8 words
     failures   sat_soft before and after self-critical training (papers/001, Figure 3): a statement of the caption
-               before is false; how many captions became better and worse in the whole split is written into --docs
+               before is false; what became of the captions of the whole split is written into --docs
 
 Figures are small: 4.5 inches wide, at most 256 colours, on white, so that they can be read on a phone and in the dark.
 """
@@ -45,6 +45,7 @@ from showtell.images.photo import to_photo
 from showtell.reports.figure import RED, draw
 from showtell.scenes import Scene, read_scenes
 from showtell.scenes.truth import CaptionTruth, judge
+from study import truth_by_kind
 
 SPLIT = "test"
 WORDS = range(6, 9)  # of a caption whose panels fit into two lines
@@ -179,7 +180,18 @@ def table_of_failures(runs: Runs) -> str:
         own = [(one, other) for one, other in pairs if one.whole == is_right]
         counts = [sum(fits(one, other) for one, other in own) for fits in CHANGES.values()]
         rows.append([says, str(len(own)), *map(str, counts)])
-    return table(["the caption before had", "pictures", *CHANGES], rows)
+    changes = table(["the caption before had", "pictures", *CHANGES], rows)
+    kinds = {when: truth_by_kind([captions], scenes) for when, captions in (("before", before), ("after", after))}
+    rows = [
+        [kind, *[cell for when in kinds.values() for cell in _count_and_share(when.get(kind), len(scenes))]]
+        for kind in dict.fromkeys(kind for when in kinds.values() for kind in when)
+    ]
+    return f"{changes}\n\n" + table(["statements of", "before", "hold", "after", "hold"], rows)
+
+
+def _count_and_share(truth: Mapping[str, float] | None, pictures: int) -> tuple[str, str]:
+    """The number of statements of a kind, and the share of them that holds."""
+    return ("0", "–") if truth is None else (f"{truth['said'] * pictures:.0f}", f"{truth['held']:.3f}")
 
 
 CHANGES: dict[str, Callable[[CaptionTruth, CaptionTruth], bool]] = {

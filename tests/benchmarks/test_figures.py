@@ -57,13 +57,18 @@ def test_failures_are_the_first_pictures_with_a_false_statement_and_both_caption
 
 def test_the_table_counts_what_became_of_the_captions_of_the_whole_split(runs: Runs):
     pictures = len(runs.records())
-    _, _, false, right = table_of_failures(runs).split("\n")
+    changes, kinds = table_of_failures(runs).split("\n\n")
+    _, _, false, right = changes.split("\n")
     partly = judge(
         runs.captions("sat_soft_sc")[runs.records()[1].image_id], figures._scenes(runs)[runs.records()[1].image_id]
     )
     better = 0 < partly.share < 1
     assert false == f"| a false statement | {pictures} | 1 | {int(better)} | {pictures - 1 - better} | 0 |"
     assert right == "| no false statement | 0 | 0 | 0 | 0 | 0 |"
+    after, scenes = runs.captions("sat_soft_sc"), figures._scenes(runs)
+    said = [one for image, scene in scenes.items() for one in judge(after[image], scene).statements]
+    shapes = [one.holds for one in said if one.kind == "shape"]
+    assert f"| shape | 0 | – | {len(shapes)} | {sum(shapes) / len(shapes):.3f} |" in kinds
 
 
 def test_a_figure_without_its_runs_is_named_and_the_others_are_drawn(runs: Runs, tmp_path: Path, capsys):
