@@ -185,7 +185,7 @@ def test_the_total_of_a_step_is_that_of_its_captions_by_hand(tiny_recipe, tmp_pa
         trainer = Trainer(make_recipe(recipe), tmp_path / f"by-hand-{name}", resume=False, quiet=True)
         captioner, (ids, captions) = trainer.captioner, zip(*trainer.data.contents(), strict=True)
         assert len(ids) == 6
-        photos = [trainer.data[0, number][1] for number in range(6)]
+        photos = [trainer.data[0, number].image for number in range(6)]
         with torch.no_grad():
             images = [captioner.encoder.eval()(PreparedBatch.of(photo.unsqueeze(0))) for photo in photos]
         expected[name] = loss_of_captions(captioner.decoder.train(), images, captions, PENALTY)
