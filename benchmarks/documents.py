@@ -20,7 +20,7 @@ ResultT = TypeVar("ResultT")
 def reader(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
     """The options that all readers of runs have; `defaults` are those of the reader, by their names."""
     parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="what old_papers.py --out wrote")
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the runs (see benchmarks/study.py)")
     parser.add_argument("--images", type=int, help="maximum number of images of a split")
     parser.add_argument("--rows", help="names of rows, parted by commas")
     parser.add_argument("--docs", type=Path, help="the document to write the tables into, between its markers")

@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "src" / "showtell" / "recipes").rglob("*.yaml"))
 BY_NAME = ("encoder", "model", "objective")
 PAGE = (ROOT / "docs" / "recipe_keys.md").read_text(encoding="utf-8")
-LETTERS = {"b", "b_t", "c", "k", "m", "n", "r", "epsilon", "lambda", "lambda_e", "lambda_r", "mu", "nu", "tau", "squash",
-           "pretrained", "random", "detected"}  # fmt: skip  # of the equations, and values
+LETTERS = {"b", "b_t", "c", "k", "m", "n", "r", "epsilon", "lambda", "lambda_e", "lambda_r", "mu", "nu", "tau",
+           "squash", "pretrained", "random", "detected"}  # fmt: skip  # of the equations, and values
 
 
 def rows(part: str) -> dict[str, list[str]]:

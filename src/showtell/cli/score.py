@@ -12,7 +12,10 @@ from showtell.errors import notify
 
 Metrics = Annotated[
     str | None,
-    typer.Option(help="Names of metrics, separated by commas.", show_default="all whose needs are met"),
+    typer.Option(
+        help="Names of metrics, separated by commas.",
+        show_default="all whose needs are met but those that run only when named",
+    ),
 ]
 DocumentFrequencyFile = Annotated[
     Path | None,
