@@ -44,6 +44,11 @@ def refused(change: dict[str, object]) -> str:
         ({"training.optimizer": {"nam": "adam"}}, 'training.optimizer.nam: no such key; did you mean "name"?'),
         ({"model.name": "sad"}, 'model.name: there is no model "sad"; did you mean "sat"? Known: hacap, nic, sat, '),
         ({"model.hidden": 4}, 'model.hidden: no such key; did you mean "hidden_size"?'),
+        ({"decoding.no_repeat_words": "maybe"}, "decoding.no_repeat_words: should be true or false, got 'maybe'"),
+        (
+            {"model.name": "stack", "model.fine_stages": 0, "model.attention": "independent"},
+            "the coarse stage attends to nothing; leave out attention",
+        ),
         (
             {"model.name": "updown", "model.fine_stages": 2},
             "model.fine_stages: no key of updown, but of stack; leave it out, or change model.name. Keys of updown: ",
@@ -64,7 +69,9 @@ def refused(change: dict[str, object]) -> str:
     ],
 )
 def test_each_mistake_has_its_sentence(change, sentence):
-    assert sentence in refused(change)
+    message = refused(change)
+    assert sentence in message
+    assert "got {" not in message  # no section as a whole
 
 
 @pytest.mark.parametrize(

@@ -164,8 +164,12 @@ def _sentence(section: str, problem: Any, values: dict[str, Any]) -> str:
     if problem["type"] == "missing":
         return f"{path}: this key is needed and missing"
     if problem["type"] == "value_error":  # our own sentence, which pydantic introduces as a "Value error"
+        if isinstance(problem["input"], dict):  # of a whole section, whose keys the sentence names
+            return f"{path}: {problem['ctx']['error']}"
         return f"{path}: {problem['ctx']['error']}, got {shorten(problem['input'])}"
     message = problem["msg"][0].lower() + problem["msg"][1:]
+    if problem["type"] == "bool_parsing":
+        message = "should be true or false"
     return f"{path}: {message}, got {shorten(problem['input'])}"
 
 
