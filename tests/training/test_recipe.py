@@ -122,7 +122,7 @@ def test_each_mistake_has_its_sentence(change, sentence):
         ),
         (
             {"objective.scheduled_sampling": {"max_probability": 0.2, "initial_probability": 0.5}},
-            "objective.scheduled_sampling: initial_probability=0.5 is above max_probability=0.2, got",
+            "objective.scheduled_sampling: initial_probability=0.5 is above max_probability=0.2",
         ),
         (
             {"objective.scheduled_sampling": {"max_probabilty": 0.2}},
