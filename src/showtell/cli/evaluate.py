@@ -35,8 +35,8 @@ def evaluate(
         str | None,
         typer.Option(
             help="Caption COCO's val2014 and test2014 for its evaluation server, resumably, and write results.zip "
-            "into this folder; NAME is yours and becomes part of the file names. val2014_NAME or test2014_NAME: that set "
-            "alone.",
+            "into this folder; NAME is yours and becomes part of the file names. With val2014_NAME or test2014_NAME: "
+            "that set alone.",
             metavar="NAME",
             show_default="not written",
         ),
