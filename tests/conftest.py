@@ -17,8 +17,10 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # what a shell gives to its background jobs, and they to theirs
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests interrupt the processes that they start
+# Tests signal the processes that they start, which inherit what is ignored here, as shells and nohup have it.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 @pytest.fixture
