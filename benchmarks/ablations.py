@@ -50,30 +50,23 @@ class Ingredient:
 
 
 PENALTY = "papers/003 §4.2.1: with it the model looks at every part of the image; a higher BLEU, richer captions"
+PENALTIES = (  # of which base, with which weights, and what the papers say
+    ("sat_soft", ("0.1", "0.33", "1", "12"), PENALTY),
+    ("sat_hard", ("0.1", "0.33", "1", "12"), PENALTY),
+    ("updown", ("0.33", "12"), "papers/003's alone; papers/001 has none"),
+    ("sat_soft_joint", ("0.1", "1.2"), PENALTY),
+)
 SUPERVISED = "papers/000 §7, future work"
 ALIGNED = ("objective.attention_supervision.weight=1",)
 STAGES = "papers/002 has 3 stages; their number is not studied"
 INGREDIENTS = (
     *(
         Ingredient(
-            f"sat_soft_penalty_{weight}", f"penalty, lambda {weight}", "sat_soft",
-            (f"objective.doubly_stochastic={weight}",), PENALTY,
+            f"{base}_penalty_{weight}", f"penalty, lambda {weight}", base, (f"objective.doubly_stochastic={weight}",),
+            papers,
         )
-        for weight in ("0.1", "0.33", "1", "12")
-    ),
-    *(
-        Ingredient(
-            f"sat_hard_penalty_{weight}", f"penalty, lambda {weight}", "sat_hard",
-            (f"objective.doubly_stochastic={weight}",), PENALTY,
-        )
-        for weight in ("0.1", "0.33", "1", "12")
-    ),
-    *(
-        Ingredient(
-            f"updown_penalty_{weight}", f"penalty, lambda {weight}", "updown",
-            (f"objective.doubly_stochastic={weight}",), "papers/003's alone; papers/001 has none",
-        )
-        for weight in ("0.33", "12")
+        for base, weights, papers in PENALTIES
+        for weight in weights
     ),
     Ingredient(
         "sat_soft_no_gate", "without the gate beta", "sat_soft", ("model.gate=false",),
@@ -198,13 +191,6 @@ INGREDIENTS = (
         "hacap_attention_gradient", "gradients of attention flow into the language model", "hacap",
         ("model.attention_gradient=true",), "papers/000 §4.2: none is sent back",
     ),
-    *(
-        Ingredient(
-            f"sat_soft_joint_penalty_{weight}", f"encoder learns too, penalty, lambda {weight}", "sat_soft_joint",
-            (f"objective.doubly_stochastic={weight}",), PENALTY,
-        )
-        for weight in ("0.1", "1.2")
-    ),
     Ingredient(
         "sat_soft_joint_aligned", "encoder learns too, supervised alignment", "sat_soft_joint", ALIGNED, SUPERVISED
     ),
@@ -237,17 +223,17 @@ def tables(lines: Sequence[dict[str, Any]]) -> str:
                 + [""] * (len(rows[0]) - 1 - len(SPLITS) * len(COMPARED))
             )
         parts.append(table([*heads, *(ATTENTION.values() if looks else []), "seeds", "CPU seconds of a run"], rows))
-    said: dict[str, list[Ingredient]] = {}
+    sources: dict[str, list[Ingredient]] = {}
     for one in INGREDIENTS:
         if one.name in by_name:
-            said.setdefault(one.papers, []).append(one)
+            sources.setdefault(one.papers, []).append(one)
     rows = [
         [
             "; ".join(dict.fromkeys(one.says for one in ones)),
             ", ".join(sorted({BASES[one.base].says for one in ones})),
             papers,
         ]
-        for papers, ones in said.items()
+        for papers, ones in sources.items()
     ]
     parts.append("What the papers say:\n\n" + table(["ingredient", "of", "papers"], rows))
     return "\n\n".join(parts)

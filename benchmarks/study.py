@@ -98,7 +98,6 @@ class Row:
     changes: tuple[str, ...] = ()  # KEY=VALUE of the recipe
     tried_by: str | None = None  # the row that tries learning rates for it; None: itself
     rate: float | None = None  # a learning rate that is not tried
-    epochs: int | None = None  # None: as all rows of its kind
 
     @property
     def trial(self) -> str:
@@ -155,9 +154,7 @@ class Bench:
             frozen = content["encoder"] | VIEWS[row.view] | {"trained": False, "weights": str(weights)}
             boxes = {"name": "roi_grid", "backbone": frozen, "whole_photo": True}
             content["encoder"] = boxes if row.view == "boxes" else frozen
-            content["training"]["epochs"] = row.epochs or (
-                self.frozen_epochs if row.start is None else self.reward_epochs
-            )
+            content["training"]["epochs"] = self.frozen_epochs if row.start is None else self.reward_epochs
             content["data"]["features"] = str(self.out / "stores" / row.view)
         if row.start is not None:
             content["training"] |= {"schedule": "linear", "warmup_steps": 0, "validate_every": 1, "bucket": 16}
@@ -393,7 +390,7 @@ def summarise_runs(
                 "cpu_seconds": mean_and_spread([result["cpu_seconds"] for result in results]),
                 "attention": {
                     name: mean_and_spread([result["attention"][name] for result in results])
-                    for name in (results[0].get("attention") or {})
+                    for name in (results[0]["attention"] or {})
                 },
                 "scores": scores,
                 "kinds": kinds,

@@ -108,6 +108,7 @@ def caption(
 
     from showtell.checkpoint import find_checkpoint
     from showtell.cli.caption_formats import FORMATS, as_corrections, refuse_outside
+    from showtell.cli.caption_journal import made_with_of
     from showtell.files import refuse_overwriting
     from showtell.images.photo_files import find_photos
 
@@ -129,7 +130,7 @@ def caption(
     settings = settings_of(captioner, decoding)
     if calibrated:
         _calibrate(captioner, folders, settings)
-    made_with = _made_with(captioner, folders, settings, attention)
+    made_with = made_with_of(captioner, folders, settings, attention=attention)
     options: dict[str, Any] = {"settings": settings, "batch_size": batch_size, "attention": attention}
     if is_ray and out is not None:
         from showtell.bulk import caption_parts, plan_parts, require_ray
@@ -192,19 +193,6 @@ def _calibrate(captioner: Captioner, folders: Sequence[Path], settings: Decoding
     if len(folders) > 1:
         raise UsageError("--calibrated is about one checkpoint and --ensemble asks for several; leave one of them out.")
     captioner.calibration = load_calibration(folders[0], settings)
-
-
-def _made_with(
-    captioner: Captioner, folders: Sequence[Path], settings: DecodingConfig, attention: bool
-) -> dict[str, Any]:
-    """Whatever captions depend on, as the journal keeps it."""
-    from showtell.checkpoint import fingerprints
-
-    made_with: dict[str, Any] = {"checkpoint": fingerprints(folders[0]), "decoding": settings.model_dump(mode="json")}
-    made_with |= {"ensemble": [fingerprints(folder) for folder in folders[1:]]} if len(folders) > 1 else {}
-    made_with |= {"attention": True} if attention else {}
-    made_with |= {"calibration": captioner.calibration.to_json()} if captioner.calibration else {}
-    return made_with
 
 
 def _print(caption_photos: CaptionPhotos, paths: Sequence[Path], formatter: Formatter, *, is_table: bool) -> list[str]:

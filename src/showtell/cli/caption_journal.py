@@ -23,10 +23,25 @@ from showtell.errors import DataError, UsageError, summarise
 from showtell.files import parse_json, write_whole, writing
 
 if TYPE_CHECKING:
+    from showtell.captioner import Captioner
     from showtell.captions import Caption, CaptionResult
+    from showtell.decoding import DecodingConfig
 
 _KIND = "showtell captions"
 _OPENING = f'{{"kind": "{_KIND}"'.encode()  # of every journal
+
+
+def made_with_of(
+    captioner: Captioner, folders: Sequence[Path], settings: DecodingConfig, *, attention: bool = False
+) -> dict[str, Any]:
+    """Whatever captions depend on, as the journal keeps it."""
+    from showtell.checkpoint import fingerprints
+
+    made_with: dict[str, Any] = {"checkpoint": fingerprints(folders[0]), "decoding": settings.model_dump(mode="json")}
+    made_with |= {"ensemble": [fingerprints(folder) for folder in folders[1:]]} if len(folders) > 1 else {}
+    made_with |= {"attention": True} if attention else {}
+    made_with |= {"calibration": captioner.calibration.to_json()} if captioner.calibration else {}
+    return made_with
 
 
 def is_caption_result(record: dict[str, Any]) -> bool:

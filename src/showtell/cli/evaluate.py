@@ -123,12 +123,12 @@ def _submit(
     as_json: bool,
 ) -> None:
     """Caption sets for COCO's server, then score the one that has references."""
-    from showtell.cli.caption import _made_with
+    from showtell.cli.caption_journal import made_with_of
     from showtell.cli.evaluate_server import ARCHIVE, caption_for_server, read_images, results_file
     from showtell.scores import image_facts, score
 
     datasets = {one: read_images(one, file, with_photos=store is None) for one, file in lists.items()}
-    made_with = _made_with(captioner, [*folders], settings, attention=False)
+    made_with = made_with_of(captioner, folders, settings)
     made_with |= {} if store is None else {"features": True}
     sets = {one: dataset.records for one, dataset in datasets.items()}
     captions = caption_for_server(captioner, sets, server, made_with, settings, store)

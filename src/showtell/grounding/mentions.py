@@ -102,13 +102,14 @@ def named_boxes(record: CaptionRecord, caption: int, phrases: Phrases, naming: N
             also the words between two of them ("is left of"), which lead to the second and name its boxes. Where the
             dataset annotates no phrases, the names of categories stand for them.
     """
-    if record.groundings is None:
-        grounded, _ = category_mentions(record, tokenize(record.captions[caption]), phrases)
-    else:
-        grounded = annotated_mentions(record, caption, phrases) if naming == "nouns" else []
-    named = [NamedBoxes(one.mention.first, one.mention.end, one.boxes) for one in grounded]
     if record.groundings is not None and naming != "nouns":
         named = annotated_phrases(record, caption)
+    else:
+        if record.groundings is None:
+            nouns, _ = category_mentions(record, tokenize(record.captions[caption]), phrases)
+        else:
+            nouns = annotated_mentions(record, caption, phrases)
+        named = [NamedBoxes(one.mention.first, one.mention.end, one.boxes) for one in nouns]
     named.sort(key=lambda one: one.first)
     if naming == "links":
         named = named[:1] + [replace(two, first=min(one.end, two.first)) for one, two in itertools.pairwise(named)]

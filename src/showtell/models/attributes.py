@@ -27,6 +27,12 @@ from showtell.models.layers import Linear
 from showtell.text.vocabulary import SPECIAL
 from showtell.types import Features
 
+ATTRIBUTES = (  # what the setting `attributes` of a decoder does
+    "Feed the probabilities of words, scored from the regions (papers/002, future work); they learn by "
+    "`objective.word_presence`."
+)
+WORD_BIAS = -6.0  # b before training: few words occur, and with 36 cells each starts at 8%
+
 
 def score_images(region_scores: Tensor, is_region: Tensor) -> Tensor:
     """s, the soft maximum over regions: (B, R, V) and (B, R) bool to (B, V)."""
@@ -52,9 +58,9 @@ class Attributes(nn.Module):
         self.embedding = Linear(vocabulary_size - len(SPECIAL), embedding_size, bias=False)  # W_q
 
     def initialise(self) -> None:
-        """Xavier uniform; b = -6: few words occur, and with 36 cells each starts at 8%."""
+        """Xavier uniform; b = `WORD_BIAS`."""
         nn.init.xavier_uniform_(self.scores.weight)
-        nn.init.constant_(self.scores.bias, -6.0)
+        nn.init.constant_(self.scores.bias, WORD_BIAS)
         nn.init.xavier_uniform_(self.embedding.weight)
 
     @torch.no_grad()

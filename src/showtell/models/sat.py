@@ -48,7 +48,7 @@ from showtell import counter_rng
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
-from showtell.models.attributes import Attributes
+from showtell.models.attributes import ATTRIBUTES, Attributes
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State, gather_rows
 from showtell.models.kernels import weighted_sum
@@ -77,11 +77,7 @@ class SatConfig(DecoderConfig):
         "mean", description="First state of the LSTM: f_init of the mean feature (papers/003 §3.1.2), or zeros."
     )
     init_layers: Literal[1, 2] = Field(1, description="Number of layers of f_init.")
-    attributes: bool = Field(
-        False,
-        description="Feed the probabilities of words, scored from the regions (papers/002, future work); they learn by "
-        "`objective.word_presence`.",
-    )
+    attributes: bool = Field(False, description=ATTRIBUTES)
     gate: bool = Field(True, description="Multiply the context by the gate beta_t.")
     attention: Literal["soft", "hard"] = Field(
         "soft", description="Context z_t: the expectation over all cells (`soft`), or one sampled cell (`hard`)."

@@ -51,7 +51,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
-from showtell.models.attributes import Attributes
+from showtell.models.attributes import ATTRIBUTES, Attributes
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.kernels import weighted_sum
@@ -87,11 +87,7 @@ class UpDownConfig(DecoderConfig):
     project_features: Size | None = Field(
         None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
     )
-    attributes: bool = Field(
-        False,
-        description="Feed the probabilities of words, scored from the regions (papers/002, future work); they learn by "
-        "`objective.word_presence`.",
-    )
+    attributes: bool = Field(False, description=ATTRIBUTES)
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h2_t.")
 
 

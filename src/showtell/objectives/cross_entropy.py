@@ -43,7 +43,7 @@ from showtell.config import Config
 from showtell.decoding import TeacherForcedOutput, scheduled, teacher_forced
 from showtell.decoding.likelihood import log_likelihood
 from showtell.models import Capability, Decoder
-from showtell.models.attributes import score_images
+from showtell.models.attributes import WORD_BIAS, score_images
 from showtell.objectives.attention_supervision import AttentionSupervisionConfig, attention_loss, stage_attention
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.text.vocabulary import SPECIAL, Vocabulary
@@ -138,7 +138,7 @@ class CrossEntropy(Objective):
         self.sampling_probability = config.scheduled_sampling.probability(0)
         self.presence = nn.Linear(feature_size, vocabulary_size) if config.word_presence else None
         if self.presence is not None:
-            nn.init.constant_(self.presence.bias, -6.0)  # few words occur: with 36 cells each starts at 8%
+            nn.init.constant_(self.presence.bias, WORD_BIAS)
             self.register_buffer("agreement", torch.ones(vocabulary_size))
 
     def prepare(self, captions: Mapping[str, Sequence[Sequence[int]]], max_length: int) -> None:

@@ -71,10 +71,9 @@ def gradient_norms(
         for stage, weight in enumerate(stage_weights or [1.0] * decoder.stages):
             loss = loss - weight * (weights * log_likelihood(decoder.readout(stacked, stage), targets)).sum()
         reached = [(name, at) for at, step in enumerate(steps) for name in step if step[name].requires_grad]
-        found = torch.autograd.grad(loss, [steps[at][name] for name, at in reached], allow_unused=True)
-    gradients = dict(zip(reached, found, strict=True))
+        gradients = torch.autograd.grad(loss, [steps[at][name] for name, at in reached], allow_unused=True)
     norms = {name: vectors.new_zeros(targets.shape) for name in steps[0]}
-    for (name, at), gradient in gradients.items():
+    for (name, at), gradient in zip(reached, gradients, strict=True):
         if gradient is not None:
             norms[name][..., at] = gradient.flatten(2).norm(dim=-1)
     return norms
