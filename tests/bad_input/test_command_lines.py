@@ -222,7 +222,7 @@ ROWS: list[Row] = [
     ("out is a folder", f"{CAPTION} --out scenes", "scenes is a folder; --out needs the name of a file.", None),
     ("out under a file", f"{CAPTION} --out r.yaml/x.txt", "Cannot write r.yaml/x.txt: ", None),
     ("out is nothing", f"{CAPTION} --out ''", "Invalid value for '--out': the name is empty", None),
-    ("over the photo", f"{CAPTION} --format text --out scenes/images/000001.png", "would replace what is read from scenes", None),
+    ("over the photo", f"{CAPTION} --format text --out scenes/images/000001.png", "would replace what is read", None),
     ("over the settings", f"{CAPTION} --out run/best/config.json", "would replace what is read from run/best", None),
     ("an empty name", "caption run/best ''", "A photo has an empty name; is a variable of the shell not set?", None),
     ("too large a batch", f"{CAPTION} --batch-size {'9' * 30}", "Invalid value for '--batch-size'", None),

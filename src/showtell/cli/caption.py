@@ -144,9 +144,7 @@ def caption(
     formatter: Formatter = partial(FORMATS[written], calibrated=calibrated)
     if correct is not None:
         refuse_outside(paths, correct)
-        formatter = partial(
-            as_corrections, table=correct, least_sure_first=least_sure_first, accept_above=accept_above
-        )
+        formatter = partial(as_corrections, table=correct, least_sure_first=least_sure_first, accept_above=accept_above)
     folders = [find_checkpoint(name) for name in (checkpoint, *(ensemble or ()))]
     if out is not None and not is_ray:
         refuse_overwriting(out, "--out", [*paths, *folders])

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from showtell.captions import CaptionResult
 
 
-
 def _as_text(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
     for result in map(without_controls, results):
         yield "".join(
