@@ -71,10 +71,10 @@ class Caption:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Caption:
-        """The caption that `to_json` wrote, without its attention."""
+        """The caption that `to_json` wrote, without its attention. JSON without `calibrated` has calibrated confidences."""
         words = tuple(Word(word["word"], word["logprob"]) for word in content["words"])
-        score, confidence = content.get("score"), content.get("confidence")
-        return cls(content["text"], content["logprob"], content["finished"], words, score, confidence)
+        confidence = content.get("confidence") if content.get("calibrated", True) else None
+        return cls(content["text"], content["logprob"], content["finished"], words, content.get("score"), confidence)
 
     def to_json(self) -> dict[str, Any]:
         """As `showtell caption --format json` writes it."""
@@ -82,7 +82,8 @@ class Caption:
             "text": self.text,
             "logprob": self.logprob,
             "score": self.score,
-            **({} if self.calibrated_confidence is None else {"confidence": self.calibrated_confidence}),
+            "confidence": self.confidence,
+            "calibrated": self.calibrated_confidence is not None,
             "finished": self.finished,
             "words": [{"word": word.word, "logprob": word.logprob} for word in self.words],
             **({} if self.attention is None else {"attention": self.attention.to_json()}),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def _as_text(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
     for result in map(without_controls, results):
         yield "".join(
-            "\t".join([result["image"], caption["text"], *_confidence(caption, calibrated)]) + "\n"
+            "\t".join([result["image"], caption["text"], *([_confidence(caption)] if calibrated else [])]) + "\n"
             for caption in result.get("captions", ())
         )
 
@@ -43,22 +43,24 @@ def _as_json_lines(results: Iterable[CaptionResult], calibrated: bool = False) -
 
 
 def _as_csv(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
-    yield _row("image", "caption", "logprob", *(["confidence"] if calibrated else []))
+    yield _row("image", "caption", "logprob", "confidence")
     for result in results:
         for caption in result.get("captions", ()):
             yield _row(
                 as_text_cell(result["image"]),
                 as_text_cell(caption["text"]),
                 f"{caption['logprob']:.4f}",
-                *_confidence(caption, calibrated),
+                _confidence(caption),
             )
 
 
-def _confidence(caption: dict[str, Any], calibrated: bool) -> list[str]:
-    return [f"{caption['confidence']:.3f}"] if calibrated else []
+def _confidence(caption: dict[str, Any]) -> str:
+    from showtell.captions import Caption
+
+    return f"{Caption.from_json(caption).confidence:.3f}"
 
 
-# With `calibrated` the tables have a last column for the confidence; JSON has it anyway.
+# With `calibrated` text has a last column for the confidence; the other formats have it anyway.
 FORMATS: dict[str, Callable[..., Iterator[str]]] = {
     "text": _as_text,
     "json": _as_json,
