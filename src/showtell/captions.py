@@ -71,7 +71,7 @@ class Caption:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Caption:
-        """The caption that `to_json` wrote, without its attention. JSON without `calibrated` has calibrated confidences."""
+        """The caption that `to_json` wrote, without attention; where `calibrated` is missing, the confidence is."""
         words = tuple(Word(word["word"], word["logprob"]) for word in content["words"])
         confidence = content.get("confidence") if content.get("calibrated", True) else None
         return cls(content["text"], content["logprob"], content["finished"], words, content.get("score"), confidence)
