@@ -7,14 +7,26 @@ from typing import Annotated
 
 import typer
 
-from showtell.cli.arguments import AsJson, Overrides, Recipe, out_folder
+from showtell.cli.arguments import AsJson, Overrides, out_folder
 
 
 def train(
-    recipe: Recipe,
+    recipe: Annotated[
+        Path,
+        typer.Argument(
+            help="YAML file, name of a recipe of showtell such as folder/sat_soft, or folder of a run to resume.",
+            metavar="RECIPE",
+            show_default=False,
+        ),
+    ],
     overrides: Overrides = None,
     out: Annotated[Path | None, out_folder("Run folder.", default="runs/NAME")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in that folder.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Resume the run in that folder; with a greater training.epochs it is trained for longer."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a captioner by a recipe."""

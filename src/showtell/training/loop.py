@@ -28,7 +28,7 @@ from torch import Tensor
 from showtell import counter_rng
 from showtell.captioner import Captioner
 from showtell.datasets.records import CaptionRecord
-from showtell.errors import TrainingError, summarise
+from showtell.errors import TrainingError, UsageError, summarise
 from showtell.objectives import build_objective
 from showtell.objectives.contract import counts_of, with_step_counts
 from showtell.objectives.processes import sum_over_processes
@@ -43,11 +43,12 @@ from showtell.training.data import open_dataset_of, open_store, split_of, traini
 from showtell.training.launch import Interrupts, find_trackers, make_accelerator, only_writer, rehearse
 from showtell.training.model import TrainingModel
 from showtell.training.optimizers import build_optimizer
+from showtell.training.prolonging import refuse_inexact
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_checks import make_recipe
-from showtell.training.recipe_loading import load_recipe
+from showtell.training.recipe_loading import load_recipe, load_saved_recipe
 from showtell.training.reward_watchdog import Decision, RewardWatchdog, validation_record
-from showtell.training.run_folder import RunFolder
+from showtell.training.run_folder import RECIPE, RunFolder, is_run
 from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
@@ -87,9 +88,11 @@ def train(
     """Train a captioner.
 
     Args:
-        recipe: a YAML file, the name of a recipe such as "folder/sat_soft", its content, or a checked `Recipe`.
+        recipe: a YAML file, the name of a recipe such as "folder/sat_soft", its content, or a checked `Recipe`; or the
+            folder of a run to resume.
         out: the run folder; None is runs/ and the recipe's name.
-        resume: resume the run in that folder; if there is none, start at the beginning.
+        resume: resume the run in that folder; if there is none, start at the beginning. `training.epochs` and
+            `training.patience` may be greater than before; see `training/prolonging.py`.
         overrides: "section.key=value" each, for a recipe from a file.
         quiet: show nothing.
 
@@ -101,6 +104,14 @@ def train(
     """
     if isinstance(recipe, dict):
         recipe = make_recipe(recipe)
+    elif isinstance(recipe, Path | str) and is_run(Path(recipe)):
+        if not resume:
+            raise UsageError(
+                f"{recipe} is the folder of a run: add --resume to resume it, or train by {recipe}/{RECIPE} with "
+                "another --out."
+            )
+        out = out or recipe
+        recipe = load_saved_recipe(Path(recipe) / RECIPE, overrides)
     elif not isinstance(recipe, Recipe):
         out = out or Path("runs") / _run_name(Path(recipe))
         recipe = load_recipe(recipe, overrides)
@@ -199,6 +210,7 @@ class Trainer:
         """Train to the end, to the patience's end, or to the first interrupt."""
         if self.resuming:
             self.progress = self.checkpoints.restore(self.watchdog)
+            self._prolong()
         self._introduce()
         start = self._validate_start()
         self.folder.begin(self.recipe)
@@ -220,6 +232,17 @@ class Trainer:
             self.recipe.training.selection_metric,
         )
 
+    def _prolong(self) -> None:
+        """Let a run that had come to its end or lost its patience go on, if it has more of either now."""
+        before, progress = self.folder.began_with, self.progress
+        if before is not None and self.steps > progress.step >= self.steps_per_epoch * before.training.epochs:
+            supervised = self.watchdog is not None
+            sentence = refuse_inexact(before, self.recipe, self.folder.path, supervised=supervised)
+            if sentence:
+                self.console.say(sentence)
+        if progress.stale:  # else it was the watchdog that stopped it
+            progress.stopped = progress.stopped and self._patience_has_ended()
+
     def _introduce(self) -> None:
         weights = sum(parameter.numel() for parameter in self.raw_model.parameters() if parameter.requires_grad)
         captions, processes = self.captioner.about["captions"], self.accelerator.num_processes
@@ -231,7 +254,11 @@ class Trainer:
         )
         if self.recipe.training.start_from and not self.resuming:
             self.console.say(self.start.describe(self.recipe.training.start_from))
-        if self.progress.step:
+        if self.progress.stopped:
+            self.console.say("the run has stopped early; a greater training.patience lets it go on")
+        elif self.progress.step == self.steps:
+            self.console.say("the run is finished; a greater training.epochs trains it for longer")
+        elif self.progress.step:
             self.console.say(f"resuming at step {self.progress.step} of {self.steps}")
         if self.watchdog is not None:
             self.console.say(self.watchdog.describe())
@@ -388,8 +415,7 @@ class Trainer:
             progress.best, progress.best_epoch, progress.stale = chosen, epoch, 0
         else:
             progress.stale += 1
-            patience = None if decision.rolls_back else training.patience
-            progress.stopped = patience is not None and progress.stale >= patience
+            progress.stopped = not decision.rolls_back and self._patience_has_ended()
         warnings = validation.warnings
         self.folder.log({"step": progress.step, "epoch": epoch, "validation": numbers, "warnings": warnings})
         self._track("validation", numbers)
@@ -408,6 +434,14 @@ class Trainer:
         if is_best:
             self._save_best(numbers)
         self._follow(epoch, decision)
+
+    def _patience_has_ended(self) -> bool:
+        """Whether no score was better for `patience` validations and `patience_steps` steps."""
+        training, progress = self.recipe.training, self.progress
+        steps = progress.step - self.steps_per_epoch * (progress.best_epoch or 0)
+        return (
+            training.patience is not None and progress.stale >= training.patience and steps >= training.patience_steps
+        )
 
     def _picture(self, records: Sequence[CaptionRecord]) -> None:
         """Show in TensorBoard, where it is a tracker, where each word of a few captions looked."""

@@ -181,6 +181,10 @@ class TrainingConfig(Config):
     patience: int | None = Field(
         None, ge=1, description="Stop after this number of validations without a better score (default: never)."
     )
+    patience_steps: int = Field(
+        0, ge=0,
+        description="Minimum number of steps without a better score before `patience` stops, for epochs of few steps.",
+    )  # fmt: skip
     validate_every: int = Field(1, ge=1, description="Epochs between validations.")
     save_every: int | None = Field(
         None, ge=1, description="Steps between checkpoints of `last/` (default: at the end of each epoch)."

@@ -31,13 +31,15 @@ def load_recipe(recipe: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     return make_recipe(content, str(recipe))
 
 
-def load_saved_recipe(path: Path) -> Recipe:
-    """The recipe that a run saved in its folder, maybe under key names of an older version.
+def load_saved_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe that a run saved in its folder, maybe under key names of an older version, with overrides.
 
     Raises:
-        RecipeError: the file is missing or damaged.
+        RecipeError: the file is missing or damaged, or an override is wrong.
     """
-    return make_recipe(upgrade_settings(_read(path)), str(path))
+    content = upgrade_settings(_read(path))
+    apply_overrides(content, overrides)
+    return make_recipe(content, str(path))
 
 
 def _read(path: Path) -> dict[str, Any]:

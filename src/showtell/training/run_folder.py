@@ -22,10 +22,12 @@ from showtell.captioner import Captioner
 from showtell.config import differences, flat
 from showtell.errors import DataError, RecipeError, UsageError, summarise
 from showtell.files import recover_folder, write_folder, write_whole
+from showtell.training.prolonging import accept_longer
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_loading import load_saved_recipe
 from showtell.training.state import load_state, save_state
 
+RECIPE = "recipe.yaml"
 MAY_CHANGE = (
     "data.path",
     "data.features",
@@ -48,7 +50,8 @@ class RunFolder:
         self.path = path
         self.writes = writes
         self.best, self.last = path / "best", path / "last"
-        self._recipe, self._log_path = path / "recipe.yaml", path / "log.jsonl"
+        self._recipe, self._log_path = path / RECIPE, path / "log.jsonl"
+        self.began_with: Recipe | None = None  # the recipe of the run that is resumed
 
     def claim(self, recipe: Recipe, *, resume: bool) -> bool:
         """Make sure that nothing is overwritten, and that what is resumed is the same run.
@@ -68,15 +71,13 @@ class RunFolder:
                 raise UsageError(
                     f"{self.path} already holds a run; add --resume to resume it, or choose another --out."
                 )
-        elif (
-            self._recipe.exists()
-            and self.last.exists()
-            and (changed := changes(load_saved_recipe(self._recipe), recipe))
-        ):
-            raise RecipeError(
-                f"The run in {self.path} began with another recipe: {summarise(changed)}; resume with the old "
-                f"values, or train on from its weights with --out ANOTHER training.start_from={self.best}."
-            )
+        elif self._recipe.exists() and self.last.exists():
+            self.began_with = load_saved_recipe(self._recipe)
+            if changed := changes(accept_longer(self.began_with, recipe, self.path), recipe):
+                raise RecipeError(
+                    f"The run in {self.path} began with another recipe: {summarise(changed)}; resume with the old "
+                    f"values, or train on from its weights with --out ANOTHER training.start_from={self.best}."
+                )
         return resume and self.last.exists()
 
     def begin(self, recipe: Recipe) -> None:
@@ -136,6 +137,11 @@ class RunFolder:
     def load_last(self, optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What `save_last` kept beside the checkpoint; the optimiser is put back where it was."""
         return load_state(self.last / "training", optimizer)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is the folder of a run."""
+    return (path / RECIPE).is_file()
 
 
 def changes(before: Recipe, now: Recipe) -> list[str]:

@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 Schedule = Literal["constant", "linear", "cosine", "step"]
+DECAYS_OVER_THE_RUN: tuple[Schedule, ...] = ("linear", "cosine")  # the others do not depend on the number of epochs
 
 
 def learning_rate_factor(
