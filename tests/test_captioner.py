@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +134,18 @@ def test_confidence_is_the_geometric_mean_of_the_words_probabilities():
     assert Caption("", math.log(0.5), True, ()).confidence == pytest.approx(0.5)
     caption = Caption("a dog", -1.5, False, words)
     assert Caption.from_json(caption.to_json()) == caption
+
+
+def test_json_of_a_caption_says_which_confidence_it_has():
+    caption = Caption("a dog", -1.5, False, (Word("a", -1.0), Word("dog", -0.5)))
+    plain = caption.to_json()
+    assert (plain["confidence"], plain["calibrated"]) == (pytest.approx(math.exp(-0.75)), False)
+    calibrated = replace(caption, calibrated_confidence=0.9)
+    assert (calibrated.to_json()["confidence"], calibrated.to_json()["calibrated"]) == (0.9, True)
+    assert [Caption.from_json(one.to_json()) for one in (caption, calibrated)] == [caption, calibrated]
+    before = {name: value for name, value in plain.items() if name not in ("confidence", "calibrated")}
+    assert Caption.from_json(before) == caption  # as it was written until November 2026
+    assert Caption.from_json({**before, "confidence": 0.9}) == calibrated
 
 
 def test_captioning_leaves_train_mode_as_it_was(captioner, photos):

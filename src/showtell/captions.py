@@ -113,10 +113,11 @@ class Caption:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Caption:
-        """The caption that `to_json` wrote, without its attention."""
+        """The caption that `to_json` wrote, without attention; where `calibrated` is missing, the confidence is."""
         words = tuple(Word(word["word"], word["logprob"]) for word in content["words"])
         tokens = tuple(Token(**token) for token in content.get("tokens", ()))
-        score, confidence = content.get("score"), content.get("confidence")
+        confidence = content.get("confidence") if content.get("calibrated", True) else None
+        score = content.get("score")
         return cls(content["text"], content["logprob"], content["finished"], words, score, confidence, tokens=tokens)
 
     def to_json(self) -> dict[str, Any]:
@@ -125,7 +126,8 @@ class Caption:
             "text": self.text,
             "logprob": self.logprob,
             "score": self.score,
-            **({} if self.calibrated_confidence is None else {"confidence": self.calibrated_confidence}),
+            "confidence": self.confidence,
+            "calibrated": self.calibrated_confidence is not None,
             "finished": self.finished,
             "words": [{"word": word.word, "logprob": word.logprob} for word in self.words],
             **({"tokens": [asdict(token) for token in self.tokens]} if self.tokens else {}),

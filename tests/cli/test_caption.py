@@ -41,13 +41,13 @@ def test_json_is_what_programs_rely_on(capsys, tiny_checkpoint, photos):
     for row in rows:
         assert len(row["captions"]) == 2
         for caption in row["captions"]:
-            assert set(caption) == {"text", "logprob", "score", "finished", "words"}
+            assert set(caption) == {"text", "logprob", "score", "confidence", "calibrated", "finished", "words"}
             assert caption["text"] == " ".join(word["word"] for word in caption["words"])
         assert row["captions"][0]["logprob"] >= row["captions"][1]["logprob"]
 
 
 def test_every_format_says_the_same(capsys, tiny_checkpoint, photos, tmp_path):
-    texts = {}
+    texts, sure = {}, {}
     for style in ("text", "json", "jsonl", "csv"):
         out = tmp_path / style
         assert run(capsys, "caption", tiny_checkpoint, *photos, "--format", style, "--out", out)[:2] == (0, "")
@@ -55,11 +55,15 @@ def test_every_format_says_the_same(capsys, tiny_checkpoint, photos, tmp_path):
         if style == "text":
             texts[style] = [line.split("\t")[1] for line in content.splitlines()]
         elif style == "csv":
-            texts[style] = [row["caption"] for row in csv.DictReader(io.StringIO(content))]
+            table = list(csv.DictReader(io.StringIO(content)))
+            texts[style] = [row["caption"] for row in table]
         else:
             rows = json.loads(content) if style == "json" else [json.loads(line) for line in content.splitlines()]
             texts[style] = [row["captions"][0]["text"] for row in rows]
+            assert all(row["captions"][0]["calibrated"] is False for row in rows)
+            sure[style] = [f"{row['captions'][0]['confidence']:.3f}" for row in rows]
     assert texts["text"] == texts["json"] == texts["jsonl"] == texts["csv"]
+    assert [row["confidence"] for row in table] == sure["json"] == sure["jsonl"]
 
 
 def test_folders_and_patterns_are_as_good_as_files(capsys, tiny_checkpoint, tiny_scenes):

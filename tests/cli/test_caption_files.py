@@ -261,8 +261,12 @@ def test_corrections_are_a_dataset_to_train_on(capsys, tiny_checkpoint, album, t
         ended = best.logprob - sum(probabilities)  # the end's own
         mean = sum([*probabilities, ended]) / (len(probabilities) + best.finished)
         assert float(row["confidence"]) == pytest.approx(2.718281828**mean, abs=6e-4)
-    with pytest.raises(DataError, match='has no split "train"'):
+    with pytest.raises(DataError, match='has no split "train"') as caught:
         open_dataset(table).split("train")  # nobody has checked one yet
+    assert str(caught.value) == (
+        f'{table} has no split "train", and 6 images in split "unchecked": write "train" into the column split of each '
+        "caption that is right."
+    )
     for row in rows[:4]:
         row |= {"caption": "a Zebra, at last", "split": "train"}
     with table.open("w", encoding="utf-8", newline="") as stream:
@@ -285,6 +289,34 @@ def test_corrections_are_a_dataset_to_train_on(capsys, tiny_checkpoint, album, t
     }  # fmt: skip
     better = Captioner.from_pretrained(train(recipe, tmp_path / "run", quiet=True).folder / "best", device="cpu")
     assert better.caption(records[0].path)[0].text == "a zebra at last"
+
+
+def test_sure_captions_are_marked_to_train_on_and_the_others_are_left_to_a_person(
+    capsys, tiny_checkpoint, tiny_scenes, tmp_path
+):
+    photos = tiny_scenes / "images"
+    captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
+    captions = {path.name: made for path, made in captioner.caption_photos(sorted(photos.iterdir()))}
+    confidences = sorted(made[0].confidence for made in captions.values())
+    least = (confidences[19] + confidences[20]) / 2  # two thirds of 60 are surer
+    table = tiny_scenes / "sure.csv"
+    given = ["--correct", table, "--accept-above", least, "--num-return-sequences", 2]
+    try:
+        assert run(capsys, "caption", tiny_checkpoint, photos, *given)[0] == 0
+        with table.open(encoding="utf-8-sig", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        dataset = read_dataset(table)
+    finally:
+        table.unlink()
+    assert dataset.problems == ()
+    assert dataset.splits == {"unchecked": 20, "train": dataset.splits["train"], "val": 40 - dataset.splits["train"]}
+    assert 1 <= dataset.splits["val"] <= 9
+    for record in dataset.records:
+        made = captions[record.path.name][0]
+        assert (record.split != "unchecked") == (made.confidence >= least)
+        assert record.captions[0] == made.text
+    assert all(float(row["confidence"]) >= least - 6e-4 for row in rows if row["split"] != "unchecked")
+    assert sum(row["split"] == "unchecked" for row in rows) == 40  # both captions, for a person to choose
 
 
 def test_an_edited_table_is_never_written_over(capsys, tiny_checkpoint, album):
@@ -401,6 +433,18 @@ def test_the_suffix_of_out_decides_the_format(suffix, style, capsys, tiny_checkp
     assert out.read_bytes() == named.read_bytes()
     assert run(capsys, "caption", tiny_checkpoint, photos[0], "--out", tmp_path / "c.csv", "--format", "text")[0] == 0
     assert (tmp_path / "c.csv").read_text().count("\t") == 1
+
+
+@pytest.mark.parametrize("name", ["a", "a.html", "captions.cvs"])
+def test_a_suffix_that_selects_no_format_is_refused(name, capsys, tiny_checkpoint, photos, tmp_path):
+    status, _, err = run(capsys, "caption", tiny_checkpoint, photos[0], "--out", tmp_path / name)
+    hint = 'did you mean ".csv"? ' if name == "captions.cvs" else ""
+    assert (status, err) == (
+        2,
+        f"showtell: The suffix of --out {tmp_path / name} selects no format: {hint}Known: .csv, .json, .jsonl, .text, "
+        ".txt; or give --format with it.\n",
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_terminal_that_is_not_utf_8_and_names_that_are_not(tiny_checkpoint, photos, tmp_path):

@@ -107,7 +107,11 @@ def test_it_is_written_and_read_again():
 
 def test_too_little_to_go_by_is_refused():
     made, good, _ = captions(FEWEST)
-    with pytest.raises(DataError, match=r"on 19 captions of which .* it takes at least 20, good ones and bad ones"):
+    with pytest.raises(
+        DataError,
+        match=r"on 19 captions of which .* it takes at least 20, good ones and bad ones: .* use the confidence "
+        "that captions have without it, which ranks them",
+    ):
         Calibration.fit(made[:19], good[:19], "drawn")
     with pytest.raises(DataError, match=r"on 20 captions of which 20 are good \(drawn\)"):
         Calibration.fit(made, [True] * FEWEST, "drawn")

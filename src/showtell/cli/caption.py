@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ from showtell.cli.arguments import (
     standard_input,
 )
 from showtell.cli.decoding_options import Decoding, open_captioner, settings_of
-from showtell.errors import UsageError, notify
+from showtell.errors import UsageError, nearest, notify
 
 if TYPE_CHECKING:
     from showtell.captioners import Captioner
@@ -75,6 +75,25 @@ def caption(
     least_sure_first: Annotated[
         bool, typer.Option("--least-sure-first", help="Sort the table of --correct by confidence, lowest first.")
     ] = False,
+    sidecar: Annotated[
+        bool,
+        typer.Option(
+            "--sidecar", help="Write dog.txt beside dog.jpg, a caption per line; photos that have a text are skipped."
+        ),
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Caption photos that have a text, too, and replace it.")
+    ] = False,
+    accept_above: Annotated[
+        float | None,
+        typer.Option(
+            help="Minimum confidence (0 to 1) of captions to train on unseen: --correct marks them train or val, "
+            "--sidecar writes no others.",
+            min=0,
+            max=1,
+            show_default="none is marked, all are written",
+        ),
+    ] = None,
     batch_size: BatchSize = 32,
     engine: Annotated[
         Engine,
@@ -109,11 +128,14 @@ def caption(
     from showtell.checkpoint import find_checkpoint
     from showtell.cli.caption_formats import FORMATS, as_corrections, refuse_outside
     from showtell.cli.caption_journal import made_with_of
+    from showtell.cli.caption_sidecars import write_sidecars
     from showtell.files import refuse_overwriting
     from showtell.images.photo_files import find_photos
 
     is_ray = engine is Engine.ray
     _check_options(is_ray, out, correct, least_sure_first, workers, column)
+    others = {"--out": out, "--correct": correct, "--engine ray": is_ray, "--format": format or as_json}
+    _check_training_options(sidecar, overwrite, accept_above, others | {"--attention": attention})
     written = Format.json if as_json else format or _default_format(out, is_ray)
     if attention and (correct is not None or written not in (Format.json, Format.jsonl)):
         raise UsageError("--attention is written into JSON; give --format json or jsonl with it.")
@@ -122,7 +144,7 @@ def caption(
     formatter: Formatter = partial(FORMATS[written], calibrated=calibrated)
     if correct is not None:
         refuse_outside(paths, correct)
-        formatter = partial(as_corrections, table=correct, least_sure_first=least_sure_first)
+        formatter = partial(as_corrections, table=correct, least_sure_first=least_sure_first, accept_above=accept_above)
     folders = [find_checkpoint(name) for name in (checkpoint, *(ensemble or ()))]
     if out is not None and not is_ray:
         refuse_overwriting(out, "--out", [*paths, *folders])
@@ -144,7 +166,9 @@ def caption(
         return
     caption_photos = partial(captioner.caption_photos, **options)
     file = correct or out
-    if file is None:
+    if sidecar:
+        failures = write_sidecars(caption_photos, paths, overwrite=overwrite, accept_above=accept_above or 0.0)
+    elif file is None:
         failures = _print(caption_photos, paths, formatter, is_table=written is Format.csv)
     else:
         failures = _write(caption_photos, paths, formatter, file, made_with, batch_size)
@@ -178,12 +202,40 @@ def _check_options(
         raise UsageError("--workers and --column are of --engine ray; give that too.")
 
 
+def _check_training_options(
+    sidecar: bool, overwrite: bool, accept_above: float | None, others: Mapping[str, object]
+) -> None:
+    """Make sure that the options about captions to train on go together, and with the others.
+
+    Raises:
+        UsageError: they do not.
+    """
+    given = [option for option, value in others.items() if value]
+    if sidecar and given:
+        raise UsageError(f"--sidecar writes plain captions beside the photos; leave {' and '.join(given)} out.")
+    if overwrite and not sidecar:
+        raise UsageError("--overwrite replaces the texts of --sidecar; give that too.")
+    if accept_above is not None and not sidecar and others["--correct"] is None:
+        raise UsageError("--accept-above chooses captions to train on; give --correct FILE.csv or --sidecar too.")
+
+
 def _default_format(out: Path | None, is_ray: bool) -> Format:
-    """The format that the suffix of --out names, text for any other; parts are JSON lines."""
+    """The format that the suffix of --out names; parts are JSON lines, standard output and devices get text.
+
+    Raises:
+        UsageError: there is no such format.
+    """
     if is_ray:
         return Format.jsonl
-    suffix = "" if out is None else out.suffix.lower().removeprefix(".")
-    return Format(suffix) if suffix in set(Format) else Format.text
+    if out is None or (out.exists() and not out.is_file()):  # a folder is refused by whoever writes
+        return Format.text
+    suffix = out.suffix.lower()
+    formats = {".txt": Format.text, **{f".{format}": format for format in Format}}
+    if suffix not in formats:
+        raise UsageError(
+            f"The suffix of --out {out} selects no format: {nearest(suffix, formats)}; or give --format with it."
+        )
+    return formats[suffix]
 
 
 def _calibrate(captioner: Captioner, folders: Sequence[Path], settings: DecodingConfig) -> None:

@@ -13,19 +13,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from showtell.datasets.splits import UNCHECKED, VAL_SHARE, draw_splits
 from showtell.datasets.table import CORRECTIONS, as_text_cell
 from showtell.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from showtell.captions import CaptionResult
 
-UNCHECKED = "unchecked"  # the split of captions that nobody has looked at yet, and so no split to train on
-
 
 def _as_text(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
     for result in map(without_controls, results):
         yield "".join(
-            "\t".join([result["image"], caption["text"], *_confidence(caption, calibrated)]) + "\n"
+            "\t".join([result["image"], caption["text"], *([_confidence(caption)] if calibrated else [])]) + "\n"
             for caption in result.get("captions", ())
         )
 
@@ -44,22 +43,24 @@ def _as_json_lines(results: Iterable[CaptionResult], calibrated: bool = False) -
 
 
 def _as_csv(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
-    yield _row("image", "caption", "logprob", *(["confidence"] if calibrated else []))
+    yield _row("image", "caption", "logprob", "confidence")
     for result in results:
         for caption in result.get("captions", ()):
             yield _row(
                 as_text_cell(result["image"]),
                 as_text_cell(caption["text"]),
                 f"{caption['logprob']:.4f}",
-                *_confidence(caption, calibrated),
+                _confidence(caption),
             )
 
 
-def _confidence(caption: dict[str, Any], calibrated: bool) -> list[str]:
-    return [f"{caption['confidence']:.3f}"] if calibrated else []
+def _confidence(caption: dict[str, Any]) -> str:
+    from showtell.captions import Caption
+
+    return f"{Caption.from_json(caption).confidence:.3f}"
 
 
-# With `calibrated` the tables have a last column for the confidence; JSON has it anyway.
+# With `calibrated` text has a last column for the confidence; the other formats have it anyway.
 FORMATS: dict[str, Callable[..., Iterator[str]]] = {
     "text": _as_text,
     "json": _as_json,
@@ -68,7 +69,9 @@ FORMATS: dict[str, Callable[..., Iterator[str]]] = {
 }
 
 
-def as_corrections(results: Iterable[CaptionResult], table: Path, least_sure_first: bool) -> Iterator[str]:
+def as_corrections(
+    results: Iterable[CaptionResult], table: Path, least_sure_first: bool, accept_above: float | None = None
+) -> Iterator[str]:
     """A table that a person corrects and `showtell train` takes as a dataset.
 
     Its columns are CORRECTIONS: the image is named from the table's folder, the confidence is calibrated, or else the
@@ -78,23 +81,26 @@ def as_corrections(results: Iterable[CaptionResult], table: Path, least_sure_fir
         results: of photos that `refuse_outside` let pass.
         table: where the table will be.
         least_sure_first: sort photos by the confidence of their first caption, instead of leaving them as they came.
+        accept_above: photos whose first caption has at least this confidence (0 to 1) are in train or, a tenth of them
+            by their names, in val, with those of their captions that reach it; None accepts none.
     """
     from showtell.captions import Caption
 
-    photos: list[tuple[float, str]] = []
+    photos: list[tuple[str, list[Caption]]] = []
     for result in results:
         captions = [Caption.from_json(caption) for caption in result.get("captions", ())]
-        name = Path(os.path.relpath(result["image"], table.parent)).as_posix()
-        rows = [
-            _row(as_text_cell(name), as_text_cell(caption.text), f"{caption.confidence:.3f}", UNCHECKED)
-            for caption in captions
-        ]
-        if rows:
-            photos.append((captions[0].confidence, "".join(rows)))
+        if captions:
+            photos.append((Path(os.path.relpath(result["image"], table.parent)).as_posix(), captions))
     if least_sure_first:
-        photos.sort(key=lambda photo: photo[0])
+        photos.sort(key=lambda photo: photo[1][0].confidence)
+    least = float("inf") if accept_above is None else accept_above
+    splits = draw_splits((name for name, (best, *_) in photos if best.confidence >= least), val=VAL_SHARE, test=0)
     yield "\ufeff" + _row(*CORRECTIONS)  # the mark tells spreadsheets that this is UTF-8
-    yield from (rows for _, rows in photos)
+    for name, captions in photos:
+        for caption in captions:
+            if name not in splits or caption.confidence >= least:
+                confidence = f"{caption.confidence:.3f}"
+                yield _row(as_text_cell(name), as_text_cell(caption.text), confidence, splits.get(name, UNCHECKED))
 
 
 def refuse_outside(photos: Sequence[Path], table: Path) -> None:
@@ -120,11 +126,11 @@ def refuse_outside(photos: Sequence[Path], table: Path) -> None:
 
 def without_controls(result: CaptionResult) -> CaptionResult:
     """A result whose names and words fill no second line or cell, and do nothing to a terminal."""
-    captions = [{**caption, "text": _escaped(caption["text"])} for caption in result.get("captions", ())]
-    return {**result, "image": _escaped(result["image"]), **({"captions": captions} if captions else {})}
+    captions = [{**caption, "text": escaped(caption["text"])} for caption in result.get("captions", ())]
+    return {**result, "image": escaped(result["image"]), **({"captions": captions} if captions else {})}
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """A text whose control characters are escaped; a file name that is no UTF-8 keeps its bytes."""
     return "".join(char if "\udc80" <= char <= "\udcff" else printable(char) for char in text)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from showtell.cli.arguments import AsJson, Split, out_file
-from showtell.errors import notify
+from showtell.errors import DataError, notify
+
+if TYPE_CHECKING:
+    from showtell.scores import ImageFacts
 
 Metrics = Annotated[
     str | None,
@@ -32,7 +35,11 @@ DocumentFrequencyFile = Annotated[
 def score(
     predictions: Annotated[
         Path,
-        typer.Argument(help="COCO results JSON, or JSON of {id: text}.", metavar="PREDICTIONS", show_default=False),
+        typer.Argument(
+            help="COCO results JSON, JSON of {id: text}, or JSON, JSON lines or CSV of showtell caption.",
+            metavar="PREDICTIONS",
+            show_default=False,
+        ),
     ],
     references: Annotated[
         Path,
@@ -52,6 +59,9 @@ def score(
             show_default="all",
         ),
     ] = None,
+    common: Annotated[
+        bool, typer.Option("--common", help="Score the images that both have, and say how many were left out.")
+    ] = False,
     per_image: Annotated[Path | None, out_file("Write {id: {number: value}} to a JSON file.")] = None,
     compare: Annotated[
         Path | None,
@@ -71,12 +81,13 @@ def score(
     from dataclasses import asdict
 
     from showtell.errors import UsageError
-    from showtell.files import read_json, refuse_overwriting, write_json
+    from showtell.files import refuse_overwriting, write_json
     from showtell.progress import counting
     from showtell.scores import compare as compare_reports
-    from showtell.scores import diagnose, intervals, read_predictions
+    from showtell.scores import diagnose, intervals
     from showtell.scores import score as score_captions
     from showtell.scores.files import read_document_frequency, read_scored_images
+    from showtell.scores.prediction_files import read_prediction_file
     from showtell.scores.table import describe, describe_differences
 
     if compare is not None and bootstrap == 0:
@@ -87,14 +98,19 @@ def score(
     images = read_scored_images(references, split, limit)
     frequency = None if document_frequency is None else read_document_frequency(document_frequency)
     chosen = metric_names(metrics)
-    captions = read_predictions(read_json(predictions))
-    others = None if compare is None else read_predictions(read_json(compare))
+    captions, notes = read_prediction_file(predictions, images)
+    others, more_notes = (None, []) if compare is None else read_prediction_file(compare, images)
+    for note in notes + more_notes:
+        notify(note)
+    facts = images.facts
+    if common:
+        facts, captions, others = _common(facts, captions, others)
     with counting("scoring", None) as progress:
-        report = score_captions(captions, images.facts, chosen, document_frequency=frequency, progress=progress)
+        report = score_captions(captions, facts, chosen, document_frequency=frequency, progress=progress)
         other = (
             None
             if others is None
-            else score_captions(others, images.facts, chosen, document_frequency=frequency, progress=progress)
+            else score_captions(others, facts, chosen, document_frequency=frequency, progress=progress)
         )
     for warning in report.warnings:
         notify(warning)
@@ -121,6 +137,26 @@ def score(
         }
         tables.append(describe_differences(differences, str(compare)))
     typer.echo(json.dumps(content, ensure_ascii=False) if as_json else "\n".join(tables))
+
+
+def _common(
+    facts: dict[str, ImageFacts], captions: dict[str, str], others: dict[str, str] | None
+) -> tuple[dict[str, ImageFacts], dict[str, str], dict[str, str] | None]:
+    """Those images that have references and all predictions.
+
+    Raises:
+        DataError: there are none.
+    """
+    shared = [image for image in facts if image in captions and (others is None or image in others)]
+    if not shared:
+        raise DataError("No image has both a prediction and references, so there is nothing to score.")
+    predicted = captions.keys() if others is None else captions.keys() | others.keys()
+    notify(
+        f"{len(shared)} images are scored; {len(facts) - len(shared)} images with references and "
+        f"{len(predicted - set(shared))} with predictions are left out."
+    )
+    kept = None if others is None else {image: others[image] for image in shared}
+    return {image: facts[image] for image in shared}, {image: captions[image] for image in shared}, kept
 
 
 def metric_names(option: str | None) -> list[str] | None:

@@ -136,7 +136,9 @@ class Calibration:
         if len(good) < FEWEST or kinds in (0, len(good)):
             raise DataError(
                 f"Confidence cannot be calibrated on {len(good)} captions of which {kinds} are good ({meaning}); it "
-                f"takes at least {FEWEST}, good ones and bad ones."
+                f"takes at least {FEWEST}, good ones and bad ones: fit it on more photos or by another measure of "
+                "good, or use the confidence that captions have without it, which ranks them but does not say how "
+                "often they are good."
             )
         weights, bias, means, deviations = _fit(features, good)
         fold = np.arange(len(good)) % FOLDS

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from showtell.datasets.splits import hash_number
+from showtell.datasets.splits import UNCHECKED, hash_number
 from showtell.errors import DataError, nearest
 
 
@@ -82,6 +82,11 @@ class CaptionDataset:
             DataError: the dataset has no such split; the message lists those it has.
         """
         records = tuple(record for record in self.records if record.split == name)
+        if not records and UNCHECKED in self.splits:
+            raise DataError(
+                f'{self.root} has no split "{name}", and {self.splits[UNCHECKED]} images in split "{UNCHECKED}": write '
+                f'"{name}" into the column split of each caption that is right.'
+            )
         if not records:
             raise DataError(f'{self.root} has no split "{name}": {nearest(name, self.splits)}.')
         return records

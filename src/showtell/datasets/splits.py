@@ -16,6 +16,7 @@ _NAMES = {
 }
 _NEUTRAL_WORDS = {"", "annotations", "caption", "captions", "data", "dataset", "set", "split"}
 
+UNCHECKED = "unchecked"  # of captions that nobody has looked at yet, and so no split to train on
 VAL_SHARE, TEST_SHARE = 0.1, 0.1  # of the images; the rest is for training
 _KEY = "showtell splits"  # a different key would move every image
 

@@ -7,7 +7,6 @@ JSON file of captions.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from showtell.files import read_json
 from showtell.images.boxes import corners
 from showtell.images.photo_files import find_photos, is_image_file
 from showtell.scores import ImageFacts, image_facts, read_references
+from showtell.scores.prediction_files import photo_names
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def add_references(photo_set: PhotoSet, path: Path) -> PhotoSet:
         by_name = {str(photo.path): photo for photo in known}
     photos = []
     for photo in photo_set.photos:
-        match = next((by_name[name] for name in _possible_names(photo.path) if name in by_name), None)
+        match = next((by_name[name] for name in photo_names(photo.path).values() if name in by_name), None)
         photos.append(photo if match is None else _merge(photo, match))
     if not any(photo.facts.references for photo in photos):
         given = summarise((photo.path.name for photo in photos), 3)
@@ -156,9 +156,3 @@ def _categories(photos: Iterable[PhotoToExplain]) -> frozenset[str]:
 
 def _absolute(path: Path) -> str:
     return os.path.abspath(path)  # noqa: PTH100 (resolve() would follow links)
-
-
-def _possible_names(path: Path) -> list[str]:
-    """The names under which references may list a photo, the most specific first."""
-    number = re.search(r"[0-9]+$", path.stem)
-    return [_absolute(path), str(path), path.name, path.stem, *([str(int(number.group()))] if number else [])]

@@ -45,7 +45,10 @@ def match(
             parts.append(f"{len(missing)} image(s) have no prediction: {summarise(sorted(missing))}")
         if surplus:
             parts.append(f"{len(surplus)} prediction(s) are for unknown images: {summarise(sorted(surplus))}")
-        raise DataError(f"Predictions and references must name the same images; {'; '.join(parts)}.")
+        raise DataError(
+            f"Predictions and references must name the same images; {'; '.join(parts)}; showtell score --common scores "
+            "those that both name."
+        )
     bare = sorted(image for image in facts if not facts[image].references)
     if bare:
         raise DataError(f"{len(bare)} image(s) have no reference: {summarise(bare)}; each needs at least one.")

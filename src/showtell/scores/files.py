@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from showtell.datasets import read_dataset
 from showtell.datasets.records import CaptionDataset
@@ -21,6 +23,7 @@ class ScoredImages:
 
     facts: dict[str, ImageFacts]  # by image id
     training: tuple[str, ...] | None = None  # captions of the train split; None where there is none
+    files: Mapping[str, str] = field(default_factory=dict)  # path or name of the photo by image id, where it is known
 
 
 def read_scored_images(path: Path, split: str, limit: int | None = None) -> ScoredImages:
@@ -39,9 +42,11 @@ def read_scored_images(path: Path, split: str, limit: int | None = None) -> Scor
     if content is not None:
         if limit is not None:
             raise UsageError(f"--limit chooses images of a dataset, and {path} is a file of captions; leave it out.")
-        return ScoredImages({image: ImageFacts(texts) for image, texts in content.items()})
+        facts = {image: ImageFacts(texts) for image, texts in read_references(content).items()}
+        return ScoredImages(facts, files=_file_names(content))
     dataset = _read_dataset(path)
-    return ScoredImages(image_facts(dataset, dataset.limited(limit).split(split)), training_captions(dataset))
+    facts = image_facts(dataset, dataset.limited(limit).split(split))
+    return ScoredImages(facts, training_captions(dataset), {image: str(one.path) for image, one in facts.items()})
 
 
 def training_captions(dataset: CaptionDataset) -> tuple[str, ...] | None:
@@ -65,8 +70,10 @@ def read_document_frequency(path: Path) -> DocumentFrequency:
         content = read_json(path)
         if isinstance(content, dict) and "document_frequency" in content:
             return DocumentFrequency.load(path)
-    texts, source = _read_captions(path), path.name
-    if texts is None:
+    content, source = _read_captions(path), path.name
+    if content is not None:
+        texts = read_references(content)
+    else:
         dataset = _read_dataset(path)
         train = [record for record in dataset.records if record.split == "train" and record.captions]
         texts = {record.image_id: record.captions for record in train or dataset.records if record.captions}
@@ -76,8 +83,8 @@ def read_document_frequency(path: Path) -> DocumentFrequency:
     return DocumentFrequency.of((list(map(tokenize, captions)) for captions in texts.values()), source)
 
 
-def _read_captions(path: Path) -> dict[str, tuple[str, ...]] | None:
-    """The references in a JSON file that holds nothing else; None for a dataset."""
+def _read_captions(path: Path) -> dict[str, Any] | None:
+    """The content of a JSON file that holds references and nothing else; None for a dataset."""
     if path.suffix != ".json" or not path.is_file():
         return None
     content = read_json(path)
@@ -85,7 +92,13 @@ def _read_captions(path: Path) -> dict[str, tuple[str, ...]] | None:
         return None
     if isinstance(content.get("images"), list) and not isinstance(content.get("annotations"), list):
         return None
-    return read_references(content)
+    return content
+
+
+def _file_names(content: dict[str, Any]) -> dict[str, str]:
+    """The name of the photo of each image of a COCO captions dictionary, by image id."""
+    images = content.get("images", []) if isinstance(content.get("annotations"), list) else []
+    return {str(image["id"]): image["file_name"] for image in images if isinstance(image.get("file_name"), str)}
 
 
 def _read_dataset(path: Path) -> CaptionDataset:

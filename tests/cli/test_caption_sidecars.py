@@ -1,0 +1,147 @@
+"""`showtell caption --sidecar`: a text beside each photo, which the reader of text files takes as a dataset."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from showtell.captioner import Captioner
+from showtell.datasets import open_dataset
+from tests.cli.test_caption import run
+from tests.cli.test_caption_files import start, wait_for_lines
+
+
+@pytest.fixture
+def album(tiny_scenes: Path, tmp_path: Path) -> Path:
+    """Twelve photos, one of them in a folder for validation."""
+    folder = tmp_path / "album"
+    for number, photo in enumerate(sorted((tiny_scenes / "images").iterdir())[:12]):
+        copy = folder / ("val" if number == 3 else "") / f"{number}.png"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(photo.read_bytes())
+    return folder
+
+
+def texts_of(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_text("utf-8")
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in (".txt", ".TXT") and path.exists()
+    }
+
+
+def test_a_folder_with_its_texts_is_a_dataset_to_train_on(capsys, tiny_checkpoint, album, tmp_path):
+    status, out, err = run(capsys, "caption", tiny_checkpoint, album, "--sidecar", "--num-return-sequences", 2)
+    assert (status, out) == (0, "")
+    assert err == "showtell: 12 texts are written beside their photos.\n"
+    captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
+    records = {record.path: record for record in open_dataset(album).records}
+    assert len(records) == 12 and records[album / "val" / "3.png"].split == "val"
+    for path, record in records.items():
+        best = captioner.caption(path, num_return_sequences=2)
+        assert record.captions == tuple(dict.fromkeys(caption.text for caption in best))
+    assert run(capsys, "data", "check", album)[0] == 0
+    (tmp_path / "recipe.yaml").write_text(
+        json.dumps(
+            {
+                "data": {"path": str(album)},
+                "vocabulary": {},
+                "encoder": {"name": "small_cnn", "image_size": 48, "widths": [8, 16]},
+                "model": {"name": "sat", "embedding_size": 8, "hidden_size": 8, "attention_size": 8},
+                "objective": {"name": "cross_entropy"},
+                "training": {"epochs": 1, "batch_size": 8, "learning_rate": 0.01, "trackers": []},
+                "decoding": {"max_length": 8},
+            }
+        )
+    )
+    assert run(capsys, "train", tmp_path / "recipe.yaml", "--out", tmp_path / "run")[0] == 0
+    assert (tmp_path / "run" / "best" / "config.json").is_file()
+
+
+def test_texts_that_are_there_are_left_alone_unless_told_otherwise(capsys, tiny_checkpoint, album):
+    (album / "0.txt").write_text("mine")
+    (album / "1.TXT").write_text("mine too")
+    (album / "2.txt").symlink_to("nowhere")
+    status, _, err = run(capsys, "caption", tiny_checkpoint, album, "--sidecar")
+    assert (status, err.splitlines()) == (
+        0,
+        [
+            f"showtell: 3 texts are there already and left alone: {album}/0.txt, {album}/1.TXT, {album}/2.txt; "
+            "--overwrite replaces them.",
+            "showtell: 9 texts are written beside their photos.",
+        ],
+    )
+    written = texts_of(album)
+    assert (written.pop("0.txt"), written.pop("1.TXT"), len(written)) == ("mine", "mine too", 9)
+    assert run(capsys, "caption", tiny_checkpoint, album, "--sidecar", "--overwrite")[0] == 0
+    now = texts_of(album)
+    assert now["0.txt"] != "mine" and now["1.TXT"] != "mine too" and len(now) == 12
+    assert not (album / "2.txt").is_symlink()
+    assert {name: now[name] for name in written} == written
+
+
+def test_killed_it_resumes_with_the_photos_that_have_no_text(capsys, tiny_checkpoint, album):
+    process = start(tiny_checkpoint, album, "--sidecar", "--batch-size", 1)
+    wait_for_lines(album / "1.txt", 1, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    before = texts_of(album)
+    assert all(text.endswith("\n") for text in before.values())
+    status, _, err = run(capsys, "caption", tiny_checkpoint, album, "--sidecar")
+    assert status == 0
+    assert err.endswith(f"showtell: {12 - len(before)} texts are written beside their photos.\n")
+    assert len(texts_of(album)) == 12 and before.items() <= texts_of(album).items()
+
+
+def test_photos_that_cannot_have_a_text_are_named(capsys, tiny_checkpoint, album):
+    (album / "broken.jpg").write_text("no picture")
+    (album / "0.jpg").write_bytes((album / "0.png").read_bytes())
+    (album / "photo.txt").write_bytes((album / "1.png").read_bytes())
+    photo = (album / "photo.txt").read_bytes()
+    status, _, err = run(capsys, "caption", tiny_checkpoint, album, album / "photo.txt", "--sidecar", "--overwrite")
+    assert status == 2
+    assert (
+        "3 of 15 files could not be captioned: "
+        f"{album}/0.jpg, {album}/0.png would share 0.txt; give each photo a name of its own, "
+        f"{album}/photo.txt has the suffix of texts; rename the photo, "
+    ) in err
+    assert f"{album}/broken.jpg" in err
+    assert not (album / "0.txt").exists() and not (album / "broken.txt").exists()
+    assert (album / "photo.txt").read_bytes() == photo
+    assert (album / "1.txt").exists()
+
+
+def test_only_sure_captions_are_written_on_request(capsys, tiny_checkpoint, album):
+    captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
+    photos = sorted(album.rglob("*.png"))
+    sure = {path: captioner.caption(path)[0].confidence for path in photos}
+    least = sorted(sure.values())[6]
+    status, _, err = run(capsys, "caption", tiny_checkpoint, album, "--sidecar", "--accept-above", least - 1e-4)
+    assert status == 0
+    accepted = {path for path, confidence in sure.items() if confidence >= least - 1e-4}
+    assert {path for path in photos if path.with_suffix(".txt").exists()} == accepted
+    assert f"{12 - len(accepted)} photos have no caption of confidence {least - 1e-4:g} or more: " in err
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--sidecar", "--out", "a.csv"], "--sidecar writes plain captions beside the photos; leave --out out."),
+        (
+            ["--sidecar", "--json", "--attention"],
+            "--sidecar writes plain captions beside the photos; leave --format and --attention out.",
+        ),
+        (["--overwrite"], "--overwrite replaces the texts of --sidecar; give that too."),
+        (
+            ["--accept-above", "0.5"],
+            "--accept-above chooses captions to train on; give --correct FILE.csv or --sidecar too.",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together(tiny_checkpoint, album, more, sentence, capsys):
+    status, _, err = run(capsys, "caption", tiny_checkpoint, album, *more)
+    assert (status, err) == (2, f"showtell: {sentence}\n")
+    assert not texts_of(album)

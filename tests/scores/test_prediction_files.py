@@ -1,0 +1,171 @@
+"""Predictions as `showtell caption` writes them, matched to images by the names of their photos."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from showtell.datasets import open_dataset
+from showtell.errors import DataError
+from showtell.scores import ImageFacts
+from showtell.scores.files import ScoredImages, read_scored_images
+from showtell.scores.prediction_files import photo_names, read_prediction_file
+from tests.cli.test_caption import run
+
+STYLES = ("json", "jsonl", "csv")
+
+
+def images_of(*ids: str, **files: str) -> ScoredImages:
+    return ScoredImages({image: ImageFacts(("a dog",)) for image in ids}, files=files)
+
+
+def result(name: str, *texts: str) -> dict[str, Any]:
+    return {"image": name, "captions": [{"text": text, "logprob": -1.0} for text in texts]}
+
+
+def written(folder: Path, *results: dict[str, Any], style: str = "json") -> Path:
+    path = folder / f"captions.{style}"
+    if style == "json":
+        path.write_text(json.dumps(results))
+    elif style == "jsonl":
+        path.write_text("".join(f"{json.dumps(one)}\n" for one in results))
+    else:
+        rows = [(one["image"], caption["text"]) for one in results for caption in one.get("captions", ())]
+        path.write_text("image,caption\n" + "".join(f"{name},{text}\n" for name, text in rows))
+    return path
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_caption_writes_is_scored_like_what_evaluate_writes(capsys, style, tiny_checkpoint, tiny_scenes, tmp_path):
+    """The same photos captioned by both verbs have the same scores, matched by path, and by number elsewhere."""
+    results = tmp_path / "results.json"
+    given = ["--metrics", "bleu,cider", "--json"]
+    assert run(capsys, "evaluate", tiny_checkpoint, tiny_scenes, *given, "--out", results)[0] == 0
+    expected = json.loads(run(capsys, "score", results, tiny_scenes, *given)[1])
+    photos = [record.path for record in open_dataset(tiny_scenes).split("test")]
+    copies = [Path(shutil.copy(photo, tmp_path / f"copy_{photo.name}")) for photo in photos]
+    for named, kind in ((photos, "full path"), (copies, "number at the end of the file name")):
+        out = tmp_path / f"{kind[:4]}.{style}"
+        assert run(capsys, "caption", tiny_checkpoint, *named, "--out", out)[0] == 0
+        status, printed, err = run(capsys, "score", out, tiny_scenes, *given)
+        assert (status, json.loads(printed)) == (0, expected)
+        assert f"showtell: {len(photos)} photos of {out} are matched to images by {kind}.\n" in err
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    ("images", "photo", "image", "kind"),
+    [
+        (images_of("dog.jpg", "b.jpg"), "x/dog.jpg", "dog.jpg", "file name"),
+        (images_of("x/dog.jpg", "y/dog.jpg"), "x/dog.jpg", "x/dog.jpg", "full path"),
+        (images_of("dog", "cat"), "x/dog.jpg", "dog", "file name without suffix"),
+        (images_of("42", "7"), "COCO_val2014_000000000042.jpg", "42", "number at the end of the file name"),
+        (ScoredImages({"9": ImageFacts()}, files={"9": "train/a.jpg"}), "/photos/a.jpg", "9", "file name"),
+    ],
+)
+def test_photos_are_matched_by_the_most_specific_name(style, images, photo, image, kind, tmp_path):
+    path = written(tmp_path, result(photo, "a dog", "a cat"), style=style)
+    captions, notes = read_prediction_file(path, images)
+    assert captions == {image: "a dog"}  # the first of two
+    assert notes == [f"1 photos of {path} are matched to images by {kind}."]
+
+
+def test_one_kind_of_name_counts_for_all_photos(tmp_path):
+    images = images_of("a.jpg", "b.jpg", "7")
+    path = written(tmp_path, result("x/a.jpg", "a"), result("x/b.jpg", "b"), result("x/c_7.jpg", "c"))
+    captions, notes = read_prediction_file(path, images)
+    assert captions == {"a.jpg": "a", "b.jpg": "b", "x/c_7.jpg": "c"}  # the last is of no image
+    assert notes == [f"2 photos of {path} are matched to images by file name."]
+
+
+def test_photos_without_captions_are_told(tmp_path):
+    path = written(tmp_path, result("a.jpg", "a"), {"image": "b.jpg", "error": "b.jpg is broken."})
+    captions, notes = read_prediction_file(path, images_of("a.jpg", "b.jpg"))
+    assert captions == {"a.jpg": "a"}
+    assert notes[1] == f"{path} has no caption of 1 photos: b.jpg."
+
+
+def test_a_table_of_corrections_names_photos_from_its_folder(tmp_path):
+    table = tmp_path / "corrections.csv"
+    table.write_text("\ufeffimage,caption,confidence,split\na.jpg,'=one,0.5,train\n")
+    images = ScoredImages({"1": ImageFacts()}, files={"1": str(tmp_path / "a.jpg")})
+    assert read_prediction_file(table, images)[0] == {"1": "=one"}
+
+
+def test_file_names_of_a_coco_dictionary_are_known(tmp_path):
+    coco = {
+        "images": [{"id": 5, "file_name": "dog.jpg"}],
+        "annotations": [{"id": 1, "image_id": 5, "caption": "a dog"}],
+    }
+    (tmp_path / "captions.json").write_text(json.dumps(coco))
+    images = read_scored_images(tmp_path / "captions.json", "test")
+    path = written(tmp_path, result("/photos/dog.jpg", "a dog"), style="jsonl")
+    assert read_prediction_file(path, images)[0] == {"5": "a dog"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.json", [result("x.jpg", "a")], "none of them is one of the images to score (1.jpg, 2.jpg): photos are"),
+        (
+            "a.json",
+            [result("a/1.jpg", "a"), result("b/1.jpg", "a")],
+            "more than one photo for image 1.jpg (a/1.jpg, b/1",
+        ),
+        ("a.json", [result("1.jpg", "a"), result("1.jpg", "b")], "a.json has captions of 1.jpg twice; keep one"),
+        ("a.json", [result("1.jpg", "a"), {"image": 7}], "Entry 1 of "),
+        ("a.json", [result("1.jpg", "a"), 7], "Entry 1 of "),
+        ("a.json", [{"image": "1.jpg", "captions": [{"text": None}, 5]}], "has no captions."),
+        ("a.json", [{"image": "1.jpg", "error": "broken"}], "a.json has no captions."),
+        ("a.jsonl", '{"image": "1.jpg"\n', "Line 1 of "),
+        ("a.csv", "image,text\n1.jpg,a\n", "a.csv has no column caption; predictions have both."),
+        ("a.csv", 'image,caption\n1.jpg,"a', "a.csv cannot be read as CSV: "),
+        ("a.csv", "", "a.csv has no column image and no column caption"),
+        ("none.csv", None, "There is no file "),
+        ("none.jsonl", None, "There is no file "),
+    ],
+)
+def test_what_cannot_be_matched_is_a_sentence(name, content, sentence, tmp_path):
+    path = tmp_path / name
+    if content is not None:
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(DataError) as caught:
+        read_prediction_file(path, images_of("1.jpg", "2.jpg"))
+    assert sentence in str(caught.value)
+
+
+def test_a_name_without_a_number_has_no_number():
+    assert "number at the end of the file name" not in photo_names(Path("dog.jpg"))
+    assert photo_names(Path("x/dog007.jpg"))["number at the end of the file name"] == "7"
+
+
+def test_the_images_that_both_have_are_scored_on_request(capsys, tmp_path):
+    references = {str(number): [f"a dog number {number}", "a dog"] for number in range(1, 6)}
+    (tmp_path / "references.json").write_text(json.dumps(references))
+    predictions = {str(number): f"a dog number {number}" for number in range(2, 8)}
+    (tmp_path / "some.json").write_text(json.dumps(predictions))
+    few = {str(number): "a cat" for number in range(1, 4)}
+    (tmp_path / "few.json").write_text(json.dumps(few))
+    given = ["score", tmp_path / "some.json", tmp_path / "references.json", "--metrics", "bleu", "--json"]
+    status, _, err = run(capsys, *given)
+    assert status == 2
+    assert (
+        "1 image(s) have no prediction: 1; 2 prediction(s) are for unknown images: 6, 7; showtell score --common" in err
+    )
+    status, out, err = run(capsys, *given, "--common")
+    assert status == 0
+    assert json.loads(out)["images"] == 4 and json.loads(out)["scores"]["bleu_1"] == pytest.approx(1)
+    assert "4 images are scored; 1 images with references and 2 with predictions are left out." in err
+    status, out, err = run(capsys, *given, "--common", "--compare", tmp_path / "few.json")
+    assert json.loads(out)["images"] == 2
+    assert "2 images are scored; 3 images with references and 5 with predictions are left out." in err
+    (tmp_path / "few.json").write_text(json.dumps({"9": "a"}))
+    status, _, err = run(capsys, "score", tmp_path / "few.json", tmp_path / "references.json", "--common")
+    assert (status, err) == (
+        2,
+        "showtell: No image has both a prediction and references, so there is nothing to score.\n",
+    )
