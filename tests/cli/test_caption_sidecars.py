@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 
 from showtell.datasets import open_dataset
 from tests.cli.test_caption import run
