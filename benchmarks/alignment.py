@@ -30,7 +30,7 @@ from goal_alignment import (
     phrase_begins,
 )
 from segments_figure import draw_segments
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.explanations.explanation import grid_of

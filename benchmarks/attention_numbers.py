@@ -18,7 +18,7 @@ from typing import Any
 
 from documents import Lines, cell, markers_of, measure_rows, publish, reader, table
 from old_papers import ROWS
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.grounding.pointing import measure_attention

@@ -26,7 +26,7 @@ import torch
 from PIL import Image
 
 from rows import show
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.decoding import DecodingConfig
 from showtell.features import build_encoder, encoder_config
 from showtell.images.loading import prepare_photo, stack_photos
@@ -56,7 +56,7 @@ def make_captioner(size: int) -> Captioner:
     decoder = SatDecoder(
         SatConfig(project_features=512), feature_size=encoder.feature_size, vocabulary_size=len(vocabulary)
     )
-    return Captioner(
+    return EncoderDecoderCaptioner(
         encoder=encoder.eval(), decoder=decoder.eval(), vocabulary=vocabulary, decoding=DecodingConfig(num_beams=5)
     )
 
@@ -87,7 +87,7 @@ def measure(paths: list[Path], size: int, batch_size: int, repeats: int) -> list
         for path in paths:
             prepare_photo(path, preprocessing)
 
-    captioner.caption_batch(batches[0])  # once, to warm up
+    captioner.caption(paths[:batch_size])  # once, to warm up
     times: dict[str, list[float]] = {"folder": [], "encoder": [], "reading": []}
     for _ in range(repeats):
         for name, work in (("folder", folder), ("encoder", encoder), ("reading", reading)):

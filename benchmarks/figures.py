@@ -34,7 +34,7 @@ from PIL import Image
 from documents import markers_of, table, write_between
 from goal_alignment import measure_alignment
 from segments_figure import COLUMNS, PANEL, draw_segments
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError, ShowtellError

@@ -39,7 +39,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, teacher_forced
 from showtell.errors import DataError, UsageError

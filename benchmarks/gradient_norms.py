@@ -29,7 +29,7 @@ from torch import Tensor
 
 from documents import Lines, markers_of, publish, reader, table
 from figures import save
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.files import read_json, write_json

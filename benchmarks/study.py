@@ -44,7 +44,7 @@ import torch
 import yaml
 
 from documents import markers_of, publish, reader
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import teacher_forced

@@ -84,7 +84,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path)
     """A checkpoint with fresh weights for pictures of 48 pixels."""
     import torch
 
-    from showtell.captioner import Captioner
+    from showtell.captioners import EncoderDecoderCaptioner
     from showtell.datasets import open_dataset
     from showtell.decoding import DecodingConfig
     from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
@@ -96,7 +96,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path)
     vocabulary = Vocabulary.build(map(tokenize, captions))
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("checkpoint") / "tiny"
-    Captioner(
+    EncoderDecoderCaptioner(
         encoder=SmallCnn(SmallCnnConfig(image_size=48, widths=(8, 16))),
         decoder=SatDecoder(
             SatConfig(embedding_size=16, hidden_size=16, attention_size=8),
@@ -105,6 +105,6 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path)
         ),
         vocabulary=vocabulary,
         decoding=DecodingConfig(num_beams=2, max_length=8),
-        about={"data": "tiny scenes"},
+        origin={"data": "tiny scenes"},
     ).save_pretrained(folder)
     return folder

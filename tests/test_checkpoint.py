@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.checkpoint import find_checkpoint
 from showtell.errors import CheckpointError
 from showtell.text.vocabulary import Vocabulary

@@ -35,38 +35,38 @@ MAY_IMPORT: dict[str, str] = {
     "decoding": "counter_rng decoding_config errors models registry text types",
     "checkpoint": "decoding errors features files models renamed text",
     "captions": "errors",
-    "captioner": "captions checkpoint confidence decoding errors features images models text types",
+    "captioners": "captions checkpoint confidence decoding decoding_config errors features images models text types",
     "scores": "datasets errors files registry scenes text",
-    "evaluation": "captioner captions datasets decoding errors features scores",
-    "confidence": "checkpoint decoding errors files scores",
+    "evaluation": "captioners captions datasets decoding errors features scores",
+    "confidence": "captions checkpoint decoding errors files scores",
     # what is made of captioners and captions
-    "explanations": "captioner datasets decoding errors features files images models scores text types",
-    "grounding": "captioner datasets decoding errors explanations images models scenes scores text types",
-    "compare_searches": "captioner captions decoding images scores",
-    "bulk": "captioner captions decoding errors images",
-    "reports": "captioner captions checkpoint compare_searches datasets errors evaluation explanations features "
+    "explanations": "captioners captions datasets decoding errors features files images models scores text types",
+    "grounding": "captioners captions datasets decoding errors explanations images models scenes scores text types",
+    "compare_searches": "captioners captions decoding images scores",
+    "bulk": "captioners captions decoding errors images",
+    "reports": "captioners captions checkpoint compare_searches datasets errors evaluation explanations features "
     "files images renamed scenes scores",
     # training
     "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",
-    "training": "captioner captions checkpoint config counter_rng datasets decoding errors explanations features "
+    "training": "captioners captions checkpoint config counter_rng datasets decoding errors explanations features "
     "files grounding images models objectives processes progress recipes renamed scores text types",
-    "quickstart": "processes captioner datasets evaluation models progress reports scenes scores training",
-    "doctor": "captioner captions checkpoint datasets errors files processes scores text training",
+    "quickstart": "processes captioners datasets evaluation models progress reports scenes scores training",
+    "doctor": "captioners captions checkpoint datasets errors files processes scores text training",
     # the command line
-    "cli": "bulk captioner captions checkpoint compare_searches confidence config counter_rng datasets decoding "
+    "cli": "bulk captioners captions checkpoint compare_searches confidence config counter_rng datasets decoding "
     "decoding_config doctor environment errors evaluation explanations features files grounding images progress "
     "quickstart renamed reports scenes scores text training",
     "__main__": "cli",
-    "__init__": "captioner errors explanations scores training",
+    "__init__": "captioners errors explanations scores training",
 }
 # Methods for convenience that import what comes after them, and only when they are called.
 SHORTCUTS = {
     ("decoding_config.py", "decoding"): "methods of the settings that make the parts of a search: those need torch",
-    ("captioner.py", "explanations"): "Captioner.explain",
+    ("captioners/contract.py", "explanations"): "Captioner.explain",
     ("explanations/explanation.py", "reports"): "Explanation.figure, and what a notebook shows",
 }
-# What a captioner runs without.
+# What a captioners runs without.
 NOT_NEEDED_TO_CAPTION = (
     *("bulk", "cli", "compare_searches", "doctor", "explanations", "grounding", "objectives", "quickstart", "reports"),
     *("training",),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
 from showtell.evaluation import caption_records
 from showtell.text.tokenizer import tokenize

@@ -15,7 +15,7 @@ import yaml
 
 import showtell.recipes
 from showtell import counter_rng
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.config import flat
 from showtell.datasets import read_dataset
 from showtell.errors import RecipeError

@@ -20,7 +20,7 @@ _PUBLIC = {
     "Attention": "showtell.captions",
     "Caption": "showtell.captions",
     "CaptionDataset": "showtell.datasets",
-    "Captioner": "showtell.captioner",
+    "Captioner": "showtell.captioners",
     "CheckpointError": "showtell.errors",
     "DataError": "showtell.errors",
     "Evaluation": "showtell.evaluation",

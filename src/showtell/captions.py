@@ -1,9 +1,10 @@
-"""What a captioner gives of a photo: captions with their words and attention, and their form in JSON."""
+"""What a captioner gives of a photo: captions with their words and attention, explained captions, and their JSON."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -20,6 +21,46 @@ class Word:
 
     def __repr__(self) -> str:
         return f"Word({self.word!r}, logprob={self.logprob:.2f})"
+
+
+@dataclass(frozen=True)
+class Token:
+    """A piece of a text, as a model has it whose vocabulary is not made of words."""
+
+    id: int  # in the model's vocabulary
+    token: str
+    logprob: float  # natural logarithm of its probability, given the image and the tokens before
+
+    def __repr__(self) -> str:
+        return f"Token({self.token!r}, logprob={self.logprob:.2f})"
+
+
+@dataclass(frozen=True)
+class TextLogprobs:
+    """How likely a given text is as a caption of a photo."""
+
+    text: str
+    words: tuple[Word, ...]  # of the text; one that the model does not know has the log-probability of `<unknown>`
+    end: float  # log-probability of the end token after the last word
+    tokens: tuple[Token, ...] = ()  # where the model's tokens are not words: a word has the sum of its tokens
+
+    @property
+    def logprob(self) -> float:
+        """Of the whole text, its end included."""
+        return sum(word.logprob for word in self.words) + self.end
+
+    def __repr__(self) -> str:
+        return f"TextLogprobs(text={self.text!r}, logprob={self.logprob:.2f})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "text": self.text,
+            "logprob": self.logprob,
+            "words": [{"word": word.word, "logprob": word.logprob} for word in self.words],
+            "end": self.end,
+            **({"tokens": [asdict(token) for token in self.tokens]} if self.tokens else {}),
+        }
 
 
 @dataclass(frozen=True)
@@ -53,6 +94,7 @@ class Caption:
     score: float | None = None  # what a search ranked it by: logprob over the length penalty's divisor
     calibrated_confidence: float | None = None  # probability that it is good, where the captioner has a calibration
     attention: Attention | None = field(default=None, compare=False, repr=False)  # if it was asked for
+    tokens: tuple[Token, ...] = field(default=(), repr=False)  # without the end, where the model's tokens are not words
 
     def __repr__(self) -> str:
         cut_off = "" if self.finished else ", finished=False"
@@ -64,17 +106,19 @@ class Caption:
     @property
     def confidence(self) -> float:
         """The calibrated probability that it is good, 0 to 1; without a calibration the geometric mean of the
-        probabilities of its words, end included."""
+        probabilities of its tokens, which are words or pieces of words, end included."""
         if self.calibrated_confidence is not None:
             return self.calibrated_confidence
-        return math.exp(self.logprob / max(1, len(self.words) + self.finished))
+        return math.exp(self.logprob / max(1, len(self.tokens or self.words) + self.finished))
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Caption:
         """The caption that `to_json` wrote, without attention; where `calibrated` is missing, the confidence is."""
         words = tuple(Word(word["word"], word["logprob"]) for word in content["words"])
+        tokens = tuple(Token(**token) for token in content.get("tokens", ()))
         confidence = content.get("confidence") if content.get("calibrated", True) else None
-        return cls(content["text"], content["logprob"], content["finished"], words, content.get("score"), confidence)
+        score = content.get("score")
+        return cls(content["text"], content["logprob"], content["finished"], words, score, confidence, tokens=tokens)
 
     def to_json(self) -> dict[str, Any]:
         """As `showtell caption --format json` writes it."""
@@ -86,6 +130,7 @@ class Caption:
             "calibrated": self.calibrated_confidence is not None,
             "finished": self.finished,
             "words": [{"word": word.word, "logprob": word.logprob} for word in self.words],
+            **({"tokens": [asdict(token) for token in self.tokens]} if self.tokens else {}),
             **({} if self.attention is None else {"attention": self.attention.to_json()}),
         }
 
@@ -98,3 +143,99 @@ def caption_result(name: str, captions: list[Caption] | ImageError) -> CaptionRe
     if isinstance(captions, ImageError):
         return {"image": name, "error": str(captions)}
     return {"image": name, "captions": [caption.to_json() for caption in captions]}
+
+
+# --- captions explained ---
+
+NUM_RUNNERS_UP = 5  # alternatives that are kept of each word
+
+
+@dataclass(frozen=True)
+class ExplainedWord:
+    """One word of a caption. The end token is the last word of a finished caption."""
+
+    word: str  # "" for the end token
+    probability: float  # given the image and the previous words
+    others: tuple[tuple[str, float], ...]  # the most likely alternatives and their probabilities, in descending order
+    sampled_region: int | None = None  # index of the region that hard attention sampled; None if it took the mean
+    hallucinated: str | None = None  # category of the object that the word names, if the image is known not to have one
+    logprob_drop: Tensor | None = field(default=None, compare=False, repr=False)  # (R,) by occlusion of each region
+
+
+@dataclass(frozen=True)
+class WordValues:
+    """Values of a model at each word of a caption, such as those of a gate or the subgoals of HACap."""
+
+    title: str
+    values: Tensor = field(compare=False, repr=False)  # (T, K)
+
+
+@dataclass(frozen=True)
+class ExplainedCaption:
+    """A caption with its words, attention and other values of the model."""
+
+    text: str
+    words: tuple[ExplainedWord, ...]  # T, including the end token if the caption is finished
+    logprob: float  # of the whole caption, including its end token
+    finished: bool  # False if it was cut off at the maximum length
+    confidence: float  # see `captions.Caption.confidence`
+    title: str = ""  # such as "stage 0 of 0 to 2"
+    attention: Tensor | None = field(default=None, compare=False, repr=False)  # (T, R), rows sum to one
+    word_values: tuple[WordValues, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: numbers to 6 decimals, maps to 4."""
+        return {
+            **({"title": self.title} if self.title else {}),
+            "text": self.text,
+            "logprob": round(self.logprob, 6),
+            "confidence": round(self.confidence, 6),
+            "finished": self.finished,
+            "words": [_word_to_json(word) for word in self.words],
+            "attention": None if self.attention is None else [_rounded(row, 4) for row in self.attention],
+            "word_values": {one.title: [_rounded(row, 4) for row in one.values] for one in self.word_values},
+        }
+
+
+@dataclass(frozen=True)
+class ModelExplanation:
+    """The captions of one model for a photo, with the regions that it attends to."""
+
+    model: str  # a short title
+    captions: tuple[ExplainedCaption, ...]  # one; of a multi-stage decoder one per stage, the last stage last
+    boxes: Tensor = field(compare=False, repr=False)  # (R, 4) left, top, right, bottom in pixels of the upright photo
+    grid: tuple[int, int] | None = None  # (rows, columns) if the R regions are the cells of a grid, row by row
+    labels: tuple[str, ...] | None = None  # class of each of the R regions, if the encoder has classes
+    scores: Mapping[str, float] = field(default_factory=dict)  # of the final caption against the references
+    attention_note: str | None = None  # what the maps show where that is not the attention of the papers
+
+    @property
+    def caption(self) -> ExplainedCaption:
+        """The final caption."""
+        return self.captions[-1]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; pixels to one decimal."""
+        return {
+            "model": self.model,
+            "grid": None if self.grid is None else list(self.grid),
+            "boxes": [_rounded(box, 1) for box in self.boxes],
+            "labels": None if self.labels is None else list(self.labels),
+            "scores": dict(self.scores),
+            "captions": [caption.to_json() for caption in self.captions],
+        }
+
+
+def _word_to_json(word: ExplainedWord) -> dict[str, Any]:
+    return {
+        "word": word.word,
+        "probability": round(word.probability, 6),
+        "others": [{"word": other, "probability": round(probability, 6)} for other, probability in word.others],
+        **({} if word.sampled_region is None else {"sampled_region": word.sampled_region}),
+        **({} if word.hallucinated is None else {"hallucinated": word.hallucinated}),
+        **({} if word.logprob_drop is None else {"logprob_drop": _rounded(word.logprob_drop, 4)}),
+    }
+
+
+def _rounded(values: Tensor, decimals: int) -> list[float]:
+    return [round(value, decimals) for value in values.tolist()]

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from showtell.captioner import Captioner, pixel_hash
+from showtell.captioners import Captioner
 from showtell.captions import Caption
 from showtell.decoding import DecodingConfig
-from showtell.images.loading import prepare_photo, stack_photos
 from showtell.images.photo import PhotoSource
 from showtell.scores.diagnostics import diversity
 
@@ -77,17 +76,13 @@ def compare_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) 
         presets[f"beam 5 with {required}"] = {**presets["beam 5"], "force_words": forced}
     shared = captioner.settings(search="greedy")
     configs = {name: shared.changed(**preset) for name, preset in presets.items()}
-    for settings in configs.values():
-        settings.rules(captioner.vocabulary)  # reports an unknown required word before the first search
-    prepared = prepare_photo(photo, captioner.encoder.preprocessing)
-    ids = [pixel_hash(prepared.pixels)]  # the samples are those of `Captioner.caption`
-    features = captioner.encode(stack_photos([prepared]))
-    captioner.caption_features(features, configs["greedy"])  # warm up
+    encoded = captioner.encode_prepared([captioner.prepare(photo)])
+    captioner.caption_encoded(encoded, configs["greedy"])  # warm up
     for name, settings in configs.items():
         seconds = []
         for _ in range(REPEATS):
             start = time.perf_counter()
-            (captions,) = captioner.caption_features(features, settings, image_ids=ids)
+            (captions,) = captioner.caption_encoded(encoded, settings)
             seconds.append(time.perf_counter() - start)
         yield SearchResult(
             name,

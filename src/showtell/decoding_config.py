@@ -53,6 +53,12 @@ class DecodingConfig(Config):
         None, ge=0, description="Decoding stage of a multi-stage model, counted from 0 (default: the last)."
     )
 
+    prompt: str | None = Field(
+        None,
+        description="Text that a captioner of transformers continues or answers (default: that of the model's family); "
+        "the models of showtell take none.",
+    )
+
     num_beams: int = Field(1, ge=1, le=1000, description="Beam width; 1 is greedy search.")
     length_normalisation: Literal["none", "average", "wu"] | None = Field(
         None,

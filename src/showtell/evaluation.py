@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.captions import Caption
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig
-from showtell.errors import DataError, summarise
-from showtell.features.store import FeatureStore, stored_features
+from showtell.errors import DataError, ImageError, summarise
+from showtell.features.store import FeatureStore, StoredImage
 from showtell.scores import DocumentFrequency, ImageFacts, ScoreReport, score
 
 
@@ -63,18 +63,16 @@ def caption_records(
         ImageError: a file is no image.
         DataError: the store has features of another encoder, or lacks an image.
     """
+    ids = [record.image_id for record in records]
+    photos = [record.path if store is None else StoredImage(store, record.image_id, record.path) for record in records]
+    results = captioner.caption_photos(photos, settings, batch_size, first_alone=False, image_ids=ids)
     captions: dict[str, Caption] = {}
-    if store is None:
-        batches = captioner.encode_photos((record.path for record in records), batch_size)
-    else:
-        store.require(captioner.encoder)
-        batches = stored_features(store, [record.image_id for record in records], batch_size, captioner.device)
-    for features in batches:
-        ids = [record.image_id for record in records[len(captions) : len(captions) + len(features.vectors)]]
-        ranked = captioner.caption_features(features, settings, image_ids=ids)
-        captions |= {image: best for image, (best, *_) in zip(ids, ranked, strict=True)}
+    for image, (_, ranked) in zip(ids, results, strict=True):
+        if isinstance(ranked, ImageError):
+            raise ranked
+        captions[image] = ranked[0]
         if progress:
-            progress(len(ids))
+            progress(1)
     return captions
 
 

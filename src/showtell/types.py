@@ -150,6 +150,16 @@ class EnsembleFeatures(Features):
         return cls(first.vectors, first.is_region, first.regions, tuple(others))
 
 
+@dataclass(frozen=True, repr=False)
+class EncodedBatch(TensorRecord):
+    """The features of B photos, with the photos where they were encoded here."""
+
+    features: Features
+    windows: Tensor  # (B, 4) the part of each photo that was seen, in pixels of the photo
+    photos: PreparedBatch | None = None  # None: the features were read from a store
+    names: tuple[str, ...] | None = None  # B image ids of the store
+
+
 # Which words of a caption name an object: its nouns; every word of a phrase; and the words between two phrases too.
 NamingWords = Literal["nouns", "phrases", "links"]
 

@@ -12,7 +12,7 @@ import alignment
 import attention_numbers
 from documents import markers_of, write_between
 from goal_alignment import measure_alignment, phrase_begins
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
 from showtell.grounding.pointing import measure_attention

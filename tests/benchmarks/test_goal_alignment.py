@@ -22,7 +22,7 @@ from goal_alignment import (
     statistics_of,
     unevenness,
 )
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.datasets import open_dataset
 from showtell.errors import DataError, UsageError
 from showtell.explanations.segments import segments, turns
@@ -285,7 +285,7 @@ def hacap(tiny_checkpoint: Path) -> Captioner:
         discriminator_embedding_size=8, discriminator_size=8,
     )  # fmt: skip
     decoder = HacapDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary))
-    return Captioner(
+    return EncoderDecoderCaptioner(
         encoder=captioner.encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
     )
 
@@ -340,7 +340,7 @@ def test_what_cannot_be_followed_is_refused(tiny_checkpoint: Path, tiny_scenes: 
     with pytest.raises(DataError, match="has no caption to measure"):
         measure_alignment(captioner, silent)
     decoder = NicDecoder(NicConfig(), feature_size=16, vocabulary_size=len(captioner.vocabulary))
-    blind = Captioner(
+    blind = EncoderDecoderCaptioner(
         encoder=captioner.encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
     )
     with pytest.raises(UsageError, match="This captioner has no attention to measure"):

@@ -19,7 +19,7 @@ import pytest
 from showtell.bulk import read_part, require_ray
 from showtell.bulk.actors import caption_sources
 from showtell.bulk.parts import FileList, TarShard
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.errors import ImageError, MissingDependencyError
 from tests.cli.test_caption import run
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.cli.caption_formats import FORMATS, as_corrections
 from showtell.cli.caption_journal import Journal
 from showtell.datasets import open_dataset, read_dataset

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
 from tests.cli.test_caption import run
 from tests.cli.test_caption_files import start, wait_for_lines

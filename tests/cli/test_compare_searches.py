@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.compare_searches import PRESETS
 from showtell.scores.diagnostics import diversity
 from showtell.text.vocabulary import SPECIAL, Vocabulary
@@ -72,7 +72,7 @@ def test_words_are_no_markup_and_no_control_of_the_terminal(capsys, tiny_checkpo
     odd = ["[/b]", "[red]x", "\u202e", "y" * 900]
     count = len(captioner.vocabulary.words) - len(SPECIAL)
     changed = Vocabulary([f"{odd[number % len(odd)]}{number}" for number in range(count)])
-    Captioner(
+    EncoderDecoderCaptioner(
         encoder=captioner.encoder, decoder=captioner.decoder, vocabulary=changed, decoding=captioner.decoding
     ).save_pretrained(tmp_path / "odd")
     status, table, err = run(capsys, "compare-searches", tmp_path / "odd", photo, "--max-length", 3)

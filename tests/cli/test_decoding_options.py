@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args
 import pytest
 from pydantic import Field
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.cli.decoding_options import DecodingOptions, option_name, settings_of, with_decoding_options
 from showtell.decoding import SEARCHES, DecodingConfig
 from showtell.errors import UsageError
@@ -219,7 +219,7 @@ def blind(folder: Path, tiny_checkpoint: Path, words: list[str] | None = None) -
     """A checkpoint of a model without attention."""
     tiny = Captioner.from_pretrained(tiny_checkpoint)
     vocabulary = tiny.vocabulary if words is None else Vocabulary(words)
-    Captioner(
+    EncoderDecoderCaptioner(
         encoder=SmallCnn(SmallCnnConfig(image_size=48, widths=(8, 16))),
         decoder=NicDecoder(
             NicConfig(embedding_size=8, hidden_size=8), feature_size=16, vocabulary_size=len(vocabulary)

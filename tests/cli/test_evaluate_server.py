@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.cli import evaluate_server
 from showtell.datasets import open_dataset
 from showtell.datasets.coco import SERVER_SETS, read, server_lists

@@ -12,13 +12,13 @@ import pytest
 from PIL import Image
 
 from showtell import Captioner
+from showtell.captioners.occlusion import OCCLUSION_METHODS
 from showtell.cli import main
 from showtell.cli.explain import OcclusionMethod, short_names
 from showtell.cli.grounding import OcclusionChoice
 from showtell.datasets import open_dataset
 from showtell.errors import ImageError
 from showtell.explanations import explanation
-from showtell.explanations.occlusion import OCCLUSION_METHODS
 
 
 def run(*arguments: object) -> int:

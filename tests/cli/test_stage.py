@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.training import train
 from tests.cli.test_caption import run
 

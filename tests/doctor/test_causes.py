@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.captions import Caption
 from showtell.datasets import CaptionDataset, read_dataset
 from showtell.doctor import Diagnosis, diagnose_checkpoint, diagnose_scores, split_to_score
@@ -39,11 +39,11 @@ def changed(tiny_checkpoint: Path, folder: Path, **changes: Any) -> Diagnosis:
     for part, values in changes.items():
         settings[part].update(values)
     (folder / "config.json").write_text(json.dumps(settings))
-    return diagnose_checkpoint(folder, Captioner.from_pretrained(folder, device="cpu"))
+    return diagnose_checkpoint(Captioner.from_pretrained(folder, device="cpu"))
 
 
 def test_nothing_is_wrong_with_a_fresh_checkpoint(tiny_checkpoint: Path, captioner: Captioner) -> None:
-    diagnosis = diagnose_checkpoint(tiny_checkpoint, captioner)
+    diagnosis = diagnose_checkpoint(captioner)
     assert diagnosis.causes == []
     assert diagnosis.facts["encoder"] == "small_cnn" and diagnosis.facts["about"] == {"data": "tiny scenes"}
 
@@ -64,7 +64,7 @@ def test_another_preprocessing_is_named_value_by_value(tiny_checkpoint: Path, tm
 def test_pixels_of_another_scale_are_named(tiny_checkpoint: Path, captioner: Captioner) -> None:
     preprocessing = captioner.encoder.preprocessing
     captioner.encoder.preprocessing = preprocessing.model_copy(update={"mean": (123.7, 116.3, 103.5)})
-    causes = sentences(diagnose_checkpoint(tiny_checkpoint, captioner))
+    causes = sentences(diagnose_checkpoint(captioner))
     assert "should be for pixels between 0 and 1: divide them by 255" in causes["pixel_scale"]
 
 
@@ -78,11 +78,12 @@ def test_greedy_and_last_are_named(tiny_checkpoint: Path, tmp_path: Path) -> Non
 # --- with a dataset ---
 
 
-class Says:
+class Says(EncoderDecoderCaptioner):
     """A captioner with the words of another that says what it is told, a caption for each image in turn."""
 
     def __init__(self, captioner: Captioner, *texts: str, finished: bool = True) -> None:
-        self.vocabulary, self.decoding, self.about = captioner.vocabulary, captioner.decoding, captioner.about
+        parts = {"encoder": captioner.encoder, "decoder": captioner.decoder, "vocabulary": captioner.vocabulary}
+        super().__init__(**parts, decoding=captioner.decoding, origin=captioner.origin)
         self._texts, self._finished = texts, finished
 
     def caption_photos(self, paths: list[Path], first_alone: bool = True) -> Any:
@@ -116,7 +117,7 @@ def test_photos_that_the_checkpoint_did_not_learn_from(captioner: Captioner, sce
         ({"data": "elsewhere", "train_images": own}, False),  # the same photos in another folder, as far as one can see
         ({"data": str(scenes.root), "train_images": own + 1}, False),  # of the same dataset, a part of it
     ):
-        captioner.about = about
+        captioner.origin = about
         causes = sentences(scored(captioner, scenes, sample=1))
         assert ("other_photos" in causes) is other
         if other:

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from showtell import Captioner
+from showtell.captioners import EncoderDecoderCaptioner
 from showtell.decoding import StageView, teacher_forced
 from showtell.errors import ImageError, UsageError
 from showtell.explanations import explain, explain_photos
@@ -38,7 +39,7 @@ def photos(tiny_scenes: Path) -> list[Path]:
 
 def like(captioner: Captioner, decoder: torch.nn.Module) -> Captioner:
     """The same captioner with another decoder."""
-    return Captioner(
+    return EncoderDecoderCaptioner(
         encoder=captioner.encoder,
         decoder=decoder.eval(),
         vocabulary=captioner.vocabulary,
@@ -139,7 +140,7 @@ def test_encoders_that_prepare_photos_differently_can_be_put_side_by_side(captio
     encoder = SmallCnn(SmallCnnConfig(image_size=32, widths=(8, 16, 16)))
     config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4)
     decoder = SatDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary))
-    other = Captioner(
+    other = EncoderDecoderCaptioner(
         encoder=encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
     )  # fmt: skip
     fine, coarse = explain([captioner, other], photos[0]).models
@@ -205,7 +206,7 @@ def test_a_vocabulary_smaller_than_the_runners_up_gives_what_it_has(captioner, p
     vocabulary = Vocabulary.build([["dog"]])
     torch.manual_seed(0)
     decoder = NicDecoder(NicConfig(embedding_size=4, hidden_size=4), feature_size=16, vocabulary_size=len(vocabulary))
-    small = Captioner(
+    small = EncoderDecoderCaptioner(
         encoder=captioner.encoder, decoder=decoder.eval(), vocabulary=vocabulary, decoding=captioner.decoding
     )
     for word in small.explain(photos[0]).models[0].caption.words:
@@ -282,7 +283,7 @@ def test_boxes_of_a_dataset_reach_encoders_that_look_at_them(captioner, photos):
     ).eval()
     config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4)
     decoder = SatDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary)).eval()
-    regions = Captioner(
+    regions = EncoderDecoderCaptioner(
         encoder=encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
     )  # fmt: skip
     boxes = [torch.tensor([[0.0, 0, 20, 20], [10, 10, 40, 48]]), torch.tensor([[5.0, 5, 30, 30]])]
@@ -305,7 +306,7 @@ def test_regions_carry_what_the_detector_takes_them_for(captioner, photos):
     ).eval()
     config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4)
     decoder = SatDecoder(config, feature_size=encoder.feature_size, vocabulary_size=len(captioner.vocabulary)).eval()
-    regions = Captioner(
+    regions = EncoderDecoderCaptioner(
         encoder=encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
     )  # fmt: skip
     by = regions.explain(photos[0]).models[0]

@@ -10,22 +10,21 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from showtell.captioner import Captioner
-from showtell.decoding import DecodingConfig, StageView, teacher_forced
-from showtell.errors import UsageError
-from showtell.explanations.occlusion import (
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
+from showtell.captioners.occlusion import (
     OCCLUSION_METHODS,
-    EncodedBatch,
     agreement,
     fill_rectangle,
     occlude,
     rank_correlation,
 )
+from showtell.decoding import DecodingConfig, StageView, teacher_forced
+from showtell.errors import UsageError
 from showtell.features.roi_grid import RoiGrid, RoiGridConfig
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.models import MODELS
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import EnsembleFeatures, Features, PreparedBatch
+from showtell.types import EncodedBatch, EnsembleFeatures, Features, PreparedBatch
 from tests.toys import random_decoder
 
 WORDS = torch.tensor([[[1, 5, 4, 6, 2], [1, 7, 2, 0, 0]], [[1, 6, 6, 2, 0], [1, 0, 0, 0, 0]]])  # (2, 2, T + 1)
@@ -42,7 +41,7 @@ def captioner(kind: str = "grid", model: str = "sat") -> Captioner:
     decoder = random_decoder(
         config, seed=3, std=0.7, feature_size=8, vocabulary_size=len(vocabulary), dtype=torch.float32
     )
-    made = Captioner(encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=DecodingConfig())
+    made = EncoderDecoderCaptioner(encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=DecodingConfig())
     made.encoder.eval()
     made.decoder.eval()
     return made
@@ -54,7 +53,7 @@ def encoded_batch(made: Captioner) -> EncodedBatch:
     windows = torch.tensor([[0.0, 0.0, 32.0, 32.0], [10.0, 0.0, 74.0, 64.0]])
     boxes = BOXES if made.encoder.takes_boxes else None
     batch = PreparedBatch.of(images, windows, boxes)
-    return EncodedBatch(batch, made.encode(batch))
+    return EncodedBatch(made.encode(batch), batch.windows, batch)
 
 
 def word_logprobs(made: Captioner, features: Features, words: Tensor) -> Tensor:
@@ -121,7 +120,8 @@ def test_a_region_that_nobody_looks_at_is_not_missed() -> None:
 def test_the_only_region_leaves_nothing_behind() -> None:
     made = captioner()
     alone = Features(torch.randn(1, 1, 8), torch.ones(1, 1, dtype=torch.bool))
-    batch = EncodedBatch(PreparedBatch.of(torch.zeros(1, 3, 32, 32, dtype=torch.uint8)), alone)
+    photos = PreparedBatch.of(torch.zeros(1, 3, 32, 32, dtype=torch.uint8))
+    batch = EncodedBatch(alone, photos.windows, photos)
     nothing = dataclasses.replace(alone, vectors=torch.zeros(1, 1, 8))
     expected = word_logprobs(made, alone, WORDS[0, 0]) - word_logprobs(made, nothing, WORDS[0, 0])
     for method in ("mean", "remove"):

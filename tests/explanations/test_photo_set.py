@@ -9,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
+from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation
 from showtell.errors import DataError, ImageError
-from showtell.explanations.explanation import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation
+from showtell.explanations.explanation import Explanation
 from showtell.explanations.photo_set import PhotoSet, PhotoToExplain, add_references, choose_photos
 from showtell.grounding.judging import judge
 from showtell.scores import ImageFacts

@@ -13,7 +13,7 @@ from torch import nn
 from torchvision.models import get_model_weights
 from torchvision.models.detection.image_list import ImageList
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.datasets import open_dataset
 from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, RecipeError, UsageError, WeightsError
@@ -577,7 +577,7 @@ def test_the_fingerprint_of_a_grid_at_boxes_is_of_what_it_sees():
 def captioner(encoder) -> Captioner:
     vocabulary = Vocabulary.build([["a", "cat", "on", "the", "bus"]])
     torch.manual_seed(0)
-    return Captioner(
+    return EncoderDecoderCaptioner(
         encoder=encoder,
         decoder=SatDecoder(
             SatConfig(embedding_size=8, hidden_size=8, attention_size=8),

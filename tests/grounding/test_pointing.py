@@ -14,7 +14,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.cli import main
 from showtell.datasets import open_dataset
 from showtell.datasets.records import Box, CaptionRecord, Grounding
@@ -242,7 +242,7 @@ def test_what_cannot_be_asked_is_refused(tiny_checkpoint: Path, tiny_scenes: Pat
     with pytest.raises(UsageError, match='There are no captions "other"; use references or own'):
         measure_attention(captioner, records, captions="other")
     decoder = NicDecoder(NicConfig(), feature_size=16, vocabulary_size=len(captioner.vocabulary))
-    blind = Captioner(
+    blind = EncoderDecoderCaptioner(
         encoder=captioner.encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=DecodingConfig()
     )
     with pytest.raises(UsageError, match="This captioner has no attention to measure"):
@@ -279,7 +279,7 @@ def test_coco_by_names_and_synonyms(shared_data: Path) -> None:
     records = open_dataset(shared_data / "coco-mini").records[:12]
     vocabulary = Vocabulary.build(tokenize(caption) for one in records for caption in one.captions)
     torch.manual_seed(0)
-    captioner = Captioner(
+    captioner = EncoderDecoderCaptioner(
         encoder=SmallCnn(SmallCnnConfig(image_size=64, widths=(8, 8, 8))),
         decoder=SatDecoder(
             SatConfig(embedding_size=8, hidden_size=8, attention_size=8),

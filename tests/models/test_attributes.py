@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.decoding import teacher_forced
 from showtell.errors import RecipeError
 from showtell.models import MODELS, Capability, Decoder

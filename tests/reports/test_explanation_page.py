@@ -18,7 +18,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.explanations.explanation import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
+from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
+from showtell.explanations.explanation import Explanation
 from showtell.explanations.geometry import attention_map
 from showtell.images.boxes import scale_boxes
 from showtell.reports.explanation_page import fragment, page, write_page

@@ -10,7 +10,8 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from showtell.explanations.explanation import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
+from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
+from showtell.explanations.explanation import Explanation
 from showtell.reports.figure import DARK, MAX_COLUMNS, MAX_WORD, MIN_COLUMNS, draw, to_png
 
 QUARTERS = torch.tensor([[0.0, 0, 40, 20], [40, 0, 80, 20], [0, 20, 40, 40], [40, 20, 80, 40]])

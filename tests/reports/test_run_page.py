@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.cli import main
 from showtell.datasets import open_dataset
 from showtell.errors import DataError

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.errors import DataError, RecipeError, TrainingError, UsageError
 from showtell.training import train
 
@@ -60,7 +60,7 @@ def test_a_run_leaves_checkpoints_a_log_and_its_recipe(tiny_recipe, tmp_path):
     best = max(line["validation"]["cider"] for line in validations)
     assert result.best == best
     for name in ("last", "best"):
-        assert Captioner.from_pretrained(result.folder / name).about["train_images"] == 50
+        assert Captioner.from_pretrained(result.folder / name).origin["train_images"] == 50
     assert (result.folder / "recipe.yaml").exists()
     assert list((result.folder / "tensorboard").rglob("events*"))
 

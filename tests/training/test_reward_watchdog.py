@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.captions import Caption
 from showtell.errors import CheckpointError, RecipeError
 from showtell.objectives import OBJECTIVES
@@ -442,16 +442,16 @@ def weights(checkpoint: Path) -> bytes:
 def test_best_remembers_its_validation(first_run):
     lines = {line["epoch"]: line["validation"] for line in log_of(first_run) if "validation" in line}
     best = max(lines, key=lambda epoch: lines[epoch]["cider"])
-    kept = Captioner.from_pretrained(first_run / "best").about["validation"]
+    kept = Captioner.from_pretrained(first_run / "best").origin["validation"]
     assert (kept["split"], kept["scores"]) == ("val", lines[best])
-    assert "validation" not in Captioner.from_pretrained(first_run / "last").about
+    assert "validation" not in Captioner.from_pretrained(first_run / "last").origin
 
 
 def test_a_run_that_only_gets_worse_ends_with_what_it_began_with(spoiled, first_run, tmp_path, capsys):
     result = train(spoiled, tmp_path / "run")
     output = capsys.readouterr().err
     log = log_of(result.folder)
-    remembered = Captioner.from_pretrained(first_run / "best").about["validation"]["scores"]
+    remembered = Captioner.from_pretrained(first_run / "best").origin["validation"]["scores"]
     assert log[0]["validation"] == remembered and (log[0]["epoch"], log[0]["step"]) == (0, 0)
     assert decisions(result.folder) == [(1, "rollback"), (2, "rollback"), (3, "stop")]
     assert (result.epochs, result.best, result.best_epoch) == (3, remembered["cider"], 0)

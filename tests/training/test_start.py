@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.checkpoint import load_checkpoint
 from showtell.errors import CheckpointError, RecipeError
 from showtell.models import MODELS, build_decoder
@@ -112,7 +112,7 @@ def test_training_goes_on_where_the_checkpoint_ended(going_on, first_run, tmp_pa
     before, after = (Captioner.from_pretrained(folder, device="cpu") for folder in (first_run, result.folder / "last"))
     for name, value in after.decoder.state_dict().items():
         assert torch.allclose(value, before.decoder.state_dict()[name], atol=1e-8)
-    assert after.about["start_from"] == str(first_run)
+    assert after.origin["start_from"] == str(first_run)
 
 
 def test_other_settings_are_named_with_the_values_to_give(going_on, tmp_path):
@@ -147,7 +147,9 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(going_on, tmp_path, capsy
     kept = load_checkpoint(mine)
     fewer = Vocabulary(kept.vocabulary.words[len(SPECIAL) : -3])
     decoder = build_decoder(kept.decoder.config, feature_size=16, vocabulary_size=len(fewer))
-    Captioner(**{**vars(kept), "vocabulary": fewer, "decoder": decoder}).save_pretrained(mine)
+    EncoderDecoderCaptioner(
+        encoder=kept.encoder, decoder=decoder, vocabulary=fewer, decoding=kept.decoding, origin=kept.about
+    ).save_pretrained(mine)
     going_on["training"] |= {"start_from": str(mine), "epochs": 3}
     going_on["vocabulary"]["extend"] = True
     recipe = tmp_path / "recipe.yaml"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
 from showtell.errors import CheckpointError, DataError, ImageError, RecipeError
 from showtell.evaluation import caption_records

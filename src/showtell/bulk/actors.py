@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from showtell.bulk.parts import Part, Source, part_from_json, part_to_json, read_part
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.captions import CaptionResult, caption_result
 from showtell.decoding import DecodingConfig
 from showtell.errors import ImageError, MissingDependencyError, UsageError
@@ -70,12 +70,7 @@ def caption_parts(
     numbered = [{"number": number, "part": json.dumps(part_to_json(part))} for number, part in parts]
     if not numbered:
         return
-    weights = sum(
-        tensor.nbytes
-        for module in (captioner.encoder, captioner.decoder)
-        for tensor in (*module.parameters(), *module.buffers())
-    )
-    with _ray(_STORE + 2 * weights) as ray:
+    with _ray(_STORE + 2 * captioner.memory_bytes) as ray:
         resources = ray.cluster_resources()
         cores, gpus = resources.get("CPU", 1), resources.get("GPU", 0)
         size = min(workers or int(gpus) or int(cores), len(numbered))

@@ -41,7 +41,7 @@ def calibrate(
     """
     import json
 
-    from showtell.captioner import Captioner
+    from showtell.captioners import Captioner
     from showtell.checkpoint import find_checkpoint
     from showtell.confidence import calibrate as fit
     from showtell.confidence import check_figure_name, describe, plot_reliability, save_calibration

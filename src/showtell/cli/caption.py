@@ -24,7 +24,7 @@ from showtell.cli.decoding_options import Decoding, open_captioner, settings_of
 from showtell.errors import UsageError, nearest, notify
 
 if TYPE_CHECKING:
-    from showtell.captioner import Captioner
+    from showtell.captioners import Captioner
     from showtell.captions import Caption, CaptionResult
     from showtell.decoding import DecodingConfig
     from showtell.errors import ImageError

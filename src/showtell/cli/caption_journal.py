@@ -23,7 +23,7 @@ from showtell.errors import DataError, UsageError, summarise
 from showtell.files import parse_json, write_whole, writing
 
 if TYPE_CHECKING:
-    from showtell.captioner import Captioner
+    from showtell.captioners import Captioner
     from showtell.captions import Caption, CaptionResult
     from showtell.decoding import DecodingConfig
 

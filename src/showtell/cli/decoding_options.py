@@ -15,7 +15,7 @@ import typer
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from showtell.captioner import Captioner
+    from showtell.captioners import Captioner
     from showtell.decoding_config import DecodingConfig
 
 
@@ -128,7 +128,7 @@ def _option_of(match: re.Match[str]) -> str:
 
 def open_captioner(checkpoint: str | Path, ensemble: Sequence[str | Path] | None) -> Captioner:
     """A checkpoint, or the average of several."""
-    from showtell.captioner import Captioner
+    from showtell.captioners import Captioner
 
     return Captioner.ensemble([checkpoint, *ensemble]) if ensemble else Captioner.from_pretrained(checkpoint)
 

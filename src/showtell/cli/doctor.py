@@ -46,11 +46,11 @@ def doctor(
     machine = inspect_machine()
     parts: dict[str, Diagnosis] = {}
     if checkpoint is not None:
-        from showtell.captioner import Captioner
+        from showtell.captioners import Captioner
         from showtell.datasets import read_dataset
 
         captioner = Captioner.from_pretrained(checkpoint)
-        parts["checkpoint"] = diagnose_checkpoint(checkpoint, captioner)
+        parts["checkpoint"] = diagnose_checkpoint(captioner)
         if data is not None:
             dataset = read_dataset(data)
             scored = split or split_to_score(dataset)

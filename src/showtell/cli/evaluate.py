@@ -14,7 +14,7 @@ from showtell.cli.score import DocumentFrequencyFile, Metrics
 from showtell.errors import notify
 
 if TYPE_CHECKING:
-    from showtell.captioner import Captioner
+    from showtell.captioners import Captioner
     from showtell.decoding import DecodingConfig
     from showtell.features.store import FeatureStore as FeatureStoreReader
     from showtell.scores import DocumentFrequency, ScoreReport

@@ -27,7 +27,7 @@ from showtell.files import writing
 from showtell.progress import reporting
 
 if TYPE_CHECKING:
-    from showtell.captioner import Captioner
+    from showtell.captioners import Captioner
     from showtell.decoding import DecodingConfig
     from showtell.features.store import FeatureStore
 

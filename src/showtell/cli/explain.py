@@ -83,7 +83,7 @@ def explain(
 
     With references the worst captions come first. Unreadable photos are reported at the end and skipped.
     """
-    from showtell.captioner import Captioner
+    from showtell.captioners import Captioner
     from showtell.checkpoint import find_checkpoint
     from showtell.errors import DataError, UsageError, summarise
     from showtell.explanations.photo_set import add_references, choose_photos

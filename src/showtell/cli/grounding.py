@@ -55,7 +55,7 @@ def grounding(
     """
     import json
 
-    from showtell.captioner import Captioner
+    from showtell.captioners import EncoderDecoderCaptioner
     from showtell.datasets import open_dataset
     from showtell.files import refuse_overwriting, write_json
     from showtell.grounding.pointing import measure_attention
@@ -64,7 +64,7 @@ def grounding(
     if out is not None:
         refuse_overwriting(out, "--out", [Path(checkpoint), dataset])
     records = open_dataset(dataset).limited(limit).split(split)
-    captioner = Captioner.from_pretrained(checkpoint)
+    captioner = EncoderDecoderCaptioner.from_pretrained(checkpoint)
     with counting("measuring", len(records)) as progress:
         report = measure_attention(
             captioner,

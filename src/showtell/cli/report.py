@@ -35,7 +35,7 @@ def report(
     score: Annotated[bool, typer.Option("--score/--no-score", help="Caption the split and score it.")] = True,
 ) -> None:
     """Write one page about a run: curves, scores with intervals, captions with attention, warnings, configuration."""
-    from showtell.captioner import Captioner
+    from showtell.captioners import Captioner
     from showtell.datasets import open_dataset
     from showtell.errors import DataError
     from showtell.explanations.photo_set import choose_photos

@@ -14,12 +14,13 @@ score and the expected calibration error over bins of equal size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from showtell.captions import Caption
 from showtell.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -164,6 +165,11 @@ class Calibration:
         parts = (np.asarray(part) for part in (self.weights, self.means, self.deviations))
         weights, means, deviations = parts
         return list(map(float, _chances(_features(captions), weights, self.bias, means, deviations)))
+
+    def calibrated(self, captions: Sequence[Caption]) -> list[Caption]:
+        """The captions, each with its chance of being good."""
+        pairs = zip(captions, self.confidences(captions), strict=True)
+        return [replace(caption, calibrated_confidence=confidence) for caption, confidence in pairs]
 
     def to_json(self) -> dict[str, Any]:
         """As `calibration.json` of a checkpoint has it."""

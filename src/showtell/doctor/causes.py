@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.captions import Caption
-from showtell.checkpoint import SETTINGS, find_checkpoint
+from showtell.checkpoint import SETTINGS
 from showtell.datasets.check import check_dataset
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import DataError, ImageError
@@ -49,16 +49,29 @@ class Diagnosis:
         self.causes.append(Cause(name, sentence))
 
 
-def diagnose_checkpoint(path_or_id: str | Path, captioner: Captioner) -> Diagnosis:
+def diagnose_checkpoint(captioner: Captioner) -> Diagnosis:
     """Check a checkpoint: tokenizer, preprocessing, weights, decoding settings.
 
     Args:
-        path_or_id: folder, or owner/name on the Hugging Face Hub.
-        captioner: loaded from it.
+        captioner: opened from a folder or from the hub. Of one that is not of showtell there are facts alone.
     """
-    folder = find_checkpoint(path_or_id)
-    settings = read_json(folder / SETTINGS)
+    about = captioner.about
     diagnosis = Diagnosis()
+    if not isinstance(captioner, EncoderDecoderCaptioner):
+        diagnosis.facts = {
+            "model": about.name,
+            "library": about.library,
+            "revision": about.revision or "none",
+            "licence": about.licence or "not stated",
+            "weights": f"{about.parameters:,}",
+            "decoding": captioner.decoding.model_dump(mode="json", exclude_defaults=True),
+            "abilities": captioner.abilities.to_json(),
+            "about": about.origin,
+        }
+        return diagnosis
+    assert about.folder is not None, "it was opened from there"
+    folder = about.folder
+    settings = read_json(folder / SETTINGS)
     diagnosis.facts = {
         "showtell": settings.get("showtell"),
         "model": settings["model"].get("name"),
@@ -66,7 +79,7 @@ def diagnose_checkpoint(path_or_id: str | Path, captioner: Captioner) -> Diagnos
         "words": len(captioner.vocabulary),
         "tokenizer": settings["vocabulary"].get("tokenizer"),
         "decoding": captioner.decoding.model_dump(mode="json", exclude_defaults=True),
-        "about": captioner.about,
+        "about": captioner.origin,
     }
     tokenizer = settings["vocabulary"].get("tokenizer")
     if tokenizer != TOKENIZER_VERSION:
@@ -97,7 +110,7 @@ def diagnose_checkpoint(path_or_id: str | Path, captioner: Captioner) -> Diagnos
     return diagnosis
 
 
-def _check_preprocessing(settings: dict[str, Any], captioner: Captioner, diagnosis: Diagnosis) -> None:
+def _check_preprocessing(settings: dict[str, Any], captioner: EncoderDecoderCaptioner, diagnosis: Diagnosis) -> None:
     """Check that photos are prepared as in training, and in the units that encoders take."""
     now = captioner.encoder.preprocessing.model_dump(mode="json")
     then = settings.get("preprocessing", now)
@@ -139,14 +152,14 @@ def diagnose_scores(
     records = dataset.split(split)
     diagnosis = Diagnosis()
     max_length = captioner.decoding.max_length
-    report = check_dataset(dataset, open_images=False, vocabulary=captioner.vocabulary, max_length=max_length)
-    assert report.coverage is not None, "it was asked for"
-    diagnosis.facts = {
-        "split": split,
-        "images": len(records),
-        "unknown_words": report.coverage.unknown[split],
-        "longer_than_max_length": report.coverage.longer[split],
-    }
+    vocabulary = captioner.vocabulary if isinstance(captioner, EncoderDecoderCaptioner) else None
+    report = check_dataset(dataset, open_images=False, vocabulary=vocabulary, max_length=max_length)
+    diagnosis.facts = {"split": split, "images": len(records)}
+    if report.coverage is not None:
+        diagnosis.facts |= {
+            "unknown_words": report.coverage.unknown[split],
+            "longer_than_max_length": report.coverage.longer[split],
+        }
     for sentence in report.problems:
         diagnosis.add("dataset_problem", sentence)
     for sentence in report.warnings:
@@ -162,7 +175,7 @@ def diagnose_scores(
             f"{split} has {len(records)} images: CIDEr learns from them which words are rare, and needs about "
             f"{FEW_IMAGES}; take the document frequencies from other captions, and see the intervals of the scores.",
         )
-    trained, of = captioner.about.get("data"), captioner.about.get("train_images")
+    trained, of = captioner.about.origin.get("data"), captioner.about.origin.get("train_images")
     here = dataset.splits.get("train", 0)
     if trained is not None and of not in (None, here) and Path(trained).resolve() != dataset.root.resolve():
         diagnosis.add(
@@ -211,7 +224,9 @@ def _check_captions(
     if not captions:
         return
     texts = [caption.text for caption in captions.values()]
-    known = set(captioner.vocabulary.words[len(SPECIAL) :])
+    known = None
+    if isinstance(captioner, EncoderDecoderCaptioner):
+        known = set(captioner.vocabulary.words[len(SPECIAL) :])
     rates = diagnose(texts, training=training_captions(dataset), vocabulary=known)
     lengths = [len(tokenize(text)) for record in sampled for text in record.captions]
     length = statistics.fmean(lengths) if lengths else 0.0

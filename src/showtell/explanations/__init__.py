@@ -6,20 +6,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, overload
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner, PhotoToCaption
+from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
 from showtell.errors import ImageError
 from showtell.explanations.explanation import (
-    ExplainedCaption,
-    ExplainedWord,
     Explanation,
-    ModelExplanation,
-    WordValues,
-    explain_features,
     explain_photos,
     model_name,
     unique_titles,
 )
-from showtell.images.photo import PhotoSource
 
 __all__ = [
     "ExplainedCaption",
@@ -28,7 +23,6 @@ __all__ = [
     "ModelExplanation",
     "WordValues",
     "explain",
-    "explain_features",
     "explain_photos",
 ]
 
@@ -38,7 +32,7 @@ AnyCaptioner = Captioner | str | Path  # a captioner, a checkpoint folder, or a 
 @overload
 def explain(
     captioner: AnyCaptioner | list[AnyCaptioner],
-    photo: PhotoSource,
+    photo: PhotoToCaption,
     *,
     occlusion: str | None = ...,
     batch_size: int = ...,
@@ -47,7 +41,7 @@ def explain(
 @overload
 def explain(
     captioner: AnyCaptioner | list[AnyCaptioner],
-    photo: Iterable[PhotoSource],
+    photo: Iterable[PhotoToCaption],
     *,
     occlusion: str | None = ...,
     batch_size: int = ...,
@@ -55,7 +49,7 @@ def explain(
 ) -> list[Explanation]: ...
 def explain(
     captioner: AnyCaptioner | list[AnyCaptioner],
-    photo: PhotoSource | Iterable[PhotoSource],
+    photo: PhotoToCaption | Iterable[PhotoToCaption],
     *,
     occlusion: str | None = None,
     batch_size: int = 32,
@@ -83,7 +77,7 @@ def explain(
     opened = [model if isinstance(model, Captioner) else Captioner.from_pretrained(model) for model in models]
     captioners = dict(zip(unique_titles([model_name(model) for model in opened]), opened, strict=True))
     settings = {title: model.settings(**decoding) for title, model in captioners.items()}
-    is_many = isinstance(photo, Iterable) and not isinstance(photo, PhotoSource)
+    is_many = isinstance(photo, Iterable) and not isinstance(photo, PhotoToCaption)
     photos: list[Any] = list(photo) if is_many else [photo]  # type: ignore[arg-type]  # mypy does not narrow by a name
     explanations = []
     for _, result in explain_photos(captioners, photos, settings, occlusion=occlusion, batch_size=batch_size):

@@ -8,6 +8,7 @@ boxes = encoder.rectangles(features, batch.windows)   # (B, R, 4) pixels of the 
 from __future__ import annotations
 
 import abc
+import dataclasses
 import hashlib
 import json
 from typing import Any
@@ -17,6 +18,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from showtell.config import Config, Seed
+from showtell.images.loading import PreparedPhoto, prepare_photo
+from showtell.images.photo import PhotoSource
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch
 
@@ -72,6 +75,19 @@ class Encoder(nn.Module, abc.ABC):
     feature_size: int  # D
     categories: tuple[str, ...] = ()  # what `Regions.labels` count, for encoders that name what they find
     takes_boxes: bool = False  # whether `forward` looks at boxes of the dataset; then it wants them
+
+    def prepare(self, photo: PhotoSource, boxes: Tensor | None = None) -> PreparedPhoto:
+        """Open a photo and prepare it as this encoder wants it.
+
+        Args:
+            photo: in any form that people have it.
+            boxes: (n, 4) that its dataset has of it, in pixels of the upright photo; kept if the encoder takes boxes.
+
+        Raises:
+            ImageError: it is no image.
+        """
+        prepared = prepare_photo(photo, self.preprocessing)
+        return dataclasses.replace(prepared, boxes=boxes) if self.takes_boxes else prepared
 
     @abc.abstractmethod
     def forward(self, batch: PreparedBatch) -> Features:

@@ -67,13 +67,14 @@ def extract(
         batches = [batch for batch in every if any(record.image_id in missing for record in batch)]
         already = len(records) - len(missing)
         tell(len(records) - sum(map(len, batches)))
+        in_order = (record for batch in batches for record in batch)
         photos = prepare_batches(
-            (record.path for batch in batches for record in batch), encoder.preprocessing, batch_size
+            in_order, lambda record: encoder.prepare(record.path, corners(record.boxes)), batch_size
         )
         keeping: Future[None] | None = None
         for batch, chunk in zip(batches, photos, strict=True):
             readable: list[tuple[CaptionRecord, PreparedPhoto]] = []
-            for record, (_, photo) in zip(batch, chunk, strict=True):
+            for record, photo in chunk:
                 if not isinstance(photo, ImageError):
                     readable.append((record, photo))
                 elif record.image_id in missing:
@@ -134,8 +135,7 @@ def _encode(encoder: Encoder, photos: Sequence[tuple[CaptionRecord, PreparedPhot
     device = next(encoder.parameters()).device
     was_training = encoder.training
     encoder.eval()
-    boxes = [corners(record.boxes) for record, _ in photos] if encoder.takes_boxes else None
-    batch = stack_photos([photo for _, photo in photos], boxes).to(device)
+    batch = stack_photos([photo for _, photo in photos]).to(device)
     entries = split(encoder(batch), [photo.size for _, photo in photos])
     encoder.train(was_training)
     return {record.image_id: entry for (record, _), entry in zip(photos, entries, strict=True)}

@@ -40,7 +40,7 @@ from showtell.features.contract import Encoder
 from showtell.files import parse_json
 from showtell.images.preprocessing import Preprocessing
 from showtell.renamed import upgrade_settings
-from showtell.types import Features, Regions, map_tensors, upcast_half
+from showtell.types import Features, Regions
 
 FORMAT = 1  # raised when an older showtell could not read what a newer one writes
 _LOCK = "writing.lock"
@@ -311,6 +311,26 @@ class FeatureStore:
         _same_encoder(self.info, StoreInfo.of(encoder, self.info.dtype), self.path)
 
 
+@dataclass(frozen=True)
+class StoredImage:
+    """An image whose features are in a store: where a photo is captioned, it can stand for one."""
+
+    store: FeatureStore
+    image_id: str
+    path: Path | None = None  # of the photo, where it is at hand
+
+    def __str__(self) -> str:
+        return self.image_id if self.path is None else str(self.path)
+
+    def read(self) -> ImageFeatures:
+        """Its features.
+
+        Raises:
+            DataError: the store lacks the image, or is damaged.
+        """
+        return self.store[self.image_id]
+
+
 def _same_encoder(stored: StoreInfo, wanted: StoreInfo, path: Path) -> None:
     if stored.fingerprint == wanted.fingerprint:
         return
@@ -506,19 +526,6 @@ def _reason(error: lmdb.Error, path: Path) -> str:
     if isinstance(error, lmdb.DiskError) or (path.exists() and shutil.disk_usage(path).free < _FULL):
         return "the disk is full"
     return str(error).removeprefix(f"{path}: ")
-
-
-def stored_features(
-    store: FeatureStore, image_ids: Sequence[str], batch_size: int, device: torch.device
-) -> Iterator[Features]:
-    """The features of images, batch by batch, in single precision on a device.
-
-    Raises:
-        DataError: the store lacks an image, or it is damaged.
-    """
-    for first in range(0, len(image_ids), batch_size):
-        batch = collate_features([store[image_id] for image_id in image_ids[first : first + batch_size]])
-        yield map_tensors(batch, lambda tensor: upcast_half(tensor.to(device)))
 
 
 def collate_features(images: Sequence[ImageFeatures]) -> Features:

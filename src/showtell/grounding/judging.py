@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.decoding import DecodingConfig
 from showtell.errors import ImageError
 from showtell.explanations.explanation import Explanation, display_name, explain_photos

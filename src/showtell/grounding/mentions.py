@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from showtell.captions import ExplainedCaption
 from showtell.datasets.records import CaptionRecord
-from showtell.explanations.explanation import ExplainedCaption, Explanation
+from showtell.explanations.explanation import Explanation
 from showtell.images.boxes import corners
 from showtell.scenes.lexicon import SHAPE_WORDS
 from showtell.scores.chair import Mention, Phrases, categories_shown, mentions, phrases_of

@@ -1,7 +1,7 @@
 """Numbers for attention: does the model look at the object that it names?
 
 A mention is one or several words of a caption that name objects whose boxes are known (`mentions.py`). Its map is the
-mean of the attention of its words over the regions of the image; for occlusion (`explanations/occlusion.py`) it is the
+mean of the attention of its words over the regions of the image; for occlusion (`captioners/occlusion.py`) it is the
 sum of their drops of log-probability.
 
     pointing   the region of maximum weight has its centre in a box of the mention (the pointing game of J. Zhang et
@@ -33,11 +33,11 @@ import torch
 from torch import Tensor
 from torchvision.ops import box_iou
 
-from showtell.captioner import Captioner
+from showtell.captioners import EncoderDecoderCaptioner
+from showtell.captioners.occlusion import agreement, occlude, rank_correlation
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, teacher_forced
 from showtell.errors import DataError, UsageError
-from showtell.explanations.occlusion import EncodedBatch, agreement, occlude, rank_correlation
 from showtell.grounding.mentions import GroundedMention, annotated_mentions, category_mentions, category_phrases
 from showtell.grounding.teacher_forcing import captions_to_follow, encode_records
 from showtell.images.boxes import coverage, is_centre_inside
@@ -45,6 +45,7 @@ from showtell.models.contract import eval_mode
 from showtell.scores.base import Aggregation, Floats, corpus_numbers, image_numbers
 from showtell.scores.bootstrap import intervals
 from showtell.scores.report import ScoreReport, ScoreStatistics
+from showtell.types import EncodedBatch
 
 MIN_IOU = 0.5  # intersection over union from which on a region counts as the object
 
@@ -216,7 +217,7 @@ class AttentionReport:
 
 @torch.no_grad()
 def measure_attention(
-    captioner: Captioner,
+    captioner: EncoderDecoderCaptioner,
     records: Sequence[CaptionRecord],
     *,
     captions: str = "references",
@@ -231,7 +232,7 @@ def measure_attention(
         captioner: the model.
         records: images with boxes.
         captions: "references", along which the model is teacher-forced, or "own", which it generates.
-        occlusion: occlusion method, see `explanations/occlusion.py`; None: no occlusion.
+        occlusion: occlusion method, see `captioners/occlusion.py`; None: no occlusion.
         settings: how own captions are searched for, and at which stage (default: the checkpoint's settings).
         batch_size: images in a batch.
         progress: called with the number of images done since the last call.
@@ -302,7 +303,7 @@ def report_from_statistics(
 
 
 def _caption_maps(
-    captioner: Captioner,
+    captioner: EncoderDecoderCaptioner,
     batch: Sequence[CaptionRecord],
     encoded: EncodedBatch,
     captions: str,
@@ -310,7 +311,7 @@ def _caption_maps(
     settings: DecodingConfig,
 ) -> tuple[list[CaptionMaps], list[list[list[str]]]]:
     """The maps of each image of a batch, and the words of its captions."""
-    features, windows = encoded.features, encoded.photos.windows
+    features, windows = encoded.features, encoded.windows
     decoder, words, ids = captions_to_follow(captioner, batch, features, captions, settings)
     attention = teacher_forced(decoder, features, ids[..., :-1]).outputs.attention
     if attention is None and occlusion is None:
@@ -319,7 +320,7 @@ def _caption_maps(
             "measure occlusion instead (--occlusion mean, remove or pixels)."
         )
     drops = None if occlusion is None else occlude(captioner, encoded, ids, occlusion, decoder=decoder)
-    rectangles = captioner.encoder.rectangles(features, windows.to(captioner.device)).cpu()
+    rectangles = captioner.rectangles(encoded).cpu()
     maps = []
     for image, captions_of_image in enumerate(words):
         is_region = features.is_region[image].cpu()

@@ -19,7 +19,8 @@ from showtell.images.prefetch import prefetch_map
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import PreparedBatch
 
-SourceT = TypeVar("SourceT", bound=PhotoSource)
+SourceT = TypeVar("SourceT")
+PreparedT = TypeVar("PreparedT")
 READERS = 2  # threads; Pillow decodes and resizes outside the interpreter's lock
 
 
@@ -30,6 +31,7 @@ class PreparedPhoto:
     pixels: Tensor  # (3, height, width) uint8
     size: tuple[int, int]  # (width, height) of the upright photo
     window: tuple[float, float, float, float]  # the part that `pixels` show: left, top, right, bottom in the photo
+    boxes: Tensor | None = None  # (n, 4) that its dataset has of it, in pixels of the upright photo
 
 
 def prepare_photo(source: PhotoSource, preprocessing: Preprocessing) -> PreparedPhoto:
@@ -47,25 +49,26 @@ def stack_images(images: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     return torch.stack(list(images)) if len({image.shape for image in images}) == 1 else tuple(images)
 
 
-def stack_photos(photos: Sequence[PreparedPhoto], boxes: Sequence[Tensor] | None = None) -> PreparedBatch:
-    """Prepared photos as an encoder takes them, with the boxes (n, 4) that their dataset brings of each."""
+def stack_photos(photos: Sequence[PreparedPhoto]) -> PreparedBatch:
+    """Prepared photos as an encoder takes them."""
+    boxes = [photo.boxes for photo in photos if photo.boxes is not None] or None
     windows = torch.tensor([photo.window for photo in photos], dtype=torch.float32)
     return PreparedBatch.of(stack_images([photo.pixels for photo in photos]), windows, boxes)
 
 
 def prepare_batches(
     sources: Iterable[SourceT],
-    preprocessing: Preprocessing,
+    prepare: Callable[[SourceT], PreparedT],
     batch_size: int,
     *,
     first_alone: bool = False,
     readers: int = READERS,
-) -> Iterator[list[tuple[SourceT, PreparedPhoto | ImageError]]]:
+) -> Iterator[list[tuple[SourceT, PreparedT | ImageError]]]:
     """Prepared photos in batches and in order, the next batch being read while one is used.
 
     Args:
         sources: the photos; drawn from a batch ahead.
-        preprocessing: of the encoder.
+        prepare: opens and prepares a photo; an `ImageError` is that photo's.
         batch_size: photos in a batch; the last may be smaller.
         first_alone: the first batch is a single photo, for who waits for a first result.
         readers: threads.
@@ -74,9 +77,9 @@ def prepare_batches(
         Each source with its photo, or with the error of one that is no image.
     """
 
-    def read(source: SourceT) -> tuple[SourceT, PreparedPhoto | ImageError]:
+    def read(source: SourceT) -> tuple[SourceT, PreparedT | ImageError]:
         try:
-            return source, prepare_photo(source, preprocessing)
+            return source, prepare(source)
         except ImageError as error:
             return source, error
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from showtell.captioner import Captioner
+from showtell.captioners import EncoderDecoderCaptioner
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.evaluation import Evaluation, evaluate
@@ -58,7 +58,7 @@ def _run(recipe: Recipe, out: Path, images: int, quiet: bool) -> dict[str, Any]:
     if result.interrupted:
         raise KeyboardInterrupt
     checkpoint = run / "best"
-    captioner = Captioner.from_pretrained(checkpoint)
+    captioner = EncoderDecoderCaptioner.from_pretrained(checkpoint)
     dataset = open_dataset(data)
     training, test = dataset.split("train"), dataset.split("test")
     unseen = dataset.split("test_compositional")
@@ -104,7 +104,7 @@ def _numbers(test: ScoreReport, unseen: ScoreReport) -> dict[str, float | None]:
 
 
 def _baselines(
-    captioner: Captioner,
+    captioner: EncoderDecoderCaptioner,
     training: Sequence[CaptionRecord],
     test: Sequence[CaptionRecord],
     unseen: Sequence[CaptionRecord],

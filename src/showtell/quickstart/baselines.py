@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from showtell.captioner import Captioner
+from showtell.captioners import EncoderDecoderCaptioner
 from showtell.datasets.records import CaptionRecord
 from showtell.models.attention import masked_mean
 
@@ -22,7 +22,10 @@ def most_frequent(training: Sequence[CaptionRecord], records: Sequence[CaptionRe
 
 
 def nearest_neighbour(
-    captioner: Captioner, training: Sequence[CaptionRecord], records: Sequence[CaptionRecord], batch_size: int = 128
+    captioner: EncoderDecoderCaptioner,
+    training: Sequence[CaptionRecord],
+    records: Sequence[CaptionRecord],
+    batch_size: int = 128,
 ) -> dict[str, str]:
     """The first caption of the training image whose mean feature vector has the highest cosine with the image's."""
     known = _pooled(captioner, training, batch_size)
@@ -31,7 +34,7 @@ def nearest_neighbour(
     return {record.image_id: training[index].captions[0] for record, index in zip(records, nearest, strict=True)}
 
 
-def _pooled(captioner: Captioner, records: Sequence[CaptionRecord], batch_size: int) -> Tensor:
+def _pooled(captioner: EncoderDecoderCaptioner, records: Sequence[CaptionRecord], batch_size: int) -> Tensor:
     """Mean feature vectors of unit length, (images, D)."""
     pooled = [
         masked_mean(features.vectors, features.is_region)

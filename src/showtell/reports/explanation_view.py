@@ -13,15 +13,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.explanations.explanation import (
-    ExplainedCaption,
-    ExplainedWord,
-    Explanation,
-    ModelExplanation,
-    WordValues,
-)
+from showtell.captioners.occlusion import agreement
+from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
+from showtell.explanations.explanation import Explanation
 from showtell.explanations.geometry import attention_map
-from showtell.explanations.occlusion import agreement
 from showtell.explanations.segments import segments
 from showtell.images.boxes import scale_boxes
 from showtell.reports.base import data_url

@@ -25,8 +25,9 @@ from matplotlib.patheffects import withStroke
 from PIL import Image
 from torch import Tensor
 
+from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
 from showtell.errors import printable, shorten
-from showtell.explanations.explanation import ExplainedCaption, ExplainedWord, Explanation, ModelExplanation, WordValues
+from showtell.explanations.explanation import Explanation
 from showtell.explanations.geometry import attention_map
 from showtell.images.boxes import Floats, scale_boxes
 from showtell.reports.explanation_view import value_range

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from showtell.captioner import Captioner
+from showtell.captioners import Captioner
 from showtell.checkpoint import SETTINGS
 from showtell.datasets.records import CaptionDataset
 from showtell.errors import DataError

@@ -11,7 +11,7 @@ from typing import Any, cast
 from accelerate import Accelerator
 from torch.optim import Optimizer
 
-from showtell.captioner import Captioner
+from showtell.captioners import EncoderDecoderCaptioner
 from showtell.errors import DataError
 from showtell.features import Encoder
 from showtell.models import Decoder
@@ -38,7 +38,7 @@ class RunCheckpoints:
     def __init__(
         self,
         folder: RunFolder,
-        captioner: Captioner,
+        captioner: EncoderDecoderCaptioner,
         model: TrainingModel,
         optimizer: Optimizer,
         average: WeightAverage | None,
@@ -74,7 +74,7 @@ class RunCheckpoints:
             return
         best = copy.copy(self.averaged)
         if record is not None:
-            best.about = {**best.about, "validation": record}
+            best.origin = {**best.origin, "validation": record}
         self._folder.save_best(best)
 
     def restore(self, watchdog: RewardWatchdog | None) -> Progress:
@@ -111,6 +111,6 @@ class RunCheckpoints:
             self._average.restart()
 
     def _load_weights(self, checkpoint: Path) -> None:
-        saved = Captioner.from_pretrained(checkpoint, device="cpu")
+        saved = EncoderDecoderCaptioner.from_pretrained(checkpoint, device="cpu")
         self._model.encoder.load_state_dict(saved.encoder.state_dict())
         self._model.decoder.load_state_dict(saved.decoder.state_dict())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accelerate import Accelerator
 
-from showtell.captioner import Captioner
+from showtell.captioners import EncoderDecoderCaptioner
 from showtell.datasets import hub, open_dataset
 from showtell.datasets.download import SOURCES
 from showtell.datasets.records import CaptionDataset, CaptionRecord
@@ -78,7 +78,7 @@ def open_store(
 def training_set(
     recipe: Recipe,
     records: Sequence[CaptionRecord],
-    captioner: Captioner,
+    captioner: EncoderDecoderCaptioner,
     store: FeatureStore | None,
     text: str,
     quiet: bool,

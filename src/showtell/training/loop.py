@@ -26,7 +26,7 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from showtell import counter_rng
-from showtell.captioner import Captioner
+from showtell.captioners import EncoderDecoderCaptioner
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import TrainingError, UsageError, summarise
 from showtell.objectives import build_objective
@@ -147,9 +147,9 @@ class Trainer:
         vocabulary, encoder, decoder = self.start.vocabulary, self.start.encoder, self.start.decoder
         sizes = {"feature_size": encoder.feature_size, "vocabulary_size": len(vocabulary)}
         model = TrainingModel(encoder, decoder, build_objective(recipe.objective, **sizes))
-        self.captioner = Captioner(
+        self.captioner = EncoderDecoderCaptioner(
             encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=recipe.decoding,
-            about={
+            origin={
                 "data": recipe.data.path, "train_images": len(training), "captions": len(words),
                 **({"start_from": start_from} if start_from else {}),
             },
@@ -245,7 +245,7 @@ class Trainer:
 
     def _introduce(self) -> None:
         weights = sum(parameter.numel() for parameter in self.raw_model.parameters() if parameter.requires_grad)
-        captions, processes = self.captioner.about["captions"], self.accelerator.num_processes
+        captions, processes = self.captioner.origin["captions"], self.accelerator.num_processes
         words = len(self.captioner.vocabulary) - len(SPECIAL)
         self.console.say(
             f"{len(self.data)} images with {captions} captions, {words} words "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from showtell.captioner import Captioner
+from showtell.captioners import EncoderDecoderCaptioner
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import ImageError
 from showtell.explanations import explain_photos
@@ -16,7 +16,7 @@ from showtell.images.boxes import corners
 DOTS = 60  # per inch: a row of nine words is 810 pixels wide
 
 
-def add_pictures(writer: Any, captioner: Captioner, records: Sequence[CaptionRecord], step: int) -> None:
+def add_pictures(writer: Any, captioner: EncoderDecoderCaptioner, records: Sequence[CaptionRecord], step: int) -> None:
     """Write a figure of each photo, with its greedy caption as validation has it.
 
     A photo that cannot be opened has no picture, and there is none where the features are of another program: what it

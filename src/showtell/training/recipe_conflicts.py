@@ -31,6 +31,11 @@ def conflicts(
             f"decoding.stage={decoding.stage} and model.name={model.name} contradict each other: the model has {has}; "
             "leave out decoding.stage for the last"
         )
+    if decoding is not None and decoding.prompt is not None:
+        problems.append(
+            "decoding.prompt is for captioners of transformers, and the models that are trained here take none; leave "
+            "it out"
+        )
     if encoder is not None:
         if data is not None and data.features is not None and encoder.trained:
             problems.append(

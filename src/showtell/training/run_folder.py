@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from showtell.captioner import Captioner
+from showtell.captioners import EncoderDecoderCaptioner
 from showtell.config import differences, flat
 from showtell.errors import DataError, RecipeError, UsageError, summarise
 from showtell.files import recover_folder, write_folder, write_whole
@@ -119,12 +119,16 @@ class RunFolder:
 
     # ---- the checkpoints
 
-    def save_best(self, captioner: Captioner) -> None:
+    def save_best(self, captioner: EncoderDecoderCaptioner) -> None:
         """`best/`: a checkpoint."""
         write_folder(self.best, captioner.save_pretrained)
 
     def save_last(
-        self, captioner: Captioner, optimizer: Optimizer, extra: dict[str, Tensor], numbers: dict[str, Any]
+        self,
+        captioner: EncoderDecoderCaptioner,
+        optimizer: Optimizer,
+        extra: dict[str, Tensor],
+        numbers: dict[str, Any],
     ) -> None:
         """`last/`: a checkpoint, and everything else that is needed to resume, as `save_state` takes it."""
 

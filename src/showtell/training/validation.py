@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast, gather_object
 
 from showtell import counter_rng
-from showtell.captioner import Captioner
+from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captions import Caption
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import RecipeError
@@ -69,7 +69,7 @@ class Validator:
 
     def __init__(
         self,
-        captioner: Captioner,
+        captioner: EncoderDecoderCaptioner,
         objective: Objective,
         data: TrainingSet,
         facts: Mapping[str, ImageFacts],

@@ -24,22 +24,22 @@ in the photo.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from showtell.captioner import Captioner
-from showtell.decoding import teacher_forced
-from showtell.decoding.likelihood import log_likelihood
+from showtell.captioners.teacher_forcing import word_logprobs
 from showtell.errors import UsageError, nearest
 from showtell.images.boxes import enlarge_boxes
 from showtell.images.loading import stack_images
 from showtell.models import Decoder
 from showtell.models.contract import eval_mode
-from showtell.text.vocabulary import Vocabulary
-from showtell.types import EnsembleFeatures, Features, PreparedBatch, map_tensors
+from showtell.types import EncodedBatch, EnsembleFeatures, Features, PreparedBatch, map_tensors
+
+if TYPE_CHECKING:
+    from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
 
 OcclusionMethod = Literal["mean", "remove", "pixels"]
 OCCLUSION_METHODS: tuple[str, ...] = get_args(OcclusionMethod)
@@ -48,17 +48,9 @@ MEMORY = 256 * 2**20  # bytes of features and logits of the variants in a batch
 MAX_PHOTOS = 32  # filled photos in a batch
 
 
-@dataclass(frozen=True)
-class EncodedBatch:
-    """B prepared photos and their features."""
-
-    photos: PreparedBatch
-    features: Features
-
-
 @torch.no_grad()
 def occlude(
-    captioner: Captioner,
+    captioner: EncoderDecoderCaptioner,
     batch: EncodedBatch,
     words: Tensor,
     method: str = "mean",
@@ -89,6 +81,11 @@ def occlude(
     """
     if method not in OCCLUSION_METHODS:
         raise UsageError(f'There is no occlusion method "{method}"; {nearest(method, OCCLUSION_METHODS)}.')
+    if method == "pixels" and batch.photos is None:
+        raise UsageError(
+            "Occlusion by pixels fills parts of the photo and encodes it again, and the features of a store come "
+            "without photos; use the occlusion method mean or remove."
+        )
     if method != "pixels" and isinstance(batch.features, EnsembleFeatures):
         raise UsageError(
             "The members of an ensemble have regions of their own, so a region cannot be hidden from all of them; use "
@@ -103,13 +100,6 @@ def occlude(
         for image, region, features in _variants(captioner, batch, method, patch, batch_size):
             drops[image, :, :, region] = whole[image] - word_logprobs(decoder, features, words[image])
     return drops
-
-
-def word_logprobs(decoder: Decoder, features: Features, words: Tensor) -> Tensor:
-    """The log-probability of each given word, end included: words (B, N, T + 1) to (B, N, T), 0 for padding."""
-    targets = words[..., 1:]
-    logprobs = log_likelihood(teacher_forced(decoder, features, words[..., :-1]).logits, targets)
-    return logprobs.masked_fill(targets == Vocabulary.pad, 0)
 
 
 def agreement(attention: Tensor, logprob_drop: Tensor) -> Tensor:
@@ -154,11 +144,11 @@ def _ranks(values: Tensor) -> Tensor:
 
 
 def _variants(
-    captioner: Captioner, batch: EncodedBatch, method: str, patch: float, batch_size: int
+    captioner: EncoderDecoderCaptioner, batch: EncodedBatch, method: str, patch: float, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor, Features]]:
     """Batches of variants: index of the image (c,), index of the hidden region (c,), and features without it."""
     if method == "pixels":
-        rectangles = captioner.encoder.rectangles(batch.features, batch.photos.windows.to(captioner.device)).cpu()
+        rectangles = captioner.rectangles(batch).cpu()
         batch_size = min(batch_size, MAX_PHOTOS)
     for indices in torch.split(batch.features.is_region.nonzero(), batch_size):
         image, region = indices.unbind(-1)
@@ -190,10 +180,13 @@ def _hide_vectors(features: Features, region: Tensor, method: str) -> Features:
     return replace(features, vectors=vectors, is_region=is_region)
 
 
-def _encode_filled(captioner: Captioner, batch: EncodedBatch, rectangles: Tensor, image: Tensor) -> Features:
+def _encode_filled(
+    captioner: EncoderDecoderCaptioner, batch: EncodedBatch, rectangles: Tensor, image: Tensor
+) -> Features:
     """Features of the images (c,) with rectangles (c, 4), in pixels of the photos, filled."""
     indices = image.tolist()
     photos = batch.photos
+    assert photos is not None, "`occlude` made sure"
     filled = [
         fill_rectangle(photos.images[index], photos.windows[index], rectangle)
         for index, rectangle in zip(indices, rectangles, strict=True)

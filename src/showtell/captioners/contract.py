@@ -1,0 +1,506 @@
+"""What a captioner is: photos to captions, and photos with texts to the log-probabilities of those texts.
+
+An implementation prepares a photo (in a thread), encodes a batch of prepared photos, and answers three questions about
+what it encoded: captions, log-probabilities of given texts, and captions explained. Everything else here follows from
+these, and is the same for every captioner:
+
+    photo -> prepare -> encode_prepared -> caption_encoded | logprobs_encoded | explain_encoded
+
+What a captioner can do beyond that is said by its `abilities`; settings that it cannot honour are refused.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+import torch
+from typing_extensions import TypeIs
+
+from showtell.captions import Caption, ModelExplanation, TextLogprobs
+from showtell.confidence.calibration import Calibration
+from showtell.decoding_config import DecodingConfig
+from showtell.errors import CheckpointError, ImageError, UsageError, nearest
+from showtell.features.store import StoredImage
+from showtell.images.loading import READERS, prepare_batches
+from showtell.images.photo import PhotoSource
+
+if TYPE_CHECKING:
+    from showtell.explanations import Explanation
+
+PhotoToCaption = PhotoSource | StoredImage  # a photo, or an image whose features are in a store
+CONDITIONS = ("stage", "prompt")  # settings that the probability of a given text depends on
+SourceT = TypeVar("SourceT", bound=PhotoToCaption)
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a captioner is opened from."""
+
+    name: str  # as the user gave it
+    folder: Path  # on this machine
+    revision: str | None = None  # commit of the repository on the hub; None for a folder
+
+
+@dataclass(frozen=True)
+class About:
+    """What a captioner is and where it comes from."""
+
+    name: str  # of the model, for people
+    library: str  # what runs it, with its version
+    parameters: int  # number of weights
+    preprocessing: dict[str, Any]  # how photos are prepared
+    source: str | None = None  # the folder or the name on the hub that it was opened from; None: made in memory
+    folder: Path | None = None  # on this machine, with its files
+    revision: str | None = None  # commit of the repository on the hub
+    fingerprints: dict[str, Any] = field(default_factory=dict)  # of its weights and of what else its captions depend on
+    licence: str | None = None
+    origin: dict[str, Any] = field(default_factory=dict)  # of the weights: data, scores, whatever its maker wrote down
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "folder": None if self.folder is None else str(self.folder)}
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a captioner can do."""
+
+    searches: tuple[str, ...]  # names of searches
+    settings: tuple[str, ...]  # fields of `DecodingConfig` that it honours
+    attention: str | None = None  # what the attention of a word is over: "grid" or "regions"; None: there is none
+    occlusion: tuple[str, ...] = ("pixels",)  # methods that hide a region
+    stages: int = 1  # of decoding, each with captions of its own
+    features: bool = False  # captions features of a store
+    trainable: bool = False  # `showtell train` starts from it
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+class Captioner(abc.ABC):
+    """Captions photos: `Captioner.from_pretrained` opens one, of showtell or of transformers.
+
+    >>> captioner = Captioner.from_pretrained("runs/scenes/best")  # doctest: +SKIP
+    >>> captioner.caption("photo.jpg")[0].text  # doctest: +SKIP
+    'a red circle is above a small blue star'
+    """
+
+    decoding: DecodingConfig  # default settings
+    calibration: Calibration | None = None  # gives captions a calibrated confidence; `confidence.load_calibration`
+
+    # --- opening ---
+
+    @classmethod
+    def from_pretrained(
+        cls, path_or_hub_id: str | Path, device: str | torch.device | None = None, *, dtype: str | None = None
+    ) -> Self:
+        """Open a checkpoint of showtell, or a captioning model of transformers.
+
+        Args:
+            path_or_hub_id: a folder, or the name of a repository on the Hugging Face hub, with `@revision` if it is to
+                be a certain one; an existing folder wins.
+            device: where to compute; None is a GPU if there is one.
+            dtype: precision of the weights: fp32, bf16 or fp16; None is fp32.
+
+        Raises:
+            CheckpointError: there is none, it is damaged, or it is none that can caption.
+            MissingDependencyError: it is of transformers, which is not installed.
+        """
+        from showtell.captioners.opening import open_checkpoint
+
+        captioner = open_checkpoint(path_or_hub_id, device, dtype)
+        if not isinstance(captioner, cls):
+            raise CheckpointError(
+                f"{path_or_hub_id} is a captioner of {captioner.about.library}, and this needs a checkpoint of "
+                "showtell: a folder with model.safetensors and config.json that showtell train wrote."
+            )
+        return captioner
+
+    @classmethod
+    def ensemble(cls, paths_or_hub_ids: Sequence[str | Path], device: str | torch.device | None = None) -> Captioner:
+        """Open several checkpoints as one captioner that averages the probabilities of their next words.
+
+        Each member looks with its own encoder; members whose encoders are the same share its work. The decoding
+        settings are those of the first.
+
+        Args:
+            paths_or_hub_ids: the members, as `from_pretrained` takes them.
+            device: where to compute; None is a GPU if there is one.
+
+        Raises:
+            CheckpointError: a member has another vocabulary than the first, prepares photos differently, or is none of
+                showtell.
+            UsageError: there are no members.
+        """
+        from showtell.captioners.opening import open_ensemble
+
+        return open_ensemble(paths_or_hub_ids, device)
+
+    # --- what an implementation gives ---
+
+    @property
+    @abc.abstractmethod
+    def about(self) -> About:
+        """What it is and where it comes from."""
+
+    @property
+    @abc.abstractmethod
+    def abilities(self) -> Abilities:
+        """What it can do."""
+
+    @property
+    @abc.abstractmethod
+    def device(self) -> torch.device:
+        """Where it computes."""
+
+    @property
+    @abc.abstractmethod
+    def memory_bytes(self) -> int:
+        """Bytes of its weights."""
+
+    @abc.abstractmethod
+    def to(self, device: str | torch.device) -> Self:
+        """Move the weights."""
+
+    @abc.abstractmethod
+    def prepare(self, photo: PhotoToCaption, boxes: torch.Tensor | None = None) -> Any:
+        """Open a photo and prepare it for `encode_prepared`. Threads call it.
+
+        Args:
+            photo: in any form that `caption` takes; an image of a store only if `abilities` have features.
+            boxes: (n, 4) that its dataset has of it, in pixels of the upright photo, for who looks at boxes.
+
+        Raises:
+            ImageError: it is no image.
+        """
+
+    @abc.abstractmethod
+    def encode_prepared(self, photos: Sequence[Any]) -> Any:
+        """A batch of at least one prepared photo, for the methods below. What it is only they know."""
+
+    @abc.abstractmethod
+    def caption_encoded(
+        self,
+        photos: Any,
+        settings: DecodingConfig,
+        *,
+        image_ids: Sequence[str] | None = None,
+        attention: bool = False,
+    ) -> list[list[Caption]]:
+        """The captions of each photo, the best first, without calibrated confidence.
+
+        Args:
+            photos: from `encode_prepared`.
+            settings: that `check` has let pass.
+            image_ids: names that samples depend on; None is the pixels of each photo.
+            attention: keep the attention weights of the words.
+
+        Raises:
+            UsageError: it cannot honour a setting, or has no attention and is asked for it.
+        """
+
+    @abc.abstractmethod
+    def logprobs_encoded(
+        self, photos: Any, texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
+    ) -> list[list[TextLogprobs]]:
+        """The log-probabilities of the texts of each photo, teacher-forced; see `logprobs`."""
+
+    @abc.abstractmethod
+    def explain_encoded(
+        self,
+        photos: Any,
+        settings: DecodingConfig,
+        *,
+        image_ids: Sequence[str] | None = None,
+        occlusion: str | None = None,
+    ) -> list[ModelExplanation]:
+        """The best caption of each photo, explained, without title and scores.
+
+        Args:
+            photos: from `encode_prepared`.
+            settings: that `check` has let pass.
+            image_ids: names that samples depend on; None is the pixels of each photo.
+            occlusion: one of the methods of `abilities` (default: no occlusion).
+        """
+
+    # --- what follows ---
+
+    def settings(self, **changes: Any) -> DecodingConfig:
+        """The default decoding settings with some of them changed.
+
+        Raises:
+            UsageError: an unknown name, a value out of range, or a setting that this captioner cannot honour.
+        """
+        return self.check(self.decoding.changed(**changes))
+
+    def check(self, settings: DecodingConfig) -> DecodingConfig:
+        """The same settings, if this captioner can honour them.
+
+        Raises:
+            UsageError: it cannot; the sentence says what it can.
+        """
+        abilities = self.abilities
+        if settings.kind not in abilities.searches:
+            raise UsageError(
+                f"{self.about.name} has no search {settings.kind}; choose one of {', '.join(abilities.searches)}."
+            )
+        for name, setting in type(settings).model_fields.items():
+            value = getattr(settings, name)
+            if name not in abilities.settings and value != setting.default:
+                shown = ",".join(value) if isinstance(value, tuple) else value
+                raise UsageError(
+                    f"{self.about.name} cannot honour {name}={shown}; it knows {', '.join(abilities.settings)}."
+                )
+        return settings
+
+    def _open(self, photo: PhotoToCaption, boxes: torch.Tensor | None = None) -> Any:
+        if isinstance(photo, StoredImage) and not self.abilities.features:
+            raise UsageError(
+                f"{self.about.name} looks at photos itself and reads no features from a store; give it the photos."
+            )
+        return self.prepare(photo, boxes)
+
+    @overload
+    def caption(
+        self, photo: PhotoToCaption, *, batch_size: int = ..., attention: bool = ..., **decoding: Any
+    ) -> list[Caption]: ...
+    @overload
+    def caption(
+        self, photo: Iterable[PhotoToCaption], *, batch_size: int = ..., attention: bool = ..., **decoding: Any
+    ) -> list[list[Caption]]: ...
+    def caption(
+        self,
+        photo: PhotoToCaption | Iterable[PhotoToCaption],
+        *,
+        batch_size: int = 32,
+        attention: bool = False,
+        **decoding: Any,
+    ) -> list[Caption] | list[list[Caption]]:
+        """Captions of one photo, the best first; or of many, a list for each.
+
+        Args:
+            photo: a path, the bytes of an image file, an image of Pillow, an array (height, width, 3) uint8 in RGB, or
+                a `StoredImage`; or many of them.
+            batch_size: of many, how many are encoded at a time.
+            attention: keep the attention weights of the words.
+            decoding: fields of `DecodingConfig` in place of the default settings, such as num_beams=5.
+
+        Raises:
+            ImageError: one of them is no image; `caption_photos` skips it.
+            UsageError: an unknown decode setting, a value out of range or that this captioner cannot honour, or no
+                attention where it is asked for.
+        """
+        settings = self.settings(**decoding)
+        if is_one_photo(photo):
+            return self._caption(self.encode_prepared([self._open(photo)]), settings, None, attention)[0]
+        results = self.caption_photos(photo, settings, batch_size, first_alone=False, attention=attention)
+        return [_or_raise(result) for _, result in results]
+
+    def caption_photos(
+        self,
+        photos: Iterable[SourceT],
+        settings: DecodingConfig | None = None,
+        batch_size: int = 32,
+        *,
+        first_alone: bool = True,
+        attention: bool = False,
+        readers: int = READERS,
+        image_ids: Iterable[str] | None = None,
+    ) -> Iterator[tuple[SourceT, list[Caption] | ImageError]]:
+        """Captions of many photos, batch by batch, in their order. What is no image gives its error.
+
+        Nothing is read before the first result is asked for, and then one batch ahead.
+
+        Args:
+            photos: in any form that `caption` takes.
+            settings: None is the default ones.
+            batch_size: how many are encoded at a time.
+            first_alone: the first photo is a batch of its own, so that the first result comes soon.
+            attention: keep the attention weights of the words.
+            readers: threads that open and prepare photos.
+            image_ids: a name for each photo that samples depend on; None is its pixels.
+        """
+        settings = self.check(settings or self.decoding)
+        names = None if image_ids is None else iter(image_ids)
+        for batch in prepare_batches(photos, self._open, batch_size, first_alone=first_alone, readers=readers):
+            of_batch = None if names is None else [next(names) for _ in batch]
+            prepared = [photo for _, photo in batch if not isinstance(photo, ImageError)]
+            results: Iterator[list[Caption]] = iter(())
+            if prepared:
+                ids = None
+                if of_batch is not None:
+                    pairs = zip(of_batch, batch, strict=True)
+                    ids = [name for name, (_, photo) in pairs if not isinstance(photo, ImageError)]
+                encoded = self.encode_prepared(prepared)
+                results = iter(self._caption(encoded, settings, ids, attention))
+            for source, photo in batch:
+                yield source, photo if isinstance(photo, ImageError) else next(results)
+
+    def _caption(
+        self, encoded: Any, settings: DecodingConfig, image_ids: Sequence[str] | None, attention: bool
+    ) -> list[list[Caption]]:
+        captions = self.caption_encoded(encoded, settings, image_ids=image_ids, attention=attention)
+        if self.calibration is None:
+            return captions
+        return [self.calibration.calibrated(of_image) for of_image in captions]
+
+    @overload
+    def logprobs(
+        self,
+        photos: PhotoToCaption,
+        texts: str | Caption | Sequence[str | Caption],
+        *,
+        batch_size: int = ...,
+        **conditions: Any,
+    ) -> list[TextLogprobs]: ...
+    @overload
+    def logprobs(
+        self,
+        photos: Iterable[PhotoToCaption],
+        texts: Iterable[str | Caption | Sequence[str | Caption]],
+        *,
+        batch_size: int = ...,
+        **conditions: Any,
+    ) -> list[list[TextLogprobs]]: ...
+    def logprobs(
+        self,
+        photos: PhotoToCaption | Iterable[PhotoToCaption],
+        texts: Any,
+        *,
+        batch_size: int = 32,
+        **conditions: Any,
+    ) -> list[TextLogprobs] | list[list[TextLogprobs]]:
+        """How likely texts are as captions of photos: the log-probability of each token and of the end, teacher-forced.
+
+        Args:
+            photos: a photo in any form that `caption` takes, or many.
+            texts: of one photo a text or several; of many photos, for each of them a text or several. A `Caption` of
+                this captioner stands for exactly the tokens that it was made of.
+            batch_size: of many, how many photos are encoded at a time.
+            conditions: what the captions would be conditioned on: `stage` or `prompt`, as in `caption`.
+
+        Returns:
+            For one photo a list with an entry for each text; for many photos such a list for each. Natural logarithms,
+            before any rule of a search.
+
+        Raises:
+            ImageError: a photo is no image.
+            UsageError: a condition that this captioner does not know, or not as many entries of texts as photos.
+        """
+        settings = self._conditions(conditions)
+        if is_one_photo(photos):
+            encoded = self.encode_prepared([self._open(photos)])
+            return self.logprobs_encoded(encoded, [several(texts)], settings)[0]
+        remaining = iter([several(one) for one in texts])
+        results: list[list[TextLogprobs]] = []
+        for batch in prepare_batches(photos, self._open, batch_size):
+            of_batch = [one for _, one in zip(batch, remaining, strict=False)]
+            if len(of_batch) < len(batch):
+                raise UsageError("There are more photos than texts; give a text, or a list of texts, for each photo.")
+            encoded = self.encode_prepared([_or_raise(photo) for _, photo in batch])
+            results += self.logprobs_encoded(encoded, of_batch, settings)
+        if next(remaining, None) is not None:
+            raise UsageError(f"There are texts for more than the {len(results)} photos; give an entry for each photo.")
+        return results
+
+    def _conditions(self, conditions: dict[str, Any]) -> DecodingConfig:
+        """The settings that a text is conditioned on."""
+        unknown = next((name for name in conditions if name not in CONDITIONS), None)
+        if unknown is not None:
+            raise UsageError(
+                f'The log-probabilities of given texts do not depend on "{unknown}"; the conditions are '
+                f"{' and '.join(CONDITIONS)}."
+            )
+        return self.settings(**conditions)
+
+    @overload
+    def explain(
+        self, photo: PhotoToCaption, *, occlusion: str | None = ..., batch_size: int = ..., **decoding: Any
+    ) -> Explanation: ...
+    @overload
+    def explain(
+        self, photo: Iterable[PhotoToCaption], *, occlusion: str | None = ..., batch_size: int = ..., **decoding: Any
+    ) -> list[Explanation]: ...
+    def explain(
+        self,
+        photo: PhotoToCaption | Iterable[PhotoToCaption],
+        *,
+        occlusion: str | None = None,
+        batch_size: int = 32,
+        **decoding: Any,
+    ) -> Explanation | list[Explanation]:
+        """Explain a caption: each word with its probability, the most likely other words and its attention.
+
+        Args:
+            photo: in any form that `caption` takes, or many of them.
+            occlusion: occlusion method, one of those in `abilities` (default: no occlusion).
+            batch_size: of many, how many are encoded at a time.
+            decoding: fields of `DecodingConfig` in place of the default settings. The best caption is explained.
+
+        Raises:
+            ImageError: one of them is no image; `explanations.explain_photos` skips it.
+            UsageError: an unknown decode setting, or a value out of range or that this captioner cannot honour.
+        """
+        from showtell.explanations import explain
+
+        return explain(self, photo, occlusion=occlusion, batch_size=batch_size, **decoding)
+
+    def explain_photos(
+        self,
+        photos: Iterable[SourceT],
+        settings: DecodingConfig | None = None,
+        batch_size: int = 32,
+        *,
+        boxes: Iterable[torch.Tensor] | None = None,
+        occlusion: str | None = None,
+    ) -> Iterator[tuple[SourceT, ModelExplanation | ImageError]]:
+        """The best captions of many photos, explained, batch by batch and in order. What is no image gives its error.
+
+        Args:
+            photos: in any form that `caption` takes.
+            settings: None is the default ones.
+            batch_size: photos in a batch.
+            boxes: (n, 4) boxes of each photo from its dataset, for captioners that look at boxes.
+            occlusion: one of the methods of `abilities` (default: no occlusion).
+
+        Raises:
+            UsageError: a setting or an occlusion method that this captioner cannot honour.
+        """
+        settings = self.check(settings or self.decoding)
+        if occlusion is not None and occlusion not in self.abilities.occlusion:
+            raise UsageError(
+                f'{self.about.name} has no occlusion method "{occlusion}"; '
+                f"{nearest(occlusion, self.abilities.occlusion)}."
+            )
+        pairs = zip(photos, repeat(None) if boxes is None else boxes, strict=boxes is not None)
+        for batch in prepare_batches(pairs, lambda pair: self._open(*pair), batch_size):
+            prepared = [photo for _, photo in batch if not isinstance(photo, ImageError)]
+            results: Iterator[ModelExplanation] = iter(())
+            if prepared:
+                encoded = self.encode_prepared(prepared)
+                results = iter(self.explain_encoded(encoded, settings, occlusion=occlusion))
+            for (source, _), photo in batch:
+                yield source, photo if isinstance(photo, ImageError) else next(results)
+
+
+def is_one_photo(photo: object) -> TypeIs[PhotoToCaption]:
+    """Whether this is one photo, or something that is none, rather than many photos."""
+    return isinstance(photo, PhotoToCaption) or not isinstance(photo, Iterable)
+
+
+def several(texts: str | Caption | Sequence[str | Caption]) -> Sequence[str | Caption]:
+    """The texts of one photo: one is a list of one."""
+    return [texts] if isinstance(texts, str | Caption) else list(texts)
+
+
+def _or_raise(result: ResultT | ImageError) -> ResultT:
+    if isinstance(result, ImageError):
+        raise result
+    return result

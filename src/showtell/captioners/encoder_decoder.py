@@ -1,0 +1,456 @@
+"""Captioners of showtell: an encoder, a decoder and their vocabulary, as a checkpoint has them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self, overload
+
+import torch
+from torch import Tensor
+
+from showtell import __version__, checkpoint
+from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption, Source, several
+from showtell.captioners.explaining import explain_batch, is_grid
+from showtell.captioners.occlusion import OCCLUSION_METHODS
+from showtell.captioners.teacher_forcing import pad_captions, word_logprobs
+from showtell.captions import Attention, Caption, ModelExplanation, TextLogprobs, Word
+from showtell.decoding import SEARCHES, Captions, DecodingConfig, Ensemble, StageView, search
+from showtell.errors import CheckpointError, ImageError, UsageError
+from showtell.features import Encoder
+from showtell.features.ensemble import EnsembleEncoder
+from showtell.features.store import StoredImage, collate_features
+from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
+from showtell.images.photo import PhotoSource
+from showtell.models import Capability, Decoder
+from showtell.models.contract import eval_mode
+from showtell.text.tokenizer import tokenize
+from showtell.text.vocabulary import SPECIAL, Vocabulary
+from showtell.types import EncodedBatch, Features, PreparedBatch, map_tensors, upcast_half
+
+
+class EncoderDecoderCaptioner(Captioner):
+    """An encoder, a decoder and their vocabulary.
+
+    Beyond what every captioner does it captions features, trains, has stages, and shows its attention.
+    """
+
+    def __init__(
+        self,
+        *,
+        encoder: Encoder,
+        decoder: Decoder,
+        vocabulary: Vocabulary,
+        decoding: DecodingConfig,
+        origin: dict[str, Any] | None = None,
+        source: Source | None = None,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            encoder: what looks at photos.
+            decoder: of the encoder's features.
+            vocabulary: of the decoder.
+            decoding: default settings.
+            origin: of the weights: data, scores, whatever training wrote down.
+            source: what it was opened from.
+        """
+        self.encoder = encoder
+        self.decoder = decoder
+        self.vocabulary = vocabulary
+        self.decoding = decoding
+        self.origin = origin or {}
+        self._source = source
+        self._stores: set[Path] = set()  # of this encoder's features
+
+    def __repr__(self) -> str:
+        model, encoder = (_part_name(part) for part in (self.decoder, self.encoder))
+        return (
+            f"Captioner(model={model}, encoder={encoder}, vocabulary={len(self.vocabulary) - len(SPECIAL)} words, "
+            f"weights={self.about.parameters:,}, device={self.device})"
+        )
+
+    @property
+    def about(self) -> About:
+        """What it is and where it comes from."""
+        source = self._source
+        return About(
+            name=_part_name(self.decoder),
+            library=f"showtell {__version__}",
+            parameters=sum(weight.numel() for part in (self.encoder, self.decoder) for weight in part.parameters()),
+            preprocessing=self.encoder.preprocessing.model_dump(mode="json"),
+            source=None if source is None else source.name,
+            folder=None if source is None else source.folder,
+            revision=None if source is None else source.revision,
+            fingerprints={} if source is None else checkpoint.fingerprints(source.folder),
+            origin=self.origin,
+        )
+
+    @property
+    def abilities(self) -> Abilities:
+        """What it can do."""
+        attention = None
+        if Capability.ATTENTION in self.decoder.config.capabilities:
+            attention = "grid" if is_grid(self.encoder) else "regions"
+        return Abilities(
+            searches=tuple(SEARCHES),
+            settings=tuple(name for name in DecodingConfig.model_fields if name != "prompt"),
+            attention=attention,
+            occlusion=OCCLUSION_METHODS,
+            stages=self.decoder.stages,
+            features=True,
+            trainable=not isinstance(self.decoder, Ensemble),
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next(self.decoder.parameters()).device
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of its weights."""
+        parts = (self.encoder, self.decoder)
+        return sum(tensor.nbytes for part in parts for tensor in (*part.parameters(), *part.buffers()))
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the weights."""
+        self.encoder.to(device)
+        self.decoder.to(device)
+        return self
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write a checkpoint that `from_pretrained` opens.
+
+        Raises:
+            UsageError: it is an ensemble, which is opened from the checkpoints of its members.
+        """
+        if isinstance(self.decoder, Ensemble):
+            raise UsageError("An ensemble is not saved; keep the checkpoints of its members.")
+        content = checkpoint.Checkpoint(self.encoder, self.decoder, self.vocabulary, self.decoding, self.origin)
+        checkpoint.save_checkpoint(Path(folder), content)
+
+    # --- photos to features ---
+
+    def prepare(self, photo: PhotoToCaption, boxes: Tensor | None = None) -> PreparedPhoto | StoredImage:
+        """Open a photo and prepare it as the encoder wants it; boxes are kept if the encoder looks at boxes."""
+        if isinstance(photo, StoredImage):
+            if photo.store.path not in self._stores:
+                photo.store.require(self.encoder)
+                self._stores.add(photo.store.path)
+            return photo
+        return self.encoder.prepare(photo, boxes)
+
+    def encode_prepared(self, photos: Sequence[PreparedPhoto | StoredImage]) -> EncodedBatch:
+        """The features of prepared photos, or of images of a store.
+
+        Raises:
+            DataError: a store lacks an image, or is damaged.
+            UsageError: some are photos, and others are images of a store.
+        """
+        stored = [photo for photo in photos if isinstance(photo, StoredImage)]
+        prepared = [photo for photo in photos if isinstance(photo, PreparedPhoto)]
+        if stored and prepared:
+            raise UsageError("Photos and images of a store cannot be in one batch; caption one kind after the other.")
+        if prepared:
+            batch = stack_photos(prepared)
+            return EncodedBatch(self.encode(batch), batch.windows, batch)
+        images = [photo.read() for photo in stored]
+        features = map_tensors(collate_features(images), lambda tensor: upcast_half(tensor.to(self.device)))
+        windows = torch.tensor([self.encoder.preprocessing.window(image.size) for image in images], dtype=torch.float32)
+        return EncodedBatch(features, windows, names=tuple(photo.image_id for photo in stored))
+
+    @torch.no_grad()
+    def encode(self, batch: PreparedBatch) -> Features:
+        """The features of prepared photos, in eval mode."""
+        with eval_mode(self.encoder):
+            features: Features = self.encoder(batch.to(self.device))
+        return features
+
+    def encode_photos(self, photos: Iterable[PhotoSource], batch_size: int = 64) -> Iterator[Features]:
+        """The features of photos, batch by batch.
+
+        Raises:
+            ImageError: one of them is no image.
+        """
+        for batch in prepare_batches(photos, self.encoder.prepare, batch_size):
+            prepared = []
+            for _, photo in batch:
+                if isinstance(photo, ImageError):
+                    raise photo
+                prepared.append(photo)
+            yield self.encode(stack_photos(prepared))
+
+    # --- features to captions ---
+
+    def caption_encoded(
+        self,
+        photos: EncodedBatch,
+        settings: DecodingConfig,
+        *,
+        image_ids: Sequence[str] | None = None,
+        attention: bool = False,
+    ) -> list[list[Caption]]:
+        """The captions of each photo, the best first."""
+        boxes = self.rectangles(photos) if attention else None
+        ids = _sample_names(photos, settings, image_ids)
+        return self._search(photos.features, settings, ids, attention, boxes)
+
+    def rectangles(self, photos: EncodedBatch) -> Tensor:
+        """Where in its photo each feature vector looks: (B, R, 4) left, top, right, bottom in pixels."""
+        return self.encoder.rectangles(photos.features, photos.windows.to(self.device))
+
+    def caption_features(
+        self,
+        features: Features,
+        settings: DecodingConfig | None = None,
+        *,
+        image_ids: Sequence[str] | None = None,
+        attention: bool = False,
+        boxes: Tensor | None = None,
+    ) -> list[list[Caption]]:
+        """Captions of encoded images, in eval mode.
+
+        Args:
+            features: from `encode`.
+            settings: None is the checkpoint's own.
+            image_ids: names that samples depend on; None counts the images.
+            attention: keep the attention weights of the words.
+            boxes: (B, R, 4) where each vector is in its photo, from `encoder.rectangles`; kept with the attention.
+
+        Raises:
+            UsageError: the model has no attention and is asked for it, or does not know a required word.
+        """
+        captions = self._search(features, settings or self.decoding, image_ids, attention, boxes)
+        if self.calibration is None:
+            return captions
+        return [self.calibration.calibrated(of_image) for of_image in captions]
+
+    @torch.no_grad()
+    def _search(
+        self,
+        features: Features,
+        settings: DecodingConfig,
+        image_ids: Sequence[str] | None,
+        attention: bool,
+        boxes: Tensor | None,
+    ) -> list[list[Caption]]:
+        with eval_mode(self.decoder):
+            result = search(
+                self.decoder, features, settings, self.vocabulary, image_ids=image_ids, keep_outputs=attention
+            )
+        captions = self.read_captions(result, settings.num_return_sequences)
+        if attention:
+            captions = _with_attention(captions, result.attention, features.is_region, boxes)
+        return captions
+
+    def read_captions(self, result: Captions, count: int | None = None) -> list[list[Caption]]:
+        """The tensors of a search as words: the best `count` captions of each image, or all of them."""
+        read = []
+        lengths = result.is_word.sum(-1).tolist()
+        rows = zip(
+            result.words.tolist(), lengths, result.word_logprobs.tolist(), result.logprob.tolist(),
+            result.score.tolist(), result.is_finished.tolist(), strict=True,
+        )  # fmt: skip
+        for image in rows:
+            captions = []
+            for ids, length, logprobs, logprob, score, finished in zip(*image, strict=True):
+                if logprob == float("-inf"):  # the last rows, where there are fewer captions than were asked for
+                    continue
+                word_count = length - 1 if finished else length  # without the end
+                words = [self.vocabulary.words[index] for index in ids[:word_count]]
+                captions.append(
+                    Caption(
+                        " ".join(words),
+                        logprob,
+                        finished,
+                        tuple(Word(*pair) for pair in zip(words, logprobs[:word_count], strict=True)),
+                        score,
+                    )
+                )
+            read.append(captions[:count])
+        return read
+
+    # --- texts to log-probabilities ---
+
+    @overload
+    def logprobs(
+        self, photos: Features, texts: Sequence[str | Caption | Sequence[str | Caption]], **conditions: Any
+    ) -> list[list[TextLogprobs]]: ...
+    @overload
+    def logprobs(
+        self,
+        photos: PhotoToCaption,
+        texts: str | Caption | Sequence[str | Caption],
+        *,
+        batch_size: int = ...,
+        **conditions: Any,
+    ) -> list[TextLogprobs]: ...
+    @overload
+    def logprobs(
+        self,
+        photos: Iterable[PhotoToCaption],
+        texts: Iterable[str | Caption | Sequence[str | Caption]],
+        *,
+        batch_size: int = ...,
+        **conditions: Any,
+    ) -> list[list[TextLogprobs]]: ...
+    def logprobs(
+        self, photos: Any, texts: Any, *, batch_size: int = 32, **conditions: Any
+    ) -> list[TextLogprobs] | list[list[TextLogprobs]]:
+        """How likely texts are as captions of photos, or of encoded images; see `Captioner.logprobs`.
+
+        Args:
+            photos: as there, or the `Features` of B images.
+            texts: as there; of `Features` for each image a text or several. They are tokenized as captions are; a word
+                that the vocabulary lacks has the log-probability of the token of unknown words.
+            batch_size: of many photos, how many are encoded at a time.
+            conditions: `stage`, of a decoder with several (default: the last).
+        """
+        if not isinstance(photos, Features):
+            return super().logprobs(photos, texts, batch_size=batch_size, **conditions)
+        each = [several(one) for one in texts]
+        if len(each) != len(photos.vectors):
+            raise UsageError(
+                f"There are {len(each)} entries of texts for the features of {len(photos.vectors)} images."
+            )
+        return self._logprobs(photos, each, self._conditions(conditions))
+
+    def logprobs_encoded(
+        self, photos: EncodedBatch, texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
+    ) -> list[list[TextLogprobs]]:
+        """The log-probabilities of the texts of each photo, teacher-forced."""
+        return self._logprobs(photos.features, texts, settings)
+
+    @torch.no_grad()
+    def _logprobs(
+        self, features: Features, texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
+    ) -> list[list[TextLogprobs]]:
+        words = [[_words_of(text) for text in of_image] for of_image in texts]
+        ids = pad_captions([[self.vocabulary.encode(text) for text in of_image] for of_image in words])
+        decoder = self.decoder if settings.stage is None else StageView(self.decoder, settings.stage)
+        with eval_mode(decoder):
+            logprobs = word_logprobs(decoder, features, ids.to(self.device)).tolist()  # (B, N, T)
+        results = []
+        for image, of_image in enumerate(words):
+            rows = []
+            for text, own, row in zip(texts[image], of_image, logprobs[image], strict=False):
+                pairs = zip(own, row, strict=False)
+                rows.append(TextLogprobs(str(text), tuple(Word(*pair) for pair in pairs), row[len(own)]))
+            results.append(rows)
+        return results
+
+    # --- explanations ---
+
+    @torch.no_grad()
+    def explain_encoded(
+        self,
+        photos: EncodedBatch,
+        settings: DecodingConfig,
+        *,
+        image_ids: Sequence[str] | None = None,
+        occlusion: str | None = None,
+    ) -> list[ModelExplanation]:
+        """The best caption of each photo, explained; of a multi-stage decoder one per stage."""
+        return explain_batch(self, photos, settings, _sample_names(photos, settings, image_ids), occlusion)
+
+
+def open_checkpoint_folder(source: Source, device: str | torch.device) -> EncoderDecoderCaptioner:
+    """Open a checkpoint of showtell.
+
+    Raises:
+        CheckpointError: it is damaged.
+    """
+    opened = checkpoint.load_checkpoint(source.folder)
+    captioner = EncoderDecoderCaptioner(
+        encoder=opened.encoder,
+        decoder=opened.decoder,
+        vocabulary=opened.vocabulary,
+        decoding=opened.decoding,
+        origin=opened.about,
+        source=source,
+    )
+    return captioner.to(device)
+
+
+def average_members(names: Sequence[str], members: Sequence[EncoderDecoderCaptioner]) -> EncoderDecoderCaptioner:
+    """The captioner that averages the probabilities of several, each with its name for messages.
+
+    Raises:
+        CheckpointError: a member has another vocabulary than the first, or prepares photos differently.
+    """
+    name, first = names[0], members[0]
+    for other, member in zip(names, members, strict=True):
+        if member.vocabulary.fingerprint != first.vocabulary.fingerprint:
+            raise CheckpointError(
+                f"{other} and {name} cannot be averaged: their vocabularies differ ({len(member.vocabulary)} "
+                f"words, fingerprint {member.vocabulary.fingerprint}, and {len(first.vocabulary)} words, "
+                f"fingerprint {first.vocabulary.fingerprint}); train the members with one vocabulary."
+            )
+        if member.encoder.preprocessing != first.encoder.preprocessing:
+            raise CheckpointError(
+                f"{other} and {name} cannot be averaged: their encoders prepare photos differently "
+                f"({member.encoder.preprocessing} and {first.encoder.preprocessing})."
+            )
+    captioner = EncoderDecoderCaptioner(
+        encoder=EnsembleEncoder([member.encoder for member in members]),
+        decoder=Ensemble([member.decoder for member in members]),
+        vocabulary=first.vocabulary,
+        decoding=first.decoding,
+        origin={"members": [member.origin for member in members]},
+    )
+    captioner.encoder.eval()
+    captioner.decoder.eval()
+    return captioner
+
+
+def _sample_names(
+    photos: EncodedBatch, settings: DecodingConfig, image_ids: Sequence[str] | None
+) -> Sequence[str] | None:
+    """What the samples of each photo depend on: the given names, or else its pixels or its id in the store."""
+    if image_ids is not None or settings.kind != "sample":
+        return image_ids
+    return photos.names if photos.photos is None else [pixel_hash(image) for image in photos.photos.images]
+
+
+def _words_of(text: str | Caption) -> list[str]:
+    return tokenize(text) if isinstance(text, str) else [word.word for word in text.words]
+
+
+def pixel_hash(image: Tensor) -> str:
+    """What the samples of a prepared photo (3, height, width) depend on: what is in the picture and nothing else,
+    neither its file's name nor its batch."""
+    return hashlib.sha256(image.cpu().numpy().tobytes()).hexdigest()
+
+
+def _with_attention(
+    captions: list[list[Caption]], attention: Tensor | None, is_region: Tensor, boxes: Tensor | None
+) -> list[list[Caption]]:
+    """Captions with the attention of their words: attention (B, K, T, R), is_region (B, R), boxes (B, R, 4)."""
+    if attention is None:
+        raise UsageError(
+            "This captioner has no attention to show: its model sees the whole photo at once, or it is an ensemble "
+            "whose members look at different places; leave attention out."
+        )
+    attended = []
+    for image, of_image in enumerate(captions):
+        regions = is_region[image]
+        own = None if boxes is None else boxes[image, regions].cpu()
+        weights = attention[image, ..., regions].cpu()  # (K, T, R of this image)
+        attended.append(
+            [
+                replace(caption, attention=Attention(weights[row, : len(caption.words)], own))
+                for row, caption in enumerate(of_image)
+            ]
+        )
+    return attended
+
+
+def _part_name(part: Decoder | Encoder) -> str:
+    """The name that recipes have for a decoder or an encoder; of an ensemble, those of its members."""
+    members = getattr(part, "members", None)
+    if members is not None:
+        return f"ensemble of {', '.join(map(_part_name, members))}"
+    return str(getattr(part.config, "name", type(part).__name__))

@@ -1,0 +1,198 @@
+"""Captions of our models, explained: each word with its probability, its runners-up and where the model looked.
+
+The caption comes from the usual search and is explained by the model's outputs of that search: probabilities are those
+before the search's rules, and the regions that hard attention sampled are the ones that were sampled during the search.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from showtell.captioners.occlusion import occlude
+from showtell.captions import NUM_RUNNERS_UP, ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
+from showtell.decoding import DecodingConfig, StageView, search
+from showtell.features import Encoder
+from showtell.features.ensemble import EnsembleEncoder
+from showtell.features.grid import GridEncoder
+from showtell.models import Decoder
+from showtell.models.contract import eval_mode
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import EncodedBatch, Features, map_tensors
+
+if TYPE_CHECKING:
+    from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner
+
+# words (B, 1, T + 1), begin first, and a decoder that generates them, to drops of their log-probabilities, (B, 1, T, R)
+OcclusionFunction = Callable[[Tensor, Decoder], Tensor]
+
+
+def explain_batch(
+    captioner: EncoderDecoderCaptioner,
+    batch: EncodedBatch,
+    settings: DecodingConfig,
+    image_ids: Sequence[str] | None,
+    occlusion: str | None,
+) -> list[ModelExplanation]:
+    """The explanations of a batch of photos; see `Captioner.explain_encoded`."""
+    features = batch.features
+    rectangles = captioner.rectangles(batch)
+
+    def occlude_words(words: Tensor, decoder: Decoder) -> Tensor:
+        assert occlusion is not None
+        return occlude(captioner, batch, words, occlusion, decoder=decoder)
+
+    captions = explain_features(
+        captioner, features, settings, image_ids=image_ids, occlude_words=None if occlusion is None else occlude_words
+    )
+    return [
+        ModelExplanation(
+            "",
+            captions[image],
+            rectangles[image, is_region].cpu(),
+            grid_of(captioner.encoder, int(is_region.sum())),
+            _region_labels(captioner.encoder, features, image),
+        )
+        for image, is_region in enumerate(features.is_region)
+    ]
+
+
+@torch.no_grad()
+def explain_features(
+    captioner: EncoderDecoderCaptioner,
+    features: Features,
+    settings: DecodingConfig,
+    *,
+    image_ids: Sequence[str] | None = None,
+    occlude_words: OcclusionFunction | None = None,
+) -> list[tuple[ExplainedCaption, ...]]:
+    """The best caption of each encoded image, explained; of a multi-stage decoder one caption per stage.
+
+    Args:
+        captioner: its decoder and vocabulary are used.
+        features: of B images, from `captioner.encode`.
+        settings: decoding settings.
+        image_ids: names that seed the sampling of each image (default: their index).
+        occlude_words: computes the drop of log-probability by occlusion (default: no occlusion).
+    """
+    decoder = captioner.decoder
+    with eval_mode(decoder):
+        if decoder.stages == 1:
+            stages = [_explain_stage(captioner, features, settings, image_ids, occlude_words, -1)]
+        else:
+            indices = range(decoder.stages) if settings.stage is None else [settings.stage]
+            stages = [
+                [
+                    replace(caption, title=f"stage {stage} of 0 to {decoder.stages - 1}")
+                    for caption in _explain_stage(
+                        captioner, features, settings.changed(stage=stage), image_ids, occlude_words, stage
+                    )
+                ]
+                for stage in indices
+            ]
+    return list(zip(*stages, strict=True))
+
+
+def _explain_stage(
+    captioner: EncoderDecoderCaptioner,
+    features: Features,
+    settings: DecodingConfig,
+    image_ids: Sequence[str] | None,
+    occlude_words: OcclusionFunction | None,
+    stage: int,
+) -> list[ExplainedCaption]:
+    """The caption of each image at one stage; -1 is the last stage of the whole decoder."""
+    decoder = captioner.decoder
+    results = search(decoder, features, settings, captioner.vocabulary, image_ids=image_ids, keep_outputs=True)
+    assert results.outputs is not None
+    best = map_tensors(results.outputs, lambda x: x[:, :1])
+    logprobs = decoder.readout(best, stage).float().log_softmax(-1)[:, 0].cpu()  # (B, T, V), before the search's rules
+    attention = None if best.attention is None else best.attention[:, 0].cpu()  # (B, T, R)
+    sampled = None if best.sampled_regions is None else best.sampled_regions[:, 0].tolist()
+    word_values = {title: values[:, 0].cpu() for title, values in best.diagnostics().items()}  # (B, T, K) each
+    drops = None
+    if occlude_words is not None:
+        begin = results.words.new_full((len(results.words), 1, 1), Vocabulary.begin)
+        words = torch.cat((begin, results.words[:, :1]), -1)
+        drops = occlude_words(words, decoder if stage < 0 else StageView(decoder, stage))[:, 0].cpu()  # (B, T, R)
+    lengths = results.is_word[:, 0].sum(-1).tolist()
+    explained = []
+    for image, (caption, *_) in enumerate(captioner.read_captions(results)):
+        length, is_region = lengths[image], features.is_region[image].cpu()
+        explained.append(
+            ExplainedCaption(
+                caption.text,
+                _explain_words(
+                    captioner.vocabulary,
+                    results.words[image, 0, :length].cpu(),
+                    logprobs[image, :length],
+                    None if sampled is None else sampled[image][:length],
+                    None if drops is None else drops[image, :length, is_region],
+                ),
+                caption.logprob,
+                caption.finished,
+                caption.confidence,
+                attention=None if attention is None else attention[image, :length, is_region],
+                word_values=tuple(WordValues(title, values[image, :length]) for title, values in word_values.items()),
+            )
+        )
+    return explained
+
+
+def _explain_words(
+    vocabulary: Vocabulary, ids: Tensor, logprobs: Tensor, sampled: Sequence[int] | None, drops: Tensor | None
+) -> tuple[ExplainedWord, ...]:
+    """Word ids (T,), log-probabilities (T, V), sampled regions (T) with -1 for none, and drops (T, R), as words."""
+
+    def text(index: int) -> str:
+        return "" if index == vocabulary.end else vocabulary.words[index]
+
+    probabilities = logprobs.gather(1, ids.unsqueeze(1)).squeeze(1).exp().tolist()
+    rest = logprobs.clone()
+    rest[:, [vocabulary.begin, vocabulary.pad]] = -math.inf  # never generated
+    rest.scatter_(1, ids.unsqueeze(1), -math.inf)
+    others = rest.topk(min(NUM_RUNNERS_UP, rest.shape[1]))
+    return tuple(
+        ExplainedWord(
+            text(index),
+            probabilities[position],
+            tuple(
+                (text(other), math.exp(logprob))
+                for other, logprob in zip(
+                    others.indices[position].tolist(), others.values[position].tolist(), strict=True
+                )
+                if logprob > -math.inf
+            ),
+            sampled_region=None if sampled is None or sampled[position] < 0 else sampled[position],
+            logprob_drop=None if drops is None else drops[position],
+        )
+        for position, index in enumerate(ids.tolist())
+    )
+
+
+def is_grid(encoder: Encoder) -> bool:
+    """Whether the regions of an encoder, of an ensemble those of its first member, are the cells of a grid."""
+    return isinstance(_first(encoder), GridEncoder)
+
+
+def _first(encoder: Encoder) -> Encoder:
+    return encoder.members[0] if isinstance(encoder, EnsembleEncoder) else encoder  # type: ignore[return-value]
+
+
+def grid_of(encoder: Encoder, regions: int) -> tuple[int, int] | None:
+    """(rows, columns) of the regions of an encoder, if they are the cells of a grid."""
+    first = _first(encoder)
+    return first.grid_of(regions) if isinstance(first, GridEncoder) else None
+
+
+def _region_labels(encoder: Encoder, features: Features, image: int) -> tuple[str, ...] | None:
+    """The class of each region of an image, "" for none of the encoder's categories."""
+    if features.regions is None or features.regions.labels is None or not encoder.categories:
+        return None
+    labels = features.regions.labels[image, features.is_region[image]].tolist()
+    return tuple(encoder.categories[label] if label >= 0 else "" for label in labels)

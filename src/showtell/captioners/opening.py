@@ -1,0 +1,46 @@
+"""Opening a captioner: what a folder or a repository on the hub holds decides which kind it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from showtell.captioners.contract import Captioner, Source
+from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner, average_members, open_checkpoint_folder
+from showtell.checkpoint import find_checkpoint
+from showtell.errors import CheckpointError, UsageError, nearest
+
+DTYPES = ("fp32", "bf16", "fp16")  # precisions of weights
+
+
+def open_checkpoint(
+    path_or_hub_id: str | Path, device: str | torch.device | None = None, dtype: str | None = None
+) -> Captioner:
+    """Open a checkpoint of showtell; see `Captioner.from_pretrained`."""
+    if dtype is not None and dtype not in DTYPES:
+        raise UsageError(f'There is no precision "{dtype}"; {nearest(dtype, DTYPES)}.')
+    source = Source(str(path_or_hub_id), find_checkpoint(path_or_hub_id))
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if dtype not in (None, "fp32"):
+        raise UsageError(f"{path_or_hub_id} is a checkpoint of showtell, which computes in fp32; leave {dtype} out.")
+    return open_checkpoint_folder(source, device)
+
+
+def open_ensemble(
+    paths_or_hub_ids: Sequence[str | Path], device: str | torch.device | None = None
+) -> EncoderDecoderCaptioner:
+    """Open several checkpoints as one captioner; see `Captioner.ensemble`."""
+    if not paths_or_hub_ids:
+        raise UsageError("An ensemble needs at least one checkpoint.")
+    members: list[EncoderDecoderCaptioner] = []
+    for one in paths_or_hub_ids:
+        captioner = open_checkpoint(one, device)
+        if not isinstance(captioner, EncoderDecoderCaptioner):
+            raise CheckpointError(
+                f"{one} is a captioner of {captioner.about.library}, and an ensemble averages checkpoints of showtell "
+                "with one vocabulary; caption with each alone, or compare them (showtell explain --against)."
+            )
+        members.append(captioner)
+    return average_members([str(one) for one in paths_or_hub_ids], members)

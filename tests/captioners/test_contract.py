@@ -1,0 +1,161 @@
+"""What every captioner answers: captions, log-probabilities of given texts, what it is and what it can do."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from showtell import CheckpointError, UsageError
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
+from showtell.decoding import DecodingConfig, StageView
+from showtell.features import build_encoder, encoder_config
+from showtell.models import MODELS, Decoder, build_decoder
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Features
+
+TEXTS = ("a b", "b", "", "c a b", "a zebra")
+
+
+@pytest.fixture(scope="module")
+def features() -> Features:
+    generator = torch.Generator().manual_seed(1)
+    is_region = torch.tensor([[True] * 4, [True, True, False, False]])
+    return Features(torch.randn(2, 4, 8, generator=generator), is_region)
+
+
+def tiny(model: str = "sat", **settings: object) -> EncoderDecoderCaptioner:
+    """A captioner of the words a, b and c over features of size 8."""
+    torch.manual_seed(3)
+    vocabulary = Vocabulary(["a", "b", "c"])
+    config = MODELS[model][0].model_validate({"name": model, "embedding_size": 6, "hidden_size": 7, **settings})
+    decoder = build_decoder(config, feature_size=8, vocabulary_size=len(vocabulary))
+    for weight in decoder.parameters():
+        torch.nn.init.normal_(weight, std=0.7)
+    encoder = build_encoder(encoder_config({"name": "precomputed", "feature_size": 8, "source": "a test"}))
+    decoding = DecodingConfig(max_length=4)
+    return EncoderDecoderCaptioner(encoder=encoder, decoder=decoder.eval(), vocabulary=vocabulary, decoding=decoding)
+
+
+def by_hand(decoder: Decoder, features: Features, image: int, ids: list[int]) -> list[float]:
+    """The log-probability of each id, one step after the other, without the walk of `decoding/`."""
+    own = Features(features.vectors[image : image + 1], features.is_region[image : image + 1])
+    state = decoder.start(own)
+    logprobs, word = [], Vocabulary.begin
+    for target in ids:
+        output, state = decoder.step(torch.tensor([[word]]), state)
+        logprobs.append(decoder.readout(output)[0, 0].double().log_softmax(-1)[target].item())
+        word = target
+    return logprobs
+
+
+@pytest.mark.parametrize("model", ["nic", "sat", "updown", "stack"])
+@torch.no_grad()
+def test_logprobs_of_features_are_those_of_one_step_after_the_other(model: str, features: Features) -> None:
+    captioner = tiny(model)
+    for image, results in enumerate(captioner.logprobs(features, [TEXTS, TEXTS])):
+        for text, result in zip(TEXTS, results, strict=True):
+            ids = captioner.vocabulary.encode(text.split())[1:]
+            expected = by_hand(captioner.decoder, features, image, ids)
+            assert [word.word for word in result.words] == text.split() and result.text == text
+            assert [word.logprob for word in result.words] == pytest.approx(expected[:-1], abs=1e-5)
+            assert result.end == pytest.approx(expected[-1], abs=1e-5)
+            assert result.logprob == pytest.approx(sum(expected), abs=1e-5)
+
+
+def test_what_may_follow_a_text_sums_to_one(features: Features) -> None:
+    """The end, each word, the unknown token, and what no search takes: the padding and the begin."""
+    captioner = tiny()
+    words = ("a", "b", "c", "zebra")
+    for start in ((), ("b",), ("c", "a")):
+        texts = [" ".join(start), *(" ".join((*start, word)) for word in words)]
+        for image, (text, *longer) in enumerate(captioner.logprobs(features, [texts, texts])):
+            ids = captioner.vocabulary.encode(start)[1:-1]
+            with torch.no_grad():
+                others = [
+                    by_hand(captioner.decoder, features, image, [*ids, special])[-1]
+                    for special in (Vocabulary.pad, Vocabulary.begin)
+                ]
+            following = [text.end, *(one.words[-1].logprob for one in longer), *others]
+            assert sum(map(math.exp, following)) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("search", [{}, {"num_beams": 4, "num_return_sequences": 4}, {"search": "sample"}])
+def test_they_are_those_that_a_search_reports(search: dict[str, object], features: Features) -> None:
+    captioner = tiny()
+    ranked = captioner.caption_features(features, captioner.settings(**search, max_length=12))
+    for captions, results in zip(ranked, captioner.logprobs(features, ranked), strict=True):
+        for caption, result in zip(captions, results, strict=True):
+            assert result.text == caption.text
+            logprobs = [word.logprob for word in caption.words]
+            assert [word.logprob for word in result.words] == pytest.approx(logprobs, abs=1e-5)
+            if caption.finished:
+                assert result.logprob == pytest.approx(caption.logprob, abs=1e-5)
+
+
+def test_a_stage_has_log_probabilities_of_its_own(features: Features) -> None:
+    captioner = tiny("stack")
+    texts = [["a b"], ["c"]]
+    last = captioner.logprobs(features, texts)
+    first = captioner.logprobs(features, texts, stage=0)
+    assert captioner.abilities.stages == 3 and captioner.logprobs(features, texts, stage=2) == last
+    view = StageView(captioner.decoder, 0)
+    with torch.no_grad():
+        expected = by_hand(view, features, 0, captioner.vocabulary.encode(["a", "b"])[1:])
+    assert first[0][0].logprob == pytest.approx(sum(expected), abs=1e-5)
+    assert first[0][0].logprob != pytest.approx(last[0][0].logprob, abs=1e-3)
+
+
+def test_of_photos_they_are_those_of_their_features_whatever_the_batches(
+    tiny_checkpoint: Path, tiny_scenes: Path
+) -> None:
+    captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
+    photos = sorted((tiny_scenes / "images").iterdir())[:5]
+    texts = ["a red circle", ["two stars", "a red circle"], "a blue square", "", "an unheard word"]
+    results = captioner.logprobs(photos, texts, batch_size=2)
+    assert [len(one) for one in results] == [1, 2, 1, 1, 1]
+    (features,) = captioner.encode_photos(photos)
+    for image, (one, other) in enumerate(zip(results, captioner.logprobs(features, texts), strict=True)):
+        assert [text.logprob for text in one] == pytest.approx([text.logprob for text in other], abs=1e-5), image
+    alone = captioner.logprobs(photos[1], texts[1])
+    assert [text.logprob for text in alone] == pytest.approx([text.logprob for text in results[1]], abs=1e-5)
+    caption = captioner.caption(photos[0])[0]
+    words = captioner.logprobs(photos[0], caption)[0].words
+    assert [word.logprob for word in words] == pytest.approx([word.logprob for word in caption.words], abs=1e-4)
+    unknown = captioner.logprobs(photos[0], "zebra")[0].words[0]
+    assert unknown.word == "zebra" and unknown.logprob == captioner.logprobs(photos[0], "qwertz")[0].words[0].logprob
+
+
+def test_what_does_not_fit_is_refused(tiny_checkpoint: Path, tiny_scenes: Path, features: Features) -> None:
+    captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
+    photos = sorted((tiny_scenes / "images").iterdir())[:3]
+    for texts, sentence in ((["a"] * 2, "There are more photos than texts"), (["a"] * 4, "for more than the 3 photos")):
+        with pytest.raises(UsageError, match=sentence):
+            captioner.logprobs(photos, texts)
+    with pytest.raises(UsageError, match="3 entries of texts for the features of 2 images"):
+        tiny().logprobs(features, ["a", "b", "c"])
+    with pytest.raises(UsageError, match='do not depend on "num_beams"; the conditions are stage and prompt'):
+        captioner.logprobs(photos[0], "a", num_beams=3)
+    with pytest.raises(UsageError, match="sat cannot honour prompt=a photo of; it knows search, num_return_sequences"):
+        captioner.caption(photos[0], prompt="a photo of")
+    with pytest.raises(UsageError, match='There is no precision "int8"'):
+        Captioner.from_pretrained(tiny_checkpoint, dtype="int8")
+    with pytest.raises(UsageError, match="is a checkpoint of showtell, which computes in fp32; leave bf16 out"):
+        Captioner.from_pretrained(tiny_checkpoint, dtype="bf16")
+    with pytest.raises(CheckpointError, match="There is no checkpoint folder"):
+        Captioner.from_pretrained("/no/such/folder")
+
+
+def test_what_it_is_and_what_it_can_do(tiny_checkpoint: Path) -> None:
+    captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
+    about, abilities = captioner.about, captioner.abilities
+    assert about.name == "sat" and about.library.startswith("showtell ")
+    assert about.folder == tiny_checkpoint and about.source == str(tiny_checkpoint) and about.revision is None
+    assert set(about.fingerprints) == {"weights", "vocabulary"} and about.origin == {"data": "tiny scenes"}
+    assert captioner.memory_bytes >= 4 * about.parameters > 0
+    assert abilities.attention == "grid" and abilities.features and abilities.trainable and abilities.stages == 1
+    assert "prompt" not in abilities.settings and "num_beams" in abilities.settings
+    both = Captioner.ensemble([tiny_checkpoint, tiny_checkpoint], device="cpu")
+    assert both.abilities.attention is None and not both.abilities.trainable and both.about.fingerprints == {}
