@@ -1,4 +1,4 @@
-"""A run that is resumed with more epochs or more patience ends with the bits of one that had them from the beginning."""
+"""A run resumed with more epochs or more patience ends with the bits of one that had them from the beginning."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_a_finished_run_says_how_it_goes_on_and_is_left_as_it_was(tiny_recipe, t
     status, _, err = run(capsys, "train", folder, "--resume", "training.epochs=5")
     assert (status, err) == (
         2,
-        f"showtell: The run in {folder} cannot be resumed for training.epochs=5: its learning rate decays over 1 epochs "
-        "(training.schedule=cosine), and over 5 it would have been another one from the first step on; train on from "
+        f"showtell: The run in {folder} cannot be resumed for training.epochs=5: its learning rate decays over 1 "
+        "epochs (training.schedule=cosine), and over 5 it would have been another one from the first step on; train on from "
         f"its weights, with a schedule that begins anew: --out ANOTHER training.start_from={folder}/best.\n",
     )
     status, _, err = run(capsys, "train", folder)
@@ -106,5 +106,7 @@ def test_what_the_end_of_a_run_changed_is_told_or_refused(tiny_recipe, tmp_path,
     now = make_recipe(tiny_recipe)
     before = now.model_copy(update={"training": now.training.model_copy(update={"epochs": 1})})
     assert refuse_inexact(before, now, folder, supervised=False) == sentence
-    with pytest.raises(RecipeError, match="its reward watchdog took no action at the last validation, as it would have"):
+    with pytest.raises(
+        RecipeError, match="its reward watchdog took no action at the last validation, as it would have"
+    ):
         refuse_inexact(before, now, folder, supervised=True)
