@@ -40,8 +40,8 @@ def test_a_finished_run_says_how_it_goes_on_and_is_left_as_it_was(tiny_recipe, t
     assert (status, err) == (
         2,
         f"showtell: The run in {folder} cannot be resumed for training.epochs=5: its learning rate decays over 1 "
-        "epochs (training.schedule=cosine), and over 5 it would have been another one from the first step on; train on from "
-        f"its weights, with a schedule that begins anew: --out ANOTHER training.start_from={folder}/best.\n",
+        "epochs (training.schedule=cosine), and over 5 it would have been another one from the first step on; train "
+        f"on from its weights, with a schedule that begins anew: --out ANOTHER training.start_from={folder}/best.\n",
     )
     status, _, err = run(capsys, "train", folder)
     assert (status, err) == (
