@@ -47,17 +47,21 @@ def compare_searches(
 
     from rich.console import Console
 
-    from showtell.compare_searches import PRESETS
     from showtell.compare_searches import compare_searches as run_searches
-    from showtell.errors import UsageError
+    from showtell.compare_searches import plan_searches
+    from showtell.errors import UsageError, notify, summarise
     from showtell.progress import counting
     from showtell.reports.compare_searches_page import write_page
 
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f'--out writes a page; give "{out}" the suffix .html.')
     captioner = open_captioner(checkpoint, ensemble, dtype)
+    searches, refused = plan_searches(captioner, **decoding)
+    for sentence in dict.fromkeys(refused.values()):
+        names = [name for name, reason in refused.items() if reason == sentence]
+        notify(f"left out {summarise(names)}: {sentence}")
     results = []
-    with counting("searching", len(PRESETS) + bool(decoding.get("force_words"))) as progress:
+    with counting("searching", len(searches)) as progress:
         for result in run_searches(captioner, image, **decoding):
             results.append(result)
             progress(1)
