@@ -286,7 +286,9 @@ class Captioner(abc.ABC):
     def _calibrated_folder(self) -> tuple[Path, str]:
         about = self.about
         if about.folder is None:
-            raise UsageError("A calibration is about one checkpoint, and this captioner is an ensemble or was made in memory.")
+            raise UsageError(
+                "A calibration is about one checkpoint, and this captioner is an ensemble or was made in memory."
+            )
         return about.folder, about.fingerprints["weights"]
 
     def _open(self, photo: PhotoToCaption, boxes: torch.Tensor | None = None) -> Any:
