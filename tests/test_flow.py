@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, str] = {
     # what is made of captioners and captions
     "explanations": "captioners captions datasets decoding errors features files images models scores text types",
     "grounding": "captioners captions datasets decoding errors explanations images models scenes scores text types",
-    "compare_searches": "captioners captions decoding images scores",
+    "compare_searches": "captioners captions decoding errors images scores",
     "bulk": "captioners captions decoding errors images",
     "reports": "captioners captions checkpoint compare_searches datasets errors evaluation explanations features "
     "files images renamed scenes scores",

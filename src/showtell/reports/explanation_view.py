@@ -94,7 +94,7 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
         "has_attention": caption.attention is not None,
         "has_collapsed": has_collapsed(caption),
         "has_occlusion": any(word.logprob_drop is not None for word in caption.words),
-        "hint": _hint(caption, [value for value in correlations if value is not None]),
+        "hint": _hint(model, caption, [value for value in correlations if value is not None]),
         "words": [
             {
                 "word": word.word,
@@ -158,11 +158,12 @@ def _rank_correlations(caption: ExplainedCaption) -> list[float | None]:
     return [None if math.isnan(value) else value for value in correlations]
 
 
-def _hint(caption: ExplainedCaption, correlations: Sequence[float]) -> str:
+def _hint(model: ModelExplanation, caption: ExplainedCaption, correlations: Sequence[float]) -> str:
     """The text below a caption until a word is selected."""
     if caption.attention is None:
-        return "This model has no attention: it sees the photo as a whole. Choose a word to see the alternatives."
-    hint = "Choose a word to see where the model looked."
+        note = model.attention_note or "This model has no attention: it sees the photo as a whole."
+        return f"{note} Choose a word to see the alternatives."
+    hint = f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
     if has_collapsed(caption):
         hint += " Every word looks most at the same region."
     if correlations:
