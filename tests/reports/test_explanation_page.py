@@ -165,7 +165,10 @@ def test_hallucinated_objects_are_marked():
         "m", (say("a puppy", hot(12, 0, 1, 2), hallucinated=(None, "dog", None)),), grid(3, 4), (3, 4)
     )
     content = page([explain("x.jpg", by)])
-    assert '<span class="bad">hallucinated: dog</span>' in content
+    assert content.count('<span class="bad">hallucinated: dog</span>') == 1
+    other = ModelExplanation("other", (say("a cat", hot(12, 0, 1, 2)),), grid(3, 4), (3, 4))
+    first, second = page([explain("x.jpg", other, by)]).split('<section class="model"')[1:]
+    assert "hallucinated: dog" not in first and "hallucinated: dog</span>" in second  # beside the model that said it
     assert 'class="hallucinated" aria-pressed="false" aria-label="puppy, probability 50 percent; ' in content
     assert "hallucinated: the photo shows no dog" in content
 
@@ -201,6 +204,15 @@ def test_a_model_without_attention_is_said_to_have_none():
     assert "This model has no attention: it sees the photo as a whole." in body
     assert "<canvas" not in body
     assert "looks at" not in body
+
+
+def test_what_the_maps_show_is_said_where_it_is_not_the_attention_of_the_papers():
+    note = "Maps are the mean cross-attention of 2 layers."
+    for attention in (torch.eye(3), None):
+        model = ModelExplanation("vit", (say("a dog", attention),), grid(1, 3), (1, 3), attention_note=note)
+        body = page([explain("x.jpg", model)]).partition("<main>")[2]
+        assert note in body and "sees the photo as a whole" not in body
+        assert model.to_json()["attention_note"] == note
 
 
 def test_the_page_is_written_whole_and_needs_nothing_else(tmp_path):
@@ -439,6 +451,16 @@ def test_stages_and_models_have_their_own_maps(show):
     assert [(y < 160, x < 160) for y, x in brightest] == [(True, True), (False, False), (True, True)]
     tops = browser.ask("[...document.querySelectorAll('.explained')].map(one => one.getBoundingClientRect().top)")
     assert tops[0] == tops[1] < tops[2]  # stages beside each other, models below each other
+
+
+def test_two_models_stand_beside_each_other_and_on_a_phone_below(show):
+    tops = "[...document.querySelectorAll('.explained')].map(one => one.getBoundingClientRect().top)"
+    browser = show(explain("x.jpg", soft(), regions()))
+    first, second = browser.ask(tops)
+    assert first == second
+    browser.call("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True)
+    first, second = browser.ask(tops)
+    assert first < second
 
 
 def test_a_thumbnail_of_each_word_selects_it(show):

@@ -13,6 +13,7 @@ import typer
 from showtell.cli.arguments import (
     BatchSize,
     Checkpoint,
+    Dtype,
     Ensemble,
     Photos,
     out_file,
@@ -24,9 +25,7 @@ from showtell.cli.decoding_options import Decoding, open_captioner, settings_of
 from showtell.errors import UsageError, nearest, notify
 
 if TYPE_CHECKING:
-    from showtell.captioners import Captioner
     from showtell.captions import Caption, CaptionResult
-    from showtell.decoding import DecodingConfig
     from showtell.errors import ImageError
 
 
@@ -95,6 +94,7 @@ def caption(
         ),
     ] = None,
     batch_size: BatchSize = 32,
+    dtype: Dtype = None,
     engine: Annotated[
         Engine,
         typer.Option(
@@ -148,11 +148,13 @@ def caption(
     folders = [find_checkpoint(name) for name in (checkpoint, *(ensemble or ()))]
     if out is not None and not is_ray:
         refuse_overwriting(out, "--out", [*paths, *folders])
-    captioner = open_captioner(folders[0], folders[1:])
+    captioner = open_captioner(checkpoint, ensemble, dtype)
+    if (sidecar or correct) and not calibrated and "no_unknown" in captioner.abilities.settings:
+        decoding = {"no_unknown": True, **decoding}  # nobody wants to train on it; a calibration has its own search
     settings = settings_of(captioner, decoding)
     if calibrated:
-        _calibrate(captioner, folders, settings)
-    made_with = made_with_of(captioner, folders, settings, attention=attention)
+        captioner.load_calibration(settings)
+    made_with = made_with_of(captioner, settings, attention=attention)
     options: dict[str, Any] = {"settings": settings, "batch_size": batch_size, "attention": attention}
     if is_ray and out is not None:
         from showtell.bulk import caption_parts, plan_parts, require_ray
@@ -238,13 +240,22 @@ def _default_format(out: Path | None, is_ray: bool) -> Format:
     return formats[suffix]
 
 
-def _calibrate(captioner: Captioner, folders: Sequence[Path], settings: DecodingConfig) -> None:
-    """Give a captioner the calibration of its checkpoint."""
-    from showtell.confidence import load_calibration
+def _watch(results: Iterable[CaptionResult], failures: list[str]) -> Iterator[CaptionResult]:
+    """The same results; sentences about photos without captions are kept, and unknown words in captions are told."""
+    from showtell.text.vocabulary import SPECIAL, Vocabulary
 
-    if len(folders) > 1:
-        raise UsageError("--calibrated is about one checkpoint and --ensemble asks for several; leave one of them out.")
-    captioner.calibration = load_calibration(folders[0], settings)
+    token, unknown = SPECIAL[Vocabulary.unknown], 0
+    for result in results:
+        if "error" in result:
+            failures.append(result["error"])
+        captions = result.get("captions", ())
+        unknown += sum(any(word["word"] == token for word in caption["words"]) for caption in captions)
+        yield result
+    if unknown:
+        notify(
+            f"{token} stands for a word that the checkpoint does not know, in {unknown} of the captions; --no-unknown "
+            "lets it choose a word that it knows."
+        )
 
 
 def _print(caption_photos: CaptionPhotos, paths: Sequence[Path], formatter: Formatter, *, is_table: bool) -> list[str]:
@@ -263,13 +274,11 @@ def _print(caption_photos: CaptionPhotos, paths: Sequence[Path], formatter: Form
                 nonlocal done
                 for path, captions in caption_photos(paths):
                     result = caption_result(str(path), captions)
-                    if "error" in result:
-                        failures.append(result["error"])
                     yield without_controls(result) if is_table else result
                     done += 1
                     progress(1)
 
-            for text in formatter(results()):
+            for text in formatter(_watch(results(), failures)):
                 sys.stdout.write(text)
                 sys.stdout.flush()
     except KeyboardInterrupt as error:
@@ -294,13 +303,6 @@ def _write(
     from showtell.progress import counting
 
     failures: list[str] = []
-
-    def with_failures(results: Iterable[CaptionResult]) -> Iterator[CaptionResult]:
-        for result in results:
-            if "error" in result:
-                failures.append(result["error"])
-            yield result
-
     with Journal(file, made_with, batch_size) as journal:
         remaining = [path for path in paths if path not in journal]
         if len(remaining) < len(paths):
@@ -318,6 +320,6 @@ def _write(
                 f"photos are kept in {journal.part}; the same command resumes."
             )
             raise typer.Exit(130) from error
-        journal.finish(paths, lambda results: formatter(with_failures(results)))
+        journal.finish(paths, lambda results: formatter(_watch(results, failures)))
     notify(f"{file} has the captions of {len(paths) - len(failures)} photos.")
     return failures

@@ -39,9 +39,6 @@ def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, An
     """What the template shows of a photo; `data` is for the script."""
     width, height = explanation.photo.size
     models = [_view_model(model, explanation.size) for model in explanation.models]
-    hallucinated = dict.fromkeys(
-        word.hallucinated for model in explanation.models for word in model.caption.words if word.hallucinated
-    )
     return {
         "id": f"photo-{number}",
         "image": explanation.image,
@@ -51,9 +48,9 @@ def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, An
         "height": height,
         "is_tiny": max(width, height) <= MAX_TINY,
         "is_tall": height > 1.2 * width,
-        "hallucinated": list(hallucinated),
         "references": explanation.references,
         "models": models,
+        "are_beside": len(models) > 1 and all(len(model["captions"]) == 1 for model in models),  # stages want the width
         "data": {
             "models": [
                 {
@@ -78,6 +75,7 @@ def _view_model(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any
     return {
         "title": model.model,
         "scores": model.scores,
+        "hallucinated": list(dict.fromkeys(word.hallucinated for word in model.caption.words if word.hallucinated)),
         "captions": [_view_caption(model, caption, size) for caption in model.captions],
     }
 
@@ -94,7 +92,7 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
         "has_attention": caption.attention is not None,
         "has_collapsed": has_collapsed(caption),
         "has_occlusion": any(word.logprob_drop is not None for word in caption.words),
-        "hint": _hint(caption, [value for value in correlations if value is not None]),
+        "hint": _hint(model, caption, [value for value in correlations if value is not None]),
         "words": [
             {
                 "word": word.word,
@@ -158,11 +156,12 @@ def _rank_correlations(caption: ExplainedCaption) -> list[float | None]:
     return [None if math.isnan(value) else value for value in correlations]
 
 
-def _hint(caption: ExplainedCaption, correlations: Sequence[float]) -> str:
+def _hint(model: ModelExplanation, caption: ExplainedCaption, correlations: Sequence[float]) -> str:
     """The text below a caption until a word is selected."""
     if caption.attention is None:
-        return "This model has no attention: it sees the photo as a whole. Choose a word to see the alternatives."
-    hint = "Choose a word to see where the model looked."
+        note = model.attention_note or "This model has no attention: it sees the photo as a whole."
+        return f"{note} Choose a word to see the alternatives."
+    hint = f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
     if has_collapsed(caption):
         hint += " Every word looks most at the same region."
     if correlations:
