@@ -1,4 +1,4 @@
-"""A small captioner taught by a larger one: its captions, those it is sure of, are what `showtell train` learns from."""
+"""A small captioner taught by a larger one, with the captions that the larger one is sure of."""
 
 from __future__ import annotations
 
