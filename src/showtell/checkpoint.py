@@ -22,7 +22,9 @@ from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, DataError, RecipeError, nearest, summarise
 from showtell.features import Encoder, build_encoder, encoder_config
 from showtell.files import read_json, write_bytes, write_json
-from showtell.hub import SETTINGS, WEIGHTS, repository_folder
+from showtell.hub import SETTINGS as SETTINGS
+from showtell.hub import WEIGHTS as WEIGHTS
+from showtell.hub import repository_folder
 from showtell.models import MODELS, Decoder, DecoderConfig, build_decoder
 from showtell.models.skeleton import skeleton
 from showtell.renamed import upgrade_settings, upgrade_tensors
