@@ -16,9 +16,10 @@ DATASET_HELP = "Dataset: a folder, or a file in a known format."
 
 Checkpoint = Annotated[str, typer.Argument(help=CHECKPOINT_HELP, metavar="CHECKPOINT", show_default=False)]
 Photos = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(
-        help="Image files, folders, glob patterns in quotes, or - to read paths from standard input.",
+        help="Image files, folders, glob patterns in quotes, or - to read paths from standard input; with --features "
+        "also image ids.",
         metavar="IMAGE|FOLDER|GLOB|-...",
         show_default=False,
     ),
@@ -73,6 +74,20 @@ def standard_input(photos: Sequence[str]) -> BinaryIO | None:
     if sys.stdin is None:
         raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
     return sys.stdin.buffer
+
+
+def require_photos(photos: Sequence[str] | None, features: Path | None, metavar: str, verb: str) -> list[str]:
+    """The photos that arguments name; none are needed where a store has the images.
+
+    Raises:
+        UsageError: there are neither.
+    """
+    if not photos and features is None:
+        raise UsageError(
+            f"Missing argument '{metavar}'; without it, --features STORE means all images of the store. See showtell "
+            f"{verb} --help."
+        )
+    return list(photos or ())
 
 
 def raise_failures(failures: Sequence[object], outcome: str) -> None:

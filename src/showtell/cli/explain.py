@@ -17,6 +17,7 @@ from showtell.errors import notify
 if TYPE_CHECKING:
     from showtell.errors import ImageError
     from showtell.explanations import Explanation
+    from showtell.features.store import StoredImage
 
 
 class Format(StrEnum):
@@ -189,7 +190,7 @@ def _pictures(photos: Sequence[Path], out: Path) -> dict[str, Path]:
 
 def _write(
     explanations: Sequence[Explanation],
-    failures: Mapping[Path, ImageError],
+    failures: Mapping[Path | StoredImage, ImageError],
     output: Format,
     out: Path | None,
     pictures: Mapping[str, Path],
