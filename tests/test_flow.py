@@ -41,8 +41,9 @@ MAY_IMPORT: dict[str, str] = {
     "confidence": "captions checkpoint decoding errors files scores",
     # what is made of captioners and captions
     "explanations": "captioners captions datasets decoding errors features files images models scores text types",
-    "grounding": "captioners captions datasets decoding errors explanations features images models scenes scores text types",
-    "compare_searches": "captioners captions decoding images scores",
+    "grounding": "captioners captions datasets decoding errors explanations features images models scenes scores text "
+    "types",
+    "compare_searches": "captioners captions decoding errors images scores",
     "bulk": "captioners captions decoding errors images",
     "reports": "captioners captions checkpoint compare_searches datasets errors evaluation explanations features "
     "files images renamed scenes scores",

@@ -223,6 +223,7 @@ class ModelExplanation:
             "boxes": None if self.boxes is None else [_rounded(box, 1) for box in self.boxes],
             "labels": None if self.labels is None else list(self.labels),
             "scores": dict(self.scores),
+            **({} if self.attention_note is None else {"attention_note": self.attention_note}),
             "captions": [caption.to_json() for caption in self.captions],
         }
 

@@ -11,6 +11,7 @@ from typing import Any
 from showtell.captioners import Captioner
 from showtell.captions import Caption
 from showtell.decoding import DecodingConfig
+from showtell.errors import UsageError
 from showtell.images.photo import PhotoSource
 from showtell.scores.diagnostics import diversity
 
@@ -43,7 +44,7 @@ class SearchResult:
     name: str
     settings: DecodingConfig
     captions: tuple[Caption, ...]  # all different, the best first
-    milliseconds: float  # of the search, without encoding
+    milliseconds: float  # of the search; without encoding, if the captioner encodes on its own
     words: float  # mean per caption
     diversity: dict[str, float] | None  # mbleu_4, distinct_1, distinct_2; None for a single caption
 
@@ -69,13 +70,7 @@ def compare_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) 
         ImageError: the photo cannot be read.
         UsageError: an unknown setting, a value out of range or of no effect, or a required word that is not known.
     """
-    forced = decoding.pop("force_words", ())
-    presets = {name: {**preset, **decoding} for name, preset in PRESETS.items()}
-    if forced:
-        required = ", ".join((forced,) if isinstance(forced, str) else forced)
-        presets[f"beam 5 with {required}"] = {**presets["beam 5"], "force_words": forced}
-    shared = captioner.settings(search="greedy")
-    configs = {name: shared.changed(**preset) for name, preset in presets.items()}
+    configs, _ = plan_searches(captioner, **decoding)
     encoded = captioner.encode_prepared([captioner.prepare(photo)])
     captioner.caption_encoded(encoded, configs["greedy"])  # warm up
     for name, settings in configs.items():
@@ -92,6 +87,34 @@ def compare_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) 
             statistics.mean(len(caption.words) for caption in captions),
             _diversity([caption.text for caption in captions]),
         )
+
+
+def plan_searches(captioner: Captioner, **decoding: Any) -> tuple[dict[str, DecodingConfig], dict[str, str]]:
+    """The settings of each search by name, and why a captioner cannot run others.
+
+    Args:
+        captioner: the model.
+        decoding: as of `compare_searches`.
+
+    Raises:
+        UsageError: no search can honour an override.
+    """
+    forced = decoding.pop("force_words", ())
+    shared = captioner.settings(search="greedy")
+    captioner.check(shared.changed(**decoding))
+    configs: dict[str, DecodingConfig] = {}
+    refused: dict[str, str] = {}
+    for name, preset in PRESETS.items():
+        settings = shared.changed(**preset, **decoding)
+        try:
+            configs[name] = captioner.check(settings)
+        except UsageError as error:
+            refused[name] = str(error)
+    if forced:
+        required = ", ".join((forced,) if isinstance(forced, str) else forced)
+        settings = shared.changed(**PRESETS["beam 5"], **decoding, force_words=forced)
+        configs[f"beam 5 with {required}"] = captioner.check(settings)
+    return configs, refused
 
 
 def _diversity(texts: list[str]) -> dict[str, float] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from showtell.captioners import Captioner
@@ -85,6 +85,7 @@ def evaluate(
     metrics: Iterable[str] | None = None,
     document_frequency: DocumentFrequency | None = None,
     store: FeatureStore | None = None,
+    batch_size: int = 64,
     progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Caption a split and score it.
@@ -97,6 +98,7 @@ def evaluate(
         metrics: names from `SCORES`; None for all whose needs are met.
         document_frequency: weights for CIDEr from other captions than the references.
         store: features of the images by the captioner's encoder, read instead of the photos.
+        batch_size: images that are captioned at once.
         progress: called with the number of images done since the last call.
 
     Raises:
@@ -108,6 +110,11 @@ def evaluate(
     bare = [image for image, one in known.items() if not one.references]
     if bare:
         raise DataError(f"{len(bare)} images have no reference caption to be scored against: {summarise(bare)}.")
-    captions = caption_records(captioner, records, settings, store=store, progress=progress)
+    captions = caption_records(captioner, records, settings, store=store, batch_size=batch_size, progress=progress)
     texts = {image: caption.text for image, caption in captions.items()}
-    return Evaluation(captions, score(texts, known, metrics, document_frequency=document_frequency))
+    report = score(texts, known, metrics, document_frequency=document_frequency)
+    prompt = (settings or captioner.decoding).prompt
+    if prompt is not None:  # it is part of how the numbers came about
+        signatures = {name: f"{signature}|prompt:{prompt}" for name, signature in report.signatures.items()}
+        report = replace(report, signatures=signatures)
+    return Evaluation(captions, report)

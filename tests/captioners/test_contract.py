@@ -158,4 +158,8 @@ def test_what_it_is_and_what_it_can_do(tiny_checkpoint: Path) -> None:
     assert abilities.attention == "grid" and abilities.features and abilities.trainable and abilities.stages == 1
     assert "prompt" not in abilities.settings and "num_beams" in abilities.settings
     both = Captioner.ensemble([tiny_checkpoint, tiny_checkpoint], device="cpu")
-    assert both.abilities.attention is None and not both.abilities.trainable and both.about.fingerprints == {}
+    assert (
+        both.abilities.attention is None
+        and not both.abilities.trainable
+        and both.about.fingerprints == {"members": [about.fingerprints] * 2}
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from showtell.captioners import Captioner
+from showtell.checkpoint import fingerprints
 from showtell.confidence import load_calibration
 from showtell.datasets import open_dataset
 from showtell.evaluation import caption_records
@@ -56,7 +57,7 @@ def test_it_is_fitted_kept_shown_and_used(capsys, checkpoint, dataset, tmp_path)
     status, out, err = run(capsys, "calibrate", checkpoint, dataset, *SEARCH, "--figure", figure)
     assert (status, err) == (0, "")
     settings = Captioner.from_pretrained(checkpoint).settings(search="sample", min_length=5)
-    fitted = load_calibration(checkpoint, settings)
+    fitted = load_calibration(checkpoint, fingerprints(checkpoint)["weights"], settings)
     assert fitted.captions == 50
     lines = out.splitlines()
     assert lines[0] == "50 captions; a good one: CIDEr-D of 1 or more"
@@ -91,7 +92,7 @@ def test_the_table_of_corrections_is_sorted_by_it(capsys, checkpoint, dataset):
     captioner = Captioner.from_pretrained(checkpoint)
     settings = captioner.settings(search="sample", min_length=5)
     photos = sorted(dataset.glob("*.png"))
-    captioner.calibration = load_calibration(checkpoint, settings)
+    captioner.load_calibration(settings)
     for photo, (best,) in captioner.caption_photos(photos, settings):
         assert stated[photo.name] == pytest.approx(best.calibrated_confidence, abs=0.0006)
 
@@ -133,7 +134,7 @@ def test_what_does_not_fit_is_a_sentence(capsys, checkpoint, dataset, tiny_scene
     )
     status, out, err = run(capsys, "caption", checkpoint, photo, *SEARCH, "--calibrated", "--ensemble", checkpoint)
     assert (status, out) == (2, "")
-    assert "--calibrated is about one checkpoint and --ensemble asks for several" in err
+    assert "A calibration is about one checkpoint, and this captioner is an ensemble" in err
     (checkpoint / "calibration.json").write_text('{"weights": 3}')
     status, out, err = run(capsys, "caption", checkpoint, photo, *SEARCH, "--calibrated")
     assert (status, out) == (2, "")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from showtell.captioners import EncoderDecoderCaptioner
 from showtell.cli import main
 from showtell.datasets import open_dataset
 from showtell.scores import DocumentFrequency, image_facts, score
@@ -50,6 +51,54 @@ def test_the_card_has_intervals_rates_and_the_servers_file(capsys, tiny_checkpoi
     assert "mean_length" in card
     results = json.loads((tmp_path / "captions_val2014_tiny_results.json").read_text())
     assert set(results[0]) == {"image_id", "caption"}
+
+
+@pytest.fixture
+def other_checkpoint(tiny_checkpoint: Path, tmp_path: Path) -> Path:
+    """The tiny checkpoint with other weights."""
+    captioner = EncoderDecoderCaptioner.from_pretrained(tiny_checkpoint, device="cpu")
+    captioner.decoder.embedding.weight.data.mul_(-3)
+    captioner.save_pretrained(tmp_path / "other")
+    return tmp_path / "other"
+
+
+def test_several_checkpoints_are_compared_on_the_same_draws(capsys, tiny_checkpoint, tiny_scenes, other_checkpoint):
+    asked = (tiny_scenes, "--split", "val", "--metrics", "bleu,cider")
+    assert run("evaluate", tiny_checkpoint, other_checkpoint, *asked, "--json") == 0
+    content = read_strictly(capsys.readouterr().out)
+    alone = []
+    for checkpoint in (tiny_checkpoint, other_checkpoint):
+        assert run("evaluate", checkpoint, *asked, "--json") == 0
+        alone.append(read_strictly(capsys.readouterr().out))
+    assert [{**one, "captioner": 0} for one in content["captioners"]] == [{**one, "captioner": 0} for one in alone]
+    assert [one["captioner"] for one in content["captioners"]] == ["tiny", "other"]
+    (differences,) = content["differences"]
+    assert (differences["captioner"], differences["from"]) == ("other", "tiny")
+    for name in ("bleu_1", "bleu_4", "cider"):
+        expected = alone[1]["scores"][name] - alone[0]["scores"][name]
+        assert differences[name]["value"] == pytest.approx(expected)
+        assert differences[name]["low"] <= expected <= differences[name]["high"] and 0 < differences[name]["p"] <= 1
+
+
+def test_a_comparison_is_a_column_for_each_and_the_differences(capsys, tiny_checkpoint, tiny_scenes, other_checkpoint):
+    assert run("evaluate", tiny_checkpoint, other_checkpoint, tiny_checkpoint, tiny_scenes, "--metrics", "bleu") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "tiny (1): split test, search beam, num beams 2"
+    header = next(line for line in lines if line.split() == ["tiny", "(1)", "other", "tiny", "(3)"])
+    bleu = next(line for line in lines if line.startswith("bleu_1 "))
+    assert bleu.count("[") == 3 and bleu.index("[") > header.index("tiny (1)")
+    assert lines.index("other minus tiny (1)") < lines.index("tiny (3) minus tiny (1)")
+    assert "+0.0000  [+0.0000, +0.0000]  p = 1.0000" in lines[lines.index("tiny (3) minus tiny (1)") + 1]
+
+
+def test_what_is_for_one_captioner_is_refused_for_several(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
+    out = tmp_path / "results.json"
+    assert run("evaluate", tiny_checkpoint, tiny_checkpoint, tiny_scenes, "--out", out) == 2
+    assert "--out is for one captioner and 2 are named; evaluate that one alone." in capsys.readouterr().err
+    assert not out.exists()
+    assert run("evaluate", tiny_checkpoint, tmp_path / "none", tiny_scenes) == 2
+    output = capsys.readouterr()
+    assert "There is no checkpoint folder" in output.err and not output.out
 
 
 def test_a_missing_split_is_a_sentence(capsys, tiny_checkpoint, tiny_scenes):

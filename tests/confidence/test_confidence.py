@@ -4,6 +4,7 @@ import pytest
 
 from showtell import Captioner
 from showtell.captions import Caption, Word
+from showtell.checkpoint import fingerprints
 from showtell.confidence import calibrate, load_calibration, plot_reliability, save_calibration
 from showtell.confidence.calibration import Calibration, Reliability
 from showtell.datasets import open_dataset
@@ -31,20 +32,21 @@ def test_a_calibration_is_fitted_kept_and_read(tiny_checkpoint, tiny_scenes, tmp
     good = sum(score >= middle for score in scores)
     assert sum(chances) == pytest.approx(good, abs=0.01)  # as many as there are
     captioner.save_pretrained(tmp_path)
-    save_calibration(tmp_path, fitted, settings)
-    assert load_calibration(tmp_path, settings) == fitted
+    weights = fingerprints(tmp_path)["weights"]
+    save_calibration(tmp_path, weights, fitted, settings)
+    assert load_calibration(tmp_path, weights, settings) == fitted
     assert isinstance(fitted, Calibration)
-    assert load_calibration(tmp_path, settings.changed(seed=3, num_return_sequences=5)) == fitted
+    assert load_calibration(tmp_path, weights, settings.changed(seed=3, num_return_sequences=5)) == fitted
     with pytest.raises(
         CheckpointError, match=r"another search \(search=sample, not beam; max_length=6, not 7\); use that search"
     ):
-        load_calibration(tmp_path, settings.changed(search="beam", max_length=7))
+        load_calibration(tmp_path, weights, settings.changed(search="beam", max_length=7))
     captioner.decoder.embedding.weight.data += 1
     captioner.save_pretrained(tmp_path)
     with pytest.raises(
         CheckpointError, match="was made for other weights than those beside it; make it again: showtell"
     ):
-        load_calibration(tmp_path, settings)
+        load_calibration(tmp_path, fingerprints(tmp_path)["weights"], settings)
 
 
 def test_a_captioner_with_a_calibration_says_the_chance(tiny_checkpoint, tiny_scenes):
@@ -92,4 +94,4 @@ def test_a_checkpoint_without_one_says_so(tmp_path):
     with pytest.raises(
         CheckpointError, match=r"has no calibration\.json; make one on a validation split: showtell cal"
     ):
-        load_calibration(tmp_path, DecodingConfig())
+        load_calibration(tmp_path, "0" * 12, DecodingConfig())

@@ -203,6 +203,15 @@ def test_a_model_without_attention_is_said_to_have_none():
     assert "looks at" not in body
 
 
+def test_what_the_maps_show_is_said_where_it_is_not_the_attention_of_the_papers():
+    note = "Maps are the mean cross-attention of 2 layers."
+    for attention in (torch.eye(3), None):
+        model = ModelExplanation("vit", (say("a dog", attention),), grid(1, 3), (1, 3), attention_note=note)
+        body = page([explain("x.jpg", model)]).partition("<main>")[2]
+        assert note in body and "sees the photo as a whole" not in body
+        assert model.to_json()["attention_note"] == note
+
+
 def test_the_page_is_written_whole_and_needs_nothing_else(tmp_path):
     file = tmp_path / "new" / "report.html"
     write_page(file, [explain("x.jpg", soft(), regions())])

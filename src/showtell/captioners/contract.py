@@ -23,6 +23,7 @@ from typing_extensions import TypeIs
 
 from showtell.captions import Caption, ModelExplanation, TextLogprobs
 from showtell.confidence.calibration import Calibration
+from showtell.confidence.storage import load_calibration, save_calibration
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, ImageError, UsageError, nearest
 from showtell.features.store import StoredImage
@@ -45,6 +46,7 @@ class Source:
     name: str  # as the user gave it
     folder: Path  # on this machine
     revision: str | None = None  # commit of the repository on the hub; None for a folder
+    fingerprints: dict[str, Any] = field(default_factory=dict)  # of the weights and of what else captions depend on
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Captioner(abc.ABC):
     """
 
     decoding: DecodingConfig  # default settings
-    calibration: Calibration | None = None  # gives captions a calibrated confidence; `confidence.load_calibration`
+    calibration: Calibration | None = None  # gives captions a calibrated confidence; see `load_calibration`
 
     # --- opening ---
 
@@ -259,6 +261,35 @@ class Captioner(abc.ABC):
                     f"{self.about.name} cannot honour {name}={shown}; it knows {', '.join(abilities.settings)}."
                 )
         return settings
+
+    def load_calibration(self, settings: DecodingConfig | None = None) -> None:
+        """From now on, give captions the calibrated confidence that `showtell calibrate` kept beside the weights.
+
+        Args:
+            settings: of the search whose captions shall be judged; None is the default ones.
+
+        Raises:
+            CheckpointError: there is no calibration, or one of other weights or of another search.
+            UsageError: the captioner was not opened from one folder.
+        """
+        folder, weights = self._calibrated_folder()
+        self.calibration = load_calibration(folder, weights, settings or self.decoding)
+
+    def save_calibration(self, calibration: Calibration, settings: DecodingConfig) -> Path:
+        """Keep a calibration beside the weights, for the search that it is about; returns the file.
+
+        Raises:
+            UsageError: the captioner was not opened from one folder.
+        """
+        return save_calibration(*self._calibrated_folder(), calibration, settings)
+
+    def _calibrated_folder(self) -> tuple[Path, str]:
+        about = self.about
+        if about.folder is None:
+            raise UsageError(
+                "A calibration is about one checkpoint, and this captioner is an ensemble or was made in memory."
+            )
+        return about.folder, about.fingerprints["weights"]
 
     def _open(self, photo: PhotoToCaption, boxes: torch.Tensor | None = None) -> Any:
         if isinstance(photo, StoredImage) and not self.abilities.features:

@@ -46,6 +46,7 @@ class EncoderDecoderCaptioner(Captioner):
         decoding: DecodingConfig,
         origin: dict[str, Any] | None = None,
         source: Source | None = None,
+        members: Sequence[EncoderDecoderCaptioner] = (),
     ) -> None:
         """Put the parts together.
 
@@ -56,6 +57,7 @@ class EncoderDecoderCaptioner(Captioner):
             decoding: default settings.
             origin: of the weights: data, scores, whatever training wrote down.
             source: what it was opened from.
+            members: those whose probabilities are averaged, of an ensemble.
         """
         self.encoder = encoder
         self.decoder = decoder
@@ -63,6 +65,7 @@ class EncoderDecoderCaptioner(Captioner):
         self.decoding = decoding
         self.origin = origin or {}
         self._source = source
+        self._members = members
         self._stores: set[Path] = set()  # of this encoder's features
 
     def __repr__(self) -> str:
@@ -76,6 +79,9 @@ class EncoderDecoderCaptioner(Captioner):
     def about(self) -> About:
         """What it is and where it comes from."""
         source = self._source
+        fingerprints = {} if source is None else source.fingerprints
+        if self._members:
+            fingerprints = {"members": [member.about.fingerprints for member in self._members]}
         return About(
             name=_part_name(self.decoder),
             library=f"showtell {__version__}",
@@ -84,7 +90,7 @@ class EncoderDecoderCaptioner(Captioner):
             source=None if source is None else source.name,
             folder=None if source is None else source.folder,
             revision=None if source is None else source.revision,
-            fingerprints={} if source is None else checkpoint.fingerprints(source.folder),
+            fingerprints=fingerprints,
             origin=self.origin,
         )
 
@@ -103,6 +109,17 @@ class EncoderDecoderCaptioner(Captioner):
             features=True,
             trainable=not isinstance(self.decoder, Ensemble),
         )
+
+    def check(self, settings: DecodingConfig) -> DecodingConfig:
+        """The same settings, if this captioner can honour them: required words that it knows, and a stage that it has.
+
+        Raises:
+            UsageError: it cannot.
+        """
+        super().check(settings).rules(self.vocabulary)
+        if settings.stage is not None:
+            StageView(self.decoder, settings.stage)
+        return settings
 
     @property
     def device(self) -> torch.device:
@@ -373,7 +390,7 @@ def open_checkpoint_folder(source: Source, device: str | torch.device) -> Encode
         vocabulary=opened.vocabulary,
         decoding=opened.decoding,
         origin=opened.about,
-        source=source,
+        source=replace(source, fingerprints=checkpoint.fingerprints(source.folder)),
     )
     return captioner.to(device)
 
@@ -403,6 +420,7 @@ def average_members(names: Sequence[str], members: Sequence[EncoderDecoderCaptio
         vocabulary=first.vocabulary,
         decoding=first.decoding,
         origin={"members": [member.origin for member in members]},
+        members=members,
     )
     captioner.encoder.eval()
     captioner.decoder.eval()

@@ -11,7 +11,7 @@ import typer
 
 from showtell.errors import DataError, UsageError, summarise
 
-CHECKPOINT_HELP = "Checkpoint folder, or owner/name of a repository on the Hugging Face Hub."
+CHECKPOINT_HELP = "Checkpoint of showtell or captioner of transformers: a folder, or owner/name[@revision] on the Hub."
 DATASET_HELP = "Dataset: a folder, or a file in a known format."
 
 Checkpoint = Annotated[str, typer.Argument(help=CHECKPOINT_HELP, metavar="CHECKPOINT", show_default=False)]
@@ -57,6 +57,14 @@ BatchSize = Annotated[int, typer.Option(help="Number of photos in a batch.", min
 FeatureStore = Annotated[
     Path | None,
     typer.Option(metavar="STORE", help="Read features from a store instead of photos.", show_default="none"),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        metavar="fp32|bf16|fp16",
+        help="Precision of the weights of a captioner of transformers.",
+        show_default="fp32",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from showtell.cli.arguments import AsJson, Checkpoint, Dataset, FeatureStore, Limit, out_file
-from showtell.cli.decoding_options import DecodingOfOne, settings_of
+from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Dtype, FeatureStore, Limit, out_file
+from showtell.cli.decoding_options import DecodingOfOne, open_captioner, settings_of
 
 
 def calibrate(
@@ -30,6 +30,7 @@ def calibrate(
         Path | None, out_file("Write the reliability diagram to a .png, .svg or .pdf file.", default="not drawn")
     ] = None,
     features: FeatureStore = None,
+    dtype: Dtype = None,
     limit: Limit = None,
     as_json: AsJson = False,
     *,
@@ -41,10 +42,8 @@ def calibrate(
     """
     import json
 
-    from showtell.captioners import Captioner
-    from showtell.checkpoint import find_checkpoint
     from showtell.confidence import calibrate as fit
-    from showtell.confidence import check_figure_name, describe, plot_reliability, save_calibration
+    from showtell.confidence import check_figure_name, describe, plot_reliability
     from showtell.datasets import open_dataset
     from showtell.errors import UsageError
     from showtell.evaluation import caption_records
@@ -59,8 +58,7 @@ def calibrate(
     facts = image_facts(opened, records)
     if good_cider is not None and all(one.scene is not None for one in facts.values()):
         raise UsageError(f"{dataset} has scenes, where a good caption is a wholly true one; leave --good-cider out.")
-    folder = find_checkpoint(checkpoint)
-    captioner = Captioner.from_pretrained(folder)
+    captioner = open_captioner(checkpoint, dtype=dtype)
     settings = settings_of(captioner, {**decoding, "num_return_sequences": 1})
     with counting("captioning", len(records)) as progress:
         captions = caption_records(
@@ -73,7 +71,7 @@ def calibrate(
     fitted = fit(captions, facts, good_cider=1.0 if good_cider is None else good_cider)
     if figure is not None:
         plot_reliability(fitted, figure)
-    file = save_calibration(folder, fitted, settings)
+    file = captioner.save_calibration(fitted, settings)
     if as_json:
         about = {"file": str(file), "figure": None if figure is None else str(figure), "split": split}
         typer.echo(json.dumps({**about, **fitted.to_json()}))

@@ -13,6 +13,7 @@ import typer
 from showtell.cli.arguments import (
     BatchSize,
     Checkpoint,
+    Dtype,
     Ensemble,
     Photos,
     out_file,
@@ -24,9 +25,7 @@ from showtell.cli.decoding_options import Decoding, open_captioner, settings_of
 from showtell.errors import UsageError, nearest, notify
 
 if TYPE_CHECKING:
-    from showtell.captioners import Captioner
     from showtell.captions import Caption, CaptionResult
-    from showtell.decoding import DecodingConfig
     from showtell.errors import ImageError
 
 
@@ -95,6 +94,7 @@ def caption(
         ),
     ] = None,
     batch_size: BatchSize = 32,
+    dtype: Dtype = None,
     engine: Annotated[
         Engine,
         typer.Option(
@@ -148,11 +148,11 @@ def caption(
     folders = [find_checkpoint(name) for name in (checkpoint, *(ensemble or ()))]
     if out is not None and not is_ray:
         refuse_overwriting(out, "--out", [*paths, *folders])
-    captioner = open_captioner(folders[0], folders[1:])
+    captioner = open_captioner(checkpoint, ensemble, dtype)
     settings = settings_of(captioner, decoding)
     if calibrated:
-        _calibrate(captioner, folders, settings)
-    made_with = made_with_of(captioner, folders, settings, attention=attention)
+        captioner.load_calibration(settings)
+    made_with = made_with_of(captioner, settings, attention=attention)
     options: dict[str, Any] = {"settings": settings, "batch_size": batch_size, "attention": attention}
     if is_ray and out is not None:
         from showtell.bulk import caption_parts, plan_parts, require_ray
@@ -236,15 +236,6 @@ def _default_format(out: Path | None, is_ray: bool) -> Format:
             f"The suffix of --out {out} selects no format: {nearest(suffix, formats)}; or give --format with it."
         )
     return formats[suffix]
-
-
-def _calibrate(captioner: Captioner, folders: Sequence[Path], settings: DecodingConfig) -> None:
-    """Give a captioner the calibration of its checkpoint."""
-    from showtell.confidence import load_calibration
-
-    if len(folders) > 1:
-        raise UsageError("--calibrated is about one checkpoint and --ensemble asks for several; leave one of them out.")
-    captioner.calibration = load_calibration(folders[0], settings)
 
 
 def _print(caption_photos: CaptionPhotos, paths: Sequence[Path], formatter: Formatter, *, is_table: bool) -> list[str]:

@@ -31,14 +31,12 @@ _KIND = "showtell captions"
 _OPENING = f'{{"kind": "{_KIND}"'.encode()  # of every journal
 
 
-def made_with_of(
-    captioner: Captioner, folders: Sequence[Path], settings: DecodingConfig, *, attention: bool = False
-) -> dict[str, Any]:
+def made_with_of(captioner: Captioner, settings: DecodingConfig, *, attention: bool = False) -> dict[str, Any]:
     """Whatever captions depend on, as the journal keeps it."""
-    from showtell.checkpoint import fingerprints
-
-    made_with: dict[str, Any] = {"checkpoint": fingerprints(folders[0]), "decoding": settings.model_dump(mode="json")}
-    made_with |= {"ensemble": [fingerprints(folder) for folder in folders[1:]]} if len(folders) > 1 else {}
+    fingerprints = captioner.about.fingerprints
+    first, *others = fingerprints.get("members", [fingerprints])
+    made_with: dict[str, Any] = {"checkpoint": first, "decoding": settings.model_dump(mode="json")}
+    made_with |= {"ensemble": others} if others else {}
     made_with |= {"attention": True} if attention else {}
     made_with |= {"calibration": captioner.calibration.to_json()} if captioner.calibration else {}
     return made_with

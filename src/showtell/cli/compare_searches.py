@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from showtell.cli.arguments import AsJson, Checkpoint, Ensemble, out_file
+from showtell.cli.arguments import AsJson, Checkpoint, Dtype, Ensemble, out_file
 from showtell.cli.decoding_options import DecodingOptions, open_captioner
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def compare_searches(
     checkpoint: Checkpoint,
     image: Annotated[Path, typer.Argument(help="Image file.", metavar="IMAGE", show_default=False)],
     ensemble: Ensemble = None,
+    dtype: Dtype = None,
     out: Annotated[Path | None, out_file("Write an HTML page with the photo.", "FILE.html")] = None,
     as_json: AsJson = False,
     *,
@@ -36,6 +37,7 @@ def compare_searches(
             "no_unknown",
             "force_words",
             "seed",
+            "prompt",
         ),
     ],
 ) -> None:
@@ -45,17 +47,21 @@ def compare_searches(
 
     from rich.console import Console
 
-    from showtell.compare_searches import PRESETS
     from showtell.compare_searches import compare_searches as run_searches
-    from showtell.errors import UsageError
+    from showtell.compare_searches import plan_searches
+    from showtell.errors import UsageError, notify, summarise
     from showtell.progress import counting
     from showtell.reports.compare_searches_page import write_page
 
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f'--out writes a page; give "{out}" the suffix .html.')
-    captioner = open_captioner(checkpoint, ensemble)
+    captioner = open_captioner(checkpoint, ensemble, dtype)
+    searches, refused = plan_searches(captioner, **decoding)
+    for sentence in dict.fromkeys(refused.values()):
+        names = [name for name, reason in refused.items() if reason == sentence]
+        notify(f"left out {summarise(names)}: {sentence}")
     results = []
-    with counting("searching", len(PRESETS) + bool(decoding.get("force_words"))) as progress:
+    with counting("searching", len(searches)) as progress:
         for result in run_searches(captioner, image, **decoding):
             results.append(result)
             progress(1)

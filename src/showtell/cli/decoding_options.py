@@ -6,7 +6,6 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -126,11 +125,20 @@ def _option_of(match: re.Match[str]) -> str:
     return match[0] if field is None else option_name(match[1], field)
 
 
-def open_captioner(checkpoint: str | Path, ensemble: Sequence[str | Path] | None) -> Captioner:
-    """A checkpoint, or the average of several."""
-    from showtell.captioners import Captioner
+def open_captioner(checkpoint: str, ensemble: Sequence[str] | None = None, dtype: str | None = None) -> Captioner:
+    """A captioner, or the average of several checkpoints.
 
-    return Captioner.ensemble([checkpoint, *ensemble]) if ensemble else Captioner.from_pretrained(checkpoint)
+    Raises:
+        UsageError: a precision is given for an ensemble.
+    """
+    from showtell.captioners import Captioner
+    from showtell.errors import UsageError
+
+    if not ensemble:
+        return Captioner.from_pretrained(checkpoint, dtype=dtype)
+    if dtype is not None:
+        raise UsageError("--ensemble averages checkpoints of showtell, which compute in fp32; leave --dtype out.")
+    return Captioner.ensemble([checkpoint, *ensemble])
 
 
 def settings_of(captioner: Captioner, given: Mapping[str, Any]) -> DecodingConfig:

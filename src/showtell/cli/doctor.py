@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from showtell.cli.arguments import CHECKPOINT_HELP, AsJson
+from showtell.cli.arguments import CHECKPOINT_HELP, AsJson, Dtype
+from showtell.cli.decoding_options import open_captioner
 
 if TYPE_CHECKING:
     from showtell.doctor import Machine
@@ -24,6 +25,7 @@ def doctor(
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split of the dataset.", show_default="test, else val")] = None,
     sample: Annotated[int, typer.Option(help="Number of images to caption.", min=1)] = 32,
+    dtype: Dtype = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what is installed and, given a checkpoint and a dataset, why a score may be low.
@@ -46,10 +48,9 @@ def doctor(
     machine = inspect_machine()
     parts: dict[str, Diagnosis] = {}
     if checkpoint is not None:
-        from showtell.captioners import Captioner
         from showtell.datasets import read_dataset
 
-        captioner = Captioner.from_pretrained(checkpoint)
+        captioner = open_captioner(checkpoint, dtype=dtype)
         parts["checkpoint"] = diagnose_checkpoint(captioner)
         if data is not None:
             dataset = read_dataset(data)

@@ -8,14 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Ensemble, FeatureStore, Limit, Split, out_file
+from showtell.cli.arguments import (
+    CHECKPOINT_HELP,
+    AsJson,
+    BatchSize,
+    Dataset,
+    Dtype,
+    Ensemble,
+    FeatureStore,
+    Limit,
+    Split,
+    out_file,
+)
 from showtell.cli.decoding_options import DecodingOfOne, open_captioner, settings_of
+from showtell.cli.explain import short_names
 from showtell.cli.score import DocumentFrequencyFile, Metrics
 from showtell.errors import notify
 
 if TYPE_CHECKING:
     from showtell.captioners import Captioner
     from showtell.decoding import DecodingConfig
+    from showtell.evaluation import Evaluation
     from showtell.features.store import FeatureStore as FeatureStoreReader
     from showtell.scores import DocumentFrequency, ScoreReport
 
@@ -23,7 +36,10 @@ FEW = 30  # images, below which scores depend mostly on which images were chosen
 
 
 def evaluate(
-    checkpoint: Checkpoint,
+    checkpoints: Annotated[
+        list[str],
+        typer.Argument(help=f"{CHECKPOINT_HELP} Several are compared.", metavar="CHECKPOINT...", show_default=False),
+    ],
     dataset: Dataset,
     split: Split = "test",
     ensemble: Ensemble = None,
@@ -42,14 +58,20 @@ def evaluate(
         ),
     ] = None,
     features: FeatureStore = None,
+    batch_size: BatchSize = 64,
+    dtype: Dtype = None,
     as_json: AsJson = False,
     *,
     decoding: DecodingOfOne,
 ) -> None:
-    """Caption a split, one caption for each image, write COCO results and score them."""
+    """Caption a split, one caption for each image, write COCO results and score them.
+
+    Several checkpoints are scored on the same images, and each is compared with the first.
+    """
     from showtell.checkpoint import find_checkpoint
     from showtell.cli.score import metric_names
     from showtell.datasets import open_dataset
+    from showtell.errors import UsageError
     from showtell.evaluation import evaluate as run
     from showtell.features.store import FeatureStore
     from showtell.files import refuse_overwriting, write_json
@@ -57,39 +79,64 @@ def evaluate(
     from showtell.scores import image_facts
     from showtell.scores.files import read_document_frequency, training_captions
 
+    one_only = {"--ensemble": ensemble, "--out": out, "--server": server}
+    if len(checkpoints) > 1 and any(one_only.values()):
+        given = " and ".join(name for name, value in one_only.items() if value)
+        raise UsageError(f"{given} is for one captioner and {len(checkpoints)} are named; evaluate that one alone.")
     lists = {} if server is None else _server_lists(dataset, server, limit, out)
     if out is not None:
-        refuse_overwriting(out, "--out", [Path(checkpoint), dataset])
+        refuse_overwriting(out, "--out", [*map(Path, checkpoints), dataset])
     opened = None if lists else open_dataset(dataset)
     records = () if opened is None else opened.limited(limit).split(split)
     chosen = metric_names(metrics)
     frequency = None if document_frequency is None else read_document_frequency(document_frequency)
-    captioner = open_captioner(checkpoint, ensemble)
-    settings = settings_of(captioner, {**decoding, "num_return_sequences": 1})
     store = None if features is None else FeatureStore(features)
-    facts = {"split": split, "search": settings.kind, "num_beams": settings.num_beams, **decoding}
-    if opened is None:
-        assert server is not None
-        folders = [find_checkpoint(name) for name in (checkpoint, *(ensemble or ()))]
-        _submit(captioner, folders, lists, server, settings, store, chosen, frequency, facts, as_json=as_json)
+    for name in checkpoints[1:]:
+        find_checkpoint(name)  # a misspelt one is named before the first captions
+    titles = dict(zip(short_names(checkpoints), checkpoints, strict=True))
+    evaluations: dict[str, Evaluation] = {}
+    facts: dict[str, dict[str, Any]] = {}
+    for title, name in titles.items():
+        captioner = open_captioner(name, ensemble, dtype)
+        settings = settings_of(captioner, {**decoding, "num_return_sequences": 1})
+        facts[title] = _facts(captioner, settings, split, decoding)
+        if opened is None:
+            assert server is not None
+            _submit(captioner, lists, server, settings, store, chosen, frequency, facts[title], as_json=as_json)
+            return
+        with counting("captioning" if len(titles) == 1 else f"captioning with {title}", len(records)) as progress:
+            evaluations[title] = run(
+                captioner,
+                records,
+                settings,
+                facts=image_facts(opened, records),
+                metrics=chosen,
+                document_frequency=frequency,
+                store=store,
+                batch_size=batch_size,
+                progress=progress,
+            )
+    assert opened is not None
+    training = training_captions(opened)
+    if len(evaluations) > 1:
+        _show_several(evaluations, facts, training, as_json=as_json)
         return
-    with counting("captioning", len(records)) as progress:
-        evaluation = run(
-            captioner,
-            records,
-            settings,
-            facts=image_facts(opened, records),
-            metrics=chosen,
-            document_frequency=frequency,
-            store=store,
-            progress=progress,
-        )
+    ((title, evaluation),) = evaluations.items()
     files = [out] if out is not None else []
     files += [Path(f"captions_{server}_results.json")] if server is not None else []
     for file in files:
         write_json(file, evaluation.results())
-    texts = [caption.text for caption in evaluation.captions.values()]
-    _show(evaluation.report, texts, training_captions(opened), facts, as_json=as_json)
+    _show(evaluation.report, _texts(evaluation), training, facts[title], as_json=as_json)
+
+
+def _facts(captioner: Captioner, settings: DecodingConfig, split: str, decoding: dict[str, Any]) -> dict[str, Any]:
+    """How captions were made, as it stands above their scores."""
+    prompt = {} if settings.prompt is None else {"prompt": settings.prompt}
+    return {"split": split, "search": settings.kind, "num_beams": settings.num_beams, **prompt, **decoding}
+
+
+def _texts(evaluation: Evaluation) -> list[str]:
+    return [caption.text for caption in evaluation.captions.values()]
 
 
 def _server_lists(dataset: Path, server: str, limit: int | None, out: Path | None) -> dict[str, Path]:
@@ -111,7 +158,6 @@ def _server_lists(dataset: Path, server: str, limit: int | None, out: Path | Non
 
 def _submit(
     captioner: Captioner,
-    folders: Sequence[Path],
     lists: Mapping[str, Path],
     server: str,
     settings: DecodingConfig,
@@ -128,7 +174,7 @@ def _submit(
     from showtell.scores import image_facts, score
 
     datasets = {one: read_images(one, file, with_photos=store is None) for one, file in lists.items()}
-    made_with = made_with_of(captioner, folders, settings)
+    made_with = made_with_of(captioner, settings)
     made_with |= {} if store is None else {"features": True}
     sets = {one: dataset.records for one, dataset in datasets.items()}
     captions = caption_for_server(captioner, sets, server, made_with, settings, store)
@@ -155,17 +201,60 @@ def _show(
     from showtell.scores import diagnose, intervals
     from showtell.scores.table import describe
 
-    warnings = [*report.warnings]
-    if report.images < FEW:
-        warnings.append(
-            f"{report.images} images are too few to judge a captioner by: on as many others the scores would be "
-            "others; mind the intervals."
-        )
-    for warning in warnings:
-        notify(warning)
+    _warn(report)
     rates = diagnose(texts, training=training)
     if as_json:
         typer.echo(json.dumps({**report.to_json(), **facts, "rates": rates}, ensure_ascii=False))
         return
     typer.echo(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))
     typer.echo(describe(report, intervals(report), rates))
+
+
+def _show_several(
+    evaluations: Mapping[str, Evaluation],
+    facts: Mapping[str, dict[str, Any]],
+    training: Sequence[str] | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the scores of several captioners side by side, and what each differs from the first by."""
+    import json
+    from dataclasses import asdict
+
+    from showtell.scores import compare, diagnose, intervals
+    from showtell.scores.table import describe_differences, describe_several
+
+    reports = {title: one.report for title, one in evaluations.items()}
+    first, *others = reports
+    _warn(reports[first])
+    rates = {title: diagnose(_texts(one), training=training) for title, one in evaluations.items()}
+    differences = {title: compare(reports[title], reports[first]) for title in others}
+    if as_json:
+        content = {
+            "captioners": [
+                {"captioner": title, **report.to_json(), **facts[title], "rates": rates[title]}
+                for title, report in reports.items()
+            ],
+            "differences": [
+                {"captioner": title, "from": first, **{name: asdict(one) for name, one in of.items()}}
+                for title, of in differences.items()
+            ],
+        }
+        typer.echo(json.dumps(content, ensure_ascii=False))
+        return
+    for title, own in facts.items():
+        typer.echo(f"{title}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in own.items()))
+    typer.echo(describe_several(reports, {title: intervals(report) for title, report in reports.items()}, rates))
+    for title, of in differences.items():
+        typer.echo(describe_differences(of, first, title))
+
+
+def _warn(report: ScoreReport) -> None:
+    """Say what scores do not say."""
+    for warning in report.warnings:
+        notify(warning)
+    if report.images < FEW:
+        notify(
+            f"{report.images} images are too few to judge a captioner by: on as many others the scores would be "
+            "others; mind the intervals."
+        )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from showtell.cli.arguments import BatchSize, Checkpoint, Split, out_path, raise_failures, standard_input
-from showtell.cli.decoding_options import DecodingOfOne, settings_of
+from showtell.cli.arguments import BatchSize, Checkpoint, Dtype, Split, out_path, raise_failures, standard_input
+from showtell.cli.decoding_options import DecodingOfOne, open_captioner, settings_of
 from showtell.errors import notify
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def explain(
         typer.Option(help="Hide each region in turn and measure the drop of each word.", show_default="no occlusion"),
     ] = None,
     batch_size: BatchSize = 32,
+    dtype: Dtype = None,
     *,
     decoding: DecodingOfOne,
 ) -> None:
@@ -84,7 +85,6 @@ def explain(
 
     With references the worst captions come first. Unreadable photos are reported at the end and skipped.
     """
-    from showtell.captioners import Captioner
     from showtell.checkpoint import find_checkpoint
     from showtell.errors import DataError, UsageError, summarise
     from showtell.explanations.photo_set import add_references, choose_photos
@@ -117,7 +117,8 @@ def explain(
             refuse_overwriting(file, "--out", inputs)
             if is_foreign_picture(file):
                 raise UsageError(f"--out would replace {file}, a picture that is none of showtell's; choose another.")
-    captioners = dict(zip(short_names(names), map(Captioner.from_pretrained, folders), strict=True))
+    opened = [open_captioner(name, dtype=dtype) for name in names]
+    captioners = dict(zip(short_names(names), opened, strict=True))
     settings = {title: settings_of(one, {**decoding, "num_return_sequences": 1}) for title, one in captioners.items()}
     with counting("explaining", len(paths)) as progress:
         explanations, failures = explain_and_judge(
@@ -141,14 +142,18 @@ def short_names(checkpoints: Sequence[str]) -> list[str]:
     ['soft/0', 'hard/0']
     >>> short_names(["runs/soft/best", "runs/soft/last"])
     ['soft/best', 'soft/last']
+    >>> short_names(["runs/soft/best", "runs/soft/best"])
+    ['soft (1)', 'soft (2)']
     """
     from showtell.explanations.explanation import unique_titles
 
-    whole = [Path(name).parts for name in checkpoints]
+    distinct = list(dict.fromkeys(checkpoints))
+    whole = [Path(name).parts for name in distinct]
     runs = [parts[:-1] if parts[-1:] in (("best",), ("last",)) and len(parts) > 1 else parts for parts in whole]
     least, ends = (1, runs) if len(set(runs)) == len(runs) else (2, whole)
     tails = [["/".join(end[-parts:]) for end in ends] for parts in range(least, max(map(len, ends)) + 1)]
-    return unique_titles(next((tail for tail in tails if len(set(tail)) == len(tail)), list(checkpoints)))
+    titles = next((tail for tail in tails if len(set(tail)) == len(tail)), distinct)
+    return unique_titles([titles[distinct.index(name)] for name in checkpoints])
 
 
 def _exists(path: Path) -> bool:

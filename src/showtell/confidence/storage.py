@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from showtell.checkpoint import CALIBRATION, fingerprints
+from showtell.checkpoint import CALIBRATION
 from showtell.confidence.calibration import Calibration
 from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError
@@ -14,22 +14,29 @@ from showtell.files import read_json, write_json
 _IRRELEVANT = {"num_return_sequences", "seed"}
 
 
-def save_calibration(folder: Path, calibration: Calibration, settings: DecodingConfig) -> Path:
+def save_calibration(folder: Path, weights: str, calibration: Calibration, settings: DecodingConfig) -> Path:
     """Keep a calibration in the folder of its checkpoint, with the search and the weights that it is about.
+
+    Args:
+        folder: of the checkpoint.
+        weights: their fingerprint.
+        calibration: of the captions of this search.
+        settings: the search.
 
     Returns:
         The file.
     """
-    about = {"decoding": _search(settings), "weights": fingerprints(folder)["weights"]}
+    about = {"decoding": _search(settings), "weights": weights}
     write_json(folder / CALIBRATION, {**about, "calibration": calibration.to_json()}, indent=1)
     return folder / CALIBRATION
 
 
-def load_calibration(folder: Path, settings: DecodingConfig) -> Calibration:
+def load_calibration(folder: Path, weights: str, settings: DecodingConfig) -> Calibration:
     """The calibration of a checkpoint.
 
     Args:
         folder: of the checkpoint.
+        weights: their fingerprint.
         settings: the search whose captions shall be judged.
 
     Raises:
@@ -44,7 +51,7 @@ def load_calibration(folder: Path, settings: DecodingConfig) -> Calibration:
     content = read_json(file)
     stored = content.get("calibration", content) if isinstance(content, dict) else content
     calibration = Calibration.from_json(stored, file)
-    if content.get("weights") != fingerprints(folder)["weights"]:
+    if content.get("weights") != weights:
         raise CheckpointError(
             f"{file} was made for other weights than those beside it; make it again: showtell calibrate {folder} "
             "DATASET."

@@ -163,14 +163,15 @@ def _rank_correlations(caption: ExplainedCaption) -> list[float | None]:
 def _hint(model: ModelExplanation, caption: ExplainedCaption, correlations: Sequence[float]) -> str:
     """The text below a caption until a word is selected."""
     if caption.attention is None:
-        return "This model has no attention: it sees the photo as a whole. Choose a word to see the alternatives."
+        note = model.attention_note or "This model has no attention: it sees the photo as a whole."
+        return f"{note} Choose a word to see the alternatives."
     if model.boxes is None:
         hint = (
             "The features came without boxes, so it is not known where in the photo the regions are: there are no "
             "maps. Choose a word to see the alternatives."
         )
     else:
-        hint = "Choose a word to see where the model looked."
+        hint = f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
     if has_collapsed(caption):
         hint += " Every word looks most at the same region."
     if correlations:

@@ -33,19 +33,55 @@ def describe(
     return "\n".join(lines)
 
 
-def describe_differences(differences: Mapping[str, Difference], other: str) -> str:
+def describe_several(
+    reports: Mapping[str, ScoreReport],
+    bounds: Mapping[str, Mapping[str, Interval]],
+    rates: Mapping[str, Mapping[str, float]],
+) -> str:
+    """The scores of several systems on the same images as a table with a column for each, and how they were made.
+
+    Args:
+        reports: by the names of the systems.
+        bounds: intervals of the numbers of each.
+        rates: of the captions of each.
+    """
+    first = next(iter(reports.values()))
+    names = [name for name in first.scores if name not in first.skipped]
+    rows = [["", *reports]]
+    for name in names:
+        cells = []
+        for title, report in reports.items():
+            value, own = report.scores.get(name), bounds[title].get(name)
+            interval = "" if own is None else f" [{own.low:.4f}, {own.high:.4f}]"
+            cells.append(("-" if value is None else f"{value:.4f}") + interval)
+        rows.append([name, *cells])
+    rows.append([])
+    for name in next(iter(rates.values())):
+        rows.append([name, *[_rate(of[name]) if name in of else "-" for of in rates.values()]])
+    widths = [max(len(row[column]) for row in rows if row) for column in range(len(reports) + 1)]
+    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]
+    skipped = [f"skipped {name}: {reason}" for name, reason in first.skipped.items()]
+    made = {signature: name for name, signature in reversed(first.signatures.items()) if name in names}
+    signatures = [f"{name:{widths[0]}}  {signature}" for signature, name in reversed(made.items())]
+    return "\n".join(
+        [f"{first.images} images", "", *lines, *(["", *skipped] if skipped else []), "", "signatures", *signatures]
+    )
+
+
+def describe_differences(differences: Mapping[str, Difference], other: str, system: str = "") -> str:
     """The differences from another system as a table.
 
     Args:
         differences: from `compare`, number by number.
         other: what the other system is called.
+        system: what the first is called, where that is not clear.
     """
     width = max(map(len, differences), default=0)
     rows = [
         f"{name:{width}}  {one.value:+8.4f}  [{one.low:+.4f}, {one.high:+.4f}]  p = {one.p:.4f}"
         for name, one in differences.items()
     ]
-    return "\n".join(["", f"minus {other}", *rows])
+    return "\n".join(["", f"{system} minus {other}".strip(), *rows])
 
 
 def _rate(value: float) -> str:
