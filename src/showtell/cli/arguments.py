@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from showtell.errors import DataError, UsageError, summarise
+from showtell.errors import DataError, UsageError, notify, summarise
+
+if TYPE_CHECKING:
+    from showtell.features.stored_images import ChosenImages
 
 CHECKPOINT_HELP = "Checkpoint of showtell or captioner of transformers: a folder, or owner/name[@revision] on the Hub."
 DATASET_HELP = "Dataset: a folder, or a file in a known format."
@@ -96,6 +99,21 @@ def require_photos(photos: Sequence[str] | None, features: Path | None, metavar:
             f"{verb} --help."
         )
     return list(photos or ())
+
+
+def open_stored_images(store: Path, arguments: Sequence[str], stdin: BinaryIO | None) -> ChosenImages:
+    """The images of a store that arguments name, with a word on how photos were matched to ids.
+
+    Raises:
+        DataError: there is no such store, or it has none of them.
+    """
+    from showtell.features.store import FeatureStore
+    from showtell.features.stored_images import choose_images
+
+    chosen = choose_images(FeatureStore(store), arguments, stdin)
+    if chosen.note is not None:
+        notify(chosen.note)
+    return chosen
 
 
 def raise_failures(failures: Sequence[object], outcome: str) -> None:
