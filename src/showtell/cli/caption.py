@@ -195,8 +195,8 @@ def caption(
         failures = _print(caption_photos, images, formatter, is_table=written is Format.csv)
     else:
         failures = _write(caption_photos, images, formatter, file, made_with, batch_size)
-    failures += [] if chosen is None else chosen.missing
-    raise_failures(failures, f"of {len(images) + len(failures)} files could not be captioned")
+    missing = () if chosen is None else chosen.missing
+    raise_failures([*failures, *missing], f"of {len(images) + len(missing)} files could not be captioned")
 
 
 Formatter = Callable[[Iterable["CaptionResult"]], Iterator[str]]

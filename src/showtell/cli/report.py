@@ -62,7 +62,6 @@ def report(
     explanations: list[Explanation] = []
     note = None
     if record.checkpoint is not None and (score or photos):
-        captioner = Captioner.from_pretrained(record.checkpoint)
         store = _store_of(record, features, with_own=data is None)
         path = data or record.recipe["data"]["path"]
         needs_store = record.recipe["encoder"]["name"] == "precomputed"
@@ -77,6 +76,7 @@ def report(
                 "it: --no-score --photos 0."
             )
         else:
+            captioner = Captioner.from_pretrained(record.checkpoint)
             dataset = open_dataset(path, with_photos=store is None).limited(limit)
             if score:
                 with counting("captioning", len(dataset.split(chosen))) as progress:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SourceT = TypeVar("SourceT", bound=PhotoToCaption)
-EMPTY, OUTLINE, TEXT = (238, 238, 238), (190, 190, 190), (110, 110, 110)  # colours in place of a photo
+EMPTY, OUTLINE, TEXT = (238, 238, 238), (190, 190, 190), (120, 120, 120)  # colours in place of a photo
 UNKNOWN_SIZE = (320, 240)  # of the picture in place of a photo of which neither the size nor a box is known
 THUMBNAIL_SIDE = 640  # pixels of the longer side of the photo that is kept, at most
 
@@ -144,13 +144,13 @@ def _stand_in(image: ImageFeatures) -> tuple[Image.Image, tuple[int, int]]:
     Other tools do not always write the size down: it is then as far as the boxes reach, or (0, 0) where there are none.
     """
     width, height = image.extent if all(image.extent) else UNKNOWN_SIZE
-    scale = min(1.0, THUMBNAIL_SIDE / max(width, height))
+    scale = THUMBNAIL_SIDE / max(width, height)
     picture = Image.new("RGB", (max(1, round(scale * width)), max(1, round(scale * height))), EMPTY)
     draw = ImageDraw.Draw(picture)
     for left, top, right, bottom in (scale * image.boxes).tolist() if image.boxes is not None else ():
         if left <= right and top <= bottom:
             draw.rectangle((left, top, right, bottom), outline=OUTLINE)
-    draw.text((picture.width / 2, picture.height / 2), "no photo at hand", TEXT, anchor="mm", font_size=16)
+    draw.text((6, picture.height - 6), "no photo at hand", TEXT, anchor="ls", font_size=18)
     return picture, image.extent
 
 

@@ -60,5 +60,6 @@ def choose_images(store: FeatureStore, arguments: Sequence[str], stdin: BinaryIO
                 "them."
             )
     missing = [f"{store.path} has no features of {photo}" for photo in photos if photo not in matched]
-    note = f"{len(matched)} photos are matched to images of {store.path} by {kind}." if matched else None
+    count = "1 photo is" if len(matched) == 1 else f"{len(matched)} photos are"
+    note = f"{count} matched to images of {store.path} by {kind}." if matched else None
     return ChosenImages(tuple(chosen.values()), tuple(missing), note)

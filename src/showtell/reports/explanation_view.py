@@ -295,7 +295,7 @@ def _word_data(
 
 def _named_regions(model: ModelExplanation, weights: Tensor | None) -> list[tuple[int, str, float]]:
     """Index, name and weight of the detected regions with the highest weights, in descending order; none of a grid."""
-    if weights is None or model.grid is not None:
+    if weights is None or model.grid is not None or (model.boxes is None and len(weights) == 1):
         return []
     top = weights.topk(min(NUM_NAMED_REGIONS, len(weights)))
     return [
