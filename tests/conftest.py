@@ -104,7 +104,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path)
             vocabulary_size=len(vocabulary),
         ),
         vocabulary=vocabulary,
-        decoding=DecodingConfig(num_beams=2, max_length=8),
+        decoding=DecodingConfig(num_beams=2, max_length=8, no_unknown=True),
         origin={"data": "tiny scenes"},
     ).save_pretrained(folder)
     return folder

@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, str] = {
     "training": "captioners captions checkpoint config counter_rng datasets decoding errors explanations features "
     "files grounding images models objectives processes progress recipes renamed scores text types",
     "quickstart": "processes captioners datasets evaluation models progress reports scenes scores training",
-    "doctor": "captioners captions checkpoint datasets errors features files processes scores text training",
+    "doctor": "captioners captions checkpoint datasets errors features files processes reports scores text training",
     # the command line
     "cli": "bulk captioners captions checkpoint compare_searches confidence config counter_rng datasets decoding "
     "decoding_config doctor environment errors evaluation explanations features files grounding images progress "

@@ -97,7 +97,7 @@ ROWS: list[Row] = [
     ("verb", "capton x", "No such command 'capton'. Did you mean 'caption'? See showtell --help.", None),
     ("verb of data", "data chek x", "No such command 'chek'. Did you mean 'check'? See showtell data --help.", None),
     ("option", f"{CAPTION} --beams 3", "No such option: --beams", None),
-    ("argument", "train", "Missing argument 'RECIPE'. See showtell train --help.", None),
+    ("argument", "train", "Missing argument 'RECIPE': YAML file, name of a recipe", None),
     ("no number", f"{CAPTION} --num-beams three", "Invalid value for '--num-beams': Input should be a valid in", None),
     ("batch of none", f"{CAPTION} --batch-size 0", "Invalid value for '--batch-size': Input should be greater", None),
     ("format", f"{CAPTION} --format xml", "Invalid value for '--format': 'xml' is not one of 'text', 'jso", None),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,29 @@ def test_greedy_and_beam_can_be_asked_for(capsys, tiny_checkpoint, photos):
         assert status == 0
         words = json.loads(out)[0]["captions"][0]["words"]
         assert len(words) <= (3 if "--max-length" in arguments else 8)
+
+
+def test_unknown_words_are_told_and_never_written_to_train_on(capsys, tiny_checkpoint, photos, tmp_path):
+    given = ["caption", tiny_checkpoint, *photos, "--unknown", "--search", "sample", "--num-return-sequences", 20]
+    status, out, err = run(capsys, *given)
+    count = sum("<unknown>" in line for line in out.splitlines())
+    assert status == 0 and count > 0
+    assert err == (
+        f"showtell: <unknown> stands for a word that the checkpoint does not know, in {count} of the captions; "
+        "--no-unknown lets it choose a word that it knows.\n"
+    )
+    plain = tmp_path / "checkpoint"
+    shutil.copytree(tiny_checkpoint, plain)
+    settings = json.loads((plain / "config.json").read_text())
+    settings["decoding"]["no_unknown"] = False
+    (plain / "config.json").write_text(json.dumps(settings))
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for photo in photos:
+        shutil.copy(photo, folder)
+    sampled = ["--search", "sample", "--num-return-sequences", 20]
+    assert "<unknown>" in run(capsys, "caption", plain, folder, *sampled)[1]
+    for option in (["--sidecar"], ["--correct", folder / "captions.csv"]):
+        assert run(capsys, "caption", plain, folder, *sampled, *option)[0] == 0
+    written = [path for path in folder.iterdir() if path.suffix in (".txt", ".csv")]
+    assert len(written) == 5 and not any("<unknown>" in path.read_text("utf-8") for path in written)

@@ -72,6 +72,14 @@ def test_a_name_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_pa
         assert f"closed is a {'file' if path in FOLDERS else 'folder'}; --out needs the name of a" in err
 
 
+def test_a_missing_argument_says_what_it_is_and_how_to_get_it(capsys):
+    assert run(capsys, "caption")[2] == (
+        "showtell: Missing argument 'CHECKPOINT': Checkpoint that showtell train or quickstart wrote, or captioner of "
+        "transformers: a folder, or owner/name[@revision] on the Hub. See showtell caption --help.\n"
+    )
+    assert "JSON of {id: [texts]}, or a dataset" in run(capsys, "score", "predictions.json")[2]
+
+
 def test_score_refuses_the_same_names(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for out, sentence in (

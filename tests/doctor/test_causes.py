@@ -13,6 +13,7 @@ from showtell.captions import Caption
 from showtell.datasets import CaptionDataset, read_dataset
 from showtell.doctor import Diagnosis, diagnose_checkpoint, diagnose_scores, split_to_score
 from showtell.errors import DataError
+from showtell.training import make_recipe
 
 
 @pytest.fixture
@@ -66,6 +67,42 @@ def test_pixels_of_another_scale_are_named(tiny_checkpoint: Path, captioner: Cap
     captioner.encoder.preprocessing = preprocessing.model_copy(update={"mean": (123.7, 116.3, 103.5)})
     causes = sentences(diagnose_checkpoint(captioner))
     assert "should be for pixels between 0 and 1: divide them by 255" in causes["pixel_scale"]
+
+
+def test_few_training_photos_are_named_unless_it_started_from_a_checkpoint(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    few = changed(tiny_checkpoint, tmp_path / "few", about={"train_images": 107})
+    assert sentences(few)["few_training_photos"].startswith(
+        "The checkpoint learned from 107 photos, which are too few to learn from scratch ("
+    )
+    assert sentences(changed(tiny_checkpoint, tmp_path / "many", about={"train_images": 5000})) == {}
+    started = {"train_images": 107, "start_from": "runs/mine/best"}
+    assert sentences(changed(tiny_checkpoint, tmp_path / "started", about=started)) == {}
+
+
+def test_a_run_that_was_best_at_once_is_named(
+    tiny_checkpoint: Path, tiny_recipe: dict[str, Any], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    for scores, is_named in (([3, 1, 1, 1], True), ([3, 1, 1], False), ([1, 3, 1, 1], False)):
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.copytree(tiny_checkpoint, run / "best")
+        make_recipe(tiny_recipe).save(run / "recipe.yaml")
+        lines = [
+            {"step": 7 * epoch, "epoch": epoch, "validation": {"cider": score}}
+            for epoch, score in enumerate(scores, start=1)
+        ]
+        (run / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        causes = sentences(diagnose_checkpoint(Captioner.from_pretrained(run / "best", device="cpu")))
+        assert list(causes) == (["best_is_first"] if is_named else [])
+        if is_named:
+            assert causes["best_is_first"].startswith(
+                "The best checkpoint is that of epoch 1, after 7 steps, and none of the 3 validations behind it was "
+            )
+    (run / "log.jsonl").write_text("7\n")
+    causes = sentences(diagnose_checkpoint(Captioner.from_pretrained(run / "best", device="cpu")))
+    assert list(causes) == ["damaged_run"]
 
 
 def test_greedy_and_last_are_named(tiny_checkpoint: Path, tmp_path: Path) -> None:

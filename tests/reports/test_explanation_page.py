@@ -165,7 +165,10 @@ def test_hallucinated_objects_are_marked():
         "m", (say("a puppy", hot(12, 0, 1, 2), hallucinated=(None, "dog", None)),), grid(3, 4), (3, 4)
     )
     content = page([explain("x.jpg", by)])
-    assert '<span class="bad">hallucinated: dog</span>' in content
+    assert content.count('<span class="bad">hallucinated: dog</span>') == 1
+    other = ModelExplanation("other", (say("a cat", hot(12, 0, 1, 2)),), grid(3, 4), (3, 4))
+    first, second = page([explain("x.jpg", other, by)]).split('<section class="model"')[1:]
+    assert "hallucinated: dog" not in first and "hallucinated: dog</span>" in second  # beside the model that said it
     assert 'class="hallucinated" aria-pressed="false" aria-label="puppy, probability 50 percent; ' in content
     assert "hallucinated: the photo shows no dog" in content
 
@@ -448,6 +451,16 @@ def test_stages_and_models_have_their_own_maps(show):
     assert [(y < 160, x < 160) for y, x in brightest] == [(True, True), (False, False), (True, True)]
     tops = browser.ask("[...document.querySelectorAll('.explained')].map(one => one.getBoundingClientRect().top)")
     assert tops[0] == tops[1] < tops[2]  # stages beside each other, models below each other
+
+
+def test_two_models_stand_beside_each_other_and_on_a_phone_below(show):
+    tops = "[...document.querySelectorAll('.explained')].map(one => one.getBoundingClientRect().top)"
+    browser = show(explain("x.jpg", soft(), regions()))
+    first, second = browser.ask(tops)
+    assert first == second
+    browser.call("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True)
+    first, second = browser.ask(tops)
+    assert first < second
 
 
 def test_a_thumbnail_of_each_word_selects_it(show):

@@ -111,6 +111,14 @@ def test_a_line_that_is_just_being_written_is_left_for_later(tmp_path: Path) -> 
     assert read_run(folder).log == tuple(LOG)
 
 
+def test_a_run_of_which_some_stages_of_the_encoder_learned_is_whole(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", LOG)
+    content = recipe()
+    content["encoder"] = {"name": "resnet50", "trained": ["layer4"]}
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
+    assert read_run(folder).best == (0.5, 2)
+
+
 def test_what_is_no_run_is_a_sentence(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", LOG)
     (folder / "best").mkdir()

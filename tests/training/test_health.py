@@ -3,7 +3,10 @@ from __future__ import annotations
 import pytest
 
 from showtell.captions import Caption
-from showtell.training.health import runs_in_circles, warnings
+from showtell.features.small_cnn import SmallCnnConfig
+from showtell.features.timm_grid import TimmConfig
+from showtell.training import train
+from showtell.training.health import few_photos, runs_in_circles, warnings
 
 
 def caption(text: str, finished: bool = True) -> Caption:
@@ -50,3 +53,39 @@ def test_under_a_reward_nobody_is_told_to_train_longer():
 def test_good_captions_are_left_alone():
     assert warnings({str(number): caption(f"a dog with {number} bones") for number in range(10)}) == []
     assert warnings({}) == []
+
+
+@pytest.mark.parametrize(
+    ("images", "encoder", "begins"),
+    [
+        (999, SmallCnnConfig(), "too few to learn from scratch (100 drawn shapes taught half of what 1,000 did"),
+        (1000, SmallCnnConfig(), None),
+        (999, SmallCnnConfig(trained=False, weights="mine.safetensors"), None),
+        (999, TimmConfig(name="resnet50", weights="random"), "too few to learn from scratch"),
+        (
+            299,
+            TimmConfig(name="resnet50", trained=False),
+            "few, even for a pretrained encoder: expect frequent captions",
+        ),
+        (300, TimmConfig(name="resnet50", trained=False), None),
+    ],
+)
+def test_few_photos_are_told_with_what_to_do_instead(images, encoder, begins):
+    sentence = few_photos(images, encoder)
+    assert (sentence is None) == (begins is None)
+    if sentence is not None:
+        assert sentence.startswith(begins)
+        assert "start from a checkpoint (training.start_from)" in sentence
+        assert "(showtell caption CAPTIONER PHOTOS --correct captions.csv)" in sentence
+        assert ("folder/sat_soft_pretrained" in sentence) == sentence.startswith("too few")
+
+
+def test_a_run_on_few_photos_says_so_before_it_trains(tiny_recipe, tmp_path, capsys):
+    tiny_recipe["training"]["epochs"] = 1
+    first = train(tiny_recipe, tmp_path / "run").folder
+    lines = capsys.readouterr().err.splitlines()
+    warning = next(index for index, line in enumerate(lines) if "warning: 50 photos are too few to learn from" in line)
+    assert warning < next(index for index, line in enumerate(lines) if "epoch 1/1" in line)
+    tiny_recipe["training"]["start_from"] = str(first / "best")
+    train(tiny_recipe, tmp_path / "more")
+    assert "too few to learn" not in capsys.readouterr().err

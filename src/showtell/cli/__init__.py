@@ -74,9 +74,12 @@ def _refuse(message: str) -> NoReturn:
 def _describe_usage_error(error: Exception) -> str:
     """Typer's message about wrong use with a pointer to the help; empty where it has printed the help itself."""
     context = getattr(error, "ctx", None)
+    help = getattr(getattr(error, "param", None), "help", None)
     message = getattr(error, "format_message", error.__str__)().strip().replace("Value error, ", "")  # of pydantic
     if not message:
         return ""
+    if help and message.startswith("Missing argument"):
+        message = f"{message.rstrip('.')}: {help}".replace("\\[", "[")  # as rich prints it
     command = context.command_path if context else "showtell"
     return f"{message}{'' if message[-1] in '.?' else '.'} See {command} --help."
 

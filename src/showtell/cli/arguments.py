@@ -14,7 +14,10 @@ from showtell.errors import DataError, UsageError, notify, summarise
 if TYPE_CHECKING:
     from showtell.features.stored_images import ChosenImages
 
-CHECKPOINT_HELP = "Checkpoint of showtell or captioner of transformers: a folder, or owner/name[@revision] on the Hub."
+CHECKPOINT_HELP = (
+    "Checkpoint that showtell train or quickstart wrote, or captioner of transformers: a folder, or "
+    "owner/name[@revision] on the Hub."
+)
 DATASET_HELP = "Dataset: a folder, or a file in a known format."
 
 Checkpoint = Annotated[str, typer.Argument(help=CHECKPOINT_HELP, metavar="CHECKPOINT", show_default=False)]

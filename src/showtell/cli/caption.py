@@ -168,6 +168,8 @@ def caption(
     if out is not None and not is_ray:
         refuse_overwriting(out, "--out", [*paths, *folders, *([features] if features is not None else [])])
     captioner = open_captioner(checkpoint, ensemble, dtype)
+    if (sidecar or correct) and not calibrated and "no_unknown" in captioner.abilities.settings:
+        decoding = {"no_unknown": True, **decoding}  # nobody wants to train on it; a calibration has its own search
     settings = settings_of(captioner, decoding)
     if calibrated:
         captioner.load_calibration(settings)
@@ -262,6 +264,24 @@ def _default_format(out: Path | None, is_ray: bool) -> Format:
     return formats[suffix]
 
 
+def _watch(results: Iterable[CaptionResult], failures: list[str]) -> Iterator[CaptionResult]:
+    """The same results; sentences about photos without captions are kept, and unknown words in captions are told."""
+    from showtell.text.vocabulary import SPECIAL, Vocabulary
+
+    token, unknown = SPECIAL[Vocabulary.unknown], 0
+    for result in results:
+        if "error" in result:
+            failures.append(result["error"])
+        captions = result.get("captions", ())
+        unknown += sum(any(word["word"] == token for word in caption["words"]) for caption in captions)
+        yield result
+    if unknown:
+        notify(
+            f"{token} stands for a word that the checkpoint does not know, in {unknown} of the captions; --no-unknown "
+            "lets it choose a word that it knows."
+        )
+
+
 def _print(
     caption_photos: CaptionPhotos, paths: Sequence[Path | StoredImage], formatter: Formatter, *, is_table: bool
 ) -> list[str]:
@@ -280,13 +300,11 @@ def _print(
                 nonlocal done
                 for path, captions in caption_photos(paths):
                     result = caption_result(str(path), captions)
-                    if "error" in result:
-                        failures.append(result["error"])
                     yield without_controls(result) if is_table else result
                     done += 1
                     progress(1)
 
-            for text in formatter(results()):
+            for text in formatter(_watch(results(), failures)):
                 sys.stdout.write(text)
                 sys.stdout.flush()
     except KeyboardInterrupt as error:
@@ -311,13 +329,6 @@ def _write(
     from showtell.progress import counting
 
     failures: list[str] = []
-
-    def with_failures(results: Iterable[CaptionResult]) -> Iterator[CaptionResult]:
-        for result in results:
-            if "error" in result:
-                failures.append(result["error"])
-            yield result
-
     with Journal(file, made_with, batch_size) as journal:
         remaining = [path for path in paths if path not in journal]
         if len(remaining) < len(paths):
@@ -335,6 +346,6 @@ def _write(
                 f"photos are kept in {journal.part}; the same command resumes."
             )
             raise typer.Exit(130) from error
-        journal.finish(paths, lambda results: formatter(with_failures(results)))
+        journal.finish(paths, lambda results: formatter(_watch(results, failures)))
     notify(f"{file} has the captions of {len(paths) - len(failures)} photos.")
     return failures

@@ -16,6 +16,7 @@ from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import DataError, ImageError, summarise
 from showtell.features.store import FeatureStore, StoredImage
 from showtell.files import read_json
+from showtell.reports.run import LOG, read_run
 from showtell.scores import diagnose
 from showtell.scores.files import training_captions
 from showtell.scores.ngrams import FEW_IMAGES
@@ -27,6 +28,7 @@ SAMPLE = 32  # images to caption
 USUAL_REFERENCES = 5  # references per image in the datasets of published scores
 MAX_BAD = 0.1  # share of captions: cut off, with a bad ending, or with repeated words
 MAX_UNKNOWN = 0.01  # share of the generated words
+MIN_VALIDATIONS = 4  # of a run that should have got better
 MIN_LENGTH = 0.7  # mean length of captions relative to that of the references
 
 
@@ -102,6 +104,13 @@ def diagnose_checkpoint(captioner: Captioner) -> Diagnosis:
             "greedy",
             "The checkpoint decodes greedily, and published scores are from a beam of 3 to 5: add --num-beams 5.",
         )
+    images = captioner.origin.get("train_images")
+    if isinstance(images, int) and "start_from" not in captioner.origin:
+        few = health.few_photos(images, encoder)
+        if few:
+            diagnosis.add("few_training_photos", f"The checkpoint learned from {images} photos, which are {few}.")
+    if (folder.parent / LOG).is_file():
+        _check_run(folder.parent, diagnosis)
     if folder.name == "last" and (folder.parent / "best" / SETTINGS).is_file():
         diagnosis.add(
             "last",
@@ -109,6 +118,25 @@ def diagnose_checkpoint(captioner: Captioner) -> Diagnosis:
             "score.",
         )
     return diagnosis
+
+
+def _check_run(folder: Path, diagnosis: Diagnosis) -> None:
+    """Check that the run of a checkpoint got better after its first validation."""
+    try:
+        run = read_run(folder)
+    except DataError as error:
+        diagnosis.add("damaged_run", str(error))
+        return
+    validations = len(run.validations)
+    if run.best is None or validations < MIN_VALIDATIONS or run.best[1] != run.validations[0]["epoch"]:
+        return
+    steps = run.validations[0]["step"]
+    diagnosis.add(
+        "best_is_first",
+        f"The best checkpoint is that of epoch {run.best[1]}, after {steps} steps, and none of the {validations - 1} "
+        "validations behind it was better: lower training.learning_rate; or, where epochs have few steps, let it train "
+        "for longer (a greater training.patience, training.patience_steps), or give it more photos.",
+    )
 
 
 def _check_preprocessing(settings: dict[str, Any], captioner: EncoderDecoderCaptioner, diagnosis: Diagnosis) -> None:

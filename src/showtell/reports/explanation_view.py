@@ -39,9 +39,6 @@ def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, An
     """What the template shows of a photo; `data` is for the script."""
     width, height = explanation.photo.size
     models = [_view_model(model, explanation.size) for model in explanation.models]
-    hallucinated = dict.fromkeys(
-        word.hallucinated for model in explanation.models for word in model.caption.words if word.hallucinated
-    )
     return {
         "id": f"photo-{number}",
         "image": explanation.image,
@@ -51,9 +48,9 @@ def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, An
         "height": height,
         "is_tiny": max(width, height) <= MAX_TINY,
         "is_tall": height > 1.2 * width,
-        "hallucinated": list(hallucinated),
         "references": explanation.references,
         "models": models,
+        "are_beside": len(models) > 1 and all(len(model["captions"]) == 1 for model in models),  # stages want the width
         "data": {
             "models": [
                 {
@@ -78,6 +75,7 @@ def _view_model(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any
     return {
         "title": model.model,
         "scores": model.scores,
+        "hallucinated": list(dict.fromkeys(word.hallucinated for word in model.caption.words if word.hallucinated)),
         "captions": [_view_caption(model, caption, size) for caption in model.captions],
     }
 

@@ -34,7 +34,6 @@ RECIPE_KEYS: dict[str, Kind] = {
     **dict.fromkeys(("training.optimizer.name", "training.schedule"), str),
     **dict.fromkeys(("training.epochs", "training.batch_size", "training.seed"), int),
     "data.validation_split": (str, type(None)),
-    "encoder.trained": bool,
     "training.learning_rate": NUMBER,
 }
 LOG_KEYS: dict[str, Kind] = {"step": int, "epoch": int}

@@ -1,4 +1,4 @@
-"""Warnings about the captions of a validation: the same one for many images, or words repeated without end."""
+"""Warnings: too few photos to learn from, and captions of a validation that are all the same or repeat themselves."""
 
 from __future__ import annotations
 
@@ -6,10 +6,41 @@ import statistics
 from collections.abc import Mapping
 
 from showtell.captions import Caption
+from showtell.features import EncoderConfig
 from showtell.scores import diagnose
 
 SAME = 0.5  # share of images with one and the same caption
 REPEATING = 0.25  # share of captions that run in circles
+# Photos below which a run that starts afresh is warned. From scratch: measured on drawn scenes (docs/lab_notes.md).
+# With a pretrained encoder: not measured; sentences are learned from their captions alone.
+FEW_FROM_SCRATCH, FEW_PRETRAINED = 1000, 300
+
+_INSTEAD = (
+    "start from a checkpoint (training.start_from), {}or let a ready captioner write captions to correct and train on "
+    "(showtell caption CAPTIONER PHOTOS --correct captions.csv)"
+)
+
+
+def few_photos(images: int, encoder: EncoderConfig) -> str | None:
+    """What can be expected of a captioner that learned from few photos alone, and what to do instead.
+
+    Args:
+        images: it learned from.
+        encoder: its settings.
+
+    Returns:
+        The rest of a sentence that begins with the photos; None where they are not few.
+    """
+    if encoder.trained and getattr(encoder, "weights", "random") == "random":
+        if images < FEW_FROM_SCRATCH:
+            return (
+                "too few to learn from scratch (100 drawn shapes taught half of what 1,000 did, and photos are "
+                "harder): expect frequent captions that do not fit; "
+                + _INSTEAD.format("take a pretrained encoder (folder/sat_soft_pretrained), ")
+            )
+    elif images < FEW_PRETRAINED:
+        return "few, even for a pretrained encoder: expect frequent captions; " + _INSTEAD.format("")
+    return None
 
 
 def warnings(captions: Mapping[str, Caption], rewarded: bool = False) -> list[str]:

@@ -41,6 +41,7 @@ from showtell.training.batches import epoch_batches, groups_of
 from showtell.training.checkpoints import RunCheckpoints
 from showtell.training.console import TrainingConsole
 from showtell.training.data import open_dataset_of, open_store, split_of, training_set
+from showtell.training.health import few_photos
 from showtell.training.launch import Interrupts, find_trackers, make_accelerator, only_writer, rehearse
 from showtell.training.model import TrainingModel
 from showtell.training.optimizers import build_optimizer
@@ -256,6 +257,9 @@ class Trainer:
             f"({100 * self.unknown:.1f}% of validation words unknown), {weights:,} weights to train, "
             f"{self.steps} steps on {self.accelerator.device}" + (f" in {processes} processes" if processes > 1 else "")
         )
+        few = few_photos(len(self.data), self.recipe.encoder)
+        if few and not self.recipe.training.start_from and not self.progress.step:
+            self.console.say(f"warning: {len(self.data)} photos are {few}")
         if self.recipe.training.start_from and not self.resuming:
             self.console.say(self.start.describe(self.recipe.training.start_from))
         if self.progress.stopped:
