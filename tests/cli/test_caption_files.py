@@ -21,7 +21,6 @@ from showtell.cli.caption_formats import FORMATS, as_corrections
 from showtell.cli.caption_journal import Journal
 from showtell.datasets import open_dataset, read_dataset
 from showtell.errors import DataError
-from showtell.training import train
 from tests.cli.test_caption import run
 
 
@@ -287,8 +286,18 @@ def test_corrections_are_a_dataset_to_train_on(capsys, tiny_checkpoint, album, t
         },
         "decoding": {"num_beams": 2, "max_length": 8},
     }  # fmt: skip
-    better = Captioner.from_pretrained(train(recipe, tmp_path / "run", quiet=True).folder / "best", device="cpu")
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    status, out, _ = run(capsys, "train", tmp_path / "recipe.yaml", "--out", tmp_path / "run")
+    better = Captioner.from_pretrained(tmp_path / "run" / "best", device="cpu")
     assert better.caption(records[0].path)[0].text == "a zebra at last"
+    unchecked = [record.path for record in open_dataset(table).split("unchecked")]
+    assert (status, out.splitlines()[2:]) == (
+        0,
+        [
+            "captions of unchecked before and after:",
+            *(f"  {path.name}: {captioner.caption(path)[0]} -> {better.caption(path)[0]}" for path in unchecked),
+        ],
+    )
 
 
 def test_sure_captions_are_marked_to_train_on_and_the_others_are_left_to_a_person(

@@ -10,6 +10,8 @@ import typer
 
 from showtell.cli.arguments import AsJson, Overrides, out_folder
 
+PHOTOS = 3  # whose captions are printed before and after a run that started from a checkpoint
+
 
 def train(
     recipe: Annotated[
@@ -55,6 +57,7 @@ def train(
         score = "" if result.best is None else f" ({result.selection_metric} {result.best:.3f} {where})"
         typer.echo(f"{best}{score}")
         typer.echo(_next_command(best, result.folder / "recipe.yaml"))
+        _print_before_and_after(result.folder)
     if result.interrupted:
         raise typer.Exit(130)
 
@@ -72,3 +75,35 @@ def _next_command(best: Path, recipe: Path) -> str:
     store = FeatureStore(trained.data.features)
     image_id = next(iter(store.ids()))
     return f"caption an image of its features: {command} --features {shlex.join([str(store.path), image_id])}"
+
+
+def _print_before_and_after(run: Path) -> None:
+    """Print captions of a few photos by the checkpoint that a run started from, and by its own; none if it had none.
+
+    The photos are of the validation split, else those of a table of corrections that nobody has looked at, else those
+    that it learned from.
+    """
+    from showtell.captioners import Captioner
+    from showtell.datasets.splits import UNCHECKED
+    from showtell.errors import CheckpointError, ImageError
+    from showtell.training import load_recipe
+    from showtell.training.data import open_dataset_of
+    from showtell.training.run_folder import RECIPE
+
+    recipe = load_recipe(run / RECIPE)
+    data, start = recipe.data, recipe.training.start_from
+    if start is None or data.features is not None:
+        return
+    splits = (data.validation_split, UNCHECKED, data.train_split)
+    dataset = open_dataset_of(data)
+    split = next(name for name in splits if name in dataset.splits)
+    photos = [record.path for record in dataset.split(split)[:PHOTOS]]
+    try:
+        captioners = [Captioner.from_pretrained(checkpoint) for checkpoint in (start, run / "best")]
+    except CheckpointError:  # a resumed run does not need its start any more, which may be gone
+        return
+    captioned = [captioner.caption_photos(photos) for captioner in captioners]
+    typer.echo(f"captions of {split} before and after:")
+    for (photo, before), (_, after) in zip(*captioned, strict=True):
+        if not isinstance(before, ImageError) and not isinstance(after, ImageError):
+            typer.echo(f"  {photo.name}: {before[0].text} -> {after[0].text}")
