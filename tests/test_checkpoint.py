@@ -136,7 +136,8 @@ def test_what_is_no_checkpoint_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(
-        CheckpointError, match="no folder someone/something, and the Hugging Face hub gave no repository"
+        CheckpointError,
+        match="no folder someone/something, it is not whole in the local cache of the hub, and it cannot be fetched",
     ):
         find_checkpoint("someone/something")
 

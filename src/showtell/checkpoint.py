@@ -22,13 +22,15 @@ from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, DataError, RecipeError, nearest, summarise
 from showtell.features import Encoder, build_encoder, encoder_config
 from showtell.files import read_json, write_bytes, write_json
+from showtell.hub import SETTINGS as SETTINGS
+from showtell.hub import WEIGHTS as WEIGHTS
+from showtell.hub import repository_folder
 from showtell.models import MODELS, Decoder, DecoderConfig, build_decoder
 from showtell.models.skeleton import skeleton
 from showtell.renamed import upgrade_settings, upgrade_tensors
 from showtell.text.vocabulary import Vocabulary
 
 FORMAT = 1  # increased when an older showtell cannot read the files of a newer one
-WEIGHTS, SETTINGS = "model.safetensors", "config.json"
 CALIBRATION = "calibration.json"  # of the confidence, where it was calibrated
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -220,6 +222,10 @@ def _dtype(tensor: Tensor) -> str:
 def find_checkpoint(path_or_id: str | Path) -> Path:
     """The folder of a checkpoint: an existing folder wins, then the local cache of the hub, then the hub.
 
+    Args:
+        path_or_id: a folder, or owner/name of a repository on the hub, with @revision behind it if it is to be a
+            certain one.
+
     Raises:
         CheckpointError: there is no such folder, and the hub has or gives none of that name.
     """
@@ -236,24 +242,6 @@ def find_checkpoint(path_or_id: str | Path) -> Path:
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise CheckpointError(
             f"There is no checkpoint folder {name}; give a folder (a run's are RUN/best and RUN/last) or the name of a "
-            "repository on the Hugging Face hub (owner/name)."
+            "repository on the Hugging Face hub (owner/name or owner/name@revision)."
         )
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    wanted = [WEIGHTS, SETTINGS]
-    try:
-        cached = Path(snapshot_download(name, allow_patterns=[*wanted, CALIBRATION], local_files_only=True))
-        if all((cached / file).is_file() for file in wanted):
-            return cached
-    except LocalEntryNotFoundError:
-        pass  # not in the cache: ask the hub
-    except HFValidationError as error:
-        raise CheckpointError(f"There is no folder {name}, and it is no name of a hub repository: {error}") from error
-    try:
-        return Path(snapshot_download(name, allow_patterns=[*wanted, CALIBRATION]))
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise CheckpointError(
-            f"There is no folder {name}, and the Hugging Face hub gave no repository of that name "
-            f"({type(error).__name__}); check the spelling, the network, or the folder."
-        ) from error
+    return repository_folder(name)

@@ -34,8 +34,17 @@ class DecodingConfig(Config):
         "search, otherwise greedy.",
     )
     num_return_sequences: int = Field(1, ge=1, le=1000, description="Number of different captions per image.")
-    min_length: int = Field(0, ge=0, description="Minimum number of words, not counting the end token.")
-    max_length: int = Field(20, ge=1, le=1000, description="Maximum number of words, not counting the end token.")
+    min_length: int = Field(
+        0,
+        ge=0,
+        description="Minimum number of words, not counting the end token; of tokens for a captioner of transformers.",
+    )
+    max_length: int = Field(
+        20,
+        ge=1,
+        le=1000,
+        description="Maximum number of words, not counting the end token; of tokens for a captioner of transformers.",
+    )
     no_repeat_ngram_size: int = Field(
         0, ge=0, le=1000, description="Forbid repeated n-grams of this size; 0 allows all."
     )
@@ -63,7 +72,8 @@ class DecodingConfig(Config):
     length_normalisation: Literal["none", "average", "wu"] | None = Field(
         None,
         description="What beams divide the log-probability by: nothing, the length (average), or the formula of Wu et "
-        "al., 2016 (wu). If not set: average if `length_penalty` is given, otherwise none.",
+        "al., 2016 (wu). If not set: average if `length_penalty` is given, otherwise none; for a captioner of "
+        "transformers its own.",
     )
     length_penalty: float | None = Field(
         None,

@@ -10,7 +10,9 @@ import torch
 from showtell.captioners.contract import Captioner, Source
 from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner, average_members, open_checkpoint_folder
 from showtell.checkpoint import find_checkpoint
-from showtell.errors import CheckpointError, UsageError, nearest
+from showtell.errors import CheckpointError, DataError, UsageError, nearest
+from showtell.files import read_json
+from showtell.hub import SETTINGS, commit_of
 
 DTYPES = ("fp32", "bf16", "fp16")  # precisions of weights
 
@@ -18,14 +20,31 @@ DTYPES = ("fp32", "bf16", "fp16")  # precisions of weights
 def open_checkpoint(
     path_or_hub_id: str | Path, device: str | torch.device | None = None, dtype: str | None = None
 ) -> Captioner:
-    """Open a checkpoint of showtell; see `Captioner.from_pretrained`."""
+    """Open a checkpoint of showtell or a model of transformers; see `Captioner.from_pretrained`."""
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f'There is no precision "{dtype}"; {nearest(dtype, DTYPES)}.')
-    source = Source(str(path_or_hub_id), find_checkpoint(path_or_hub_id))
+    folder = find_checkpoint(path_or_hub_id)
+    source = Source(str(path_or_hub_id), folder, commit_of(folder))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if is_of_transformers(folder):
+        from showtell.captioners.hugging_face_opening import open_transformers_folder
+
+        return open_transformers_folder(source, device, dtype or "fp32")
     if dtype not in (None, "fp32"):
         raise UsageError(f"{path_or_hub_id} is a checkpoint of showtell, which computes in fp32; leave {dtype} out.")
     return open_checkpoint_folder(source, device)
+
+
+def is_of_transformers(folder: Path) -> bool:
+    """Whether a folder holds a model of transformers: its config.json names the type of a model, and no format of ours.
+
+    A folder without a config.json, or with a damaged one, is left to who opens checkpoints of showtell.
+    """
+    try:
+        settings = read_json(folder / SETTINGS)
+    except DataError:
+        return False
+    return isinstance(settings, dict) and "format" not in settings and "model_type" in settings
 
 
 def open_ensemble(

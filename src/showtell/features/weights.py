@@ -59,7 +59,7 @@ def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
         f"fetch {address} on a machine with a network and give that file as the weights (encoder.weights=FILE), or "
         f"copy its cache folder {folder} into {HF_HUB_CACHE}"
     )
-    obstacle = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else _obstacle(address)
+    obstacle = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else network_obstacle(address)
     if obstacle:
         raise WeightsError(f"The weights {name} are not in the cache and cannot be fetched ({obstacle}): {remedy}.")
     for file in files:
@@ -68,7 +68,7 @@ def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
         except RemoteEntryNotFoundError:
             continue
         except (HfHubHTTPError, OSError) as error:
-            raise WeightsError(f"The weights {name} could not be fetched ({_first_line(error)}): {remedy}.") from error
+            raise WeightsError(f"The weights {name} could not be fetched ({first_line(error)}): {remedy}.") from error
     raise WeightsError(f"The repository {name} on the Hugging Face hub holds none of {', '.join(files)}.")
 
 
@@ -86,7 +86,7 @@ def from_url(address: str) -> Path:
         f"fetch {address} on a machine with a network and put it into {folder}, or give that file as the weights "
         "(encoder.weights=FILE)"
     )
-    obstacle = _obstacle(address)
+    obstacle = network_obstacle(address)
     if obstacle:
         raise WeightsError(
             f"The weights {file.name} are not in the cache and cannot be fetched ({obstacle}): {remedy}."
@@ -96,11 +96,11 @@ def from_url(address: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         torch.hub.download_url_to_file(address, str(file), digest.group(1) if digest else None)
     except (OSError, RuntimeError) as error:
-        raise WeightsError(f"The weights {file.name} could not be fetched ({_first_line(error)}): {remedy}.") from error
+        raise WeightsError(f"The weights {file.name} could not be fetched ({first_line(error)}): {remedy}.") from error
     return file
 
 
-def _obstacle(address: str) -> str | None:
+def network_obstacle(address: str) -> str | None:
     """Why the host of an address cannot be reached, or None if it answers at all."""
     parts = urlsplit(address)
     answers: list[str | None] = []
@@ -113,7 +113,7 @@ def _obstacle(address: str) -> str | None:
         except urllib.error.HTTPError:
             answers.append(None)  # it answered
         except OSError as error:
-            answers.append(f"{parts.hostname}: {_first_line(getattr(error, 'reason', error))}")
+            answers.append(f"{parts.hostname}: {first_line(getattr(error, 'reason', error))}")
 
     # Looking up a host's name knows no time limit, so the wait for it is limited from outside.
     thread = threading.Thread(target=connect, daemon=True)
@@ -122,7 +122,8 @@ def _obstacle(address: str) -> str | None:
     return answers[0] if answers else f"{parts.hostname} did not answer within {CONNECT_TIMEOUT} s"
 
 
-def _first_line(error: object) -> str:
+def first_line(error: object) -> str:
+    """The first line of an error's message, without a full stop; the name of its type if it says nothing."""
     return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
 
 
@@ -166,7 +167,7 @@ def _read_safetensors(file: Path) -> object:
     try:
         return load_file(file)
     except (SafetensorError, OSError) as error:
-        raise WeightsError(f"{file} is damaged, or no safetensors file ({_first_line(error)}).") from error
+        raise WeightsError(f"{file} is damaged, or no safetensors file ({first_line(error)}).") from error
 
 
 def _read_torch(file: Path) -> object:
@@ -183,7 +184,7 @@ def _read_torch(file: Path) -> object:
             "load it where you trust it and save its state dict alone, best as .safetensors."
         ) from error
     except Exception as error:  # readers of zip and pickle raise anything
-        raise WeightsError(f"{file} is damaged, or no file of weights ({_first_line(error)}).") from error
+        raise WeightsError(f"{file} is damaged, or no file of weights ({first_line(error)}).") from error
 
 
 def _foreign_objects(file: Path) -> str:

@@ -1,0 +1,231 @@
+"""Opening a captioning model of transformers: what cannot be opened is refused before anything of it is loaded.
+
+Weights come from safetensors alone, and code of a repository is never run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors import SafetensorError, safe_open
+
+from showtell.captioners.contract import Source
+from showtell.captioners.hugging_face import TransformersCaptioner
+from showtell.captioners.hugging_face_families import FAMILIES, Family, Processor, family_of
+from showtell.captioners.hugging_face_generation import quiet
+from showtell.decoding_config import DecodingConfig
+from showtell.errors import CheckpointError, MissingDependencyError, summarise
+from showtell.features.weights import first_line
+from showtell.files import read_json
+from showtell.hub import INDEX, SETTINGS, WEIGHTS, missing_files, weight_files
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+KNOWN = ", ".join(FAMILIES)
+_OPTIONS: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
+
+
+def open_transformers_folder(source: Source, device: str | torch.device, dtype: str) -> TransformersCaptioner:
+    """Open a folder with a captioning model of transformers.
+
+    Args:
+        source: the folder, and where it comes from.
+        device: where to compute.
+        dtype: a key of `PRECISIONS`.
+
+    Raises:
+        CheckpointError: it is incomplete, damaged, of another task, or needs code or pickles.
+        MissingDependencyError: transformers is not installed.
+    """
+    try:
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError(
+            f'{source.name} is a model of transformers, which is not installed: pip install "showtell[transformers]".'
+        ) from error
+    settings = read_json(source.folder / SETTINGS)
+    _check_task(source, settings)
+    _check_files(source)
+    with quiet():
+        config = _open_config(source)
+        processor = _open_processor(source)
+        family = family_of(str(settings["model_type"]), processor)
+        if family is None:
+            raise CheckpointError(
+                f'{source.name} is a model of type "{settings["model_type"]}" without a chat template, and it is not '
+                f"known here how to ask it for a caption; the types that need no template are {KNOWN}."
+            )
+        model = _open_model(source, config, PRECISIONS[dtype])
+    captioner = TransformersCaptioner(
+        model=model.to(device),
+        processor=processor,
+        family=family,
+        decoding=DecodingConfig(),
+        source=source,
+        dtype=dtype,
+        licence=read_licence(source.folder),
+    )
+    captioner.decoding = default_settings(captioner)
+    return captioner
+
+
+def _check_task(source: Source, settings: Any) -> None:
+    """Whether the type of a model is one that captions, and known without code of its own."""
+    import transformers
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+    kind = settings["model_type"]
+    if not isinstance(kind, str):
+        raise CheckpointError(f'{source.folder / SETTINGS} is damaged: its "model_type" is no text.')
+    if kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
+        return
+    if settings.get("auto_map") and kind not in CONFIG_MAPPING:
+        raise CheckpointError(
+            f'{source.name} has a model of type "{kind}" that needs Python code from its repository (auto_map in '
+            f"{SETTINGS}), and such code is never run here; look for a version of it for transformers itself."
+        )
+    if kind not in CONFIG_MAPPING:
+        raise CheckpointError(
+            f'{source.name} has a model of type "{kind}", which transformers {transformers.__version__} does not know; '
+            "a newer one may: pip install --upgrade transformers."
+        )
+    raise CheckpointError(
+        f'{source.name} has a model of type "{kind}", which does not caption photos; types that do are {KNOWN}, and '
+        "chat models that see, such as llava, qwen2_vl and smolvlm."
+    )
+
+
+def _check_files(source: Source) -> None:
+    """Whether all files are there, and those with weights whole."""
+    folder = source.folder
+    if not (folder / WEIGHTS).is_file() and not (folder / INDEX).is_file():
+        pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
+        if pickles:
+            raise CheckpointError(
+                f"{source.name} has its weights as pickles alone ({summarise(pickles, 3)}), which can run code when "
+                f"they are opened, so they are not opened here; get {WEIGHTS}, or convert them where you trust them."
+            )
+    missing = missing_files(folder)
+    if missing:
+        raise CheckpointError(
+            f"{source.name} is not whole: {folder} lacks {', '.join(missing)}; get what is missing from the repository "
+            "that it comes from, and put it into that folder."
+        )
+    for name in weight_files(folder):
+        try:
+            with safe_open(folder / name, "pt") as file:
+                file.keys()
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(
+                f"{folder / name} is damaged or was not fetched to its end ({first_line(error)}); get it once more."
+            ) from error
+
+
+def _open_config(source: Source) -> Any:
+    import transformers
+
+    try:
+        return transformers.AutoConfig.from_pretrained(source.folder, **_OPTIONS)
+    except Exception as error:  # a library that answers bad settings with whatever went wrong inside it
+        raise CheckpointError(
+            f"{source.folder / SETTINGS} cannot be read by transformers {transformers.__version__} "
+            f"({type(error).__name__}: {first_line(error)})."
+        ) from error
+
+
+def _open_processor(source: Source) -> Processor:
+    """The processor, or the image processor and tokenizer of a model that has no processor of its own."""
+    import transformers
+
+    library: Any = transformers
+    try:
+        both = library.AutoProcessor.from_pretrained(source.folder, **_OPTIONS)
+        if hasattr(both, "image_processor") and hasattr(both, "tokenizer"):
+            images, tokenizer = both.image_processor, both.tokenizer
+        else:  # this is one of them
+            both = None
+            images = library.AutoImageProcessor.from_pretrained(source.folder, **_OPTIONS)
+            tokenizer = library.AutoTokenizer.from_pretrained(source.folder, **_OPTIONS)
+    except Exception as error:  # processors answer damaged or missing files with whatever went wrong inside them
+        raise CheckpointError(
+            f"The processor and tokenizer of {source.name} cannot be opened from {source.folder} "
+            f"({type(error).__name__}: {first_line(error)}); get their files once more (preprocessor_config.json, "
+            "tokenizer.json, tokenizer_config.json and what the repository has beside them)."
+        ) from error
+    tokenizer.padding_side = "left"  # generation goes on at the right
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if both is not None and not getattr(both, "chat_template", None):
+        both.chat_template = getattr(tokenizer, "chat_template", None)
+    return Processor(images, tokenizer, both)
+
+
+def _open_model(source: Source, config: Any, dtype: torch.dtype) -> Any:
+    import transformers
+
+    library: Any = transformers
+    try:
+        model, report = library.AutoModelForImageTextToText.from_pretrained(
+            source.folder, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **_OPTIONS
+        )  # fmt: skip
+    except Exception as error:  # a library that answers bad settings and weights with whatever went wrong inside it
+        raise CheckpointError(
+            f"{source.name} cannot be opened by transformers {transformers.__version__} ({type(error).__name__}: "
+            f"{first_line(error)})."
+        ) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        made = config.architectures or ["another class"]
+        raise CheckpointError(
+            f"The weights of {source.name} are not those of a captioner: they were saved by {made[0]}, and "
+            f"{type(model).__name__} needs {len(missing)} more tensors ({summarise(missing, 2)})."
+        )
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            kind = "NaN" if bool(tensor.isnan().any()) else "infinity"
+            raise CheckpointError(
+                f"The weights of {source.name} cannot be used: {name} contains {kind}"
+                f"{'; open it in fp32 or bf16' if dtype is torch.float16 else ''}."
+            )
+    return model
+
+
+def read_licence(folder: Path) -> str | None:
+    """The licence that the README of a repository names in its first lines."""
+    file = folder / "README.md"
+    if not file.is_file():
+        return None
+    parts = file.read_text(encoding="utf-8", errors="replace").split("---", 2)
+    if len(parts) < 3 or parts[0].strip():
+        return None
+    try:
+        head = yaml.safe_load(parts[1])
+    except yaml.YAMLError:
+        return None
+    licence = head.get("license_name") or head.get("license") if isinstance(head, dict) else None
+    return str(licence) if isinstance(licence, str) else None
+
+
+def default_settings(captioner: TransformersCaptioner) -> DecodingConfig:
+    """The settings that a model comes with, as far as they concern the search; it never samples unless it is asked."""
+    family: Family = captioner.family
+    config = captioner.part.generation_config
+    length = getattr(config, "max_new_tokens", None)
+    most = getattr(config, "max_length", None)
+    if length is None and most not in (None, 20) and not family.takes_prompt:  # 20 is what it is if nobody sets it
+        length = most - 1  # counts the token that captions begin with
+    length = family.max_length if length is None else length
+    limit = captioner.position_limit
+    values: dict[str, Any] = {
+        "max_length": max(1, min(length, 1000, length if limit is None else limit // 2)),
+        "no_repeat_ngram_size": getattr(config, "no_repeat_ngram_size", None) or 0,
+    }
+    if (getattr(config, "num_beams", None) or 1) > 1 and not getattr(config, "do_sample", False):
+        values["num_beams"] = config.num_beams
+    if family.prompt is not None:
+        values["prompt"] = family.prompt
+    return DecodingConfig(**values)

@@ -1,0 +1,84 @@
+"""Tokens of a language model as words, and texts as its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from showtell.captions import Token, Word
+
+
+def decode(tokenizer: Any, tokens: Sequence[int]) -> str:
+    """The text of tokens, without special ones and without space around it."""
+    text: str = tokenizer.decode(list(tokens), skip_special_tokens=True)
+    return text.strip()
+
+
+def word_indices(tokenizer: Any, tokens: Sequence[int], text: str) -> list[int]:
+    """For each token the index of the word of the text, between white space, that it is part of.
+
+    Tokens are decoded one more at a time, because the text of a token depends on those before it. A token belongs to
+    the word that the text so far ends in; one that adds nothing, or space, to the word before it or after it.
+    """
+    words_before = [len(text[:end].split()) for end in range(len(text) + 1)]  # that begin within the first characters
+    last = max(0, len(text.split()) - 1)
+    indices, previous = [], 0
+    for count in range(1, len(tokens) + 1):
+        so_far: str = tokenizer.decode(list(tokens[:count]), skip_special_tokens=True)
+        same = _common_length(so_far.lstrip(), text)
+        index = words_before[same] - 1
+        if same < len(text) and same and text[same - 1].isspace():
+            index += 1
+        previous = min(last, max(previous, index, 0))
+        indices.append(previous)
+    return indices
+
+
+def _common_length(first: str, second: str) -> int:
+    """How many characters two texts begin with in common."""
+    pairs = zip(first, second, strict=False)
+    return next((index for index, (one, other) in enumerate(pairs) if one != other), min(len(first), len(second)))
+
+
+def words_of(tokenizer: Any, tokens: Sequence[int], logprobs: Sequence[float]) -> tuple[str, tuple[Word, ...]]:
+    """The text of tokens, and its words with the sums of the log-probabilities of their tokens."""
+    text = decode(tokenizer, tokens)
+    words = text.split() or ([""] if tokens else [])  # special tokens alone have no text, but a probability
+    sums = [0.0] * len(words)
+    for index, logprob in zip(word_indices(tokenizer, tokens, text), logprobs, strict=True):
+        sums[index] += logprob
+    return text, tuple(Word(*pair) for pair in zip(words, sums, strict=True))
+
+
+def tokens_of(tokenizer: Any, tokens: Sequence[int], logprobs: Sequence[float]) -> tuple[Token, ...]:
+    """Each token with its own text."""
+    texts = [tokenizer.decode([token]) for token in tokens]
+    return tuple(Token(*triple) for triple in zip(tokens, texts, logprobs, strict=True))
+
+
+def encode(tokenizer: Any, text: str, *, follows_word: bool) -> list[int]:
+    """The tokens of a text as a caption has them: without special ones.
+
+    Args:
+        tokenizer: of the model.
+        text: is stripped.
+        follows_word: whether it stands right behind a word of the prompt, so that it begins with a space.
+    """
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    ids: list[int] = tokenizer(text.strip(), add_special_tokens=False).input_ids
+    if follows_word and ids and not str(tokenizer.convert_ids_to_tokens(ids[0])).startswith("▁"):
+        ids = tokenizer(f" {text.strip()}", add_special_tokens=False).input_ids
+    return [token for token in ids if token not in special]
+
+
+def bad_sequences(tokenizer: Any, texts: Sequence[str], *, no_unknown: bool) -> tuple[tuple[int, ...], ...]:
+    """The token sequences of texts that captions must not contain: with and without a space before them, in lower
+    case and with a capital."""
+    sequences: dict[tuple[int, ...], None] = {}
+    for text in texts:
+        for form in dict.fromkeys((text, text.lower(), text.capitalize())):
+            for follows_word in (False, True):
+                sequences[tuple(encode(tokenizer, form, follows_word=follows_word))] = None
+    if no_unknown and tokenizer.unk_token_id is not None:
+        sequences[(tokenizer.unk_token_id,)] = None
+    return tuple(sequence for sequence in sequences if sequence)

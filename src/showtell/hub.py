@@ -1,0 +1,120 @@
+"""Repositories of the Hugging Face hub as folders: from the local cache, else fetched; and what a folder still lacks.
+
+Only weights as safetensors and plain text are fetched. Pickles, which can run code when they are opened, never are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from showtell.errors import CheckpointError, DataError, summarise
+from showtell.features.weights import first_line, network_obstacle
+from showtell.files import read_json
+
+WEIGHTS, INDEX, SETTINGS = "model.safetensors", "model.safetensors.index.json", "config.json"
+PROCESSORS = ("processor_config.json", "preprocessor_config.json")
+TOKENIZERS = (  # each has all of a tokenizer
+    ("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"), ("tokenizer.model",), ("spiece.model",),
+    ("sentencepiece.bpe.model",), ("tekken.json",),
+)  # fmt: skip
+NEEDED = (
+    f"{SETTINGS}, {WEIGHTS} (or {INDEX} and the files that it names) and, of a model of transformers, "
+    f"{' or '.join(PROCESSORS)}, tokenizer.json and tokenizer_config.json"
+)
+_FETCHED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "README.md")
+_IGNORED = ("*/*", "consolidated*")  # other formats of the same weights
+
+
+def repository_folder(repository: str) -> Path:
+    """The folder of a repository: a whole one in the local cache, else one that is fetched.
+
+    Args:
+        repository: owner/name, with @revision behind it where it is not the main one.
+
+    Raises:
+        CheckpointError: it is not in the cache, and the hub is out of reach or has none of that name.
+    """
+    from huggingface_hub import hf_hub_url, snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    name, _, revision = repository.partition("@")
+    patterns: dict[str, Any] = {"allow_patterns": [*_FETCHED], "ignore_patterns": [*_IGNORED]}
+    missing = [NEEDED]
+    try:
+        cached = Path(snapshot_download(name, revision=revision or None, local_files_only=True, **patterns))
+        missing = missing_files(cached)
+        if not missing:
+            return cached
+    except LocalEntryNotFoundError:
+        pass  # not in the cache: ask the hub
+    except HFValidationError as error:
+        raise CheckpointError(f"There is no folder {name}, and it is no name of a hub repository: {error}") from error
+    obstacle = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else network_obstacle(hf_hub_url(name, SETTINGS))
+    if obstacle:
+        page = hf_hub_url(name, SETTINGS, revision=revision or None).rpartition("/")[0].replace("/resolve/", "/tree/")
+        raise CheckpointError(
+            f"There is no folder {repository}, it is not whole in the local cache of the hub, and it cannot be "
+            f"fetched ({obstacle}): get {', '.join(missing)} from {page} on a machine with a network, put them into a "
+            f"folder here and give that folder, or copy the cache folder models--{name.replace('/', '--')} into "
+            f"{HF_HUB_CACHE}."
+        )
+    try:
+        return Path(snapshot_download(name, revision=revision or None, **patterns))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise CheckpointError(
+            f"There is no folder {repository}, and the Hugging Face hub gave no repository of that name "
+            f"({type(error).__name__}: {first_line(error)}); check the spelling, the revision, or whether you may "
+            "read it (hf auth login)."
+        ) from error
+
+
+def commit_of(folder: Path) -> str | None:
+    """The commit of a folder in the cache of the hub; None for any other folder."""
+    return (
+        folder.name if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--") else None
+    )
+
+
+def missing_files(folder: Path) -> list[str]:
+    """The files that a folder lacks to be opened, for people; an empty list if it is whole."""
+    if not (folder / SETTINGS).is_file():
+        return [SETTINGS, *_missing_weights(folder)]
+    missing = _missing_weights(folder)
+    try:
+        settings = read_json(folder / SETTINGS)
+    except DataError:
+        return missing  # whoever opens it says what is wrong
+    if isinstance(settings, dict) and "model_type" in settings:
+        if not any((folder / name).is_file() for name in PROCESSORS):
+            missing.append(" or ".join(PROCESSORS))
+        if not any(all((folder / name).is_file() for name in names) for names in TOKENIZERS):
+            missing.append("tokenizer.json (or another file of its tokenizer)")
+    return missing
+
+
+def _missing_weights(folder: Path) -> list[str]:
+    if not (folder / INDEX).is_file():
+        return [] if (folder / WEIGHTS).is_file() else [WEIGHTS]
+    missing = [name for name in weight_files(folder) if not (folder / name).is_file()]
+    return [f"{len(missing)} files of weights ({summarise(missing, 2)})"] if missing else []
+
+
+def weight_files(folder: Path) -> list[str]:
+    """The names of the files of weights that a folder has or should have.
+
+    Raises:
+        CheckpointError: the index of the files is damaged.
+    """
+    if not (folder / INDEX).is_file():
+        return [WEIGHTS]
+    try:
+        names = sorted(set(read_json(folder / INDEX)["weight_map"].values()))
+    except (DataError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{folder / INDEX} is damaged: it names no files of weights; get it once more."
+        ) from error
+    if not all(isinstance(name, str) and Path(name).name == name and name.endswith(".safetensors") for name in names):
+        raise CheckpointError(f"{folder / INDEX} is damaged: it names files that are no safetensors beside it.")
+    return names

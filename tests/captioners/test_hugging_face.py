@@ -1,0 +1,497 @@
+"""Captioners of transformers: their captions are those of `generate`, their numbers those of a plain forward pass."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from PIL import Image
+from torch import Tensor
+
+from showtell.captioners import Captioner
+from showtell.errors import UsageError
+from tests.captioners.tiny_transformers import BUILDERS, build, photo
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # PaliGemma's processor
+
+NAMES = [*BUILDERS, "blip-2-t5"]
+CHAT = ("llava", "idefics3", "qwen2_vl")
+PROMPT = "Describe this photo in one short sentence."
+LENGTH = 10
+GOLDEN = Path(__file__).with_name("golden_hugging_face.json")  # greedy and beam; see its "made by"
+PHOTOS = [photo(seed) for seed in range(3)]
+# These models cut photos by their shape, so that the inputs of a batch differ in length.
+SHAPES = [photo(4, 40, 32), photo(5, 32, 64), photo(6, 70, 40), photo(7, 32, 32)]
+BY_SHAPE = ("idefics3", "qwen2_vl")
+Open = Callable[[str], Any]
+
+
+@pytest.fixture(scope="session")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    made: dict[str, Path] = {}
+
+    def folder(name: str) -> Path:
+        if name not in made:
+            path = tmp_path_factory.mktemp("tiny") / name
+            made[name] = build("blip-2", path, language="t5") if name == "blip-2-t5" else build(name, path)
+        return made[name]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def opened(folder_of: Callable[[str], Path]) -> Open:
+    made: dict[str, Any] = {}
+
+    def captioner(name: str) -> Any:
+        if name not in made:
+            made[name] = Captioner.from_pretrained(folder_of(name), "cpu")
+        return made[name]
+
+    return captioner
+
+
+class Plain:
+    """A model and its processor, used as its documentation does."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.model = hf.AutoModelForImageTextToText.from_pretrained(folder).eval()
+        if name == "vision-encoder-decoder":
+            self.images = hf.AutoImageProcessor.from_pretrained(folder)
+            self.tokenizer = hf.AutoTokenizer.from_pretrained(folder)
+        else:
+            self.processor = hf.AutoProcessor.from_pretrained(folder)
+            self.tokenizer = self.processor.tokenizer
+
+    def inputs(self, image: Image.Image) -> dict[str, Any]:
+        if self.name == "vision-encoder-decoder":
+            return dict(self.images(images=image, return_tensors="pt"))
+        if self.name in CHAT:
+            message = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": PROMPT}]}
+            text = self.processor.apply_chat_template([message], add_generation_prompt=True)
+            return dict(self.processor(images=[image], text=text, return_tensors="pt"))
+        prompts = {"florence2": "<CAPTION>", "paligemma": "<image>caption en"}
+        more = {"text": prompts[self.name]} if self.name in prompts else {}
+        inputs = dict(self.processor(images=image, **more, return_tensors="pt"))
+        inputs.pop("labels", None)
+        return inputs
+
+    def generate(self, image: Image.Image, **settings: Any) -> list[list[int]]:
+        """The ids behind the prompt, up to the end."""
+        inputs = self.inputs(image)
+        forced = self.name == "florence2"  # its first token is forced, and counts
+        settings["max_new_tokens"] = settings.pop("length", LENGTH) + forced
+        if self.name == "qwen2_vl":
+            settings |= {"temperature": None, "top_k": None, "top_p": None}
+        with torch.no_grad():
+            rows = self.model.generate(**inputs, do_sample=False, **settings)
+        before = self.begin(inputs).shape[1]
+        ends = self.ends()
+        captions = []
+        for row in rows[:, before:].tolist():
+            stop = next((index for index, token in enumerate(row) if token in ends), len(row))
+            captions.append(row[:stop])
+        return captions
+
+    def ends(self) -> list[int]:
+        ends = {
+            "blip": 3, "blip-2": self.model.config.text_config.eos_token_id if self.name == "blip-2" else None
+        }.get(self.name, self.model.generation_config.eos_token_id)  # fmt: skip
+        return ends if isinstance(ends, list) else [ends]
+
+    def begin(self, inputs: dict[str, Any]) -> Tensor:
+        """What the text begins with, up to the caption."""
+        text = self.model.config
+        fixed = {"blip": [5], "git": [2], "vision-encoder-decoder": [0], "florence2": [2, 0], "blip-2-t5": [0],
+                 "blip-2": [4] * 4 + [2]}  # fmt: skip
+        if self.name == "blip-2":
+            fixed["blip-2"] = [text.image_token_id] * 4 + [2]
+        if self.name in fixed:
+            return torch.tensor([fixed[self.name]])
+        ids: Tensor = inputs["input_ids"]
+        return ids
+
+    def logprobs(self, image: Image.Image, tokens: Sequence[int]) -> tuple[list[float], float]:
+        """Of each token, and of the end, by one forward pass without a cache."""
+        inputs = self.inputs(image)
+        begin = self.begin(inputs)
+        ids = torch.cat((begin, torch.tensor([list(tokens)], dtype=torch.long)), 1)
+        more = ids.shape[1] - begin.shape[1]
+        if self.name in ("florence2", "vision-encoder-decoder"):
+            inputs["decoder_input_ids"] = ids
+        elif self.name == "blip-2-t5":
+            inputs["input_ids"] = torch.tensor([[self.model.config.image_token_id] * 4 + [1]])
+            inputs["decoder_input_ids"] = ids
+        else:
+            inputs["input_ids"] = ids
+            for name, value in (("attention_mask", 1), ("token_type_ids", 1), ("mm_token_type_ids", 0)):
+                if name in inputs:
+                    inputs[name] = torch.cat((inputs[name], torch.full((1, more), value)), 1)
+        with torch.no_grad():
+            logits = self.model(**inputs).logits[0, -more - 1 :].float()
+        logprobs = logits.log_softmax(-1)
+        of_tokens = [logprobs[index, token].item() for index, token in enumerate(tokens)]
+        return of_tokens, logprobs[-1, self.ends()].logsumexp(-1).item()
+
+
+@pytest.fixture(scope="session")
+def plain(folder_of: Callable[[str], Path]) -> Callable[[str], Plain]:
+    made: dict[str, Plain] = {}
+
+    def model(name: str) -> Plain:
+        return made.setdefault(name, Plain(name, folder_of(name)) if name not in made else made[name])
+
+    return model
+
+
+def ids_of(caption: Any) -> list[int]:
+    return [token.id for token in caption.tokens]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_captions_are_those_of_generate(name: str, opened: Open, plain: Callable[[str], Plain]) -> None:
+    captioner = opened(name)
+    reference = plain(name)
+    greedy = captioner.caption(PHOTOS, max_length=LENGTH, num_beams=1)
+    beams = captioner.caption(PHOTOS, max_length=LENGTH, num_beams=4, num_return_sequences=3)
+    for image, one, several in zip(PHOTOS, greedy, beams, strict=True):
+        assert [ids_of(caption) for caption in one] == reference.generate(image, num_beams=1)
+        expected = reference.generate(image, num_beams=4, num_return_sequences=3)
+        assert [ids_of(caption) for caption in several] == expected
+        assert several[0].score >= several[1].score >= several[2].score
+    assert len({caption[0].text for caption in greedy}) > 1  # the models do look at photos
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logprobs_are_those_of_a_forward_pass(name: str, opened: Open, plain: Callable[[str], Plain]) -> None:
+    captioner, reference = opened(name), plain(name)
+    captions = captioner.caption(PHOTOS, max_length=LENGTH, num_beams=3, num_return_sequences=2)
+    given = captioner.logprobs(PHOTOS, captions)
+    for image, of_image, entries in zip(PHOTOS, captions, given, strict=True):
+        for caption, entry in zip(of_image, entries, strict=True):
+            expected, end = reference.logprobs(image, ids_of(caption))
+            assert [token.logprob for token in caption.tokens] == pytest.approx(expected, abs=1e-5)
+            assert [token.logprob for token in entry.tokens] == pytest.approx(expected, abs=1e-5)
+            assert entry.end == pytest.approx(end, abs=1e-5)
+            total = sum(expected) + (end if caption.finished else 0)
+            assert caption.logprob == pytest.approx(total, abs=1e-5 * (len(expected) + 1))
+            assert [word.word for word in entry.words] == [word.word for word in caption.words]
+            assert [word.logprob for word in entry.words] == pytest.approx(
+                [word.logprob for word in caption.words], abs=1e-5
+            )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logprobs_of_given_texts(name: str, opened: Open, plain: Callable[[str], Plain]) -> None:
+    captioner, reference = opened(name), plain(name)
+    texts = ["a red dog", "", "the cat sits under an orange umbrella"]
+    for entry in captioner.logprobs(PHOTOS[0], texts):
+        expected, end = reference.logprobs(PHOTOS[0], [token.id for token in entry.tokens])
+        assert [token.logprob for token in entry.tokens] == pytest.approx(expected, abs=1e-5)
+        assert entry.end == pytest.approx(end, abs=1e-5)
+        assert entry.logprob == pytest.approx(sum(expected) + end, abs=1e-4)
+        assert " ".join(word.word for word in entry.words) == entry.text
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("search", ["greedy", "beam", "sample"])
+def test_batches_of_any_size_and_order(name: str, search: str, opened: Open) -> None:
+    captioner = opened(name)
+    settings: dict[str, Any] = {
+        "greedy": {"num_beams": 1}, "beam": {"num_beams": 3}, "sample": {"search": "sample", "num_return_sequences": 2}
+    }[search]  # fmt: skip
+    photos = SHAPES
+    together = captioner.caption(photos, max_length=LENGTH, **settings)
+    pairs = captioner.caption(photos[::-1], max_length=LENGTH, batch_size=2, **settings)[::-1]
+    alone = [captioner.caption(one, max_length=LENGTH, **settings) for one in photos]
+    for others in (pairs, alone):
+        for first, second in zip(together, others, strict=True):
+            assert [caption.text for caption in first] == [caption.text for caption in second]
+            assert [caption.logprob for caption in first] == pytest.approx(
+                [caption.logprob for caption in second], abs=1e-4
+            )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_captions(name: str, opened: Open) -> None:
+    """A version of transformers that changes what a model says is noticed here."""
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))["captions"][name]
+    captioner = opened(name)
+    for key, beams in (("greedy", 1), ("beam", 3)):
+        captions = captioner.caption(PHOTOS, max_length=LENGTH, num_beams=beams)
+        assert [caption[0].text for caption in captions] == golden[key]["texts"]
+        assert [caption[0].logprob for caption in captions] == pytest.approx(golden[key]["logprobs"], abs=2e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_words_are_made_of_tokens(name: str, opened: Open) -> None:
+    captions = opened(name).caption(PHOTOS, max_length=LENGTH, search="sample", num_return_sequences=3, seed=3)
+    for caption in (one for of_photo in captions for one in of_photo):
+        assert [word.word for word in caption.words] == (caption.text.split() or [""] * bool(caption.tokens))
+        of_tokens = sum(token.logprob for token in caption.tokens)
+        assert sum(word.logprob for word in caption.words) == pytest.approx(of_tokens, abs=1e-5)
+        end = caption.logprob - of_tokens
+        assert end < 0 if caption.finished else end == pytest.approx(0, abs=1e-6)
+        tokens = len(caption.tokens) + caption.finished
+        assert caption.confidence == pytest.approx(math.exp(caption.logprob / tokens))
+
+
+def test_samples(opened: Open) -> None:
+    captioner = opened("blip")
+    settings: dict[str, Any] = {"search": "sample", "max_length": LENGTH}
+    (first,) = captioner.caption(PHOTOS[:1], num_return_sequences=20, seed=1, **settings)
+    (again,) = captioner.caption(PHOTOS[:1], num_return_sequences=20, seed=1, **settings)
+    (other,) = captioner.caption(PHOTOS[:1], num_return_sequences=20, seed=2, **settings)
+    assert first == again != other
+    assert len({tuple(ids_of(caption)) for caption in first}) == len(first) > 10
+    assert [caption.logprob for caption in first] == sorted((caption.logprob for caption in first), reverse=True)
+    greedy = captioner.caption(PHOTOS[0], max_length=LENGTH)
+    (likeliest,) = captioner.caption(PHOTOS[:1], num_return_sequences=5, top_k=1, **settings)
+    assert [ids_of(caption) for caption in likeliest] == [ids_of(greedy[0])]
+    (nucleus,) = captioner.caption(PHOTOS[:1], num_return_sequences=5, top_p=1e-6, **settings)
+    (cold,) = captioner.caption(PHOTOS[:1], num_return_sequences=5, temperature=1e-4, **settings)
+    assert ids_of(nucleus[0]) == ids_of(cold[0]) == ids_of(greedy[0])
+    named = list(captioner.caption_photos(PHOTOS[:2], captioner.settings(**settings), image_ids=["a", "a"]))
+    unnamed = list(captioner.caption_photos(PHOTOS[:2], captioner.settings(**settings), image_ids=["a", "b"]))
+    assert named[0][1] == unnamed[0][1] and named[1][1] != unnamed[1][1]
+
+
+def test_samples_follow_the_probabilities(opened: Open) -> None:
+    """First tokens of samples against the probabilities of the model, by a chi-square test."""
+    captioner = opened("git")
+    draws = 1500
+    with torch.no_grad():
+        inputs = captioner.inputs(PHOTOS[:1], None)
+        logits = captioner.model(input_ids=torch.tensor([[2]]), **inputs).logits[0, -1]
+    settings = captioner.settings(search="sample", max_length=1, temperature=0.8)
+    names = [str(number) for number in range(draws)]
+    batch = captioner.encode_prepared(PHOTOS[:1] * draws)
+    end = captioner.tokenizer.sep_token_id
+    firsts = [(*rows[0].tokens, end)[0] for rows in captioner.search(batch, settings, names)]
+    counts = torch.bincount(torch.tensor(firsts), minlength=len(logits))
+    expected = (logits / 0.8).softmax(-1) * draws
+    likely = expected > 15
+    chi_square = ((counts[likely] - expected[likely]) ** 2 / expected[likely]).sum().item()
+    freedom = int(likely.sum())
+    assert freedom > 10
+    assert chi_square < freedom + 4 * math.sqrt(2 * freedom)
+
+
+def test_padding_counts_for_no_rule(opened: Open) -> None:
+    """A penalty on tokens that have been is on those of the prompt too, but not on the padding of its batch."""
+    captioner = opened("qwen2_vl")
+    assert captioner.part.generation_config.repetition_penalty == 1.5
+    settings: dict[str, Any] = {"search": "sample", "num_return_sequences": 40, "max_length": LENGTH}
+    for one, together in zip(SHAPES, captioner.caption(SHAPES, **settings), strict=True):
+        assert [caption.text for caption in captioner.caption(one, **settings)] == [one.text for one in together]
+
+
+def test_rules_of_a_search(opened: Open) -> None:
+    captioner = opened("vision-encoder-decoder")
+    before = captioner.caption(PHOTOS, max_length=LENGTH)
+    word = before[1][0].words[0].word
+    without = captioner.caption(PHOTOS, max_length=LENGTH, bad_words=word)
+    assert all(word not in caption[0].text.split() for caption in without)
+    assert without[1][0].words != before[1][0].words
+    long = captioner.caption(PHOTOS, max_length=LENGTH, min_length=8)
+    assert all(len(caption[0].tokens) >= 8 for caption in long)
+    assert any(len(caption[0].tokens) < 8 for caption in before)
+    for caption in captioner.caption(PHOTOS, max_length=LENGTH, no_repeat_ngram_size=1):
+        assert len(set(ids_of(caption[0]))) == len(caption[0].tokens)
+    # The log-probabilities are those before the rules.
+    (entry,) = captioner.logprobs(PHOTOS[1], [without[1][0]])
+    assert [token.logprob for token in entry.tokens] == pytest.approx(
+        [token.logprob for token in without[1][0].tokens], abs=1e-5
+    )
+
+
+def test_no_unknown_forbids_the_token(opened: Open) -> None:
+    captioner = opened("git")
+    settings: dict[str, Any] = {"search": "sample", "num_return_sequences": 300, "temperature": 3.0, "max_length": 5}
+    unknown = captioner.tokenizer.unk_token_id
+    (free,) = captioner.caption(PHOTOS[:1], **settings)
+    (ruled,) = captioner.caption(PHOTOS[:1], no_unknown=True, **settings)
+    assert any(unknown in ids_of(caption) for caption in free)
+    assert not any(unknown in ids_of(caption) for caption in ruled)
+
+
+def test_length_penalties(opened: Open, plain: Callable[[str], Plain]) -> None:
+    captioner, reference = opened("vision-encoder-decoder"), plain("vision-encoder-decoder")
+    for changes, penalty in (
+        ({}, 1.0),  # what transformers has if nobody says anything
+        ({"length_normalisation": "none"}, 0.0),
+        ({"length_normalisation": "average"}, 1.0),
+        ({"length_penalty": 2.0}, 2.0),
+    ):
+        captions = captioner.caption(PHOTOS, max_length=LENGTH, num_beams=4, **changes)
+        expected = [reference.generate(image, num_beams=4, length_penalty=penalty)[0] for image in PHOTOS]
+        assert [ids_of(caption[0]) for caption in captions] == expected
+        for caption in (one[0] for one in captions):
+            length = len(caption.tokens) + caption.finished
+            assert caption.score == pytest.approx(caption.logprob / length**penalty, abs=1e-5)
+
+
+def test_default_settings_are_those_of_the_model(opened: Open) -> None:
+    florence = opened("florence2").decoding
+    assert (florence.num_beams, florence.no_repeat_ngram_size, florence.prompt) == (3, 3, "<CAPTION>")
+    chat = opened("qwen2_vl").decoding  # its own settings sample
+    assert (chat.kind, chat.max_length, chat.prompt) == ("greedy", 100, PROMPT)
+    assert opened("blip").decoding.prompt is None
+    assert opened("paligemma").decoding.prompt == "caption en"
+
+
+def test_prompts(opened: Open) -> None:
+    for name, prompt in (("blip", "a photo of"), ("git", "a photo of"), ("blip-2", "a photo of"), ("llava", "what?")):
+        captioner = opened(name)
+        asked, unasked = (
+            captioner.caption(PHOTOS, max_length=LENGTH, **({"prompt": prompt} if given else {}))
+            for given in (True, False)
+        )
+        assert [one[0].text for one in asked] != [one[0].text for one in unasked]
+        (entry,), *_ = captioner.logprobs(PHOTOS, [one[0] for one in asked], prompt=prompt)
+        assert [token.logprob for token in entry.tokens] == pytest.approx(
+            [token.logprob for token in asked[0][0].tokens], abs=1e-5
+        )
+    assert opened("llava").about.origin["prompt"] == PROMPT
+
+
+def test_a_blip_continues_its_prompt_as_transformers_alone(opened: Open, plain: Callable[[str], Plain]) -> None:
+    captioner, reference = opened("blip"), plain("blip")
+    inputs = reference.processor(images=PHOTOS[0], text="a photo of", return_tensors="pt")
+    with torch.no_grad():
+        ids = reference.model.generate(**inputs, max_new_tokens=LENGTH, num_beams=1)[0].tolist()
+    (caption,) = captioner.caption(PHOTOS[0], prompt="a photo of", max_length=LENGTH)
+    assert reference.tokenizer.decode(ids[1:4]) == "a photo of"
+    assert ids_of(caption) == [token for token in ids[4:] if token != 3]
+
+
+def test_what_is_refused(opened: Open) -> None:
+    def refused(name: str, sentence: str, **settings: Any) -> None:
+        with pytest.raises(UsageError, match=sentence):
+            opened(name).caption(PHOTOS[0], **settings)
+
+    refused("blip", r"has no search diverse-beam; choose one of greedy, beam, sample", num_beams=2, num_beam_groups=2)
+    refused("blip", r"cannot honour force_words=dog; it knows search, num_return_sequences", num_beams=2,
+            force_words=("dog",))  # fmt: skip
+    refused("blip", r"cannot honour length_normalisation=wu.*use average, or none", num_beams=2,
+            length_normalisation="wu")  # fmt: skip
+    refused("blip", r"max_length=65 is more than the 64 tokens", max_length=65)
+    refused("vision-encoder-decoder", r"cannot honour prompt=a photo", prompt="a photo")
+    refused("florence2", r'captions for the prompts <CAPTION>, .*; "<OD>" is none of them', prompt="<OD>")
+    refused("llava", r"has no attention to show: it is of type llava", attention=True)
+    with pytest.raises(UsageError, match=r"is 70 tokens long, and blip has positions for 64; shorten it"):
+        opened("blip").logprobs(PHOTOS[0], " ".join(["dog"] * 70))
+    with pytest.raises(UsageError, match=r'has no occlusion method "mean"'):
+        opened("blip").explain(PHOTOS[0], occlusion="mean")
+
+
+def test_about_and_abilities(opened: Open, folder_of: Callable[[str], Path]) -> None:
+    captioner = opened("blip")
+    about = captioner.about
+    assert about.name == "blip" and about.library == f"transformers {hf.__version__}"
+    assert about.parameters == sum(weight.numel() for weight in captioner.model.parameters())
+    assert about.preprocessing["size"] == {"height": 32, "width": 32}
+    assert about.preprocessing["image_mean"] == [0.5, 0.5, 0.5]
+    assert about.folder == folder_of("blip") and about.revision is None
+    assert about.origin["model_type"] == "blip" and about.origin["prompt"] is None
+    assert len(about.fingerprints["weights"]) == 12
+    json.dumps(about.to_json())
+    assert captioner.abilities.attention == "grid" and opened("git").abilities.attention is None
+    assert "prompt" in captioner.abilities.settings
+    assert captioner.memory_bytes >= 4 * about.parameters
+    assert repr(captioner).startswith("Captioner(model=blip, library=transformers")
+
+
+def test_it_can_be_pickled_and_moved(opened: Open) -> None:
+    captioner = opened("qwen2_vl")
+    copy = pickle.loads(pickle.dumps(captioner)).to("cpu")
+    assert copy.caption(PHOTOS, max_length=5) == captioner.caption(PHOTOS, max_length=5)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_precision(dtype: str, folder_of: Callable[[str], Path], opened: Open) -> None:
+    captioner = Captioner.from_pretrained(folder_of("vision-encoder-decoder"), "cpu", dtype=dtype)
+    full = opened("vision-encoder-decoder")
+    assert captioner.memory_bytes < 0.6 * full.memory_bytes
+    assert captioner.about.fingerprints == {**full.about.fingerprints, "dtype": dtype}
+    (half,), (whole,) = (one.logprobs(PHOTOS[:1], ["a red dog"]) for one in (captioner, full))
+    assert half[0].logprob == pytest.approx(whole[0].logprob, rel=0.05)
+    assert half[0].logprob != whole[0].logprob
+
+
+# --- explanations ---
+
+
+@pytest.mark.parametrize("name", ["blip", "vision-encoder-decoder", "qwen2_vl", "florence2"])
+def test_explanations(name: str, opened: Open) -> None:
+    captioner = opened(name)
+    (caption,) = captioner.caption(SHAPES[0], max_length=LENGTH, num_beams=2)
+    ((_, explained),) = captioner.explain_photos(
+        [SHAPES[0]], captioner.settings(max_length=LENGTH, num_beams=2), occlusion="pixels"
+    )
+    side = 4 if captioner.abilities.attention else 6
+    assert explained.grid == (side, side) and explained.boxes.shape == (side**2, 4)
+    assert explained.boxes[-1].tolist()[2:] == [40, 32]
+    words = explained.caption.words
+    assert [word.word for word in words] == [*(word.word for word in caption.words), *([""] * caption.finished)]
+    assert [word.probability for word in words][: len(caption.words)] == pytest.approx(
+        [math.exp(word.logprob) for word in caption.words], rel=1e-4
+    )
+    for word in words:
+        assert len(word.others) == 5
+        assert [probability for _, probability in word.others] == sorted(
+            (probability for _, probability in word.others), reverse=True
+        )
+        assert word.logprob_drop is not None and word.logprob_drop.shape == (side**2,)
+        assert word.logprob_drop.abs().max() > 0
+    # A filled cell, by hand
+    left, top, right, bottom = (round(edge) for edge in explained.boxes[1].tolist())
+    filled = SHAPES[0].copy()
+    mean = tuple(round(channel) for channel in np.asarray(SHAPES[0]).mean((0, 1)))
+    filled.paste(mean, (left, top, right, bottom))
+    (before,), (after,) = (captioner.logprobs(image, [caption]) for image in (SHAPES[0], filled))
+    drops = [one.logprob - other.logprob for one, other in zip(before.words, after.words, strict=True)]
+    assert [word.logprob_drop[1].item() for word in words][: len(drops)] == pytest.approx(drops, abs=1e-4)
+    if captioner.abilities.attention:
+        attention = explained.caption.attention
+        assert attention.shape == (len(words), 16)
+        assert attention.sum(-1).tolist() == pytest.approx([1.0] * len(words), abs=1e-5)
+        assert "mean over all layers and heads" in explained.attention_note
+    else:
+        assert explained.caption.attention is None and explained.attention_note is None
+
+
+def test_attention_is_that_of_the_model(opened: Open, plain: Callable[[str], Plain]) -> None:
+    captioner, reference = opened("vision-encoder-decoder"), plain("vision-encoder-decoder")
+    (caption,) = captioner.caption(PHOTOS[1], max_length=LENGTH, attention=True)
+    model = hf.AutoModelForImageTextToText.from_pretrained(captioner.source.folder, attn_implementation="eager").eval()
+    inputs = reference.inputs(PHOTOS[1])
+    with torch.no_grad():
+        layers = model(
+            **inputs, decoder_input_ids=torch.tensor([[0, *ids_of(caption)]]), output_attentions=True
+        ).cross_attentions
+    mean = torch.stack(list(layers)).mean((0, 2))[0, :, 1:]  # without the class token
+    mean = mean / mean.sum(-1, keepdim=True)
+    starts = (captioner.tokenizer.decode(ids_of(caption)[:count]).split() for count in range(1, LENGTH))
+    tokens = 1 + [*starts].index(caption.text.split()[:1])
+    assert caption.attention.weights.shape == (len(caption.words), 16)
+    assert caption.attention.weights[0].tolist() == pytest.approx(mean[:tokens].mean(0).tolist(), abs=1e-5)
+    assert caption.attention.boxes[0].tolist() == [0, 0, 8, 8]
+
+
+def test_many_patches_are_pooled(tmp_path: Path) -> None:
+    captioner = Captioner.from_pretrained(build("blip", tmp_path / "blip", patch_size=2), "cpu")
+    (caption,) = captioner.caption(PHOTOS[0], max_length=LENGTH, attention=True)
+    assert caption.attention.weights.shape == (len(caption.words), 64)  # 16 x 16 patches, 2 x 2 of them in a cell
+    assert caption.attention.weights.sum(-1).tolist() == pytest.approx([1.0] * len(caption.words), abs=1e-5)
+    explanation = captioner.explain(PHOTOS[0], max_length=LENGTH)
+    assert explanation is not None

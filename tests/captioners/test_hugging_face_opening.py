@@ -1,0 +1,286 @@
+"""What cannot be opened as a captioner of transformers is refused in a sentence, and nothing of it is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+
+from showtell.captioners import Captioner
+from showtell.errors import CheckpointError, UsageError
+from tests.captioners.tiny_transformers import build, photo
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("blip", tmp_path_factory.mktemp("whole") / "blip")
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "blip"))
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def refused(folder: Path, sentence: str) -> None:
+    with pytest.raises(CheckpointError, match=sentence) as caught:
+        Captioner.from_pretrained(folder, "cpu")
+    assert "\n" not in str(caught.value)
+
+
+def test_pickles_are_not_opened(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    torch.save(tensors, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    refused(folder, r"has its weights as pickles alone \(pytorch_model.bin\), which can run code when they are opened")
+
+
+def test_code_of_a_repository_is_not_run(folder: Path) -> None:
+    witness = folder / "ran"
+    code = f"open({str(witness)!r}, 'w')\nclass Config: pass\nclass Model: pass\n"
+    (folder / "modeling_mine.py").write_text(code)
+    auto_map = {"AutoConfig": "modeling_mine.Config", "AutoModelForImageTextToText": "modeling_mine.Model"}
+    change_config(folder, model_type="mine", auto_map=auto_map)
+    refused(
+        folder, r'type "mine" that needs Python code from its repository \(auto_map in config.json\), and such code'
+    )
+    assert not witness.exists()
+    # A model that transformers has itself opens without that code.
+    change_config(folder, model_type="blip")
+    assert Captioner.from_pretrained(folder, "cpu").caption(photo(0), max_length=3)
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize("kind", ["bert", "vit", "clip"])
+def test_a_task_that_captions_nothing(kind: str, folder: Path) -> None:
+    change_config(folder, model_type=kind)
+    refused(folder, f'has a model of type "{kind}", which does not caption photos; types that do are blip, blip-2, git')
+
+
+def test_a_type_that_is_not_known(folder: Path) -> None:
+    change_config(folder, model_type="blip9000")
+    refused(
+        folder, rf'type "blip9000", which transformers {hf.__version__} does not know; a newer one may: pip install'
+    )
+    change_config(folder, model_type=["blip"])
+    refused(folder, r'config.json is damaged: its "model_type" is no text')
+
+
+def test_a_chat_model_without_a_template(tmp_path: Path) -> None:
+    folder = build("llava", tmp_path / "llava")
+    (folder / "chat_template.jinja").unlink()
+    refused(folder, r'of type "llava" without a chat template, and it is not known here how to ask it')
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [
+        ("model.safetensors", r"is not whole: .* lacks model.safetensors; get what is missing"),
+        ("processor_config.json", r"lacks processor_config.json or preprocessor_config.json"),
+        ("tokenizer.json", r"lacks tokenizer.json \(or another file of its tokenizer\)"),
+        ("config.json", r"is no checkpoint: it has no config.json"),
+    ],
+)
+def test_a_missing_file(file: str, sentence: str, folder: Path) -> None:
+    (folder / file).unlink()
+    refused(folder, sentence)
+
+
+def test_shards(folder: Path) -> None:
+    expected = Captioner.from_pretrained(folder, "cpu").caption(photo(0), max_length=5)
+    tensors = load_file(folder / "model.safetensors")
+    names = sorted(tensors)
+    parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, own in parts.items():
+        save_file({name: tensors[name] for name in own}, folder / file, {"format": "pt"})
+    weight_map = {name: file for file, own in parts.items() for name in own}
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    (folder / "model.safetensors").unlink()
+    (caption,) = Captioner.from_pretrained(folder, "cpu").caption(photo(0), max_length=5)
+    assert caption.text == expected[0].text
+    assert caption.logprob == pytest.approx(expected[0].logprob, abs=1e-5)
+    (folder / "b.safetensors").unlink()
+    refused(folder, r"lacks 1 files of weights \(b.safetensors\)")
+    index.write_text(json.dumps({"weight_map": {"x": "../../b.safetensors"}}))
+    refused(folder, r"index.json is damaged: it names files that are no safetensors beside it")
+    index.write_text("[]")
+    refused(folder, r"index.json is damaged: it names no files of weights")
+
+
+def test_weights_that_were_not_fetched_to_their_end(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    refused(folder, r"model.safetensors is damaged or was not fetched to its end")
+    file.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    refused(folder, r"model.safetensors is damaged or was not fetched to its end")
+
+
+def test_weights_of_another_model(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if name.startswith("vision_model")}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    change_config(folder, architectures=["BlipForQuestionAnswering"])
+    refused(folder, r"not those of a captioner: they were saved by BlipForQuestionAnswering, and BlipForConditional")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_weights_that_are_no_numbers(value: str, folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["vision_model.embeddings.patch_embedding.bias"][0] = float(value)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    refused(folder, rf"cannot be used: \S*patch_embedding.bias contains {'NaN' if value == 'nan' else 'infinity'}")
+
+
+def test_damaged_settings(folder: Path) -> None:
+    text = json.loads((folder / "config.json").read_text())
+    change_config(folder, text_config={**text["text_config"], "hidden_size": "many"})
+    refused(folder, rf"config.json cannot be read by transformers {hf.__version__} \(\w+: ")
+
+
+def test_damaged_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{}")
+    refused(folder, r"processor and tokenizer of .* cannot be opened from .*tokenizer.json")
+
+
+def test_sizes_that_do_not_fit(folder: Path) -> None:
+    text = json.loads((folder / "config.json").read_text())
+    change_config(folder, text_config={**text["text_config"], "intermediate_size": 64})
+    refused(folder, rf"cannot be opened by transformers {hf.__version__} \(\w+: ")
+
+
+def test_precision_that_there_is_none_of(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r'There is no precision "int8"'):
+        Captioner.from_pretrained(folder, "cpu", dtype="int8")
+
+
+def test_licence(folder: Path) -> None:
+    (folder / "README.md").write_text("---\nlicense: bsd-3-clause\ntags: [a]\n---\n# BLIP\n")
+    assert Captioner.from_pretrained(folder, "cpu").about.licence == "bsd-3-clause"
+    (folder / "README.md").write_text("# BLIP\n")
+    assert Captioner.from_pretrained(folder, "cpu").about.licence is None
+
+
+# --- the hub ---
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return tmp_path / "cache"
+
+
+def put_into_cache(cache: Path, whole: Path, reference: str = "main") -> Path:
+    repository = cache / "models--someone--captioner"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / reference).write_text(COMMIT)
+    return Path(shutil.copytree(whole, repository / "snapshots" / COMMIT))
+
+
+def test_a_repository_in_the_local_cache(cache: Path, whole: Path) -> None:
+    put_into_cache(cache, whole)
+    for name in ("someone/captioner", f"someone/captioner@{COMMIT}", "someone/captioner@main"):
+        about = Captioner.from_pretrained(name, "cpu").about
+        assert (about.name, about.source, about.revision) == ("someone/captioner", name, COMMIT)
+
+
+def test_without_a_network_the_files_are_named(cache: Path, whole: Path) -> None:
+    def sentence(name: str) -> str:
+        with pytest.raises(CheckpointError) as caught:
+            Captioner.from_pretrained(name, "cpu")
+        return str(caught.value)
+
+    message = sentence("someone/captioner@v2")
+    assert "it cannot be fetched (HF_HUB_OFFLINE is set): get config.json, model.safetensors (or " in message
+    assert "preprocessor_config.json, tokenizer.json and tokenizer_config.json" in message
+    assert "from https://huggingface.co/someone/captioner/tree/v2 on a machine with a network" in message
+    assert f"copy the cache folder models--someone--captioner into {cache}." in message
+    snapshot = put_into_cache(cache, whole)
+    (snapshot / "tokenizer.json").unlink()
+    message = sentence("someone/captioner")
+    assert "get tokenizer.json (or another file of its tokenizer) from https://huggingface.co/someone" in message
+    (snapshot / "model.safetensors").unlink()
+    assert "get model.safetensors, tokenizer.json" in sentence("someone/captioner")
+    # A folder that has the files works.
+    assert Captioner.from_pretrained(whole, "cpu").about.revision is None
+
+
+def test_nothing_is_sent_while_a_folder_is_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def no_network(*args: Any) -> None:
+        raise AssertionError(f"a connection to {args}")
+
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    captioner = Captioner.from_pretrained(folder, "cpu")
+    captioner.caption([photo(0), photo(1)], max_length=5)
+    captioner.explain(photo(0), max_length=5, occlusion="pixels")
+    assert capfd.readouterr() == ("", "")  # neither progress bars nor advice
+
+
+# --- without transformers ---
+
+BLOCKED = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("transformers", "tokenizers"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+
+
+def test_it_says_how_transformers_is_installed(whole: Path) -> None:
+    code = f"""
+from showtell.cli import main
+main(["caption", {str(whole)!r}, "photo.jpg"])
+"""
+    result = run(BLOCKED + code)
+    assert result.returncode == 2
+    assert 'is a model of transformers, which is not installed: pip install "showtell[transformers]".' in result.stderr
+
+
+def test_our_own_models_do_not_import_transformers(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    photo(0).save(tmp_path / "a.png")
+    checkpoint, image, page = str(tiny_checkpoint), str(tmp_path / "a.png"), str(tmp_path / "page.html")
+    code = f"""
+import sys
+from showtell.cli import main
+for arguments in (
+    ["caption", {checkpoint!r}, {image!r}],
+    ["explain", {checkpoint!r}, {image!r}, "--occlusion", "mean", "--out", {page!r}],
+    ["compare-searches", {checkpoint!r}, {image!r}],
+):
+    try:
+        main(arguments)
+    except SystemExit as stop:
+        assert not stop.code, arguments
+assert "transformers" not in sys.modules
+"""
+    result = run(code)
+    assert result.returncode == 0, result.stderr
