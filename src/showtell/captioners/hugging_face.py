@@ -21,7 +21,7 @@ from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCap
 from showtell.captioners.hugging_face_explaining import attention_of, explain_batch
 from showtell.captioners.hugging_face_families import Family, Inputs, Processor, patch_grid
 from showtell.captioners.hugging_face_generation import Generated, TokenIds, force, quiet, rows_that_fit, search
-from showtell.captioners.hugging_face_words import bad_sequences, encode, tokens_of, words_of
+from showtell.captioners.hugging_face_words import TokenTexts, bad_sequences, encode
 from showtell.captions import Caption, ModelExplanation, TextLogprobs, Token
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import UsageError
@@ -71,6 +71,7 @@ class TransformersCaptioner(Captioner):
         """
         self.model = model.eval()
         self.processor = processor
+        self.texts = TokenTexts(processor.tokenizer)
         self.family = family
         self.decoding = decoding
         self.dtype = dtype
@@ -266,7 +267,7 @@ class TransformersCaptioner(Captioner):
         return generated
 
     def _caption_of(self, generated: Generated, attention: Any) -> Caption:
-        text, words = words_of(self.tokenizer, generated.tokens, generated.logprobs)
+        text, words = self.texts.words_of(generated.tokens, generated.logprobs)
         return Caption(
             text,
             generated.logprob,
@@ -279,7 +280,7 @@ class TransformersCaptioner(Captioner):
 
     def tokens_of(self, generated: Generated) -> tuple[Token, ...]:
         """The tokens of a caption."""
-        return tokens_of(self.tokenizer, generated.tokens, generated.logprobs)
+        return self.texts.tokens_of(generated.tokens, generated.logprobs)
 
     @property
     def _vocabulary(self) -> int:
@@ -301,7 +302,7 @@ class TransformersCaptioner(Captioner):
         for of_image, rows in zip(texts, forced, strict=True):
             entries = []
             for text, row in zip(of_image, rows, strict=True):
-                words = words_of(self.tokenizer, row.tokens, row.logprobs)[1]
+                words = self.texts.words_of(row.tokens, row.logprobs)[1]
                 entries.append(TextLogprobs(str(text), words, row.end, self.tokens_of(row)))
             results.append(entries)
         return results
