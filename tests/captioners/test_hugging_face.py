@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from showtell.captioners import Captioner
-from showtell.errors import UsageError
+from showtell.errors import ImageError, UsageError
 from tests.captioners.tiny_transformers import BUILDERS, build, photo
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # PaliGemma's processor
@@ -403,6 +403,18 @@ def test_what_is_refused(opened: Open) -> None:
         opened("blip").logprobs(PHOTOS[0], " ".join(["dog"] * 70))
     with pytest.raises(UsageError, match=r'has no occlusion method "mean"'):
         opened("blip").explain(PHOTOS[0], occlusion="mean")
+
+
+def test_a_photo_that_a_processor_refuses_harms_no_other(opened: Open, tmp_path: Path) -> None:
+    captioner = opened("qwen2_vl")
+    thin = tmp_path / "thin.png"
+    Image.new("RGB", (500, 2)).save(thin)
+    results = list(captioner.caption_photos([PHOTOS[0], thin, PHOTOS[1]], captioner.settings(max_length=5)))
+    assert isinstance(results[1][1], ImageError)
+    assert str(results[1][1]).startswith(
+        f"{thin} is 500 x 2 pixels, which the processor of qwen2_vl does not take: absolute aspect ratio"
+    )
+    assert results[2][1][0].text == captioner.caption(PHOTOS[1], max_length=5)[0].text
 
 
 def test_about_and_abilities(opened: Open, folder_of: Callable[[str], Path]) -> None:

@@ -39,8 +39,7 @@ class TokenTexts:
     def word_indices(self, tokens: Sequence[int], text: str) -> list[int]:
         """For each token the index of the word of the text, between white space, that it is part of.
 
-        A token belongs to the word that the text so far ends in; one that adds nothing, or space, to the word before it
-        or after it.
+        A token belongs to the word that the text so far ends in; space belongs to the word after it.
         """
         words_before = [0]  # that begin within the first characters
         for index, character in enumerate(text):
