@@ -38,12 +38,13 @@ MAY_IMPORT: dict[str, str] = {
     "captions": "errors",
     "captioners": "captions checkpoint confidence counter_rng decoding decoding_config errors features files hub "
     "images models text types",
-    "scores": "datasets errors files registry scenes text",
+    "scores": "datasets errors files images registry scenes text",
     "evaluation": "captioners captions datasets decoding errors features scores",
     "confidence": "captions checkpoint decoding errors files scores",
     # what is made of captioners and captions
     "explanations": "captioners captions datasets decoding errors features files images models scores text types",
-    "grounding": "captioners captions datasets decoding errors explanations images models scenes scores text types",
+    "grounding": "captioners captions datasets decoding errors explanations features images models scenes scores text "
+    "types",
     "compare_searches": "captioners captions decoding errors images scores",
     "bulk": "captioners captions decoding errors images",
     "reports": "captioners captions checkpoint compare_searches datasets errors evaluation explanations features "
@@ -54,7 +55,7 @@ MAY_IMPORT: dict[str, str] = {
     "training": "captioners captions checkpoint config counter_rng datasets decoding errors explanations features "
     "files grounding images models objectives processes progress recipes renamed scores text types",
     "quickstart": "processes captioners datasets evaluation models progress reports scenes scores training",
-    "doctor": "captioners captions checkpoint datasets errors files processes reports scores text training",
+    "doctor": "captioners captions checkpoint datasets errors features files processes reports scores text training",
     # the command line
     "cli": "bulk captioners captions checkpoint compare_searches confidence config counter_rng datasets decoding "
     "decoding_config doctor environment errors evaluation explanations features files grounding images progress "

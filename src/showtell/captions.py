@@ -203,7 +203,8 @@ class ModelExplanation:
 
     model: str  # a short title
     captions: tuple[ExplainedCaption, ...]  # one; of a multi-stage decoder one per stage, the last stage last
-    boxes: Tensor = field(compare=False, repr=False)  # (R, 4) left, top, right, bottom in pixels of the upright photo
+    # (R, 4) left, top, right, bottom in pixels of the upright photo; None where it is not known what the regions saw
+    boxes: Tensor | None = field(compare=False, repr=False)
     grid: tuple[int, int] | None = None  # (rows, columns) if the R regions are the cells of a grid, row by row
     labels: tuple[str, ...] | None = None  # class of each of the R regions, if the encoder has classes
     scores: Mapping[str, float] = field(default_factory=dict)  # of the final caption against the references
@@ -219,7 +220,7 @@ class ModelExplanation:
         return {
             "model": self.model,
             "grid": None if self.grid is None else list(self.grid),
-            "boxes": [_rounded(box, 1) for box in self.boxes],
+            "boxes": None if self.boxes is None else [_rounded(box, 1) for box in self.boxes],
             "labels": None if self.labels is None else list(self.labels),
             "scores": dict(self.scores),
             **({} if self.attention_note is None else {"attention_note": self.attention_note}),

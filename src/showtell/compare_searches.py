@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from showtell.captioners import Captioner
+from showtell.captioners import Captioner, PhotoToCaption
 from showtell.captions import Caption
 from showtell.decoding import DecodingConfig
 from showtell.errors import UsageError
-from showtell.images.photo import PhotoSource
 from showtell.scores.diagnostics import diversity
 
 MEASURES = ("mbleu_4", "distinct_1", "distinct_2")  # of `scores.diagnostics.diversity` that a single photo has
@@ -57,7 +56,7 @@ class SearchResult:
         }
 
 
-def compare_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) -> Iterator[SearchResult]:
+def compare_searches(captioner: Captioner, photo: PhotoToCaption, **decoding: Any) -> Iterator[SearchResult]:
     """Caption one photo by every search, one after the other. The photo is encoded once.
 
     Args:
@@ -71,7 +70,7 @@ def compare_searches(captioner: Captioner, photo: PhotoSource, **decoding: Any) 
         UsageError: an unknown setting, a value out of range or of no effect, or a required word that is not known.
     """
     configs, _ = plan_searches(captioner, **decoding)
-    encoded = captioner.encode_prepared([captioner.prepare(photo)])
+    encoded = captioner.encode_prepared([captioner.open_photo(photo)])
     captioner.caption_encoded(encoded, configs["greedy"])  # warm up
     for name, settings in configs.items():
         seconds = []

@@ -158,6 +158,7 @@ class EncodedBatch(TensorRecord):
     windows: Tensor  # (B, 4) the part of each photo that was seen, in pixels of the photo
     photos: PreparedBatch | None = None  # None: the features were read from a store
     names: tuple[str, ...] | None = None  # B image ids of the store
+    categories: tuple[str, ...] = ()  # of the store, which the labels of its regions are indices into
 
 
 # Which words of a caption name an object: its nouns; every word of a phrase; and the words between two phrases too.

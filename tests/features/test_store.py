@@ -210,7 +210,7 @@ def test_an_image_that_is_not_there_is_named(path):
     assert store.missing(["6", "7", "\0showtell"]) == ["6", "\0showtell"]
     for name in ("6", "\0showtell", "x" * 600, ""):
         assert name not in store
-    with pytest.raises(DataError, match="store has no features of image 6; extract them with showtell features"):
+    with pytest.raises(DataError, match="store has no features of image 6; add them with showtell features"):
         store["6"]
 
 

@@ -11,9 +11,10 @@ import pytest
 
 from showtell.datasets import open_dataset
 from showtell.errors import DataError
+from showtell.images.photo_files import photo_names
 from showtell.scores import ImageFacts
 from showtell.scores.files import ScoredImages, read_scored_images
-from showtell.scores.prediction_files import photo_names, read_prediction_file
+from showtell.scores.prediction_files import read_prediction_file
 from tests.cli.test_caption import run
 
 STYLES = ("json", "jsonl", "csv")

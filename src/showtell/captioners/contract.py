@@ -291,7 +291,12 @@ class Captioner(abc.ABC):
             )
         return about.folder, about.fingerprints["weights"]
 
-    def _open(self, photo: PhotoToCaption, boxes: torch.Tensor | None = None) -> Any:
+    def open_photo(self, photo: PhotoToCaption, boxes: torch.Tensor | None = None) -> Any:
+        """Prepare a photo, as `prepare` does, or refuse it.
+
+        Raises:
+            UsageError: it is an image of a store, and this captioner reads no features.
+        """
         if isinstance(photo, StoredImage) and not self.abilities.features:
             raise UsageError(
                 f"{self.about.name} looks at photos itself and reads no features from a store; give it the photos."
@@ -330,7 +335,7 @@ class Captioner(abc.ABC):
         """
         settings = self.settings(**decoding)
         if is_one_photo(photo):
-            return self._caption(self.encode_prepared([self._open(photo)]), settings, None, attention)[0]
+            return self._caption(self.encode_prepared([self.open_photo(photo)]), settings, None, attention)[0]
         results = self.caption_photos(photo, settings, batch_size, first_alone=False, attention=attention)
         return [_or_raise(result) for _, result in results]
 
@@ -360,7 +365,7 @@ class Captioner(abc.ABC):
         """
         settings = self.check(settings or self.decoding)
         names = None if image_ids is None else iter(image_ids)
-        for batch in prepare_batches(photos, self._open, batch_size, first_alone=first_alone, readers=readers):
+        for batch in prepare_batches(photos, self.open_photo, batch_size, first_alone=first_alone, readers=readers):
             of_batch = None if names is None else [next(names) for _ in batch]
             prepared = [photo for _, photo in batch if not isinstance(photo, ImageError)]
             results: Iterator[list[Caption]] = iter(())
@@ -427,11 +432,11 @@ class Captioner(abc.ABC):
         """
         settings = self._conditions(conditions)
         if is_one_photo(photos):
-            encoded = self.encode_prepared([self._open(photos)])
+            encoded = self.encode_prepared([self.open_photo(photos)])
             return self.logprobs_encoded(encoded, [several(texts)], settings)[0]
         remaining = iter([several(one) for one in texts])
         results: list[list[TextLogprobs]] = []
-        for batch in prepare_batches(photos, self._open, batch_size):
+        for batch in prepare_batches(photos, self.open_photo, batch_size):
             of_batch = [one for _, one in zip(batch, remaining, strict=False)]
             if len(of_batch) < len(batch):
                 raise UsageError("There are more photos than texts; give a text, or a list of texts, for each photo.")
@@ -511,7 +516,7 @@ class Captioner(abc.ABC):
                 f"{nearest(occlusion, self.abilities.occlusion)}."
             )
         pairs = zip(photos, repeat(None) if boxes is None else boxes, strict=boxes is not None)
-        for batch in prepare_batches(pairs, lambda pair: self._open(*pair), batch_size):
+        for batch in prepare_batches(pairs, lambda pair: self.open_photo(*pair), batch_size):
             prepared = [photo for _, photo in batch if not isinstance(photo, ImageError)]
             results: Iterator[ModelExplanation] = iter(())
             if prepared:

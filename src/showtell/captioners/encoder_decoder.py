@@ -176,8 +176,11 @@ class EncoderDecoderCaptioner(Captioner):
             return EncodedBatch(self.encode(batch), batch.windows, batch)
         images = [photo.read() for photo in stored]
         features = map_tensors(collate_features(images), lambda tensor: upcast_half(tensor.to(self.device)))
-        windows = torch.tensor([self.encoder.preprocessing.window(image.size) for image in images], dtype=torch.float32)
-        return EncodedBatch(features, windows, names=tuple(photo.image_id for photo in stored))
+        windows = [self.encoder.preprocessing.window(image.extent) for image in images]
+        names, info = tuple(photo.image_id for photo in stored), stored[0].store.info
+        return EncodedBatch(
+            features, torch.tensor(windows, dtype=torch.float32), names=names, categories=info.categories
+        )
 
     @torch.no_grad()
     def encode(self, batch: PreparedBatch) -> Features:
@@ -215,8 +218,8 @@ class EncoderDecoderCaptioner(Captioner):
         ids = _sample_names(photos, settings, image_ids)
         return self._search(photos.features, settings, ids, attention, boxes)
 
-    def rectangles(self, photos: EncodedBatch) -> Tensor:
-        """Where in its photo each feature vector looks: (B, R, 4) left, top, right, bottom in pixels."""
+    def rectangles(self, photos: EncodedBatch) -> Tensor | None:
+        """Where in its photo each feature vector looks: (B, R, 4) left, top, right, bottom in pixels; None: unknown."""
         return self.encoder.rectangles(photos.features, photos.windows.to(self.device))
 
     def caption_features(

@@ -54,9 +54,9 @@ def explain_batch(
         ModelExplanation(
             "",
             captions[image],
-            rectangles[image, is_region].cpu(),
+            None if rectangles is None else rectangles[image, is_region].cpu(),
             grid_of(captioner.encoder, int(is_region.sum())),
-            _region_labels(captioner.encoder, features, image),
+            _region_labels(batch.categories or captioner.encoder.categories, features, image),
         )
         for image, is_region in enumerate(features.is_region)
     ]
@@ -190,9 +190,9 @@ def grid_of(encoder: Encoder, regions: int) -> tuple[int, int] | None:
     return first.grid_of(regions) if isinstance(first, GridEncoder) else None
 
 
-def _region_labels(encoder: Encoder, features: Features, image: int) -> tuple[str, ...] | None:
-    """The class of each region of an image, "" for none of the encoder's categories."""
-    if features.regions is None or features.regions.labels is None or not encoder.categories:
+def _region_labels(categories: Sequence[str], features: Features, image: int) -> tuple[str, ...] | None:
+    """The class of each region of an image, "" for none of the categories."""
+    if features.regions is None or features.regions.labels is None or not categories:
         return None
     labels = features.regions.labels[image, features.is_region[image]].tolist()
-    return tuple(encoder.categories[label] if label >= 0 else "" for label in labels)
+    return tuple(categories[label] if 0 <= label < len(categories) else "" for label in labels)

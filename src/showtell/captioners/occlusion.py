@@ -147,12 +147,12 @@ def _variants(
     captioner: EncoderDecoderCaptioner, batch: EncodedBatch, method: str, patch: float, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor, Features]]:
     """Batches of variants: index of the image (c,), index of the hidden region (c,), and features without it."""
-    if method == "pixels":
-        rectangles = captioner.rectangles(batch).cpu()
-        batch_size = min(batch_size, MAX_PHOTOS)
+    rectangles = captioner.rectangles(batch) if method == "pixels" else None
+    if rectangles is not None:
+        rectangles, batch_size = rectangles.cpu(), min(batch_size, MAX_PHOTOS)
     for indices in torch.split(batch.features.is_region.nonzero(), batch_size):
         image, region = indices.unbind(-1)
-        if method == "pixels":
+        if rectangles is not None:
             scaled = enlarge_boxes(rectangles[indices.cpu().unbind(-1)], patch)
             yield image, region, _encode_filled(captioner, batch, scaled, image)
         else:

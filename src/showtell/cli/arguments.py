@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from showtell.errors import DataError, UsageError, summarise
+from showtell.errors import DataError, UsageError, notify, summarise
+
+if TYPE_CHECKING:
+    from showtell.features.stored_images import ChosenImages
 
 CHECKPOINT_HELP = (
     "Checkpoint that showtell train or quickstart wrote, or captioner of transformers: a folder, or "
@@ -19,9 +22,10 @@ DATASET_HELP = "Dataset: a folder, or a file in a known format."
 
 Checkpoint = Annotated[str, typer.Argument(help=CHECKPOINT_HELP, metavar="CHECKPOINT", show_default=False)]
 Photos = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(
-        help="Image files, folders, glob patterns in quotes, or - to read paths from standard input.",
+        help="Image files, folders, glob patterns in quotes, or - to read paths from standard input; with --features "
+        "also image ids.",
         metavar="IMAGE|FOLDER|GLOB|-...",
         show_default=False,
     ),
@@ -84,6 +88,35 @@ def standard_input(photos: Sequence[str]) -> BinaryIO | None:
     if sys.stdin is None:
         raise UsageError("Standard input is closed, so there are no paths for -; name the photos, or pipe paths in.")
     return sys.stdin.buffer
+
+
+def require_photos(photos: Sequence[str] | None, features: Path | None, metavar: str, verb: str) -> list[str]:
+    """The photos that arguments name; none are needed where a store has the images.
+
+    Raises:
+        UsageError: there are neither.
+    """
+    if not photos and features is None:
+        raise UsageError(
+            f"Missing argument '{metavar}'; without it, --features STORE means all images of the store. See showtell "
+            f"{verb} --help."
+        )
+    return list(photos or ())
+
+
+def open_stored_images(store: Path, arguments: Sequence[str], stdin: BinaryIO | None) -> ChosenImages:
+    """The images of a store that arguments name, with a word on how photos were matched to ids.
+
+    Raises:
+        DataError: there is no such store, or it has none of them.
+    """
+    from showtell.features.store import FeatureStore
+    from showtell.features.stored_images import choose_images
+
+    chosen = choose_images(FeatureStore(store), arguments, stdin)
+    if chosen.note is not None:
+        notify(chosen.note)
+    return chosen
 
 
 def raise_failures(failures: Sequence[object], outcome: str) -> None:

@@ -53,7 +53,7 @@ def calibrate(
 
     if figure is not None:
         check_figure_name(figure)
-    opened = open_dataset(dataset)
+    opened = open_dataset(dataset, with_photos=features is None)
     records = opened.limited(limit).split(split)
     facts = image_facts(opened, records)
     if good_cider is not None and all(one.scene is not None for one in facts.values()):

@@ -15,10 +15,13 @@ from showtell.cli.arguments import (
     Checkpoint,
     Dtype,
     Ensemble,
+    FeatureStore,
     Photos,
+    open_stored_images,
     out_file,
     out_path,
     raise_failures,
+    require_photos,
     standard_input,
 )
 from showtell.cli.decoding_options import Decoding, open_captioner, settings_of
@@ -27,6 +30,7 @@ from showtell.errors import UsageError, nearest, notify
 if TYPE_CHECKING:
     from showtell.captions import Caption, CaptionResult
     from showtell.errors import ImageError
+    from showtell.features.store import StoredImage
 
 
 class Engine(StrEnum):
@@ -47,8 +51,9 @@ class Format(StrEnum):
 
 def caption(
     checkpoint: Checkpoint,
-    photos: Photos,
+    photos: Photos = None,
     ensemble: Ensemble = None,
+    features: FeatureStore = None,
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Add the probability that a caption is good (see showtell calibrate).")
     ] = False,
@@ -122,7 +127,11 @@ def caption(
     *,
     decoding: Decoding,
 ) -> None:
-    """Caption photos. Unreadable files are reported at the end and skipped."""
+    """Caption photos. Unreadable files are reported at the end and skipped.
+
+    With --features images are named by their ids in the store, or by photos whose names are these; without any name all
+    are captioned.
+    """
     from functools import partial
 
     from showtell.checkpoint import find_checkpoint
@@ -132,6 +141,7 @@ def caption(
     from showtell.files import refuse_overwriting
     from showtell.images.photo_files import find_photos
 
+    arguments = require_photos(photos, features, "IMAGE|FOLDER|GLOB|-...", "caption")
     is_ray = engine is Engine.ray
     _check_options(is_ray, out, correct, least_sure_first, workers, column)
     others = {"--out": out, "--correct": correct, "--engine ray": is_ray, "--format": format or as_json}
@@ -139,15 +149,24 @@ def caption(
     written = Format.json if as_json else format or _default_format(out, is_ray)
     if attention and (correct is not None or written not in (Format.json, Format.jsonl)):
         raise UsageError("--attention is written into JSON; give --format json or jsonl with it.")
-    stdin = standard_input(photos)
-    paths = [] if is_ray else find_photos(photos, stdin)
+    if features is not None and (is_ray or sidecar):
+        raise UsageError(f"{'--engine ray' if is_ray else '--sidecar'} is about photos; leave --features out.")
+    stdin = standard_input(arguments)
+    chosen = None if features is None else open_stored_images(features, arguments, stdin)
+    paths: list[Path] = []
+    if chosen is not None:
+        paths = [image.path for image in chosen.images if image.path is not None]
+    elif not is_ray:
+        paths = find_photos(arguments, stdin)
     formatter: Formatter = partial(FORMATS[written], calibrated=calibrated)
+    if correct is not None and chosen is not None and len(paths) < len(chosen.images):
+        raise UsageError("--correct writes the names of photos; name photos, which are matched to ids of the store.")
     if correct is not None:
         refuse_outside(paths, correct)
         formatter = partial(as_corrections, table=correct, least_sure_first=least_sure_first, accept_above=accept_above)
     folders = [find_checkpoint(name) for name in (checkpoint, *(ensemble or ()))]
     if out is not None and not is_ray:
-        refuse_overwriting(out, "--out", [*paths, *folders])
+        refuse_overwriting(out, "--out", [*paths, *folders, *([features] if features is not None else [])])
     captioner = open_captioner(checkpoint, ensemble, dtype)
     if (sidecar or correct) and not calibrated and "no_unknown" in captioner.abilities.settings:
         decoding = {"no_unknown": True, **decoding}  # nobody wants to train on it; a calibration has its own search
@@ -155,14 +174,18 @@ def caption(
     if calibrated:
         captioner.load_calibration(settings)
     made_with = made_with_of(captioner, settings, attention=attention)
+    images: Sequence[Path | StoredImage] = paths
+    if chosen is not None:
+        images = chosen.images
+        made_with |= {"features": images[0].store.info.model_dump(mode="json", include={"fingerprint", "dtype"})}
     options: dict[str, Any] = {"settings": settings, "batch_size": batch_size, "attention": attention}
     if is_ray and out is not None:
         from showtell.bulk import caption_parts, plan_parts, require_ray
         from showtell.cli.caption_parts import write_parts
 
-        made_with |= {"photos": photos, "folder": str(Path.cwd()), "column": column, "batch_size": batch_size}
+        made_with |= {"photos": arguments, "folder": str(Path.cwd()), "column": column, "batch_size": batch_size}
         require_ray()
-        plan = partial(plan_parts, photos, batch_size, column=column, stdin=stdin)
+        plan = partial(plan_parts, arguments, batch_size, column=column, stdin=stdin)
         run = partial(caption_parts, captioner, **options, workers=workers)
         write_parts(plan, run, formatter, written.value, out, made_with)
         return
@@ -171,14 +194,15 @@ def caption(
     if sidecar:
         failures = write_sidecars(caption_photos, paths, overwrite=overwrite, accept_above=accept_above or 0.0)
     elif file is None:
-        failures = _print(caption_photos, paths, formatter, is_table=written is Format.csv)
+        failures = _print(caption_photos, images, formatter, is_table=written is Format.csv)
     else:
-        failures = _write(caption_photos, paths, formatter, file, made_with, batch_size)
-    raise_failures(failures, f"of {len(paths)} files could not be captioned")
+        failures = _write(caption_photos, images, formatter, file, made_with, batch_size)
+    missing = () if chosen is None else chosen.missing
+    raise_failures([*failures, *missing], f"of {len(images) + len(missing)} files could not be captioned")
 
 
 Formatter = Callable[[Iterable["CaptionResult"]], Iterator[str]]
-CaptionPhotos = Callable[..., Iterator[tuple[Path, "list[Caption] | ImageError"]]]
+CaptionPhotos = Callable[..., Iterator[tuple[Any, "list[Caption] | ImageError"]]]
 
 
 def _check_options(
@@ -258,7 +282,9 @@ def _watch(results: Iterable[CaptionResult], failures: list[str]) -> Iterator[Ca
         )
 
 
-def _print(caption_photos: CaptionPhotos, paths: Sequence[Path], formatter: Formatter, *, is_table: bool) -> list[str]:
+def _print(
+    caption_photos: CaptionPhotos, paths: Sequence[Path | StoredImage], formatter: Formatter, *, is_table: bool
+) -> list[str]:
     """Print captions as they come; returns the sentences about photos without any."""
 
     from showtell.captions import caption_result
@@ -289,7 +315,7 @@ def _print(caption_photos: CaptionPhotos, paths: Sequence[Path], formatter: Form
 
 def _write(
     caption_photos: CaptionPhotos,
-    paths: Sequence[Path],
+    paths: Sequence[Path | StoredImage],
     formatter: Formatter,
     file: Path,
     made_with: dict[str, Any],

@@ -130,7 +130,7 @@ class Journal:
         if self._is_ours and not self._offsets:
             self.part.unlink(missing_ok=True)
 
-    def __contains__(self, name: Path | str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return str(name) in self._offsets
 
     def __len__(self) -> int:
@@ -150,7 +150,7 @@ class Journal:
             raise self._cannot_write(error) from error
         self._offsets |= {record[self._key]: offset for record, offset in zip(records, offsets, strict=False)}
 
-    def finish(self, photos: Iterable[Path | str], style: Callable[[Iterable[CaptionResult]], Iterator[str]]) -> None:
+    def finish(self, photos: Iterable[object], style: Callable[[Iterable[CaptionResult]], Iterator[str]]) -> None:
         """Write the file whole, in the order of the photos, and take the journal away.
 
         Raises:
@@ -161,7 +161,7 @@ class Journal:
                 stream.write(text.encode("utf-8", "surrogateescape"))
         self.part.unlink()
 
-    def records(self, names: Iterable[Path | str]) -> Iterator[CaptionResult]:
+    def records(self, names: Iterable[object]) -> Iterator[CaptionResult]:
         """The records of these names, which it has."""
         for name in names:
             self._reader.seek(self._offsets[str(name)])

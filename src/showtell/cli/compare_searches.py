@@ -8,19 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from showtell.cli.arguments import AsJson, Checkpoint, Dtype, Ensemble, out_file
+from showtell.cli.arguments import AsJson, Checkpoint, Dtype, Ensemble, FeatureStore, open_stored_images, out_file
 from showtell.cli.decoding_options import DecodingOptions, open_captioner
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from showtell.compare_searches import SearchResult
+    from showtell.features.store import StoredImage
 
 
 def compare_searches(
     checkpoint: Checkpoint,
-    image: Annotated[Path, typer.Argument(help="Image file.", metavar="IMAGE", show_default=False)],
+    image: Annotated[
+        Path,
+        typer.Argument(
+            help="Image file; with --features also the id of an image.", metavar="IMAGE", show_default=False
+        ),
+    ],
     ensemble: Ensemble = None,
+    features: FeatureStore = None,
     dtype: Dtype = None,
     out: Annotated[Path | None, out_file("Write an HTML page with the photo.", "FILE.html")] = None,
     as_json: AsJson = False,
@@ -55,6 +62,7 @@ def compare_searches(
 
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f'--out writes a page; give "{out}" the suffix .html.')
+    photo = image if features is None else _stored_image(features, str(image))
     captioner = open_captioner(checkpoint, ensemble, dtype)
     searches, refused = plan_searches(captioner, **decoding)
     for sentence in dict.fromkeys(refused.values()):
@@ -62,19 +70,33 @@ def compare_searches(
         notify(f"left out {summarise(names)}: {sentence}")
     results = []
     with counting("searching", len(searches)) as progress:
-        for result in run_searches(captioner, image, **decoding):
+        for result in run_searches(captioner, photo, **decoding):
             results.append(result)
             progress(1)
     if out is not None:
-        write_page(out, image, checkpoint, results)
+        write_page(out, photo, checkpoint, results)
     if as_json:
-        content = {"image": str(image), "searches": [result.to_json() for result in results]}
+        content = {"image": str(photo), "searches": [result.to_json() for result in results]}
         typer.echo(json.dumps(content, ensure_ascii=False))
     elif out is None:
         # a pipe has no width to wrap at
         Console(width=None if sys.stdout.isatty() else 160).print(_table(results))
     else:
         typer.echo(out)
+
+
+def _stored_image(store: Path, name: str) -> StoredImage:
+    """The image of a store that a name means.
+
+    Raises:
+        UsageError: it means several.
+    """
+    from showtell.errors import UsageError, summarise
+
+    images = open_stored_images(store, [name], None).images
+    if len(images) > 1:
+        raise UsageError(f"{name} is {len(images)} images of {store} ({summarise(images, 3)}); name one of them.")
+    return images[0]
 
 
 MAX_CAPTION = 1000  # characters of a caption in the table; the middle of a longer one is left out

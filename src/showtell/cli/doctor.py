@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from showtell.cli.arguments import CHECKPOINT_HELP, AsJson, Dtype
+from showtell.cli.arguments import CHECKPOINT_HELP, AsJson, Dtype, FeatureStore
 from showtell.cli.decoding_options import open_captioner
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def doctor(
     split: Annotated[str | None, typer.Option(help="Split of the dataset.", show_default="test, else val")] = None,
     sample: Annotated[int, typer.Option(help="Number of images to caption.", min=1)] = 32,
     dtype: Dtype = None,
+    features: FeatureStore = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what is installed and, given a checkpoint and a dataset, why a score may be low.
@@ -45,18 +46,24 @@ def doctor(
         )
     if split is not None and data is None:
         raise UsageError("--split goes with --data DATASET.")
+    if features is not None and data is None:
+        raise UsageError("--features goes with --data DATASET.")
     machine = inspect_machine()
     parts: dict[str, Diagnosis] = {}
     if checkpoint is not None:
         from showtell.datasets import read_dataset
+        from showtell.features.store import FeatureStore as FeatureStoreReader
 
         captioner = open_captioner(checkpoint, dtype=dtype)
         parts["checkpoint"] = diagnose_checkpoint(captioner)
         if data is not None:
-            dataset = read_dataset(data)
+            dataset = read_dataset(data, with_photos=features is None)
+            store = None if features is None else FeatureStoreReader(features)
             scored = split or split_to_score(dataset)
             with counting("captioning", min(sample, len(dataset.split(scored)))) as progress:
-                parts["data"] = diagnose_scores(captioner, dataset, scored, sample=sample, progress=progress)
+                parts["data"] = diagnose_scores(
+                    captioner, dataset, scored, sample=sample, store=store, progress=progress
+                )
     causes = [cause for part in parts.values() for cause in part.causes]
     if as_json:
         content: dict[str, Any] = {"machine": asdict(machine)}

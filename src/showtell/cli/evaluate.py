@@ -86,7 +86,7 @@ def evaluate(
     lists = {} if server is None else _server_lists(dataset, server, limit, out)
     if out is not None:
         refuse_overwriting(out, "--out", [*map(Path, checkpoints), dataset])
-    opened = None if lists else open_dataset(dataset)
+    opened = None if lists else open_dataset(dataset, with_photos=features is None)
     records = () if opened is None else opened.limited(limit).split(split)
     chosen = metric_names(metrics)
     frequency = None if document_frequency is None else read_document_frequency(document_frequency)

@@ -10,13 +10,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from showtell.cli.arguments import BatchSize, Checkpoint, Dtype, Split, out_path, raise_failures, standard_input
+from showtell.cli.arguments import (
+    BatchSize,
+    Checkpoint,
+    Dtype,
+    FeatureStore,
+    Split,
+    out_path,
+    raise_failures,
+    require_photos,
+    standard_input,
+)
 from showtell.cli.decoding_options import DecodingOfOne, open_captioner, settings_of
 from showtell.errors import notify
 
 if TYPE_CHECKING:
     from showtell.errors import ImageError
     from showtell.explanations import Explanation
+    from showtell.features.store import StoredImage
 
 
 class Format(StrEnum):
@@ -38,13 +49,14 @@ class OcclusionMethod(StrEnum):
 def explain(
     checkpoint: Checkpoint,
     photos: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            help="Image files, folders, glob patterns in quotes, - to read paths from standard input, or datasets.",
+            help="Image files, folders, glob patterns in quotes, - to read paths from standard input, or datasets; "
+            "with --features also image ids.",
             metavar="IMAGE|FOLDER|DATASET...",
             show_default=False,
         ),
-    ],
+    ] = None,
     against: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,6 +87,7 @@ def explain(
         OcclusionMethod | None,
         typer.Option(help="Hide each region in turn and measure the drop of each word.", show_default="no occlusion"),
     ] = None,
+    features: FeatureStore = None,
     batch_size: BatchSize = 32,
     dtype: Dtype = None,
     *,
@@ -87,6 +100,7 @@ def explain(
     from showtell.checkpoint import find_checkpoint
     from showtell.errors import DataError, UsageError, summarise
     from showtell.explanations.photo_set import add_references, choose_photos
+    from showtell.features.store import FeatureStore as FeatureStoreReader
     from showtell.files import refuse_overwriting, require_writable_file
     from showtell.grounding.judging import explain_and_judge
     from showtell.progress import counting
@@ -97,13 +111,19 @@ def explain(
         raise UsageError(f"--format {output} writes a file; name it with --out FILE, or use --format json.")
     if occlusion is not None and output is Format.png:
         raise UsageError("--format png does not draw --occlusion; use --format html or json, or leave --occlusion out.")
-    photo_set = choose_photos(photos, split, limit, standard_input(photos))
+    arguments = require_photos(photos, features, "IMAGE|FOLDER|DATASET...", "explain")
+    store = None if features is None else FeatureStoreReader(features)
+    photo_set = choose_photos(arguments, split, limit, standard_input(arguments), store)
+    if photo_set.note is not None:
+        notify(photo_set.note)
     if references is not None:
         photo_set = add_references(photo_set, references)
     paths = [photo.path for photo in photo_set.photos]
-    if not any(_exists(path) for path in paths):
+    if store is None and not any(_exists(path) for path in paths):
         raise DataError(f"There is no photo to explain: {summarise(paths)} cannot be found; check the path.")
-    pictures = _pictures(paths, out) if out is not None and output is Format.png else {}
+    pictures = (
+        _pictures([photo.source for photo in photo_set.photos], out) if out is not None and output is Format.png else {}
+    )
     files = list(pictures.values()) or ([] if out is None else [out])
     for file in files:
         require_writable_file(file, "--out")
@@ -111,7 +131,7 @@ def explain(
     folders = [find_checkpoint(name) for name in names]
     if out is not None:
         inputs = [*paths, *folders]
-        inputs += [] if references is None else [references]
+        inputs += [one for one in (references, features) if one is not None]
         for file in files:
             refuse_overwriting(file, "--out", inputs)
             if is_foreign_picture(file):
@@ -126,8 +146,10 @@ def explain(
     if explanations or output is Format.json:
         _write(explanations, failures, output, out, pictures)
     if photo_set.num_skipped:
-        notify(f"{photo_set.num_skipped} more photos of the split {split} were skipped; --limit includes more.")
-    raise_failures(list(failures.values()), f"of {len(paths)} files could not be explained")
+        of = f"split {split}" if arguments else "store"
+        notify(f"{photo_set.num_skipped} more photos of the {of} were skipped; --limit includes more.")
+    unexplained = [*failures.values(), *photo_set.missing]
+    raise_failures(unexplained, f"of {len(paths) + len(photo_set.missing)} files could not be explained")
 
 
 def short_names(checkpoints: Sequence[str]) -> list[str]:
@@ -167,7 +189,7 @@ def _format_of(out: Path | None) -> Format:
     return Format(suffix) if suffix in set(Format) else Format.html
 
 
-def _pictures(photos: Sequence[Path], out: Path) -> dict[str, Path]:
+def _pictures(photos: Sequence[Path | StoredImage], out: Path) -> dict[str, Path]:
     """The PNG file of each photo, by the photo's name: `out` itself, or a file in that folder.
 
     Raises:
@@ -186,15 +208,16 @@ def _pictures(photos: Sequence[Path], out: Path) -> dict[str, Path]:
     pictures = {}
     taken: Counter[str] = Counter()
     for photo in photos:
-        taken[photo.stem] += 1
-        number = taken[photo.stem]
-        pictures[display_name(photo)] = out / f"{photo.stem if number == 1 else f'{photo.stem}-{number}'}.png"
+        stem = Path(str(photo)).stem
+        taken[stem] += 1
+        number = taken[stem]
+        pictures[display_name(photo)] = out / f"{stem if number == 1 else f'{stem}-{number}'}.png"
     return pictures
 
 
 def _write(
     explanations: Sequence[Explanation],
-    failures: Mapping[Path, ImageError],
+    failures: Mapping[Path | StoredImage, ImageError],
     output: Format,
     out: Path | None,
     pictures: Mapping[str, Path],

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from showtell.cli.arguments import AsJson, Checkpoint, Dataset, Limit, Split, out_file
+from showtell.cli.arguments import AsJson, Checkpoint, Dataset, FeatureStore, Limit, Split, out_file
 from showtell.cli.decoding_options import DecodingOfOne, settings_of
 
 
@@ -44,6 +44,7 @@ def grounding(
         ),
     ] = OcclusionChoice.mean,
     limit: Limit = None,
+    features: FeatureStore = None,
     out: Annotated[Path | None, out_file("Write the scores, and those of each image, to a JSON file.")] = None,
     as_json: AsJson = False,
     *,
@@ -57,13 +58,14 @@ def grounding(
 
     from showtell.captioners import EncoderDecoderCaptioner
     from showtell.datasets import open_dataset
+    from showtell.features.store import FeatureStore as FeatureStoreReader
     from showtell.files import refuse_overwriting, write_json
     from showtell.grounding.pointing import measure_attention
     from showtell.progress import counting
 
     if out is not None:
         refuse_overwriting(out, "--out", [Path(checkpoint), dataset])
-    records = open_dataset(dataset).limited(limit).split(split)
+    records = open_dataset(dataset, with_photos=features is None).limited(limit).split(split)
     captioner = EncoderDecoderCaptioner.from_pretrained(checkpoint)
     with counting("measuring", len(records)) as progress:
         report = measure_attention(
@@ -72,6 +74,7 @@ def grounding(
             captions=captions.value,
             occlusion=None if occlusion is OcclusionChoice.none else occlusion.value,
             settings=settings_of(captioner, {**decoding, "num_return_sequences": 1}),
+            store=None if features is None else FeatureStoreReader(features),
             progress=progress,
         )
     content = {"split": split, **report.to_json()}

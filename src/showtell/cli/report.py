@@ -11,6 +11,8 @@ from showtell.cli.arguments import out_file
 
 if TYPE_CHECKING:
     from showtell.explanations import Explanation
+    from showtell.features.store import FeatureStore
+    from showtell.reports.run import Run
 
 
 def report(
@@ -32,6 +34,14 @@ def report(
         typer.Option(help="Score at most this many images, the same ones in each run.", min=1, show_default="all"),
     ] = None,
     photos: Annotated[int, typer.Option(help="Number of photos to show with their captions.", min=0)] = 12,
+    features: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="STORE",
+            help="Read features from a store instead of photos.",
+            show_default="that of the run, unless --data is given",
+        ),
+    ] = None,
     score: Annotated[bool, typer.Option("--score/--no-score", help="Caption the split and score it.")] = True,
 ) -> None:
     """Write one page about a run: curves, scores with intervals, captions with attention, warnings, configuration."""
@@ -39,7 +49,6 @@ def report(
     from showtell.datasets import open_dataset
     from showtell.errors import DataError
     from showtell.explanations.photo_set import choose_photos
-    from showtell.features.store import FeatureStore
     from showtell.files import refuse_overwriting
     from showtell.grounding.judging import explain_and_judge
     from showtell.progress import counting
@@ -51,23 +60,40 @@ def report(
     chosen = split or record.recipe["data"]["validation_split"] or "test"
     card = None
     explanations: list[Explanation] = []
+    note = None
     if record.checkpoint is not None and (score or photos):
+        store = _store_of(record, features, with_own=data is None)
         path = data or record.recipe["data"]["path"]
-        if data is None and not path.startswith("hf:") and not Path(path).exists():
+        needs_store = record.recipe["encoder"]["name"] == "precomputed"
+        if store is None and needs_store:
+            note = (
+                f"There are no scores and no captions: the run reads features of other tools, and their store "
+                f"{record.recipe['data']['features']} is not there; name it with --features STORE."
+            )
+        elif data is None and not path.startswith("hf:") and not Path(path).exists():
             raise DataError(
                 f"The run was trained on {path}, which is not there; give its dataset with --data, or skip what needs "
                 "it: --no-score --photos 0."
             )
-        captioner = Captioner.from_pretrained(record.checkpoint)
-        dataset = open_dataset(path).limited(limit)
-        if score:
-            stored = record.recipe["data"].get("features") if data is None else None
-            store = FeatureStore(stored) if stored is not None and Path(stored).exists() else None
-            with counting("captioning", len(dataset.split(chosen))) as progress:
-                card = score_run(captioner, dataset, chosen, store=store, progress=progress)
-        if photos:
-            photo_set = choose_photos([path], chosen, photos)
-            with counting("explaining", len(photo_set.photos)) as progress:  # unreadable photos are skipped
-                explanations, _ = explain_and_judge({record.title: captioner}, photo_set, progress=progress)
-    write_run_page(out, record, card, explanations)
+        else:
+            captioner = Captioner.from_pretrained(record.checkpoint)
+            dataset = open_dataset(path, with_photos=store is None).limited(limit)
+            if score:
+                with counting("captioning", len(dataset.split(chosen))) as progress:
+                    card = score_run(captioner, dataset, chosen, store=store, progress=progress)
+            if photos:
+                photo_set = choose_photos([path], chosen, photos, store=store)
+                with counting("explaining", len(photo_set.photos)) as progress:  # unreadable photos are skipped
+                    explanations, _ = explain_and_judge({record.title: captioner}, photo_set, progress=progress)
+    write_run_page(out, record, card, explanations, note)
     typer.echo(out)
+
+
+def _store_of(record: Run, features: Path | None, *, with_own: bool) -> FeatureStore | None:
+    """The store that an option names, or else the run's own where it is there."""
+    from showtell.features.store import FeatureStore
+
+    own = record.recipe["data"].get("features") if with_own else None
+    if features is None and own is not None and Path(own).exists():
+        features = Path(own)
+    return None if features is None else FeatureStore(features)

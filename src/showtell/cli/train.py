@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -55,10 +56,25 @@ def train(
         where = f"on validation, epoch {result.best_epoch}"
         score = "" if result.best is None else f" ({result.selection_metric} {result.best:.3f} {where})"
         typer.echo(f"{best}{score}")
-        typer.echo(f"caption a photo with it: showtell caption {best} PHOTO.jpg")
+        typer.echo(_next_command(best, result.folder / "recipe.yaml"))
         _print_before_and_after(result.folder)
     if result.interrupted:
         raise typer.Exit(130)
+
+
+def _next_command(best: Path, recipe: Path) -> str:
+    """How to caption with a checkpoint, in a sentence: of features from elsewhere an image of their store."""
+    from showtell.features.precomputed import PrecomputedConfig
+    from showtell.features.store import FeatureStore
+    from showtell.training.recipe_loading import load_saved_recipe
+
+    trained = load_saved_recipe(recipe)
+    command = f"showtell caption {shlex.quote(str(best))}"
+    if not isinstance(trained.encoder, PrecomputedConfig) or trained.data.features is None:
+        return f"caption a photo with it: {command} PHOTO.jpg"
+    store = FeatureStore(trained.data.features)
+    image_id = next(iter(store.ids()))
+    return f"caption an image of its features: {command} --features {shlex.join([str(store.path), image_id])}"
 
 
 def _print_before_and_after(run: Path) -> None:

@@ -54,15 +54,19 @@ READERS: Registry[Reader] = Registry(
 )
 
 
-def read_dataset(path: Path | str) -> CaptionDataset:
+def read_dataset(path: Path | str, *, with_photos: bool = True) -> CaptionDataset:
     """Read a dataset of any known format, problems and warnings included.
+
+    Args:
+        path: a file or folder, or a name on the Hugging Face hub.
+        with_photos: count missing image files as a problem; their features may be all that is needed.
 
     Raises:
         DataError: there is nothing at the path, or no reader recognises it.
     """
     path = Path(path)
     try:
-        return _read(path)
+        return _read(path, with_photos)
     except OSError as error:
         raise DataError(f"Cannot read {error.filename or path}: {error.strerror or error}.") from error
     except ValueError as error:
@@ -71,7 +75,7 @@ def read_dataset(path: Path | str) -> CaptionDataset:
         raise DataError(f"There is no file or folder {str(path)!r}.") from error
 
 
-def _read(path: Path) -> CaptionDataset:
+def _read(path: Path, with_photos: bool) -> CaptionDataset:
     if not path.exists() and not hub.recognises(path):
         raise DataError(f"There is no file or folder {path}.")
     reader = next((reader for reader in READERS.values() if reader.recognises(path)), None)
@@ -81,7 +85,7 @@ def _read(path: Path) -> CaptionDataset:
     with _without_garbage_collection():
         dataset = reader.read(path)
         issues = DatasetIssues(path, list(dataset.problems), list(dataset.warnings))
-        examine(dataset.records, issues)
+        examine(dataset.records, issues, with_photos=with_photos)
     return replace(
         dataset,
         problems=tuple(map(one_line, issues.problems)),
@@ -89,13 +93,17 @@ def _read(path: Path) -> CaptionDataset:
     )
 
 
-def open_dataset(path: Path | str) -> CaptionDataset:
+def open_dataset(path: Path | str, *, with_photos: bool = True) -> CaptionDataset:
     """Read a dataset that can be used.
+
+    Args:
+        path: as of `read_dataset`.
+        with_photos: whether the image files have to be there.
 
     Raises:
         DataError: it has problems; the message has the first of them and says how to see the rest.
     """
-    dataset = read_dataset(path)
+    dataset = read_dataset(path, with_photos=with_photos)
     if dataset.problems:
         first, more = " ".join(dataset.problems[:3]), len(dataset.problems) - 3
         verb = "is" if more == 1 else "are"

@@ -13,7 +13,8 @@ from showtell.captions import Caption
 from showtell.checkpoint import SETTINGS
 from showtell.datasets.check import check_dataset
 from showtell.datasets.records import CaptionDataset, CaptionRecord
-from showtell.errors import DataError, ImageError
+from showtell.errors import DataError, ImageError, summarise
+from showtell.features.store import FeatureStore, StoredImage
 from showtell.files import read_json
 from showtell.reports.run import LOG, read_run
 from showtell.scores import diagnose
@@ -163,6 +164,7 @@ def diagnose_scores(
     split: str,
     *,
     sample: int = SAMPLE,
+    store: FeatureStore | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Diagnosis:
     """Check a captioner on the split of a dataset that it is scored on, and caption some of it.
@@ -172,10 +174,11 @@ def diagnose_scores(
         dataset: from `read_dataset`, including its problems.
         split: on which it is scored.
         sample: number of images to caption, spread over the split.
+        store: features of the images by the captioner's encoder, read instead of the photos.
         progress: called with the number of images done since the last call.
 
     Raises:
-        DataError: there is no such split.
+        DataError: there is no such split, or the store is of another encoder.
     """
     records = dataset.split(split)
     diagnosis = Diagnosis()
@@ -224,7 +227,7 @@ def diagnose_scores(
             f"{split} has {references:.1f} captions per image and published scores are from {USUAL_REFERENCES}: with "
             "fewer references fewer words match, so the scores are lower and not comparable.",
         )
-    _check_captions(captioner, records, dataset, sample, diagnosis, progress)
+    _check_captions(captioner, records, dataset, sample, store, diagnosis, progress)
     return diagnosis
 
 
@@ -233,14 +236,26 @@ def _check_captions(
     records: Sequence[CaptionRecord],
     dataset: CaptionDataset,
     sample: int,
+    store: FeatureStore | None,
     diagnosis: Diagnosis,
     progress: Callable[[int], None],
 ) -> None:
     """Caption some images and check the captions."""
+    if store is not None:
+        lacking = set(store.missing([record.image_id for record in records]))
+        if lacking:
+            names = summarise(sorted(lacking))
+            diagnosis.add(
+                "missing_features",
+                f"{store.path} has no features of {len(lacking)} of {len(records)} images: {names}; add them with "
+                "showtell features, or score a split that it has.",
+            )
+        records = [record for record in records if record.image_id not in lacking]
     sampled = records[:: max(1, len(records) // sample)][:sample]
     captions: dict[str, Caption] = {}
     failed: list[ImageError] = []
-    results = captioner.caption_photos([record.path for record in sampled], first_alone=False)
+    photos = [record.path if store is None else StoredImage(store, record.image_id, record.path) for record in sampled]
+    results = captioner.caption_photos(photos, first_alone=False)
     for record, (_, result) in zip(sampled, results, strict=True):
         if isinstance(result, ImageError):
             failed.append(result)

@@ -7,28 +7,28 @@ explanation.to_json()
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from PIL import Image
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from showtell.captioners import Captioner, PhotoToCaption
 from showtell.captions import ModelExplanation
 from showtell.decoding import DecodingConfig
 from showtell.errors import ImageError
-from showtell.features.store import StoredImage
+from showtell.features.store import ImageFeatures, StoredImage
 from showtell.images.photo import to_photo
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SourceT = TypeVar("SourceT", bound=PhotoToCaption)
-EMPTY = (238, 238, 238)  # colour of a photo that is not at hand
+EMPTY, OUTLINE, TEXT = (238, 238, 238), (190, 190, 190), (120, 120, 120)  # colours in place of a photo
+UNKNOWN_SIZE = (320, 240)  # of the picture in place of a photo of which neither the size nor a box is known
 THUMBNAIL_SIDE = 640  # pixels of the longer side of the photo that is kept, at most
 
 
@@ -37,7 +37,7 @@ class Explanation:
     """The captions of one or several models for a photo, explained."""
 
     image: str  # path of the photo, or "photo 1" and so on for photos without a path
-    size: tuple[int, int]  # (width, height) of the upright photo, in whose pixels boxes are
+    size: tuple[int, int]  # (width, height) of the upright photo, in whose pixels boxes are; zeros: unknown
     photo: Image.Image = field(compare=False, repr=False)  # upright, RGB, longer side at most `THUMBNAIL_SIDE`
     models: tuple[ModelExplanation, ...]
     references: tuple[str, ...] = ()
@@ -110,11 +110,10 @@ def explain_photos(
             yield source, failure
             continue
         try:
-            photo, size = _shown(source, next(model for model in results if isinstance(model, ModelExplanation)))
+            photo, size = photo_to_show(source)
         except ImageError as error:  # it was readable a moment ago
             yield source, error
             continue
-        photo.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
         name = display_name(source) if isinstance(source, str | Path | StoredImage) else f"photo {number}"
         models = tuple(
             replace(result, model=title)
@@ -124,21 +123,35 @@ def explain_photos(
         yield source, Explanation(name, size, photo, models)
 
 
-def _shown(source: PhotoToCaption, model: ModelExplanation) -> tuple[Image.Image, tuple[int, int]]:
-    """The photo to show and its size in full; of a stored image without its photo an empty one, as large as it was.
+def photo_to_show(source: PhotoToCaption) -> tuple[Image.Image, tuple[int, int]]:
+    """The photo, its longer side at most `THUMBNAIL_SIDE`, and its (width, height) in full; see `_stand_in`.
 
     Raises:
         ImageError: it is no image.
     """
     if isinstance(source, StoredImage):
         if source.path is None or not source.path.is_file():
-            size = source.read().size
-            if not all(size):  # which tools do not always write down: as far as the boxes reach
-                size = tuple(max(1, math.ceil(edge)) for edge in model.boxes[:, 2:].amax(0).tolist())
-            return Image.new("RGB", size, EMPTY), size
+            return _stand_in(source.read())
         source = source.path
     photo = to_photo(source, lambda _: (THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    photo.image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
     return photo.image, photo.size
+
+
+def _stand_in(image: ImageFeatures) -> tuple[Image.Image, tuple[int, int]]:
+    """An empty picture in place of a photo that is not at hand, in its shape and with its regions, and its size.
+
+    Other tools do not always write the size down: it is then as far as the boxes reach, or (0, 0) where there are none.
+    """
+    width, height = image.extent if all(image.extent) else UNKNOWN_SIZE
+    scale = THUMBNAIL_SIDE / max(width, height)
+    picture = Image.new("RGB", (max(1, round(scale * width)), max(1, round(scale * height))), EMPTY)
+    draw = ImageDraw.Draw(picture)
+    for left, top, right, bottom in (scale * image.boxes).tolist() if image.boxes is not None else ():
+        if left <= right and top <= bottom:
+            draw.rectangle((left, top, right, bottom), outline=OUTLINE)
+    draw.text((6, picture.height - 6), "no photo at hand", TEXT, anchor="ls", font_size=18)
+    return picture, image.extent
 
 
 def display_name(path: str | Path | StoredImage) -> str:

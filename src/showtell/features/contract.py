@@ -94,8 +94,10 @@ class Encoder(nn.Module, abc.ABC):
         """Features of a batch, whose boxes are for encoders that take them."""
 
     @abc.abstractmethod
-    def rectangles(self, features: Features, windows: Tensor) -> Tensor:
+    def rectangles(self, features: Features, windows: Tensor) -> Tensor | None:
         """Where each vector looked: (B, R, 4) left, top, right, bottom in pixels of the upright photo.
+
+        None where that is not known, of features that another program computed.
 
         Args:
             features: from `forward`, of images with these windows.

@@ -29,7 +29,7 @@ class EnsembleEncoder(Encoder):
         features: dict[int, Features] = {index: self.members[index](batch) for index in sorted(set(self._of_member))}
         return EnsembleFeatures.of([features[index] for index in self._of_member])
 
-    def rectangles(self, features: Features, windows: Tensor) -> Tensor:
+    def rectangles(self, features: Features, windows: Tensor) -> Tensor | None:
         """Where the vectors of the first member looked; see `Encoder.rectangles`."""
         first = self.members[0]
         assert isinstance(first, Encoder)

@@ -7,6 +7,7 @@ convolution over 16 photos and one over 3 may differ in the last bit), wherever 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -124,6 +125,11 @@ def _lacking(path: Path, encoder: Encoder, image_ids: Sequence[str]) -> tuple[Se
     """What a store lacks, and its precision. It is closed again, because LMDB has a file open once in a process."""
     if not (path / "data.mdb").exists() and not isinstance(encoder, Precomputed):
         return image_ids, "fp16"
+    if isinstance(encoder, Precomputed) and not (path / "data.mdb").exists():
+        raise DataError(
+            f"There is no feature store {path}; convert the features with: showtell features --from PATH --source "
+            f"{shlex.quote(encoder.config.source)} --out {path}"
+        )
     store = FeatureStore(path)
     store.require(encoder)
     return store.missing(image_ids), store.info.dtype

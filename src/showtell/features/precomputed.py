@@ -43,18 +43,11 @@ class Precomputed(Encoder):
         """
         raise CheckpointError(
             f"This model was trained on features from {self.config.source}, which were computed elsewhere, so it "
-            "cannot look at a photo: caption images whose features are in a store (evaluate --features STORE), or "
-            "train with an encoder of ours (encoder.name=faster_rcnn), which travels with the checkpoint."
+            "cannot look at a photo: caption images whose features are in a store (--features STORE, with caption, "
+            "explain, evaluate, report, doctor, grounding and compare-searches), or train with an encoder of ours "
+            "(encoder.name=faster_rcnn), which travels with the checkpoint."
         )
 
-    def rectangles(self, features: Features, windows: Tensor) -> Tensor:
-        """The boxes that came with the features.
-
-        Raises:
-            CheckpointError: there were none.
-        """
-        if features.regions is None:
-            raise CheckpointError(
-                f"The features from {self.config.source} came without boxes, so it is not known which pixels they saw."
-            )
-        return features.regions.boxes
+    def rectangles(self, features: Features, windows: Tensor) -> Tensor | None:
+        """The boxes that came with the features; None where they came without."""
+        return None if features.regions is None else features.regions.boxes

@@ -112,6 +112,14 @@ class ImageFeatures:
     scores: np.ndarray | None = None  # (R,) float32
     labels: np.ndarray | None = None  # (R,) int32, which of the store's categories; -1 for none
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """(width, height) of the photo: its size, or else as far as the boxes reach; zeros where there are none."""
+        if all(self.size) or self.boxes is None:
+            return self.size
+        width, height = np.ceil(self.boxes[:, 2:].max(0)).clip(1).tolist()
+        return int(width), int(height)
+
 
 def _pack(features: ImageFeatures, dtype: np.dtype) -> bytes:
     """An entry: the header, then boxes, scores, labels and vectors, as far as there are any."""
@@ -182,7 +190,8 @@ class _Mapping:
         if not (self._path / "data.mdb").is_file():
             raise DataError(
                 f"There is no feature store {self._path}; write one with: showtell features DATASET --encoder NAME "
-                f"--out {self._path}"
+                f"--out {self._path}, or from features of other tools: showtell features --from PATH --out "
+                f"{self._path}"
             )
         with self._damage():
             self._environment = lmdb.open(str(self._path), readonly=True, lock=False, readahead=False, create=False)
@@ -288,7 +297,7 @@ class FeatureStore:
         """
         value = self._mapping.get(_encoded(image_id)) if _is_key(image_id) else None
         if value is None:
-            raise DataError(f"{self.path} has no features of image {image_id}; extract them with showtell features.")
+            raise DataError(f"{self.path} has no features of image {image_id}; add them with showtell features.")
         try:
             features = _unpack(value, self.info)
             if image_id not in self._checked:

@@ -12,6 +12,7 @@ from showtell.decoding import DecodingConfig
 from showtell.errors import ImageError
 from showtell.explanations.explanation import Explanation, display_name, explain_photos
 from showtell.explanations.photo_set import PhotoSet
+from showtell.features.store import StoredImage
 from showtell.grounding.mentions import mark_hallucinations
 from showtell.scores import (
     DocumentFrequency,
@@ -33,28 +34,28 @@ def explain_and_judge(
     occlusion: str | None = None,
     batch_size: int = 32,
     progress: Callable[[int], None],
-) -> tuple[list[Explanation], dict[Path, ImageError]]:
-    """Explanations of the photos, judged; and the errors of unreadable photos, by path.
+) -> tuple[list[Explanation], dict[Path | StoredImage, ImageError]]:
+    """Explanations of the photos, judged; and the errors of unreadable photos.
 
     Args:
         captioners: by title; they, settings, occlusion and batch_size are those of `explain_photos`.
         photo_set: the photos; their boxes are used if all photos have some.
         progress: called with the number of photos done since the last call.
     """
-    paths = [photo.path for photo in photo_set.photos]
+    sources = [photo.source for photo in photo_set.photos]
     boxes = [photo.boxes for photo in photo_set.photos if photo.boxes is not None]
     explanations: list[Explanation] = []
-    failures: dict[Path, ImageError] = {}
-    for path, result in explain_photos(
+    failures: dict[Path | StoredImage, ImageError] = {}
+    for source, result in explain_photos(
         captioners,
-        paths,
+        sources,
         settings,
-        boxes=boxes if len(boxes) == len(paths) else None,
+        boxes=boxes if len(boxes) == len(sources) else None,
         occlusion=occlusion,
         batch_size=batch_size,
     ):
         if isinstance(result, ImageError):
-            failures[path] = result
+            failures[source] = result
         else:
             explanations.append(result)
         progress(1)
@@ -70,7 +71,7 @@ def judge(explanations: Sequence[Explanation], photo_set: PhotoSet) -> list[Expl
         explanations: of photos of the set.
         photo_set: what is known of them.
     """
-    facts = {display_name(photo.path): photo.facts for photo in photo_set.photos}
+    facts = {display_name(photo.source): photo.facts for photo in photo_set.photos}
     phrases = phrases_of(set(photo_set.categories))
     judged = [
         mark_hallucinations(replace(one, references=facts[one.image].references), facts[one.image], phrases)

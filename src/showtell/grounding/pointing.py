@@ -38,6 +38,7 @@ from showtell.captioners.occlusion import agreement, occlude, rank_correlation
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, teacher_forced
 from showtell.errors import DataError, UsageError
+from showtell.features.store import FeatureStore
 from showtell.grounding.mentions import GroundedMention, annotated_mentions, category_mentions, category_phrases
 from showtell.grounding.teacher_forcing import captions_to_follow, encode_records
 from showtell.images.boxes import coverage, is_centre_inside
@@ -224,6 +225,7 @@ def measure_attention(
     occlusion: str | None = "mean",
     settings: DecodingConfig | None = None,
     batch_size: int = 16,
+    store: FeatureStore | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> AttentionReport:
     """Measure for each mention of an object where the model looks, and which regions the words need.
@@ -235,10 +237,12 @@ def measure_attention(
         occlusion: occlusion method, see `captioners/occlusion.py`; None: no occlusion.
         settings: how own captions are searched for, and at which stage (default: the checkpoint's settings).
         batch_size: images in a batch.
+        store: features of the images by the captioner's encoder, read instead of the photos.
         progress: called with the number of images done since the last call.
 
     Raises:
-        DataError: the dataset has no boxes, or no caption names any of its objects.
+        DataError: the dataset or the features have no boxes, no caption names any of the objects, or the store is of
+            another encoder.
         ImageError: a photo cannot be read.
         UsageError: the model has no attention and occlusion is off.
     """
@@ -251,7 +255,7 @@ def measure_attention(
     phrases = category_phrases(records)
     rows, hallucinated = [], 0
     with eval_mode(captioner.decoder):
-        for batch, encoded in encode_records(captioner, records, batch_size):
+        for batch, encoded in encode_records(captioner, records, batch_size, store):
             maps, words = _caption_maps(captioner, batch, encoded, captions, occlusion, settings)
             for record, maps_of_image, words_of_image in zip(batch, maps, words, strict=True):
                 if captions == "references" and record.groundings is not None:
@@ -320,7 +324,13 @@ def _caption_maps(
             "measure occlusion instead (--occlusion mean, remove or pixels)."
         )
     drops = None if occlusion is None else occlude(captioner, encoded, ids, occlusion, decoder=decoder)
-    rectangles = captioner.rectangles(encoded).cpu()
+    rectangles = captioner.rectangles(encoded)
+    if rectangles is None:
+        raise DataError(
+            "The features came without boxes, so where the model looks cannot be compared with the objects; convert "
+            "features that have boxes (showtell features --from)."
+        )
+    rectangles = rectangles.cpu()
     maps = []
     for image, captions_of_image in enumerate(words):
         is_region = features.is_region[image].cpu()

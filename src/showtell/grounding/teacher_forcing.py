@@ -13,6 +13,7 @@ from showtell.captioners.teacher_forcing import pad_captions
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, StageView, search
 from showtell.errors import ImageError, UsageError
+from showtell.features.store import FeatureStore, StoredImage
 from showtell.images.boxes import corners
 from showtell.images.loading import prepare_batches
 from showtell.models import Decoder
@@ -23,16 +24,21 @@ CAPTION_SOURCES = ("references", "own")
 
 
 def encode_records(
-    captioner: EncoderDecoderCaptioner, records: Sequence[CaptionRecord], batch_size: int
+    captioner: EncoderDecoderCaptioner,
+    records: Sequence[CaptionRecord],
+    batch_size: int,
+    store: FeatureStore | None = None,
 ) -> Iterator[tuple[list[CaptionRecord], EncodedBatch]]:
-    """The photos of the records, batch by batch, encoded.
+    """The photos of the records, or their features in a store, batch by batch, encoded.
 
     Raises:
         ImageError: a photo cannot be read.
+        DataError: the store is of another encoder, or lacks an image.
     """
 
     def prepare(record: CaptionRecord) -> Any:
-        return captioner.prepare(record.path, corners(record.boxes))
+        photo = record.path if store is None else StoredImage(store, record.image_id, record.path)
+        return captioner.prepare(photo, corners(record.boxes))
 
     for pairs in prepare_batches(records, prepare, batch_size):
         photos = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -91,6 +92,51 @@ def _photos_matching(pattern: str) -> Iterator[Path]:
             yield from _photos_below(path)
         elif is_image_file(path.name):
             yield path
+
+
+def photo_names(photo: Path) -> dict[str, str]:
+    """The names under which an image may be listed whose photo this is, by their kind, the most specific first.
+
+    >>> list(photo_names(Path("/photos/000012.jpg")).values())
+    ['/photos/000012.jpg', '/photos/000012.jpg', '000012.jpg', '000012', '12']
+    """
+    number = re.search(r"[0-9]+$", photo.stem)
+    return {
+        "full path": os.path.abspath(photo),  # noqa: PTH100 (resolve() would follow links)
+        "path": str(photo),
+        "file name": photo.name,
+        "file name without suffix": photo.stem,
+        **({"number at the end of the file name": str(int(number.group()))} if number else {}),
+    }
+
+
+def images_by_name(images: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Image id by each name that means one image alone: the names of each, and those without folders."""
+    by_name: defaultdict[str, set[str]] = defaultdict(set)
+    for image, names in images.items():
+        for name in names:
+            by_name[name].add(image)
+            by_name[os.path.abspath(name)].add(image)  # noqa: PTH100
+            by_name[Path(name).name].add(image)
+    return {name: next(iter(meant)) for name, meant in by_name.items() if len(meant) == 1}
+
+
+def match_photos(photos: Iterable[Path], images: Mapping[str, str]) -> tuple[dict[Path, str], str | None]:
+    """The image of each photo that has one, by the one kind of `photo_names` by which most of them have.
+
+    Args:
+        photos: files, which need not be there.
+        images: image id by name, from `images_by_name`.
+
+    Returns:
+        {photo: image id}, and the kind, of equal ones the most specific; None where no photo has an image.
+    """
+    names = {photo: photo_names(photo) for photo in photos}
+    kinds = Counter(kind for of_photo in names.values() for kind, name in of_photo.items() if name in images)
+    if not kinds:
+        return {}, None
+    kind = max(photo_names(Path("0")), key=lambda kind: kinds[kind])
+    return {photo: images[own[kind]] for photo, own in names.items() if own.get(kind) in images}, kind
 
 
 def is_image_file(name: str) -> bool:

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from showtell.compare_searches import SearchResult
-from showtell.explanations.explanation import display_name
+from showtell.explanations.explanation import display_name, photo_to_show
+from showtell.features.store import StoredImage
 from showtell.files import write_text
-from showtell.images.photo import to_photo
 from showtell.reports.base import data_url, render_page
-
-MAX_SIDE = 640  # pixels of the photo's longer side
 
 _STYLE = """
 img.photo { max-width: 100%; border-radius: .3rem; outline: 1px solid var(--line); margin: .6rem 0; }
@@ -20,7 +18,7 @@ td.caption { min-width: 14rem; overflow-wrap: anywhere; }
 """
 
 
-def write_page(file: Path, photo: Path, checkpoint: str, results: Sequence[SearchResult]) -> None:
+def write_page(file: Path, photo: Path | StoredImage, checkpoint: str, results: Sequence[SearchResult]) -> None:
     """Write an HTML page with the photo and the results, whole or not at all.
 
     Args:
@@ -32,8 +30,7 @@ def write_page(file: Path, photo: Path, checkpoint: str, results: Sequence[Searc
     Raises:
         DataError: it cannot be written.
     """
-    image = to_photo(photo).image.convert("RGB")
-    image.thumbnail((MAX_SIDE, MAX_SIDE))
+    image, _ = photo_to_show(photo)
     content = io.BytesIO()
     image.save(content, "JPEG")
     page = render_page(
@@ -41,7 +38,7 @@ def write_page(file: Path, photo: Path, checkpoint: str, results: Sequence[Searc
         "Searches compared",
         styles=[_STYLE],
         picture=data_url(content.getvalue(), "jpeg"),
-        image=display_name(photo.name),
+        image=display_name(photo if isinstance(photo, StoredImage) else photo.name),
         checkpoint=display_name(checkpoint),
         results=results,
     )

@@ -84,14 +84,16 @@ def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tupl
     attention: Sequence[Tensor | None] = [None] * len(caption.words)
     locations: Sequence[str | None] = attention  # type: ignore[assignment]
     if caption.attention is not None:
-        attention, locations = list(caption.attention), describe_locations(caption.attention, model, size)
+        attention = list(caption.attention)
+        if model.boxes is not None:
+            locations = describe_locations(caption.attention, model, size)
     correlations = _rank_correlations(caption)
     return {
         "text": caption.text,
         "title": caption.title,
-        "has_attention": caption.attention is not None,
+        "has_attention": caption.attention is not None and model.boxes is not None,
         "has_collapsed": has_collapsed(caption),
-        "has_occlusion": any(word.logprob_drop is not None for word in caption.words),
+        "has_occlusion": model.boxes is not None and any(word.logprob_drop is not None for word in caption.words),
         "hint": _hint(model, caption, [value for value in correlations if value is not None]),
         "words": [
             {
@@ -161,7 +163,13 @@ def _hint(model: ModelExplanation, caption: ExplainedCaption, correlations: Sequ
     if caption.attention is None:
         note = model.attention_note or "This model has no attention: it sees the photo as a whole."
         return f"{note} Choose a word to see the alternatives."
-    hint = f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
+    if model.boxes is None:
+        hint = (
+            "The features came without boxes, so it is not known where in the photo the regions are: there are no "
+            "maps. Choose a word to see the alternatives."
+        )
+    else:
+        hint = f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
     if has_collapsed(caption):
         hint += " Every word looks most at the same region."
     if correlations:
@@ -192,12 +200,13 @@ def describe_locations(weights: Tensor, model: ModelExplanation, size: tuple[int
 
     Args:
         weights: (T, R), rows sum to one.
-        model: whose regions they are.
+        model: whose regions they are; it is known where they are.
         size: (width, height) of the photo.
 
     Returns:
         T texts such as "the upper left (62% at row 1, column 2)".
     """
+    assert model.boxes is not None
     boxes = scale_boxes(model.boxes, size, (3, 3))
     centres = ((boxes[:, :2] + boxes[:, 2:]) / 2).long().clamp(0, 2).tolist()  # (R, 2) column and row of a ninth
     texts = []
@@ -224,6 +233,8 @@ def has_collapsed(caption: ExplainedCaption) -> bool:
 
 def _regions(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any]:
     """The regions of a model: boxes as shares of the photo's sides, and how the cells of a grid spread."""
+    if model.boxes is None:
+        return {"grid": None, "boxes": []}
     return {
         "grid": None if model.grid is None else _grid_spread(model.boxes, model.grid, size),
         "boxes": ((1e4 * scale_boxes(model.boxes.double(), size, (1, 1))).round() / 1e4).tolist(),
@@ -265,10 +276,10 @@ def _word_data(
         "others": [[other, round(probability, 4)] for other, probability in word.others],
         "sampledRegion": word.sampled_region,
         "hallucinated": word.hallucinated,
-        "attention": None if weights is None else _bytes(weights),
+        "attention": None if weights is None or model.boxes is None else _bytes(weights),
         "named": named,
         "peak": None if weights is None or model.grid is None else int(weights.argmax()),
-        "occlusion": None if word.logprob_drop is None else _signed_bytes(word.logprob_drop),
+        "occlusion": None if word.logprob_drop is None or model.boxes is None else _signed_bytes(word.logprob_drop),
         "needed": None
         if word.logprob_drop is None or word.logprob_drop.max() < MIN_DROP
         else int(word.logprob_drop.argmax()),
@@ -282,7 +293,7 @@ def _word_data(
 
 def _named_regions(model: ModelExplanation, weights: Tensor | None) -> list[tuple[int, str, float]]:
     """Index, name and weight of the detected regions with the highest weights, in descending order; none of a grid."""
-    if weights is None or model.grid is not None:
+    if weights is None or model.grid is not None or (model.boxes is None and len(weights) == 1):
         return []
     top = weights.topk(min(NUM_NAMED_REGIONS, len(weights)))
     return [

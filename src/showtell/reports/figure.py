@@ -4,8 +4,8 @@ A row for each caption, as in the figures of papers/003 and papers/002; several 
 below each other. Grids light the photo by their map, the brightest pixel of a word at full brightness, with a contour
 at half of it; regions light their boxes by their weights, the heavier one where they overlap, and the heaviest has its
 outline and its class. A cross marks the region that hard attention sampled. Below a caption are the values that its
-model has at each word, such as a gate or subgoals, as lines. Of models without attention the words stand beside the
-photo.
+model has at each word, such as a gate or subgoals, as lines. Of models without attention, and of features without
+boxes, the words stand beside the photo.
 """
 
 from __future__ import annotations
@@ -58,15 +58,13 @@ def draw(explanation: Explanation, *, columns: int | None = None, panel: float =
     photo = explanation.photo.copy()
     photo.thumbnail((PIXELS, PIXELS))
     rows = [(model, caption) for model in explanation.models for caption in model.captions]
-    panels = [1 + (len(caption.words) if caption.attention is not None else 0) for _, caption in rows]
+    panels = [1 + (len(row[1].words) if _has_maps(*row) else 0) for row in rows]
     across = columns or min(MAX_COLUMNS, max(MIN_COLUMNS, *panels))
     tall = panel * photo.height / photo.width
     lines = [math.ceil(count / across) for count in panels]
     width = across * panel
     headings = [_heading(model, caption, width, several=len(rows) > 1) for model, caption in rows]
-    words_beside = [
-        None if caption.attention is not None else _words_beside(caption, width - panel) for _, caption in rows
-    ]
+    words_beside = [None if _has_maps(*row) else _words_beside(row[1], width - panel) for row in rows]
     heights = [
         max(count * (TITLE + tall), TITLE + WORDS_LINE * len(words or ()))
         for count, words in zip(lines, words_beside, strict=True)
@@ -81,7 +79,7 @@ def draw(explanation: Explanation, *, columns: int | None = None, panel: float =
         middle = top - HEADING * len(heading) / 2
         figure.text(0.01, middle / height, "\n".join(heading), va="center", fontsize=9, weight="bold", parse_math=False)
         top -= HEADING * len(heading)
-        for index in range(1 + (0 if caption.attention is None else len(caption.words))):
+        for index in range(1 + (len(caption.words) if _has_maps(model, caption) else 0)):
             line, column = divmod(index, across)
             bottom = top - (line + 1) * (TITLE + tall)
             axes = figure.add_axes(
@@ -99,7 +97,7 @@ def draw(explanation: Explanation, *, columns: int | None = None, panel: float =
         top -= below
         for values in caption.word_values:
             top -= VALUES
-            if caption.attention is not None and len(caption.words) < across:  # under the panels of the words
+            if _has_maps(model, caption) and len(caption.words) < across:  # under the panels of the words
                 left, wide = panel, len(caption.words) * panel
             else:
                 left, wide = MARGIN, width - 2 * MARGIN
@@ -126,6 +124,11 @@ def is_foreign_picture(file: Path) -> bool:
         return False
 
 
+def _has_maps(model: ModelExplanation, caption: ExplainedCaption) -> bool:
+    """Whether it is known where the model looked, and where that is in the photo."""
+    return caption.attention is not None and model.boxes is not None
+
+
 def _heading(model: ModelExplanation, caption: ExplainedCaption, width: float, several: bool) -> list[str]:
     """The lines above a row: the caption, after the model and stage if there are several rows."""
     title = ", ".join(part for part in (model.model, caption.title) if part) if several else caption.title
@@ -148,7 +151,7 @@ def _draw_word(
     position: int,
 ) -> None:
     """The panel of one word: where the model looked, under the word and its probability."""
-    assert caption.attention is not None
+    assert caption.attention is not None and model.boxes is not None
     boxes = scale_boxes(model.boxes, size, photo.size)
     weights = caption.attention[position]
     light_photo(axes, photo, weights, boxes, model.grid)

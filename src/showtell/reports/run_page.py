@@ -28,7 +28,9 @@ dl.facts dt { color: var(--soft-text); } dl.facts dd { margin: 0; overflow-wrap:
 """
 
 
-def write_run_page(file: Path, run: Run, card: ScoreCard | None, explanations: Sequence[Explanation]) -> None:
+def write_run_page(
+    file: Path, run: Run, card: ScoreCard | None, explanations: Sequence[Explanation], note: str | None = None
+) -> None:
     """Write one page of HTML, whole or not at all.
 
     Args:
@@ -36,6 +38,7 @@ def write_run_page(file: Path, run: Run, card: ScoreCard | None, explanations: S
         run: from `read_run`.
         card: the scores, if computed.
         explanations: of some photos by the run's checkpoint; may be empty.
+        note: why there are no scores and explanations.
 
     Raises:
         DataError: it cannot be written.
@@ -50,6 +53,7 @@ def write_run_page(file: Path, run: Run, card: ScoreCard | None, explanations: S
         charts=draw_curves(run),
         card=card,
         signatures=_signatures(card),
+        note=note,
     )
     write_text(file, content)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
-import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
@@ -15,6 +13,7 @@ from showtell.datasets.source_files import read_text
 from showtell.datasets.table import CORRECTIONS, from_text_cell
 from showtell.errors import DataError, summarise
 from showtell.files import parse_json, read_json
+from showtell.images.photo_files import images_by_name, match_photos
 from showtell.scores.captions import read_predictions
 from showtell.scores.files import ScoredImages
 
@@ -54,56 +53,28 @@ def read_prediction_file(path: Path, images: ScoredImages) -> tuple[dict[str, st
     return matched, notes
 
 
-def photo_names(photo: Path) -> dict[str, str]:
-    """The names under which an image may be listed whose photo this is, by their kind, the most specific first.
-
-    >>> list(photo_names(Path("/photos/000012.jpg")).values())
-    ['/photos/000012.jpg', '/photos/000012.jpg', '000012.jpg', '000012', '12']
-    """
-    number = re.search(r"[0-9]+$", photo.stem)
-    return {
-        "full path": os.path.abspath(photo),  # noqa: PTH100 (resolve() would follow links)
-        "path": str(photo),
-        "file name": photo.name,
-        "file name without suffix": photo.stem,
-        **({"number at the end of the file name": str(int(number.group()))} if number else {}),
-    }
-
-
 def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> tuple[dict[str, str], list[str]]:
     """The captions of photos by image id, and how the photos were matched."""
     if not captions:
         raise DataError(f"{path} has no captions.")
-    by_name = _images_by_name(images)
-    photos = {name: photo_names(Path(name)) for name in captions}
-    kinds = Counter(kind for names in photos.values() for kind, name in names.items() if name in by_name)
-    if not kinds:
+    by_name = images_by_name(
+        {image: [image, *([images.files[image]] if image in images.files else [])] for image in images.facts}
+    )
+    found, kind = match_photos(map(Path, captions), by_name)
+    if kind is None:
         raise DataError(
             f"{path} has captions of {summarise(captions, 3)}, and none of them is one of the images to score "
             f"({summarise(images.facts, 3)}): photos are matched by path, file name, file name without suffix, or the "
             "number at its end."
         )
-    kind = max(photo_names(Path("0")), key=lambda kind: kinds[kind])  # of equal ones the most specific
     matched: defaultdict[str, list[str]] = defaultdict(list)
-    for name, names in photos.items():
-        matched[by_name.get(names.get(kind, ""), name)].append(name)
+    for name in captions:
+        matched[found.get(Path(name), name)].append(name)
     twice = [f"{image} ({summarise(names, 2)})" for image, names in matched.items() if len(names) > 1]
     if twice:
         raise DataError(f"By {kind}, {path} has captions of more than one photo for image {summarise(twice, 3)}.")
-    note = f"{kinds[kind]} photos of {path} are matched to images by {kind}."
+    note = f"{len(found)} photos of {path} are matched to images by {kind}."
     return {image: captions[name] for image, (name,) in matched.items()}, [note]
-
-
-def _images_by_name(images: ScoredImages) -> dict[str, str]:
-    """Image id by each name that means one image alone: its id, its file, and those without folders."""
-    by_name: defaultdict[str, set[str]] = defaultdict(set)
-    for image in images.facts:
-        file = images.files.get(image)
-        for name in (image, *([] if file is None else [file])):
-            by_name[name].add(image)
-            by_name[os.path.abspath(name)].add(image)  # noqa: PTH100
-            by_name[Path(name).name].add(image)
-    return {name: next(iter(found)) for name, found in by_name.items() if len(found) == 1}
 
 
 def _read_result(result: Any, where: str) -> tuple[str, str | None]:

@@ -23,15 +23,15 @@ from showtell.training.recipe import DataConfig, Recipe
 from showtell.types import NamingWords
 
 
-def open_dataset_of(data: DataConfig) -> CaptionDataset:
-    """The dataset of a recipe.
+def open_dataset_of(data: DataConfig, *, with_photos: bool = True) -> CaptionDataset:
+    """The dataset of a recipe, with its photos, or for features of other tools without.
 
     Raises:
         DataError: there is none at `data.path`, and the message says how to get it; or it cannot be used.
     """
     path = Path(data.path)
     if path.exists() or hub.recognises(path):
-        return open_dataset(path)
+        return open_dataset(path, with_photos=with_photos)
     remedy = "set data.path to a folder or file of yours"
     if path.parent == Path("data") and path.name in SOURCES:
         remedy = f"fetch it with `showtell data get {path.name}`, or {remedy}"

@@ -29,6 +29,7 @@ from showtell import counter_rng
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import TrainingError, UsageError, summarise
+from showtell.features.precomputed import PrecomputedConfig
 from showtell.objectives import build_objective
 from showtell.objectives.contract import counts_of, with_step_counts
 from showtell.objectives.processes import sum_over_processes
@@ -136,7 +137,9 @@ class Trainer:
         with self.accelerator.main_process_first():
             self.folder = RunFolder(folder, writes=self.accelerator.is_main_process)
             self.resuming = self.folder.claim(recipe, resume=resume)
-        dataset = open_dataset_of(recipe.data).limited(recipe.data.limit, recipe.data.max_captions)
+        with_photos = not isinstance(recipe.encoder, PrecomputedConfig)
+        dataset = open_dataset_of(recipe.data, with_photos=with_photos)
+        dataset = dataset.limited(recipe.data.limit, recipe.data.max_captions)
         training = split_of(dataset, recipe.data.train_split)
         split = recipe.data.validation_split
         validation = split_of(dataset, split) if split else ()
@@ -165,6 +168,7 @@ class Trainer:
         facts = image_facts(dataset, validation)
         check_selection_metric(recipe.training.selection_metric, facts)
         store = open_store(recipe.data.features, encoder, [*training, *validation], self.accelerator, self.quiet)
+        self.store = store
         self.data = training_set(
             recipe, training, self.captioner, store, "reading training photos", self.quiet,
             model.objective.supervised_words,
@@ -454,7 +458,7 @@ class Trainer:
             return
         from showtell.training.pictures import add_pictures  # only here: it brings matplotlib
 
-        add_pictures(tracker.tracker, self.checkpoints.averaged, records, self.progress.step)
+        add_pictures(tracker.tracker, self.checkpoints.averaged, records, self.progress.step, self.store)
 
     # ---- the watchdog of a run under a reward
 

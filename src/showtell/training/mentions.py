@@ -103,8 +103,17 @@ def collate_mentions(
 
 @torch.no_grad()
 def locate(mentions: Mentions, encoder: Encoder, features: Features) -> Mentions:
-    """The mentions with their regions: how much of each region is the object."""
+    """The mentions with their regions: how much of each region is the object.
+
+    Raises:
+        DataError: it is not known which part of the photo each region saw.
+    """
     rectangles = encoder.rectangles(features, mentions.windows)  # (B, R, 4)
+    if rectangles is None:
+        raise DataError(
+            "The features came without boxes, so it is not known which of them saw an object: set "
+            "objective.attention_supervision.weight to 0, or convert features that have boxes."
+        )
     if features.regions is None:
         targets = coverage(rectangles.unsqueeze(1), mentions.boxes).float()
     else:

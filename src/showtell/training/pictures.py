@@ -10,30 +10,35 @@ from showtell.datasets.records import CaptionRecord
 from showtell.errors import ImageError
 from showtell.explanations import explain_photos
 from showtell.explanations.explanation import model_name
-from showtell.features.precomputed import Precomputed
+from showtell.features.store import FeatureStore, StoredImage
 from showtell.images.boxes import corners
 
 DOTS = 60  # per inch: a row of nine words is 810 pixels wide
 
 
-def add_pictures(writer: Any, captioner: EncoderDecoderCaptioner, records: Sequence[CaptionRecord], step: int) -> None:
+def add_pictures(
+    writer: Any,
+    captioner: EncoderDecoderCaptioner,
+    records: Sequence[CaptionRecord],
+    step: int,
+    store: FeatureStore | None = None,
+) -> None:
     """Write a figure of each photo, with its greedy caption as validation has it.
 
-    A photo that cannot be opened has no picture, and there is none where the features are of another program: what it
-    would see in a photo is not known here.
+    A photo that cannot be opened has no picture.
 
     Args:
         writer: TensorBoard's `SummaryWriter`.
         captioner: makes the captions; its weights, mode and random numbers stay as they are.
         records: the photos.
         step: of the run.
+        store: features of the photos, if the run reads some; they are captioned then.
     """
-    if isinstance(captioner.encoder, Precomputed):
-        return
     title = model_name(captioner)
     settings = captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
     boxes = [corners(record.boxes) for record in records] if captioner.encoder.takes_boxes else None
-    results = explain_photos({title: captioner}, [record.path for record in records], {title: settings}, boxes=boxes)
+    photos = [record.path if store is None else StoredImage(store, record.image_id, record.path) for record in records]
+    results = explain_photos({title: captioner}, photos, {title: settings}, boxes=boxes)
     for record, (_, explanation) in zip(records, results, strict=True):
         if not isinstance(explanation, ImageError):
             figure = explanation.figure()

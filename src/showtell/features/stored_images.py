@@ -1,0 +1,65 @@
+"""Images of a store by what people call them: their ids, or photos that are named after these."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from showtell.errors import DataError, summarise
+from showtell.features.store import FeatureStore, StoredImage
+from showtell.images.photo_files import find_photos, images_by_name, match_photos
+
+
+@dataclass(frozen=True)
+class ChosenImages:
+    """The images of a store that arguments name."""
+
+    images: tuple[StoredImage, ...]
+    missing: tuple[str, ...] = ()  # a sentence for each photo or id of which the store has no features
+    note: str | None = None  # how photos were matched, a sentence
+
+
+def choose_images(store: FeatureStore, arguments: Sequence[str], stdin: BinaryIO | None = None) -> ChosenImages:
+    """The images of a store that arguments name, each once, in order; without arguments all of them.
+
+    An argument is an image id, or photos as `find_photos` takes them. Photos are matched to ids by one kind of name
+    (`match_photos`): path, file name, file name without suffix, or the number at its end.
+
+    Args:
+        store: the features.
+        arguments: of a command.
+        stdin: read for the argument `-`.
+
+    Raises:
+        DataError: the store has none of them, or two photos are matched to one image.
+        ImageError: a folder or a pattern without any photo.
+    """
+    if not arguments:
+        return ChosenImages(tuple(StoredImage(store, image_id) for image_id in store.ids()))
+    ids = {argument for argument in arguments if argument in store}
+    photos = [photo for name in arguments if name not in ids for photo in find_photos([name], stdin)]
+    matched, kind = match_photos(photos, images_by_name({one: [one] for one in store.ids()})) if photos else ({}, None)
+    if not ids and not matched:
+        raise DataError(
+            f"{store.path} has features of {summarise(store.ids(), 3)}, and none of {summarise(photos, 3)}: name "
+            "images by their ids, or by photos whose path, file name, file name without suffix or the number at its "
+            "end is an id."
+        )
+    chosen: dict[str, StoredImage] = {}
+    for image_id, path in [*((one, Path(one)) for one in arguments if one in ids), *((matched[p], p) for p in matched)]:
+        image = StoredImage(store, image_id, path if os.path.isfile(path) else None)  # noqa: PTH113 (any name)
+        before = chosen.setdefault(image_id, image)
+        if before.path is None:
+            chosen[image_id] = image
+        elif image.path is not None and not os.path.samefile(before.path, image.path):  # noqa: PTH121
+            raise DataError(
+                f"By {kind}, {before.path} and {image.path} are both image {image_id} of {store.path}; name one of "
+                "them."
+            )
+    missing = [f"{store.path} has no features of {photo}" for photo in photos if photo not in matched]
+    count = "1 photo is" if len(matched) == 1 else f"{len(matched)} photos are"
+    note = f"{count} matched to images of {store.path} by {kind}." if matched else None
+    return ChosenImages(tuple(chosen.values()), tuple(missing), note)
