@@ -135,6 +135,11 @@ def _read_settings(folder: Path) -> dict[str, Any]:
         settings = read_json(file)
     except DataError as error:
         raise CheckpointError(f"The checkpoint is damaged: {error}") from error
+    if isinstance(settings, dict) and "model_type" in settings:
+        raise CheckpointError(
+            f"{folder} holds a model of transformers ({settings['model_type']}), which captions here but is not "
+            "trained here; this needs a checkpoint that showtell train wrote."
+        )
     if not isinstance(settings, dict) or "format" not in settings:
         raise CheckpointError(f'{file} is not of a showtell checkpoint: it has no key "format".')
     if not isinstance(settings["format"], int):

@@ -104,8 +104,9 @@ def test_photos_that_cannot_have_a_text_are_named(capsys, tiny_checkpoint, album
     status, _, err = run(capsys, "caption", tiny_checkpoint, album, album / "photo.txt", "--sidecar", "--overwrite")
     assert status == 2
     assert (
-        "3 of 15 files could not be captioned: "
-        f"{album}/0.jpg, {album}/0.png would share 0.txt; give each photo a name of its own, "
+        "4 of 15 files could not be captioned: "
+        f"{album}/0.jpg would share 0.txt with another photo; rename one of them, "
+        f"{album}/0.png would share 0.txt with another photo; rename one of them, "
         f"{album}/photo.txt has the suffix of texts; rename the photo, "
     ) in err
     assert f"{album}/broken.jpg" in err

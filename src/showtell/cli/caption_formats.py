@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from showtell.datasets.splits import UNCHECKED, VAL_SHARE, draw_splits
 from showtell.datasets.table import CORRECTIONS, as_text_cell
 from showtell.errors import UsageError, printable
+from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 if TYPE_CHECKING:
-    from showtell.captions import CaptionResult
+    from showtell.captions import Caption, CaptionResult
 
 
 def _as_text(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
@@ -94,13 +95,19 @@ def as_corrections(
     if least_sure_first:
         photos.sort(key=lambda photo: photo[1][0].confidence)
     least = float("inf") if accept_above is None else accept_above
-    splits = draw_splits((name for name, (best, *_) in photos if best.confidence >= least), val=VAL_SHARE, test=0)
+    accepted = (name for name, (best, *_) in photos if best.confidence >= least and not _has_unknown(best))
+    splits = draw_splits(accepted, val=VAL_SHARE, test=0)
     yield "\ufeff" + _row(*CORRECTIONS)  # the mark tells spreadsheets that this is UTF-8
     for name, captions in photos:
         for caption in captions:
-            if name not in splits or caption.confidence >= least:
+            if name not in splits or (caption.confidence >= least and not _has_unknown(caption)):
                 confidence = f"{caption.confidence:.3f}"
                 yield _row(as_text_cell(name), as_text_cell(caption.text), confidence, splits.get(name, UNCHECKED))
+
+
+def _has_unknown(caption: Caption) -> bool:
+    """Whether a caption has the token of unknown words, which nobody wants to train on."""
+    return any(word.word == SPECIAL[Vocabulary.unknown] for word in caption.words)
 
 
 def refuse_outside(photos: Sequence[Path], table: Path) -> None:

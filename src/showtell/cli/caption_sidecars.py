@@ -87,7 +87,8 @@ def _texts_of(photos: Sequence[Path]) -> tuple[dict[Path, Path], list[str]]:
     for sharing in by_text.values():
         text = _text_of(sharing[0])
         if len(sharing) > 1:
-            failures.append(f"{summarise(sharing)} would share {text.name}; give each photo a name of its own.")
+            shared = f"would share {text.name} with another photo; rename one of them."
+            failures += [f"{photo} {shared}" for photo in sharing]
         elif text == sharing[0]:
             failures.append(f"{text} has the suffix of texts; rename the photo.")
         else:

@@ -23,14 +23,18 @@ def describe(
         lines.append(line)
     if rates:
         lines += ["", *[f"{name:{width}}  {_rate(value):>8}" for name, value in rates.items()]]
-    if report.skipped:
-        reasons: dict[str, list[str]] = {}
-        for name, reason in report.skipped.items():
-            reasons.setdefault(reason, []).append(name)
-        lines += ["", *[f"skipped {', '.join(names)}: {reason}" for reason, names in reasons.items()]]
+    return "\n".join([*lines, *_how_made(report, width)])
+
+
+def _how_made(report: ScoreReport, width: int) -> list[str]:
+    """What was skipped and why, and the signature of each number, as lines; names have this many characters."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in report.skipped.items():
+        reasons.setdefault(reason, []).append(name)
+    skipped = [f"skipped {', '.join(names)}: {reason}" for reason, names in reasons.items()]
     first_with = {signature: name for name, signature in reversed(report.signatures.items())}
-    lines += ["", "signatures", *[f"{name:{width}}  {made}" for made, name in reversed(first_with.items())]]
-    return "\n".join(lines)
+    made = [f"{name:{width}}  {signature}" for signature, name in reversed(first_with.items())]
+    return [*(["", *skipped] if skipped else []), "", "signatures", *made]
 
 
 def describe_several(
@@ -60,12 +64,7 @@ def describe_several(
         rows.append([name, *[_rate(of[name]) if name in of else "-" for of in rates.values()]])
     widths = [max(len(row[column]) for row in rows if row) for column in range(len(reports) + 1)]
     lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]
-    skipped = [f"skipped {name}: {reason}" for name, reason in first.skipped.items()]
-    made = {signature: name for name, signature in reversed(first.signatures.items()) if name in names}
-    signatures = [f"{name:{widths[0]}}  {signature}" for signature, name in reversed(made.items())]
-    return "\n".join(
-        [f"{first.images} images", "", *lines, *(["", *skipped] if skipped else []), "", "signatures", *signatures]
-    )
+    return "\n".join([f"{first.images} images", "", *lines, *_how_made(first, widths[0])])
 
 
 def describe_differences(differences: Mapping[str, Difference], other: str, system: str = "") -> str:

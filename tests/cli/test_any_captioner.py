@@ -1,0 +1,146 @@
+"""Every verb with a captioner of transformers: the same command lines as for a checkpoint of ours."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from showtell.captioners import Captioner
+from tests.captioners.tiny_transformers import build
+from tests.cli.test_caption import run
+
+
+@pytest.fixture(scope="module")
+def blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("blip", tmp_path_factory.mktemp("blip") / "tiny-blip")
+
+
+@pytest.fixture(scope="module", params=["ours", "blip"])
+def captioner(request: pytest.FixtureRequest, blip: Path, tiny_checkpoint: Path) -> Path:
+    return blip if request.param == "blip" else tiny_checkpoint
+
+
+@pytest.fixture(scope="module")
+def photos(tiny_scenes: Path) -> list[Path]:
+    return sorted((tiny_scenes / "images").iterdir())[:3]
+
+
+def loaded(text: str) -> Any:
+    """JSON without NaN and Infinity, which are none."""
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_captions_in_every_format_are_the_same(capsys, captioner, photos, tmp_path):
+    expected = [captions[0] for captions in Captioner.from_pretrained(captioner, device="cpu").caption(photos)]
+    status, out, _ = run(capsys, "caption", captioner, *photos)
+    assert status == 0
+    assert [line.split("\t") for line in out.splitlines()] == [
+        [str(photo), caption.text] for photo, caption in zip(photos, expected, strict=True)
+    ]
+    status, out, _ = run(capsys, "caption", captioner, *photos, "--json")
+    for result, caption in zip(loaded(out), expected, strict=True):
+        (best,) = result["captions"]
+        assert best["text"] == caption.text and best["logprob"] == pytest.approx(caption.logprob, abs=1e-4)
+        end = best["logprob"] - sum(word["logprob"] for word in best["words"])
+        assert end < 1e-4 if best["finished"] else abs(end) < 1e-4
+        assert 0 < best["confidence"] <= 1
+    for name in ("captions.csv", "captions.jsonl"):
+        file = tmp_path / name
+        assert run(capsys, "caption", captioner, *photos, "--out", file)[0] == 0
+        texts = (
+            [row["caption"] for row in csv.DictReader(io.StringIO(file.read_text()))]
+            if name.endswith("csv")
+            else [loaded(line)["captions"][0]["text"] for line in file.read_text().splitlines()]
+        )
+        assert texts == [caption.text for caption in expected]
+
+
+def test_an_interrupted_folder_is_resumed_and_another_precision_is_not_mixed_in(capsys, captioner, photos, tmp_path):
+    whole, file = tmp_path / "whole.json", tmp_path / "captions.json"
+    asked = ("--batch-size", 1, "--format", "json")
+    assert run(capsys, "caption", captioner, *photos, *asked, "--out", whole)[0] == 0
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"no image")
+    status, _, err = run(capsys, "caption", captioner, broken, *photos, *asked, "--out", file)
+    assert status == 2 and "1 of 4 files could not be captioned" in err
+    assert [one for one in loaded(file.read_text()) if "captions" in one] == loaded(whole.read_text())
+
+
+def test_a_dataset_is_evaluated_and_calibrated_and_two_captioners_are_compared(
+    capsys, blip, tiny_checkpoint, tiny_scenes
+):
+    asked = (tiny_scenes, "--split", "train", "--metrics", "bleu,cider", "--json")
+    status, out, _ = run(capsys, "evaluate", tiny_checkpoint, blip, *asked)
+    assert status == 0
+    content = loaded(out)
+    assert [one["captioner"] for one in content["captioners"]] == ["tiny", "tiny-blip"]
+    assert all(one["scores"]["cider"] >= 0 for one in content["captioners"])
+    assert content["differences"][0]["from"] == "tiny"
+
+
+def test_words_are_explained_side_by_side(capsys, blip, tiny_checkpoint, photos, tmp_path):
+    page = tmp_path / "why.html"
+    asked = ("explain", tiny_checkpoint, photos[0], "--against", blip, "--occlusion", "pixels")
+    assert run(capsys, *asked, "--out", page)[0] == 0
+    assert page.read_text().count('<section class="model"') == 2
+    status, out, _ = run(capsys, *asked, "--json")
+    assert status == 0
+    ours, theirs = loaded(out)[0]["models"]
+    for model in (ours, theirs):
+        (caption,) = model["captions"]
+        rows, columns = model["grid"]
+        for word in caption["words"]:
+            assert 0 <= word["probability"] <= 1 and len(word["logprob_drop"]) == rows * columns
+            assert sum(other["probability"] for other in word["others"]) + word["probability"] < 1 + 1e-4
+
+
+def test_searches_are_compared_and_those_it_lacks_are_named(capsys, blip, photos):
+    status, out, err = run(capsys, "compare-searches", blip, photos[0], "--json")
+    assert status == 0
+    names = [one["name"] for one in loaded(out)["searches"]]
+    assert "greedy" in names and "beam 5, average" in names and "sample at 1" in names
+    assert "diverse beam 10 in 5" not in names and "left out" in err and "diverse-beam" in err
+
+
+def test_the_doctor_says_what_it_is(capsys, blip, tiny_scenes):
+    status, out, _ = run(capsys, "doctor", blip, "--data", tiny_scenes, "--json")
+    assert status == 0
+    content = loaded(out)
+    assert content["checkpoint"]["library"].startswith("transformers ")
+    assert content["data"]["captioned"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ("caption", "{blip}", "{photo}", "--num-beam-groups", "2", "--num-beams", "2"),
+            "has no search diverse-beam; ",
+        ),
+        (("caption", "{blip}", "{photo}", "--force-word", "dog"), "cannot honour force_words=dog; it knows "),
+        (("caption", "{blip}", "{photo}", "--stage", "0"), "cannot honour stage=0; it knows "),
+        (("caption", "{blip}", "{photo}", "--ensemble", "{blip}"), "an ensemble averages checkpoints of showtell"),
+        (("caption", "{ours}", "{photo}", "--dtype", "bf16"), "computes in fp32; leave bf16 out"),
+        (("caption", "{ours}", "{photo}", "--prompt", "a photo of"), "cannot honour prompt=a photo of; it knows "),
+        (("explain", "{blip}", "{photo}", "--occlusion", "mean", "--json"), 'has no occlusion method "mean"'),
+        (("grounding", "{blip}", "{data}"), "this needs a checkpoint of showtell"),
+        (
+            ("train", "scenes/sat_soft", "training.start_from={blip}", "data.path={data}"),
+            "which captions here but is not trained here",
+        ),
+    ],
+)
+def test_what_it_cannot_do_is_a_sentence(
+    capsys, blip, tiny_checkpoint, tiny_scenes, photos, tmp_path, arguments, sentence
+):
+    names = {"blip": blip, "ours": tiny_checkpoint, "photo": photos[0], "data": tiny_scenes}
+    if arguments[0] == "train":
+        arguments = (*arguments, "--out", str(tmp_path / "run"))
+    status, out, err = run(capsys, *(argument.format(**names) for argument in arguments))
+    assert (status, out) == (2, "")
+    assert sentence in err and len(err.splitlines()) == 1
