@@ -140,6 +140,28 @@ def test_weights_of_another_model(folder: Path) -> None:
     refused(folder, r"not those of a captioner: they were saved by BlipForQuestionAnswering, and BlipForConditional")
 
 
+def test_a_pooler_may_be_missing(tmp_path: Path) -> None:
+    """It is part of no caption, and repositories of ViT-GPT2 lack it."""
+    folder = build("vision-encoder-decoder", tmp_path / "model")
+    expected = Captioner.from_pretrained(folder, "cpu").caption(photo(0), max_length=5)
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if ".pooler." not in name}
+    assert len(kept) < len(tensors)
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    assert Captioner.from_pretrained(folder, "cpu").caption(photo(0), max_length=5)[0].text == expected[0].text
+
+
+def test_a_blip_2_of_old_has_the_photo_in_its_prompts(tmp_path: Path) -> None:
+    folder = build("blip-2", tmp_path / "model")
+    (expected,) = Captioner.from_pretrained(folder, "cpu").caption(photo(0), max_length=5, prompt="a photo of")
+    file = folder / "processor_config.json"
+    content = json.loads(file.read_text())
+    assert content.pop("num_query_tokens") == 4
+    file.write_text(json.dumps(content))
+    captioner = Captioner.from_pretrained(folder, "cpu")
+    assert captioner.caption(photo(0), max_length=5, prompt="a photo of")[0].text == expected.text
+
+
 @pytest.mark.parametrize("value", ["nan", "inf"])
 def test_weights_that_are_no_numbers(value: str, folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")

@@ -21,18 +21,20 @@ from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCap
 from showtell.captioners.hugging_face_explaining import attention_of, explain_batch
 from showtell.captioners.hugging_face_families import Family, Inputs, Processor, patch_grid
 from showtell.captioners.hugging_face_generation import Generated, TokenIds, force, quiet, rows_that_fit, search
-from showtell.captioners.hugging_face_words import bad_sequences, encode, tokens_of, words_of
+from showtell.captioners.hugging_face_words import TokenTexts, bad_sequences, encode
 from showtell.captions import Caption, ModelExplanation, TextLogprobs, Token
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import UsageError
+from showtell.errors import ImageError, UsageError
 from showtell.features.store import StoredImage
-from showtell.images.photo import to_photo
+from showtell.features.weights import first_line
+from showtell.images.photo import IN_MEMORY, to_photo
 
 SEARCHES = ("greedy", "beam", "sample")
 SETTINGS = (
     "search", "num_return_sequences", "min_length", "max_length", "no_repeat_ngram_size", "bad_words", "no_unknown",
     "num_beams", "length_normalisation", "length_penalty", "temperature", "top_k", "top_p", "seed",
 )  # fmt: skip
+ODD_SHAPE, ODD_SIDE = 50, 16  # a ratio of sides, and pixels, from which on a photo is tried beforehand
 CHUNK = 1 << 20  # bytes that are hashed at a time
 
 
@@ -71,6 +73,7 @@ class TransformersCaptioner(Captioner):
         """
         self.model = model.eval()
         self.processor = processor
+        self.texts = TokenTexts(processor.tokenizer)
         self.family = family
         self.decoding = decoding
         self.dtype = dtype
@@ -203,7 +206,21 @@ class TransformersCaptioner(Captioner):
     def prepare(self, photo: PhotoToCaption, boxes: Tensor | None = None) -> Image.Image:
         """Open a photo, upright and in RGB, in its full size: the processor of the model makes of it what it wants."""
         assert not isinstance(photo, StoredImage)  # `Captioner` refuses those
-        return to_photo(photo).image
+        image = to_photo(photo).image
+        if max(image.size) > ODD_SHAPE * min(image.size) or min(image.size) < ODD_SIDE:
+            self._try(image, str(photo) if isinstance(photo, str | Path) else IN_MEMORY)
+        return image
+
+    def _try(self, image: Image.Image, name: str) -> None:
+        """Whether the processor takes a photo of a shape that some refuse."""
+        try:
+            with quiet():
+                self.family.inputs(self.processor, [image], self.decoding.prompt)
+        except Exception as error:  # each processor has its own
+            raise ImageError(
+                f"{name} is {image.width} x {image.height} pixels, which the processor of {self.name} does not take: "
+                f"{first_line(error)}."
+            ) from error
 
     def encode_prepared(self, photos: Sequence[Image.Image]) -> PhotoBatch:
         """Photos together. The model looks at them when it is known what it is asked."""
@@ -266,7 +283,7 @@ class TransformersCaptioner(Captioner):
         return generated
 
     def _caption_of(self, generated: Generated, attention: Any) -> Caption:
-        text, words = words_of(self.tokenizer, generated.tokens, generated.logprobs)
+        text, words = self.texts.words_of(generated.tokens, generated.logprobs)
         return Caption(
             text,
             generated.logprob,
@@ -279,7 +296,7 @@ class TransformersCaptioner(Captioner):
 
     def tokens_of(self, generated: Generated) -> tuple[Token, ...]:
         """The tokens of a caption."""
-        return tokens_of(self.tokenizer, generated.tokens, generated.logprobs)
+        return self.texts.tokens_of(generated.tokens, generated.logprobs)
 
     @property
     def _vocabulary(self) -> int:
@@ -301,7 +318,7 @@ class TransformersCaptioner(Captioner):
         for of_image, rows in zip(texts, forced, strict=True):
             entries = []
             for text, row in zip(of_image, rows, strict=True):
-                words = words_of(self.tokenizer, row.tokens, row.logprobs)[1]
+                words = self.texts.words_of(row.tokens, row.logprobs)[1]
                 entries.append(TextLogprobs(str(text), words, row.end, self.tokens_of(row)))
             results.append(entries)
         return results

@@ -17,7 +17,6 @@ from PIL import Image, ImageDraw, ImageStat
 from torch import Tensor
 
 from showtell.captioners.hugging_face_generation import Generated, quiet
-from showtell.captioners.hugging_face_words import decode, word_indices, words_of
 from showtell.captions import NUM_RUNNERS_UP, Attention, Caption, ExplainedCaption, ExplainedWord, ModelExplanation
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import UsageError
@@ -71,9 +70,8 @@ def _explain(
     captioner: TransformersCaptioner, best: Generated, forced: Generated, drops: Tensor | None, attention: Tensor | None
 ) -> ExplainedCaption:
     """A caption, with the drops (T + 1, R) of its tokens and the attention (words, R)."""
-    tokenizer = captioner.tokenizer
-    text, words = words_of(tokenizer, best.tokens, best.logprobs)
-    indices = word_indices(tokenizer, best.tokens, text)
+    text, words = captioner.texts.words_of(best.tokens, best.logprobs)
+    indices = captioner.texts.word_indices(best.tokens, text)
     assert forced.logits is not None
     explained = []
     for number, word in enumerate(words):
@@ -200,8 +198,8 @@ def attention_of(
         weights = torch.unflatten(weights / weights.sum(-1, keepdim=True), -1, (patches, patches))
         cells = torch.einsum("btyx,yr,xc->btrc", weights, spread, spread).flatten(-2)  # (b, T + 1, R)
         for row, index in enumerate(indices):
-            text = decode(captioner.tokenizer, rows[row])
-            of_words = _mean_by_word(cells[row], word_indices(captioner.tokenizer, rows[row], text), with_end)
+            text = captioner.texts.decode(rows[row])
+            of_words = _mean_by_word(cells[row], captioner.texts.word_indices(rows[row], text), with_end)
             maps[index].append(Attention(of_words, cell_boxes(captioner, photos.images[index].size)))
     return maps
 

@@ -114,7 +114,6 @@ def search(
     else:
         changes["do_sample"] = False
     if settings.kind == "beam":
-        changes["output_scores"] = True
         penalty = length_penalty(settings)
         if penalty is not None:
             changes["length_penalty"] = penalty
@@ -170,6 +169,11 @@ def force(
     return [results[index * count : (index + 1) * count] for index in range(len(texts))]
 
 
+_WEIGHING = {
+    "repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "guidance_scale": 1.0, "diversity_penalty": 0.0,
+    "exponential_decay_length_penalty": None, "sequence_bias": None, "watermarking_config": None,
+    "renormalize_logits": False,
+}  # fmt: skip
 # Sampling, with the choice taken out of its hands: its own rules before the choice change nothing.
 _SAMPLE: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
 
@@ -182,6 +186,9 @@ def _generate(model: Any, part: Any, inputs: Inputs, processors: list[Any], **ch
     for name, value in changes.items():
         setattr(config, name, value)
     config.return_dict_in_generate = config.output_logits = True
+    # Rules that change probabilities, other than to 0, change what beams are ranked by.
+    ranks_otherwise = any(getattr(config, name, None) not in (None, neutral) for name, neutral in _WEIGHING.items())
+    config.output_scores = config.num_beams > 1 and ranks_otherwise
     penalty, mask = getattr(config, "repetition_penalty", None), inputs.get("attention_mask")
     if penalty not in (None, 1.0) and mask is not None and not bool(mask.all()):
         config.repetition_penalty = 1.0
@@ -209,18 +216,14 @@ def _read(
     tokens = output.sequences[:, output.sequences.shape[1] - steps :]  # (rows, steps)
     sources = torch.arange(len(tokens), device=tokens.device).unsqueeze(1).expand_as(tokens) if beams is None else beams
     end_ids = torch.tensor(ids.end, device=tokens.device)
-    logprobs, ends, best = [], [], []
+    logprobs, ends = [], []
     for step in range(steps):
-        here = logits[step]
-        rows = sources[:, step].clamp_min(0).long()
-        total = here.logsumexp(-1)  # (all rows,)
-        logprobs.append(here[rows, tokens[:, step]] - total[rows])
-        ends.append((here[:, end_ids].logsumexp(-1) - total)[rows])
-        best.append(here.argmax(-1)[rows])
+        here = logits[step] if beams is None else logits[step][sources[:, step].clamp_min(0).long()]  # (rows, V)
+        total = here.logsumexp(-1)
+        logprobs.append(here.gather(1, tokens[:, step : step + 1]).squeeze(1) - total)
+        ends.append(here[:, end_ids].logsumexp(-1) - total)
     table = torch.stack(logprobs, 1).tolist()
     end_table = torch.stack(ends, 1).tolist()
-    best_table = torch.stack(best, 1).tolist()
-    scores = None if getattr(output, "sequences_scores", None) is None else output.sequences_scores.tolist()
     skip = 0 if ids.begin is None else 1
     is_end = frozenset(ids.end)
     generated: list[Generated | None] = []
@@ -237,8 +240,10 @@ def _read(
             finished = length + skip < len(chosen)
             forced_end = getattr(config, "forced_eos_token_id", None) is not None
             if finished and forced_end and length + skip + 1 == config.max_new_tokens:
-                finished = best_table[row][length + skip] in is_end  # else it was the limit that ended it
+                at_limit = logits[length + skip][sources[row, length + skip]]
+                finished = int(at_limit.argmax()) in is_end  # else it was the limit that ended it
         stop = skip + length
+        scored = len(chosen) if finished else stop
         kept = None
         if keep_logits:
             kept = torch.stack([logits[step][sources[row, step]] for step in range(skip, stop + 1)]).float().cpu()
@@ -248,11 +253,19 @@ def _read(
                 table[row][skip:stop],
                 end_table[row][stop] if stop < len(chosen) else -math.inf,
                 finished,
-                None if scores is None else scores[row],
+                None if beams is None else _score(output, config, row, table[row][skip:scored], len(chosen)),
                 kept,
             )
         )
     return generated
+
+
+def _score(output: Any, config: Any, row: int, logprobs: Sequence[float], length: int) -> float:
+    """What a beam was ranked by: a row's log-probability, over its number of tokens to the power of the penalty."""
+    if getattr(output, "sequences_scores", None) is not None:
+        return float(output.sequences_scores[row])
+    penalty = 1.0 if config.length_penalty is None else config.length_penalty  # it is what generate takes then
+    return float(sum(logprobs) / length**penalty)
 
 
 def _distinct(rows: Sequence[Generated | None]) -> list[Generated]:
