@@ -232,14 +232,21 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def put_into_cache(cache: Path, whole: Path, reference: str = "main") -> Path:
     repository = cache / "models--someone--captioner"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / reference).write_text(COMMIT)
+    for name in (reference, "refs/pr/7"):
+        file = repository / "refs" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(COMMIT)
     return Path(shutil.copytree(whole, repository / "snapshots" / COMMIT))
 
 
 def test_a_repository_in_the_local_cache(cache: Path, whole: Path) -> None:
     put_into_cache(cache, whole)
-    for name in ("someone/captioner", f"someone/captioner@{COMMIT}", "someone/captioner@main"):
+    for name in (
+        "someone/captioner",
+        f"someone/captioner@{COMMIT}",
+        "someone/captioner@main",
+        "someone/captioner@refs/pr/7",
+    ):
         about = Captioner.from_pretrained(name, "cpu").about
         assert (about.name, about.source, about.revision) == ("someone/captioner", name, COMMIT)
 

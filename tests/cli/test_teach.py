@@ -11,6 +11,7 @@ import pytest
 
 from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
+from tests.captioners.tiny_transformers import build
 from tests.cli.test_caption import run
 
 SMALL = [
@@ -31,15 +32,17 @@ def photos(tiny_scenes: Path, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("form", ["table", "sidecars"])
-def test_a_student_says_what_its_teacher_is_sure_of(form, capsys, tiny_checkpoint, photos, tmp_path):
-    teacher = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
-    captions = {path.name: made[0] for path, made in teacher.caption_photos(sorted(photos.iterdir()))}
+@pytest.mark.parametrize(("kind", "form"), [("ours", "table"), ("ours", "sidecars"), ("blip", "table")])
+def test_a_student_says_what_its_teacher_is_sure_of(kind, form, capsys, tiny_checkpoint, photos, tmp_path):
+    folder = tiny_checkpoint if kind == "ours" else build(kind, tmp_path / kind)
+    teacher = Captioner.from_pretrained(folder, device="cpu")
+    settings = teacher.settings(max_length=8, no_unknown=True)
+    captions = {path.name: made[0] for path, made in teacher.caption_photos(sorted(photos.iterdir()), settings)}
     confidences = sorted(caption.confidence for caption in captions.values())
     sure = (confidences[7] + confidences[8]) / 2
     data = photos / "captions.csv" if form == "table" else photos
     how: list[Any] = ["--correct", data] if form == "table" else ["--sidecar"]
-    assert run(capsys, "caption", tiny_checkpoint, photos, *how, "--accept-above", sure)[0] == 0
+    assert run(capsys, "caption", folder, photos, "--max-length", 8, *how, "--accept-above", sure)[0] == 0
     accepted = {name: caption.text for name, caption in captions.items() if caption.confidence >= sure}
     assert len(accepted) == 8
     student = tmp_path / "student"
@@ -52,4 +55,4 @@ def test_a_student_says_what_its_teacher_is_sure_of(form, capsys, tiny_checkpoin
     assert json.loads((student / "best" / "config.json").read_text())["about"]["train_images"] == len(learned)
     taught = Captioner.from_pretrained(student / "last", device="cpu")
     right = sum(taught.caption(path)[0].text == accepted[path.name] for path in learned)
-    assert right >= len(learned) - 1
+    assert 3 * right >= 2 * len(learned)

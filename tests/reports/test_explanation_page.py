@@ -589,3 +589,15 @@ def test_fragments_of_one_document_do_not_meet(browser, tmp_path):
     needed = browser.ask(f"{inside}.map(one => one.documentElement.scrollHeight)")
     assert all(have >= need for have, need in zip(heights, needed, strict=True))
     assert browser.complaints == []
+
+
+def test_regions_of_which_nobody_knows_where_they_are_have_words_alone(show: Any) -> None:
+    attended = say("two dogs", torch.tensor([[0.6, 0.4], [0.1, 0.9], [0.5, 0.5]]), logprob_drop=torch.eye(3)[:, :2])
+    browser = show(explain("7", ModelExplanation("updown", (attended,), None)))
+    assert browser.ask("document.querySelectorAll('canvas').length") == 0
+    hint = browser.ask("document.querySelector('.details').textContent")
+    assert hint.startswith("The features came without boxes, so it is not known where in the photo the regions are")
+    browser.click(".words button:nth-child(2)")
+    details = browser.ask("document.querySelector('.details').textContent")
+    assert "dog" in details and "50%" in details
+    assert "Highest weights: region 2 90%, region 1 10%." in details and "Without region 2 its probability" in details

@@ -28,7 +28,7 @@ from showtell.models import Capability, Decoder
 from showtell.models.contract import eval_mode
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL, Vocabulary
-from showtell.types import EncodedBatch, Features, PreparedBatch, map_tensors, upcast_half
+from showtell.types import EncodedBatch, EnsembleFeatures, Features, PreparedBatch, map_tensors, upcast_half
 
 
 class EncoderDecoderCaptioner(Captioner):
@@ -155,7 +155,8 @@ class EncoderDecoderCaptioner(Captioner):
         """Open a photo and prepare it as the encoder wants it; boxes are kept if the encoder looks at boxes."""
         if isinstance(photo, StoredImage):
             if photo.store.path not in self._stores:
-                photo.store.require(self.encoder)
+                for encoder in _members_of(self.encoder):
+                    photo.store.require(encoder)
                 self._stores.add(photo.store.path)
             return photo
         return self.encoder.prepare(photo, boxes)
@@ -176,6 +177,8 @@ class EncoderDecoderCaptioner(Captioner):
             return EncodedBatch(self.encode(batch), batch.windows, batch)
         images = [photo.read() for photo in stored]
         features = map_tensors(collate_features(images), lambda tensor: upcast_half(tensor.to(self.device)))
+        if isinstance(self.encoder, EnsembleEncoder):  # whose members all look with the store's encoder
+            features = EnsembleFeatures.of([features] * len(self.encoder.members))
         windows = [self.encoder.preprocessing.window(image.extent) for image in images]
         names, info = tuple(photo.image_id for photo in stored), stored[0].store.info
         return EncodedBatch(
@@ -467,6 +470,11 @@ def _with_attention(
             ]
         )
     return attended
+
+
+def _members_of(encoder: Encoder) -> list[Encoder]:
+    """The encoders of an ensemble; another encoder is its own only member."""
+    return list(encoder.members) if isinstance(encoder, EnsembleEncoder) else [encoder]  # type: ignore[arg-type]
 
 
 def _part_name(part: Decoder | Encoder) -> str:

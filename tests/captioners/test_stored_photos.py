@@ -1,0 +1,157 @@
+"""Images of a store in place of photos: the same captions, log-probabilities and explanations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from showtell import UsageError
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
+from showtell.captions import ModelExplanation
+from showtell.datasets import open_dataset
+from showtell.decoding import DecodingConfig
+from showtell.errors import DataError
+from showtell.features import build_encoder, encoder_config
+from showtell.features.extraction import extract
+from showtell.features.precomputed import Precomputed, PrecomputedConfig
+from showtell.features.store import FeatureStore, ImageFeatures, StoredImage, StoreInfo, StoreWriter
+from showtell.models import MODELS, build_decoder
+from showtell.text.tokenizer import tokenize
+from showtell.text.vocabulary import Vocabulary
+
+GRID = {"name": "small_cnn", "image_size": 48, "widths": [8, 16]}
+REGIONS = {
+    "name": "faster_rcnn", "detector": "fasterrcnn_mobilenet_v3_large_320_fpn", "weights": "random", "seed": 1,
+    "categories": ["background", "cat", "dog"], "image_size": 64, "longest": 96, "min_regions": 4, "max_regions": 9,
+    "score_threshold": 0.5, "proposals": 30,
+}  # fmt: skip
+
+
+def captioner_of(encoder: dict[str, Any], data: Path, model: str = "sat") -> EncoderDecoderCaptioner:
+    words = [tokenize(text) for record in open_dataset(data).split("train") for text in record.captions]
+    vocabulary = Vocabulary.build(words)
+    torch.manual_seed(0)
+    built = build_encoder(encoder_config(encoder)).eval()
+    config = MODELS[model][0].model_validate({"name": model, "embedding_size": 12, "hidden_size": 12})
+    decoder = build_decoder(config, feature_size=built.feature_size, vocabulary_size=len(vocabulary))
+    for weight in decoder.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    decoding = DecodingConfig(num_beams=3, max_length=7)
+    return EncoderDecoderCaptioner(encoder=built, decoder=decoder.eval(), vocabulary=vocabulary, decoding=decoding)
+
+
+@pytest.mark.parametrize("encoder", [GRID, REGIONS], ids=["grid", "regions"])
+def test_a_store_gives_what_the_photos_give(encoder: dict[str, Any], tiny_scenes: Path, tmp_path: Path) -> None:
+    captioner = captioner_of(encoder, tiny_scenes)
+    records = open_dataset(tiny_scenes).records[:5]
+    extract(captioner.encoder, records, tmp_path / "store", dtype="fp32", batch_size=3)
+    store = FeatureStore(tmp_path / "store")
+    photos = [record.path for record in records]
+    stored = [StoredImage(store, record.image_id, record.path) for record in records]
+
+    for own, other in zip(
+        captioner.caption(photos, attention=True, num_return_sequences=2),
+        captioner.caption(stored, attention=True, num_return_sequences=2, batch_size=2),
+        strict=True,
+    ):
+        assert [caption.text for caption in own] == [caption.text for caption in other] and len(own) == 2
+        for one, another in zip(own, other, strict=True):
+            assert another.logprob == pytest.approx(one.logprob, abs=1e-5)
+            assert one.attention is not None and another.attention is not None
+            torch.testing.assert_close(another.attention.weights, one.attention.weights, atol=1e-5, rtol=0)
+            torch.testing.assert_close(another.attention.boxes, one.attention.boxes, atol=1e-3, rtol=0)
+    texts = [[record.captions[0], "a cat"] for record in records]
+    for own_texts, other_texts in zip(
+        captioner.logprobs(photos, texts), captioner.logprobs(stored, texts), strict=True
+    ):
+        assert [one.logprob for one in other_texts] == pytest.approx([one.logprob for one in own_texts], abs=1e-5)
+    for one, another in zip(
+        captioner.explain(photos, occlusion="mean"), captioner.explain(stored, occlusion="mean"), strict=True
+    ):
+        assert another.image == one.image and another.size == one.size == (48, 48)
+        assert another.photo.tobytes() == one.photo.tobytes()
+        assert_same(another.models[0], one.models[0])
+
+
+def assert_same(one: ModelExplanation, other: ModelExplanation) -> None:
+    assert (one.grid, one.labels) == (other.grid, other.labels)
+    torch.testing.assert_close(one.boxes, other.boxes, atol=1e-3, rtol=0)
+    for word, another in zip(one.caption.words, other.caption.words, strict=True):
+        assert word.word == another.word and [text for text, _ in word.others] == [text for text, _ in another.others]
+        assert word.probability == pytest.approx(another.probability, abs=1e-5)
+        torch.testing.assert_close(word.logprob_drop, another.logprob_drop, atol=2e-5, rtol=0)
+
+
+def precomputed_store(folder: Path, images: dict[str, ImageFeatures], categories: tuple[str, ...] = ()) -> FeatureStore:
+    encoder = Precomputed(PrecomputedConfig(feature_size=6, source="a test"))
+    info = StoreInfo.of(encoder, "fp32").model_copy(update={"categories": categories})
+    with StoreWriter(folder, info) as writer:
+        writer.write(images)
+    return FeatureStore(folder)
+
+
+PRECOMPUTED = {"name": "precomputed", "feature_size": 6, "source": "a test"}
+VECTORS = np.random.default_rng(0).random((3, 6), dtype="f4")
+BOXES = np.array([[0, 0, 20, 30], [10, 5, 64, 40], [1, 1, 9, 9]], "f4")
+
+
+def test_regions_have_the_categories_of_the_store(tiny_scenes: Path, tmp_path: Path) -> None:
+    image = ImageFeatures(VECTORS, (100, 50), BOXES, labels=np.array([1, -1, 0], "i4"))
+    store = precomputed_store(tmp_path / "store", {"7": image}, ("cat", "dog"))
+    explanation = captioner_of(PRECOMPUTED, tiny_scenes).explain(StoredImage(store, "7"))
+    assert explanation.models[0].labels == ("dog", "", "cat")
+    assert (explanation.image, explanation.size, explanation.photo.size) == ("7", (100, 50), (640, 320))
+    colours = {colour for _, colour in explanation.photo.getcolors(2**16) or ()}
+    assert len(colours) > 2  # the picture in place of the photo is not empty: it has outlines and a text
+
+
+def test_a_picture_without_a_known_size_is_as_large_as_the_boxes_reach(tiny_scenes: Path, tmp_path: Path) -> None:
+    far = ImageFeatures(VECTORS, boxes=BOXES * 1e6)  # a picture of that size would not fit into memory
+    store = precomputed_store(tmp_path / "store", {"7": ImageFeatures(VECTORS, boxes=BOXES), "8": far})
+    near, away = captioner_of(PRECOMPUTED, tiny_scenes).explain([StoredImage(store, "7"), StoredImage(store, "8")])
+    assert (near.size, near.photo.size) == ((64, 40), (640, 400))
+    assert (away.size, away.photo.size) == ((64_000_000, 40_000_000), (640, 400))
+
+
+def test_features_without_boxes_have_words_and_no_maps(tiny_scenes: Path, tmp_path: Path) -> None:
+    store = precomputed_store(tmp_path / "store", {"7": ImageFeatures(VECTORS)})
+    captioner = captioner_of(PRECOMPUTED, tiny_scenes)
+    (caption,) = captioner.caption(StoredImage(store, "7"), attention=True)
+    assert caption.attention is not None and caption.attention.boxes is None
+    assert caption.attention.weights.shape == (len(caption.words), 3)
+    explanation = captioner.explain(StoredImage(store, "7"), occlusion="remove")
+    content = explanation.to_json()["models"][0]
+    assert content["boxes"] is None and len(content["captions"][0]["attention"][0]) == 3
+    assert len(content["captions"][0]["words"][0]["logprob_drop"]) == 3
+    assert explanation.size == (0, 0)
+    html = explanation._repr_html_()
+    assert "The features came without boxes" in html and "canvas class" not in html
+    assert len(explanation.figure().axes) == 2  # the picture and the gate, and no panel of a word
+
+
+def test_an_ensemble_reads_the_store_of_all_its_members(tiny_scenes: Path, tmp_path: Path) -> None:
+    store = precomputed_store(tmp_path / "store", {"7": ImageFeatures(VECTORS, (64, 64), BOXES)})
+    captioner = captioner_of(PRECOMPUTED, tiny_scenes)
+    captioner.save_pretrained(tmp_path / "one")
+    captioner_of({**PRECOMPUTED, "source": "another"}, tiny_scenes).save_pretrained(tmp_path / "other")
+    same = Captioner.ensemble([tmp_path / "one", tmp_path / "one"], device="cpu")
+    (alone,), (together,) = (one.caption(StoredImage(store, "7")) for one in (captioner, same))
+    assert together.text == alone.text and together.logprob == pytest.approx(alone.logprob, abs=1e-5)
+    differing = Captioner.ensemble([tmp_path / "one", tmp_path / "other"], device="cpu")
+    with pytest.raises(DataError, match="source 'a test' instead of 'another'"):
+        differing.caption(StoredImage(store, "7"))
+
+
+def test_a_captioner_that_reads_no_features_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from tests.captioners.tiny_transformers import build
+
+    store = precomputed_store(tmp_path / "store", {"7": ImageFeatures(VECTORS)})
+    captioner = Captioner.from_pretrained(build("blip", tmp_path / "blip"), "cpu")
+    for ask in (captioner.caption, captioner.explain, captioner.open_photo):
+        with pytest.raises(UsageError, match="looks at photos itself and reads no features from a store; give it the"):
+            ask(StoredImage(store, "7"))

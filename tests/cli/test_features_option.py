@@ -1,0 +1,296 @@
+"""`--features STORE` of every verb, over features that another tool extracted."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from showtell.captioners import EncoderDecoderCaptioner
+from showtell.cli import main
+from showtell.datasets import CaptionRecord, open_dataset
+from showtell.decoding import DecodingConfig
+from showtell.features import build_encoder, encoder_config
+from showtell.features.store import FeatureStore
+from showtell.models.updown import UpDownConfig, UpDownDecoder
+from showtell.text.tokenizer import tokenize
+from showtell.text.vocabulary import Vocabulary
+
+SIZE = 5  # of a feature vector
+LAYOUTS = ("npz", "tsv", "hdf5")
+
+
+def regions_of(record: CaptionRecord) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors and boxes as a detector might give them: those of the dataset, and the whole picture."""
+    boxes = [(box.x, box.y, box.x + box.width, box.y + box.height) for box in record.boxes or ()]
+    chance = np.random.default_rng(int(record.image_id))
+    return chance.random((len(boxes) + 1, SIZE), dtype="f4"), np.array([*boxes, (0, 0, 48, 48)], "f4")
+
+
+def write_foreign(layout: str, records: tuple[CaptionRecord, ...], folder: Path) -> Path:
+    """What another tool writes: bottom-up-attention.pytorch, bottom-up-attention or meshed-memory-transformer."""
+    path = folder / f"foreign.{layout}"
+    regions = {record.image_id: regions_of(record) for record in records}
+    if layout == "npz":
+        path.mkdir()
+        for image_id, (vectors, boxes) in regions.items():
+            np.savez(path / f"{image_id}.npz", x=vectors, bbox=boxes, image_w=48, image_h=48)
+    elif layout == "tsv":
+        cells = [
+            [image_id, "48", "48", str(len(boxes)), *(base64.b64encode(x.tobytes()).decode() for x in (boxes, vectors))]
+            for image_id, (vectors, boxes) in regions.items()
+        ]
+        path.write_text("\n".join("\t".join(row) for row in cells))
+    else:
+        with h5py.File(path, "w") as file:
+            for image_id, (vectors, boxes) in regions.items():
+                file[f"{image_id}_features"], file[f"{image_id}_boxes"] = vectors, boxes
+    return path
+
+
+def captioner_of(source: str, records: tuple[CaptionRecord, ...]) -> EncoderDecoderCaptioner:
+    vocabulary = Vocabulary.build(tokenize(text) for record in records for text in record.captions)
+    torch.manual_seed(0)
+    decoder = UpDownDecoder(
+        UpDownConfig(embedding_size=8, hidden_size=8, attention_size=8),
+        feature_size=SIZE,
+        vocabulary_size=len(vocabulary),
+    )
+    for weight in decoder.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    encoder = build_encoder(encoder_config({"name": "precomputed", "feature_size": SIZE, "source": source}))
+    decoding = DecodingConfig(num_beams=2, max_length=6)
+    return EncoderDecoderCaptioner(encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=decoding)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path) -> Path:
+    """A folder with a store of each layout, a checkpoint over each, and a dataset whose photos are gone."""
+    folder = tmp_path_factory.mktemp("foreign")
+    records = open_dataset(tiny_scenes).records
+    for layout in LAYOUTS:
+        foreign = write_foreign(layout, records, folder)
+        arguments = ["features", "--from", foreign, "--out", folder / layout, "--source", layout, "--dtype", "fp32"]
+        assert exit_status(*arguments) == 0
+        captioner_of(layout, records).save_pretrained(folder / f"{layout}-checkpoint")
+    shutil.copytree(tiny_scenes, folder / "data")
+    shutil.rmtree(folder / "data" / "images")
+    return folder
+
+
+def exit_status(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    status = exit_status(*arguments)
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(request: pytest.FixtureRequest) -> Iterator[str]:
+    yield request.param
+
+
+def test_caption(layout: str, made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any) -> None:
+    checkpoint, store = made / f"{layout}-checkpoint", made / layout
+    status, out, _ = run(capsys, "caption", checkpoint, "--features", store)
+    texts = dict(line.split("\t") for line in out.splitlines())
+    assert status == 0 and len(texts) == 60 and len(set(texts.values())) > 1
+    attended = ["--features", store, "--attention", "--format", "json"]
+    status, out, _ = run(capsys, "caption", checkpoint, "7", "12", *attended)
+    first, second = json.loads(out)
+    assert (status, first["image"], second["image"]) == (0, "7", "12")
+    assert first["captions"][0]["text"] == texts["7"] and second["captions"][0]["text"] == texts["12"]
+    assert first["captions"][0]["attention"]["boxes"][-1] == [0, 0, 48, 48]
+    photo = tiny_scenes / "images" / "000007.png"
+    status, out, err = run(capsys, "caption", checkpoint, photo, "--features", store)
+    assert (status, out) == (0, f"{photo}\t{texts['7']}\n")
+    assert "1 photo is matched to images of" in err and "by number at the end of the file name" in err
+    sampled = ["--search", "sample", "--features", store, "--format", "jsonl"]
+    alone, together = (run(capsys, "caption", checkpoint, *ids, *sampled)[1] for ids in (["12"], ["7", "12"]))
+    assert together.splitlines()[1] == alone.strip()  # samples depend on the id and not on the batch
+
+
+def test_a_file_of_captions_resumes_with_the_same_features_alone(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def arguments(name: str, *ids: str) -> list[object]:
+        others = ["--features", made / "tsv", "--batch-size", 8, "--out", tmp_path / name]
+        return ["caption", made / "tsv-checkpoint", *ids, *others]
+
+    assert run(capsys, *arguments("whole.json"))[0] == 0
+    assert len(json.loads((tmp_path / "whole.json").read_text())) == 60
+    with monkeypatch.context() as patched:
+        read: list[str] = []
+
+        def interrupted(store: FeatureStore, image_id: str) -> Any:
+            read.append(image_id)
+            if len(read) > 30:
+                raise KeyboardInterrupt
+            return original(store, image_id)
+
+        original = FeatureStore.__getitem__
+        patched.setattr(FeatureStore, "__getitem__", interrupted)
+        assert run(capsys, *arguments("half.json"))[0] == 130
+    journal = tmp_path / "half.json.part"
+    head, *rows = journal.read_text().splitlines(keepends=True)
+    assert len(rows) == 24
+    made_with = json.loads(head)
+    made_with["features"]["dtype"] = "fp16"
+    journal.write_text(json.dumps(made_with) + "\n" + "".join(rows))
+    status, _, err = run(capsys, *arguments("half.json"))
+    assert status == 2 and 'features.dtype (was "fp16", now "fp32")' in err
+    journal.write_text("".join([head, *rows]))
+    status, _, err = run(capsys, *arguments("half.json"))
+    assert status == 0 and "24 photos are done" in err
+    assert (tmp_path / "half.json").read_text() == (tmp_path / "whole.json").read_text()
+
+
+def test_explain(layout: str, made: Path, tmp_path: Path, capsys: Any) -> None:
+    checkpoint, store = made / f"{layout}-checkpoint", made / layout
+    ids = ["explain", checkpoint, "7", "12", "--features", store]
+    status, out, _ = run(capsys, *ids, "--occlusion", "mean", "--json")
+    first = json.loads(out)[0]
+    assert (status, first["image"], first["size"]) == (0, "7", [48, 48])
+    regions = len(first["models"][0]["boxes"])
+    assert regions > 1 and len(first["models"][0]["captions"][0]["words"][0]["logprob_drop"]) == regions
+    assert run(capsys, *ids, "--out", tmp_path / "page.html")[0] == 0
+    assert (tmp_path / "page.html").read_text().count("<article") == 2
+    assert run(capsys, *ids, "--format", "png", "--out", tmp_path / "png")[0] == 0
+    assert sorted(file.name for file in (tmp_path / "png").iterdir()) == ["12.png", "7.png"]
+    status, out, _ = run(capsys, "explain", checkpoint, made / "data", "--features", store, "--json")
+    explained = json.loads(out)
+    assert status == 0 and len(explained) == len(open_dataset(made / "data", with_photos=False).split("test"))
+    assert all(one["references"] and one["models"][0]["scores"] for one in explained)
+    references = ["--references", made / "data", "--json"]
+    status, out, _ = run(capsys, *ids, *references)
+    assert status == 0 and all(one["references"] for one in json.loads(out))
+
+
+def test_grounding_doctor_and_evaluate_need_no_photos(layout: str, made: Path, capsys: Any) -> None:
+    checkpoint, data = made / f"{layout}-checkpoint", made / "data"
+    features = ["--features", made / layout, "--json"]
+    status, out, _ = run(capsys, "grounding", checkpoint, data, "--split", "val", *features)
+    numbers = json.loads(out)["numbers"]
+    assert status == 0 and numbers["overlap"] is not None and numbers["occlusion_pointing"] is not None
+    status, out, _ = run(capsys, "doctor", checkpoint, "--data", data, "--split", "val", *features)
+    diagnosed = json.loads(out)
+    assert status == 0 and diagnosed["data"]["captioned"] == diagnosed["data"]["images"]
+    assert not {"dataset_problem", "missing_features", "unreadable"} & {one["name"] for one in diagnosed["causes"]}
+    status, out, _ = run(capsys, "evaluate", checkpoint, data, "--split", "val", "--metrics", "bleu", *features)
+    assert status == 0 and json.loads(out)["images"] == diagnosed["data"]["images"]
+
+
+def test_compare_searches(layout: str, made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any) -> None:
+    checkpoint, store = made / f"{layout}-checkpoint", made / layout
+    by_id = ["compare-searches", checkpoint, "7", "--features", store]
+    status, out, _ = run(capsys, *by_id, "--json")
+    content = json.loads(out)
+    assert (status, content["image"]) == (0, "7") and len(content["searches"]) > 5
+    photo = tiny_scenes / "images" / "000007.png"
+    status, out, _ = run(capsys, "compare-searches", checkpoint, photo, "--features", store, "--json")
+    named = json.loads(out)
+    assert named["image"] == str(photo)
+    for one, other in zip(named["searches"], content["searches"], strict=True):
+        assert [caption["text"] for caption in one["captions"]] == [caption["text"] for caption in other["captions"]]
+    assert run(capsys, *by_id, "--out", tmp_path / "page.html")[0] == 0
+    assert ">7, captioned by" in (tmp_path / "page.html").read_text()
+    status, _, err = run(capsys, "compare-searches", checkpoint, tiny_scenes / "images", "--features", store)
+    assert status == 2 and "is 60 images of" in err and "name one of them" in err
+
+
+def test_a_run_over_features_from_training_to_its_report(made: Path, tmp_path: Path, capsys: Any) -> None:
+    store = tmp_path / "my store"
+    shutil.copytree(made / "tsv", store)
+    recipe = {
+        "data": {"path": str(made / "data"), "features": str(store), "limit": 12},
+        "encoder": {"name": "precomputed", "feature_size": SIZE, "source": "tsv"},
+        "model": {"name": "updown", "embedding_size": 8, "hidden_size": 8, "attention_size": 8},
+        "objective": {"name": "cross_entropy"},
+        "training": {"epochs": 1, "batch_size": 8, "learning_rate": 0.01, "trackers": ["tensorboard"]},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    status, out, _ = run(capsys, "train", tmp_path / "recipe.yaml", "--out", tmp_path / "run")
+    assert status == 0
+    command = out.splitlines()[-1].partition(": showtell ")[2]
+    assert command == f"caption {tmp_path / 'run' / 'best'} --features '{store}' 1"
+    assert run(capsys, "caption", tmp_path / "run" / "best", "--features", store, "1")[0] == 0
+    pictures = events(tmp_path / "run" / "tensorboard")
+    assert pictures and all(name.startswith("captions/") for name in pictures)
+
+    page = tmp_path / "report.html"
+    assert run(capsys, "report", tmp_path / "run", "--out", page, "--split", "train", "--photos", 3)[0] == 0
+    assert page.read_text().count("<article") == 3 and "<h2>Scores</h2>" in page.read_text()
+    store.rename(tmp_path / "elsewhere")
+    assert run(capsys, "report", tmp_path / "run", "--out", page)[0] == 0
+    assert f"the run reads features of other tools, and their store {store} is not there" in page.read_text()
+    moved = ["--features", tmp_path / "elsewhere", "--photos", 1]
+    assert run(capsys, "report", tmp_path / "run", "--out", page, *moved)[0] == 0
+    assert page.read_text().count("<article") == 1
+    status, _, err = run(capsys, "train", tmp_path / "recipe.yaml", "--out", tmp_path / "again")
+    assert status == 2 and f"no feature store {store}; convert the features with: showtell features --from PATH" in err
+    assert "--source tsv" in err and "--encoder" not in err
+
+
+def events(folder: Path) -> list[str]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (file,) = folder.rglob("events*")
+    accumulator = EventAccumulator(str(file))
+    accumulator.Reload()
+    return list(accumulator.Tags()["images"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["caption", "CHECKPOINT"],
+            "Missing argument 'IMAGE|FOLDER|GLOB|-...'; without it, --features STORE means all",
+        ),
+        (["explain", "CHECKPOINT", "--json"], "Missing argument 'IMAGE|FOLDER|DATASET...'; without it, --features"),
+        (["caption", "CHECKPOINT", "PHOTO"], "cannot look at a photo: caption images whose features are in a store ("),
+        (["caption", "CHECKPOINT", "999", "--features", "STORE"], "and none of 999: name images by their ids, or by"),
+        (["caption", "CHECKPOINT", "7", "999", "--features", "STORE"], "1 of 2 files could not be captioned:"),
+        (["explain", "CHECKPOINT", "7", "999", "--features", "STORE", "--json"], "STORE has no features of 999"),
+        (["caption", "CHECKPOINT", "7", "--features", "OTHER"], "source 'npz' instead of 'tsv'; use the encoder that"),
+        (["explain", "CHECKPOINT", "7", "--features", "OTHER", "--json"], "source 'npz' instead of 'tsv'"),
+        (["grounding", "CHECKPOINT", "DATA", "--features", "OTHER"], "source 'npz' instead of 'tsv'"),
+        (
+            ["caption", "CHECKPOINT", "7", "--features", "gone"],
+            "features of other tools: showtell features --from PATH",
+        ),
+        (["caption", "CHECKPOINT", "7", "--features", "STORE", "--sidecar"], "--sidecar is about photos; leave --feat"),
+        (
+            ["caption", "CHECKPOINT", "7", "--features", "STORE", "--engine", "ray", "--out", "x"],
+            "--engine ray is about",
+        ),
+        (["caption", "CHECKPOINT", "7", "--features", "STORE", "--correct", "x.csv"], "--correct writes the names of"),
+        (["doctor", "CHECKPOINT", "--features", "STORE"], "--features goes with --data DATASET."),
+        (
+            ["explain", "CHECKPOINT", "7", "--features", "STORE", "--occlusion", "pixels", "--json"],
+            "Occlusion by pixels fills parts of the photo and encodes it again, and the features of a store come",
+        ),
+    ],
+)
+def test_what_does_not_go_is_a_sentence(
+    arguments: list[str], sentence: str, made: Path, tiny_scenes: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(made)
+    photo = tiny_scenes / "images" / "000007.png"
+    names = {"CHECKPOINT": "tsv-checkpoint", "STORE": "tsv", "OTHER": "npz", "PHOTO": photo, "DATA": "data"}
+    status, _, err = run(capsys, *(names.get(argument, argument) for argument in arguments))
+    assert status == 2 and sentence.replace("STORE has", "tsv has") in err
