@@ -31,9 +31,9 @@ from goal_alignment import (
 )
 from segments_figure import draw_segments
 from showtell.captioners import Captioner
+from showtell.captioners.explaining import grid_of
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
-from showtell.explanations.explanation import grid_of
 from showtell.images.photo import to_photo
 from showtell.scores import Interval, intervals
 from showtell.scores.base import corpus_numbers

@@ -35,11 +35,11 @@ from documents import markers_of, table, write_between
 from goal_alignment import measure_alignment
 from segments_figure import COLUMNS, PANEL, draw_segments
 from showtell.captioners import Captioner
+from showtell.captioners.explaining import grid_of
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError, ShowtellError
 from showtell.explanations import Explanation, explain_photos
-from showtell.explanations.explanation import grid_of
 from showtell.files import read_json, write_bytes
 from showtell.images.photo import to_photo
 from showtell.reports.figure import RED, draw

@@ -244,7 +244,7 @@ def find_checkpoint(path_or_id: str | Path) -> Path:
             return folder
         raise CheckpointError(f"{folder} is a file; a checkpoint is a folder with {WEIGHTS} and {SETTINGS}.")
     name = str(path_or_id)
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+    if name.partition("@")[0].count("/") != 1 or name.startswith((".", "/", "~")):
         raise CheckpointError(
             f"There is no checkpoint folder {name}; give a folder (a run's are RUN/best and RUN/last) or the name of a "
             "repository on the Hugging Face hub (owner/name or owner/name@revision)."

@@ -67,6 +67,25 @@ def test_code_of_a_repository_is_not_run(folder: Path) -> None:
     assert not witness.exists()
 
 
+def test_code_for_attention_is_not_run(folder: Path) -> None:
+    vision = json.loads((folder / "config.json").read_text())["vision_config"]
+    change_config(folder, vision_config={**vision, "attn_implementation": "someone/attention"})
+    refused(
+        folder, r"names a repository with code for attention \(someone/attention\), and code of others is never run"
+    )
+
+
+def test_generation_settings_of_other_searches(tmp_path: Path) -> None:
+    other = {"penalty_alpha": 0.6, "top_k": 4, "dola_layers": "high", "stop_strings": ["x"], "do_sample": True}
+    folder = build("git", tmp_path / "git")
+    plain = Captioner.from_pretrained(folder, "cpu").caption([photo(0), photo(1)], max_length=5)
+    file = folder / "generation_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **other}))
+    captioner = Captioner.from_pretrained(folder, "cpu")
+    assert captioner.part.generation_config.do_sample
+    assert captioner.caption([photo(0), photo(1)], max_length=5) == plain
+
+
 @pytest.mark.parametrize("kind", ["bert", "vit", "clip"])
 def test_a_task_that_captions_nothing(kind: str, folder: Path) -> None:
     change_config(folder, model_type=kind)
@@ -213,14 +232,21 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def put_into_cache(cache: Path, whole: Path, reference: str = "main") -> Path:
     repository = cache / "models--someone--captioner"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / reference).write_text(COMMIT)
+    for name in (reference, "refs/pr/7"):
+        file = repository / "refs" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(COMMIT)
     return Path(shutil.copytree(whole, repository / "snapshots" / COMMIT))
 
 
 def test_a_repository_in_the_local_cache(cache: Path, whole: Path) -> None:
     put_into_cache(cache, whole)
-    for name in ("someone/captioner", f"someone/captioner@{COMMIT}", "someone/captioner@main"):
+    for name in (
+        "someone/captioner",
+        f"someone/captioner@{COMMIT}",
+        "someone/captioner@main",
+        "someone/captioner@refs/pr/7",
+    ):
         about = Captioner.from_pretrained(name, "cpu").about
         assert (about.name, about.source, about.revision) == ("someone/captioner", name, COMMIT)
 

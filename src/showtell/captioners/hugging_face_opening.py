@@ -25,6 +25,11 @@ from showtell.hub import INDEX, SETTINGS, WEIGHTS, missing_files, weight_files
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 KNOWN = ", ".join(FAMILIES)
 _OPTIONS: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+# Generation settings of other searches than ours, which some repositories have; a search of ours is chosen by ours.
+_OTHER_SEARCHES = {
+    "penalty_alpha": None, "dola_layers": None, "prompt_lookup_num_tokens": None, "num_beam_groups": 1,
+    "diversity_penalty": 0.0, "constraints": None, "force_words_ids": None, "stop_strings": None, "max_time": None,
+}  # fmt: skip
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
 
 
@@ -70,6 +75,9 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
         dtype=dtype,
         licence=read_licence(source.folder),
     )
+    for name, neutral in _OTHER_SEARCHES.items():
+        if hasattr(captioner.part.generation_config, name):
+            setattr(captioner.part.generation_config, name, neutral)
     captioner.decoding = default_settings(captioner)
     return captioner
 
@@ -83,6 +91,12 @@ def _check_task(source: Source, settings: Any) -> None:
     kind = settings["model_type"]
     if not isinstance(kind, str):
         raise CheckpointError(f'{source.folder / SETTINGS} is damaged: its "model_type" is no text.')
+    kernel = _named_kernel(settings)
+    if kernel:
+        raise CheckpointError(
+            f"{source.folder / SETTINGS} names a repository with code for attention ({kernel}), and code of others is "
+            "never run here; remove attn_implementation from it."
+        )
     if kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
         return
     if settings.get("auto_map") and kind not in CONFIG_MAPPING:
@@ -99,6 +113,15 @@ def _check_task(source: Source, settings: Any) -> None:
         f'{source.name} has a model of type "{kind}", which does not caption photos; types that do are {KNOWN}, and '
         "chat models that see, such as llava, qwen2_vl and smolvlm."
     )
+
+
+def _named_kernel(settings: dict[str, Any]) -> str | None:
+    """The repository whose code the settings of a model, or of a part of it, want for attention."""
+    for part in (settings, *(value for value in settings.values() if isinstance(value, dict))):
+        for name in ("attn_implementation", "_attn_implementation", "experts_implementation"):
+            if "/" in str(part.get(name, "")):
+                return str(part[name])
+    return None
 
 
 def _check_files(source: Source) -> None:

@@ -138,6 +138,9 @@ def explain(
                 raise UsageError(f"--out would replace {file}, a picture that is none of showtell's; choose another.")
     opened = [open_captioner(name, dtype=dtype) for name in names]
     captioners = dict(zip(short_names(names), opened, strict=True))
+    for title, one in list(captioners.items())[1:]:
+        if store is not None and not one.reads(store):
+            notify(f"{title} does not read the features in {features}; it looks at the photos.")
     settings = {title: settings_of(one, {**decoding, "num_return_sequences": 1}) for title, one in captioners.items()}
     with counting("explaining", len(paths)) as progress:
         explanations, failures = explain_and_judge(
@@ -163,13 +166,16 @@ def short_names(checkpoints: Sequence[str]) -> list[str]:
     ['soft/0', 'hard/0']
     >>> short_names(["runs/soft/best", "runs/soft/last"])
     ['soft/best', 'soft/last']
+    >>> short_names(["owner/blip@refs/pr/7", "owner/git"])
+    ['blip', 'git']
     >>> short_names(["runs/soft/best", "runs/soft/best"])
     ['soft (1)', 'soft (2)']
     """
     from showtell.explanations.explanation import unique_titles
 
     distinct = list(dict.fromkeys(checkpoints))
-    whole = [Path(name).parts for name in distinct]
+    # of a name on the hub, its revision, which may have slashes, is no part of a path
+    whole = [Path(name if Path(name).exists() else name.partition("@")[0]).parts for name in distinct]
     runs = [parts[:-1] if parts[-1:] in (("best",), ("last",)) and len(parts) > 1 else parts for parts in whole]
     least, ends = (1, runs) if len(set(runs)) == len(runs) else (2, whole)
     tails = [["/".join(end[-parts:]) for end in ends] for parts in range(least, max(map(len, ends)) + 1)]
