@@ -115,11 +115,11 @@ def test_what_was_extracted_is_whole_after_a_full_disk(world: Path, capsys: Capt
     "command",
     [
         "data scenes closed/new --images 20",
-        f"{FEATURES} --out closed/new.txt",
-        "train r.yaml --out closed/new.txt",
+        f"{FEATURES} --out closed/new",
+        "train r.yaml --out closed/new",
         "caption run/best scenes/images/000001.png --out closed/new.txt",
-        "score pred.json ref.json --metrics bleu --per-image closed/new.txt",
-        "evaluate run/best scenes --metrics bleu --out closed/new.txt",
+        "score pred.json ref.json --metrics bleu --per-image closed/new",
+        "evaluate run/best scenes --metrics bleu --out closed/new",
     ],
     ids=lambda command: command.split()[0],
 )
@@ -129,7 +129,7 @@ def test_a_folder_that_is_read_only(world: Path, capsys: Captured, command: str)
     Path("closed").mkdir(mode=0o555)
     with as_nobody():
         sentence = refused(capsys, command)
-    assert sentence.startswith("Cannot write closed/new.txt") and "Permission denied" in sentence
+    assert sentence.startswith("Cannot write closed/new") and "Permission denied" in sentence
     assert list(Path("closed").iterdir()) == []
 
 

@@ -212,6 +212,30 @@ def test_compare_searches(layout: str, made: Path, tiny_scenes: Path, tmp_path: 
     assert status == 2 and "is 60 images of" in err and "name one of them" in err
 
 
+def test_a_captioner_that_reads_no_features_is_compared_by_its_photos(
+    made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any
+) -> None:
+    pytest.importorskip("transformers")
+    from tests.captioners.tiny_transformers import build
+
+    checkpoint, store = made / "tsv-checkpoint", made / "tsv"
+    blip, photo = build("blip", tmp_path / "blip"), tiny_scenes / "images" / "000007.png"
+    status, out, err = run(capsys, "explain", checkpoint, photo, "--against", blip, "--features", store, "--json")
+    assert status == 0 and f"blip does not read the features in {store}; it looks at the photos." in err
+    (explained,) = json.loads(out)
+    alone = json.loads(run(capsys, "explain", blip, photo, "--json")[1])[0]["models"][0]["captions"][0]["text"]
+    own = json.loads(run(capsys, "explain", checkpoint, "7", "--features", store, "--json")[1])[0]
+    assert [model["captions"][0]["text"] for model in explained["models"]] == [
+        own["models"][0]["captions"][0]["text"],
+        alone,
+    ]
+    both = [checkpoint, blip, tiny_scenes, "--split", "val", "--metrics", "bleu", "--features", store, "--json"]
+    status, out, err = run(capsys, "evaluate", *both)
+    assert status == 0 and "blip does not read the features" in err
+    status, _, err = run(capsys, "caption", blip, "7", "--features", store)
+    assert status == 2 and "looks at photos itself and reads no features from a store; give it the photos." in err
+
+
 def test_a_run_over_features_from_training_to_its_report(made: Path, tmp_path: Path, capsys: Any) -> None:
     store = tmp_path / "my store"
     shutil.copytree(made / "tsv", store)
@@ -259,9 +283,9 @@ def events(folder: Path) -> list[str]:
     [
         (
             ["caption", "CHECKPOINT"],
-            "Missing argument 'IMAGE|FOLDER|GLOB|-...'; without it, --features STORE means all",
+            "Missing argument 'IMAGE|FOLDER|GLOB|-...': image files, folders or patterns; with",
         ),
-        (["explain", "CHECKPOINT", "--json"], "Missing argument 'IMAGE|FOLDER|DATASET...'; without it, --features"),
+        (["explain", "CHECKPOINT", "--json"], "Missing argument 'IMAGE|FOLDER|DATASET...': image files"),
         (["caption", "CHECKPOINT", "PHOTO"], "cannot look at a photo: caption images whose features are in a store ("),
         (["caption", "CHECKPOINT", "999", "--features", "STORE"], "and none of 999: name images by their ids, or by"),
         (["caption", "CHECKPOINT", "7", "999", "--features", "STORE"], "1 of 2 files could not be captioned:"),

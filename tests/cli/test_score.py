@@ -90,7 +90,7 @@ def test_a_split_of_scenes_is_scored_for_truth_too(capsys, tiny_scenes):
         (["partial.json", "references.json"], "1 image(s) have no prediction: 2"),
         (
             ["predictions.json", "references.json", "--limit", "1"],
-            "references.json is a file of captions; leave it out.",
+            "references.json is a file of captions; score what both have with --common.",
         ),
         (["predictions.json", "references.json", "--per-image", "/"], "--per-image"),
         (["predictions.json", "references.json", "--per-image", "."], ". is a folder; --per-image needs the name of a"),

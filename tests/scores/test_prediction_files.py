@@ -54,7 +54,7 @@ def test_what_caption_writes_is_scored_like_what_evaluate_writes(capsys, style, 
         assert run(capsys, "caption", tiny_checkpoint, *named, "--out", out)[0] == 0
         status, printed, err = run(capsys, "score", out, tiny_scenes, *given)
         assert (status, json.loads(printed)) == (0, expected)
-        assert f"showtell: {len(photos)} photos of {out} are matched to images by {kind}.\n" in err
+        assert f"showtell: Photos of {out} are matched to images by {kind}: {len(photos)} of {len(photos)}.\n" in err
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -72,7 +72,7 @@ def test_photos_are_matched_by_the_most_specific_name(style, images, photo, imag
     path = written(tmp_path, result(photo, "a dog", "a cat"), style=style)
     captions, notes = read_prediction_file(path, images)
     assert captions == {image: "a dog"}  # the first of two
-    assert notes == [f"1 photos of {path} are matched to images by {kind}."]
+    assert notes == [f"Photos of {path} are matched to images by {kind}: 1 of 1."]
 
 
 def test_one_kind_of_name_counts_for_all_photos(tmp_path):
@@ -80,14 +80,14 @@ def test_one_kind_of_name_counts_for_all_photos(tmp_path):
     path = written(tmp_path, result("x/a.jpg", "a"), result("x/b.jpg", "b"), result("x/c_7.jpg", "c"))
     captions, notes = read_prediction_file(path, images)
     assert captions == {"a.jpg": "a", "b.jpg": "b", "x/c_7.jpg": "c"}  # the last is of no image
-    assert notes == [f"2 photos of {path} are matched to images by file name."]
+    assert notes == [f"Photos of {path} are matched to images by file name: 2 of 3."]
 
 
 def test_photos_without_captions_are_told(tmp_path):
     path = written(tmp_path, result("a.jpg", "a"), {"image": "b.jpg", "error": "b.jpg is broken."})
     captions, notes = read_prediction_file(path, images_of("a.jpg", "b.jpg"))
     assert captions == {"a.jpg": "a"}
-    assert notes[1] == f"{path} has no caption of 1 photos: b.jpg."
+    assert notes[1] == f"{path} has no caption of 1 of 2 photos: b.jpg."
 
 
 def test_a_table_of_corrections_names_photos_from_its_folder(tmp_path):

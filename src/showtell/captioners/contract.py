@@ -26,7 +26,7 @@ from showtell.confidence.calibration import Calibration
 from showtell.confidence.storage import load_calibration, save_calibration
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, ImageError, UsageError, nearest
-from showtell.features.store import StoredImage
+from showtell.features.store import FeatureStore, StoredImage
 from showtell.images.loading import READERS, prepare_batches
 from showtell.images.photo import PhotoSource
 
@@ -290,6 +290,10 @@ class Captioner(abc.ABC):
                 "A calibration is about one checkpoint, and this captioner is an ensemble or was made in memory."
             )
         return about.folder, about.fingerprints["weights"]
+
+    def reads(self, store: FeatureStore) -> bool:
+        """Whether the features of a store are those that it looks at."""
+        return False
 
     def open_photo(self, photo: PhotoToCaption, boxes: torch.Tensor | None = None) -> Any:
         """Prepare a photo, as `prepare` does, or refuse it.

@@ -21,7 +21,7 @@ from showtell.decoding import SEARCHES, Captions, DecodingConfig, Ensemble, Stag
 from showtell.errors import CheckpointError, ImageError, UsageError
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder
-from showtell.features.store import StoredImage, collate_features
+from showtell.features.store import FeatureStore, StoredImage, collate_features
 from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
 from showtell.images.photo import PhotoSource
 from showtell.models import Capability, Decoder
@@ -160,6 +160,10 @@ class EncoderDecoderCaptioner(Captioner):
                 self._stores.add(photo.store.path)
             return photo
         return self.encoder.prepare(photo, boxes)
+
+    def reads(self, store: FeatureStore) -> bool:
+        """Whether the features of a store are those of its encoder."""
+        return all(encoder.fingerprint() == store.info.fingerprint for encoder in _members_of(self.encoder))
 
     def encode_prepared(self, photos: Sequence[PreparedPhoto | StoredImage]) -> EncodedBatch:
         """The features of prepared photos, or of images of a store.

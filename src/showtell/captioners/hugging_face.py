@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -215,7 +216,7 @@ class TransformersCaptioner(Captioner):
         """Whether the processor takes a photo of a shape that some refuse."""
         try:
             with quiet():
-                self.family.inputs(self.processor, [image], self.decoding.prompt)
+                self.processor.images(images=[image], return_tensors="pt")
         except Exception as error:  # each processor has its own
             raise ImageError(
                 f"{name} is {image.width} x {image.height} pixels, which the processor of {self.name} does not take: "
@@ -393,6 +394,9 @@ def _pixel_hash(image: Image.Image) -> str:
 
 
 def _sha256(file: Path) -> str:
+    stored = file.resolve()
+    if stored.parent.name == "blobs" and len(stored.name) == 64:  # the cache of the hub names large files by it
+        return stored.name
     digest = hashlib.sha256()
     with file.open("rb") as stream:
         while chunk := stream.read(CHUNK):
@@ -403,7 +407,7 @@ def _sha256(file: Path) -> str:
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     """What of the settings of a processor is plain data."""
     return {
-        name: dict(value) if isinstance(value, dict) else list(value) if isinstance(value, list | tuple) else value
+        name: list(value) if isinstance(value, tuple) else value.value if isinstance(value, Enum) else value
         for name, value in values.items()
         if isinstance(value, str | int | float | bool | list | tuple | dict)
     }

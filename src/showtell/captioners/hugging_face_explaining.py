@@ -1,5 +1,4 @@
-"""Captions of transformers explained: probabilities, runners-up, occlusion in pixels, and attention where it is over
-patches of the photo.
+"""Captions of transformers explained: probabilities, runners-up, occlusion in pixels, attention over patches.
 
 The regions of a photo are the cells of a grid: the patches of the model where its cross-attention is over them (several
 patches in a cell if there are more than 12 along a side), else 6 x 6 cells over the whole photo.

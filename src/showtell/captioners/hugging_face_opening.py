@@ -25,6 +25,11 @@ from showtell.hub import INDEX, SETTINGS, WEIGHTS, missing_files, weight_files
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 KNOWN = ", ".join(FAMILIES)
 _OPTIONS: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+# Generation settings of other searches than ours, which some repositories have; a search of ours is chosen by ours.
+_OTHER_SEARCHES = {
+    "penalty_alpha": None, "dola_layers": None, "prompt_lookup_num_tokens": None, "num_beam_groups": 1,
+    "diversity_penalty": 0.0, "constraints": None, "force_words_ids": None, "stop_strings": None, "max_time": None,
+}  # fmt: skip
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
 
 
@@ -70,6 +75,10 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
         dtype=dtype,
         licence=read_licence(source.folder),
     )
+    for name, neutral in _OTHER_SEARCHES.items():
+        if hasattr(captioner.part.generation_config, name):
+            setattr(captioner.part.generation_config, name, neutral)
+    _find_end(captioner)
     captioner.decoding = default_settings(captioner)
     return captioner
 
@@ -83,6 +92,12 @@ def _check_task(source: Source, settings: Any) -> None:
     kind = settings["model_type"]
     if not isinstance(kind, str):
         raise CheckpointError(f'{source.folder / SETTINGS} is damaged: its "model_type" is no text.')
+    kernel = _named_kernel(settings)
+    if kernel:
+        raise CheckpointError(
+            f"{source.folder / SETTINGS} names a repository with code for attention ({kernel}), and code of others is "
+            "never run here; remove attn_implementation from it."
+        )
     if kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
         return
     if settings.get("auto_map") and kind not in CONFIG_MAPPING:
@@ -99,6 +114,15 @@ def _check_task(source: Source, settings: Any) -> None:
         f'{source.name} has a model of type "{kind}", which does not caption photos; types that do are {KNOWN}, and '
         "chat models that see, such as llava, qwen2_vl and smolvlm."
     )
+
+
+def _named_kernel(settings: dict[str, Any]) -> str | None:
+    """The repository whose code the settings of a model, or of a part of it, want for attention."""
+    for part in (settings, *(value for value in settings.values() if isinstance(value, dict))):
+        for name in ("attn_implementation", "_attn_implementation", "experts_implementation"):
+            if "/" in str(part.get(name, "")):
+                return str(part[name])
+    return None
 
 
 def _check_files(source: Source) -> None:
@@ -195,6 +219,20 @@ def _open_model(source: Source, config: Any, dtype: torch.dtype) -> Any:
                 f"{'; open it in fp32 or bf16' if dtype is torch.float16 else ''}."
             )
     return model
+
+
+def _find_end(captioner: TransformersCaptioner) -> None:
+    """Make sure that captions end: some repositories name the token in the settings of their tokenizer alone."""
+    if captioner.family.end_ids(captioner.model):
+        return
+    config, tokenizer = captioner.part.config.get_text_config(decoder=True), captioner.tokenizer
+    candidates = (getattr(config, "eos_token_id", None), tokenizer.eos_token_id, tokenizer.sep_token_id)
+    end = next((token for token in candidates if token is not None), None)
+    if end is None:
+        raise CheckpointError(
+            f"{captioner.name} names no token that ends a caption; set eos_token_id in its generation_config.json."
+        )
+    captioner.part.generation_config.eos_token_id = end
 
 
 def read_licence(folder: Path) -> str | None:

@@ -98,8 +98,8 @@ def require_photos(photos: Sequence[str] | None, features: Path | None, metavar:
     """
     if not photos and features is None:
         raise UsageError(
-            f"Missing argument '{metavar}'; without it, --features STORE means all images of the store. See showtell "
-            f"{verb} --help."
+            f"Missing argument '{metavar}': image files, folders or patterns; with --features STORE it can be left "
+            f"out, for all images of the store. See showtell {verb} --help."
         )
     return list(photos or ())
 

@@ -104,6 +104,10 @@ def evaluate(
             assert server is not None
             _submit(captioner, lists, server, settings, store, chosen, frequency, facts[title], as_json=as_json)
             return
+        own = store
+        if store is not None and evaluations and not captioner.reads(store):
+            notify(f"{title} does not read the features in {features}; it looks at the photos.")
+            own = None
         with counting("captioning" if len(titles) == 1 else f"captioning with {title}", len(records)) as progress:
             evaluations[title] = run(
                 captioner,
@@ -112,7 +116,7 @@ def evaluate(
                 facts=image_facts(opened, records),
                 metrics=chosen,
                 document_frequency=frequency,
-                store=store,
+                store=own,
                 batch_size=batch_size,
                 progress=progress,
             )

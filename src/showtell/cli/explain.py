@@ -138,6 +138,9 @@ def explain(
                 raise UsageError(f"--out would replace {file}, a picture that is none of showtell's; choose another.")
     opened = [open_captioner(name, dtype=dtype) for name in names]
     captioners = dict(zip(short_names(names), opened, strict=True))
+    for title, one in list(captioners.items())[1:]:
+        if store is not None and not one.reads(store):
+            notify(f"{title} does not read the features in {features}; it looks at the photos.")
     settings = {title: settings_of(one, {**decoding, "num_return_sequences": 1}) for title, one in captioners.items()}
     with counting("explaining", len(paths)) as progress:
         explanations, failures = explain_and_judge(

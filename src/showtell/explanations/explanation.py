@@ -92,7 +92,8 @@ def explain_photos(
 
     Args:
         captioners: by title, in the order in which they are shown.
-        photos: in any form that `Captioner.caption` takes.
+        photos: in any form that `Captioner.caption` takes. Captioners after the first that do not read the store of a
+            stored image look at its photo, where that is at hand.
         settings: decoding settings by title (default: those of each checkpoint).
         boxes: (n, 4) boxes of each photo from its dataset, for encoders that take boxes.
         occlusion: occlusion method, one of `occlusion.OCCLUSION_METHODS` (default: no occlusion).
@@ -100,8 +101,14 @@ def explain_photos(
     """
     settings = settings or {}
     by_captioner = [
-        captioner.explain_photos(photos, settings.get(title), batch_size, boxes=boxes, occlusion=occlusion)
-        for title, captioner in captioners.items()
+        captioner.explain_photos(
+            photos if index == 0 else _as_read_by(captioner, photos),
+            settings.get(title),
+            batch_size,
+            boxes=boxes,
+            occlusion=occlusion,
+        )
+        for index, (title, captioner) in enumerate(captioners.items())
     ]
     for number, (source, *pairs) in enumerate(zip(photos, *by_captioner, strict=True), start=1):
         results = [result for _, result in pairs]
@@ -121,6 +128,20 @@ def explain_photos(
             if isinstance(result, ModelExplanation)
         )
         yield source, Explanation(name, size, photo, models)
+
+
+def _as_read_by(captioner: Captioner, photos: Sequence[PhotoToCaption]) -> list[PhotoToCaption]:
+    """The photos in place of stored images whose store a captioner does not read, where they are at hand."""
+    is_read: dict[Path, bool] = {}
+    sources: list[PhotoToCaption] = []
+    for photo in photos:
+        if not isinstance(photo, StoredImage) or photo.path is None:
+            sources.append(photo)
+            continue
+        if photo.store.path not in is_read:
+            is_read[photo.store.path] = captioner.reads(photo.store)
+        sources.append(photo if is_read[photo.store.path] else photo.path)
+    return sources
 
 
 def photo_to_show(source: PhotoToCaption) -> tuple[Image.Image, tuple[int, int]]:

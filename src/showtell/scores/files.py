@@ -41,7 +41,10 @@ def read_scored_images(path: Path, split: str, limit: int | None = None) -> Scor
     content = _read_captions(path)
     if content is not None:
         if limit is not None:
-            raise UsageError(f"--limit chooses images of a dataset, and {path} is a file of captions; leave it out.")
+            raise UsageError(
+                f"--limit chooses images of a dataset, and {path} is a file of captions; score what both have with "
+                "--common."
+            )
         facts = {image: ImageFacts(texts) for image, texts in read_references(content).items()}
         return ScoredImages(facts, files=_file_names(content))
     dataset = _read_dataset(path)

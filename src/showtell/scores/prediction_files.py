@@ -49,7 +49,7 @@ def read_prediction_file(path: Path, images: ScoredImages) -> tuple[dict[str, st
             captions[name] = text
     matched, notes = _match(captions, images, path)
     if failed:
-        notes.append(f"{path} has no caption of {len(failed)} photos: {summarise(failed)}.")
+        notes.append(f"{path} has no caption of {len(failed)} of {len(content)} photos: {summarise(failed)}.")
     return matched, notes
 
 
@@ -73,7 +73,7 @@ def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> tup
     twice = [f"{image} ({summarise(names, 2)})" for image, names in matched.items() if len(names) > 1]
     if twice:
         raise DataError(f"By {kind}, {path} has captions of more than one photo for image {summarise(twice, 3)}.")
-    note = f"{len(found)} photos of {path} are matched to images by {kind}."
+    note = f"Photos of {path} are matched to images by {kind}: {len(found)} of {len(captions)}."
     return {image: captions[name] for image, (name,) in matched.items()}, [note]
 
 
