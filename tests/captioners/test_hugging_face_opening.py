@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -84,6 +85,20 @@ def test_generation_settings_of_other_searches(tmp_path: Path) -> None:
     captioner = Captioner.from_pretrained(folder, "cpu")
     assert captioner.part.generation_config.do_sample
     assert captioner.caption([photo(0), photo(1)], max_length=5) == plain
+
+
+def test_an_end_that_only_the_tokenizer_names(tmp_path: Path) -> None:
+    folder = build("git", tmp_path / "git")
+    expected = Captioner.from_pretrained(folder, "cpu").caption([photo(0), photo(1)])
+    change_config(folder, eos_token_id=None)
+    generation = folder / "generation_config.json"
+    generation.write_text(json.dumps({**json.loads(generation.read_text()), "eos_token_id": None}))
+    captions = Captioner.from_pretrained(folder, "cpu").caption([photo(0), photo(1)])
+    assert [one[0].text for one in captions] == [one[0].text for one in expected]
+    tokenizer = folder / "tokenizer_config.json"
+    content = json.loads(tokenizer.read_text())
+    tokenizer.write_text(json.dumps({name: value for name, value in content.items() if name != "sep_token"}))
+    refused(folder, r"git names no token that ends a caption; set eos_token_id in its generation_config.json")
 
 
 @pytest.mark.parametrize("kind", ["bert", "vit", "clip"])
@@ -249,6 +264,21 @@ def test_a_repository_in_the_local_cache(cache: Path, whole: Path) -> None:
     ):
         about = Captioner.from_pretrained(name, "cpu").about
         assert (about.name, about.source, about.revision) == ("someone/captioner", name, COMMIT)
+
+
+def test_files_in_the_cache_are_not_hashed_again(cache: Path, whole: Path) -> None:
+    """Their names are their hashes: a wrong name would be believed."""
+    snapshot = put_into_cache(cache, whole)
+    hashed = Captioner.from_pretrained("someone/captioner", "cpu").about.fingerprints["weights"]
+    blobs = snapshot.parent.parent / "blobs"
+    blobs.mkdir()
+    content = (snapshot / "model.safetensors").read_bytes()
+    for name, same in ((hashlib.sha256(content).hexdigest(), True), ("0" * 64, False)):
+        (snapshot / "model.safetensors").unlink()
+        (blobs / name).write_bytes(content)
+        (snapshot / "model.safetensors").symlink_to(blobs / name)
+        found = Captioner.from_pretrained("someone/captioner", "cpu").about.fingerprints["weights"]
+        assert (found == hashed) is same
 
 
 def test_without_a_network_the_files_are_named(cache: Path, whole: Path) -> None:

@@ -152,7 +152,9 @@ def _blip_attention(model: Any, inputs: Inputs, tokens: Tensor) -> Tensor:
 
 
 def _encoder_decoder_attention(model: Any, inputs: Inputs, tokens: Tensor) -> Tensor:
-    begin = tokens.new_full((len(tokens), 1), model.generation_config.decoder_start_token_id)
+    config = model.generation_config
+    start = config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
+    begin = tokens.new_full((len(tokens), 1), start)
     before = model.decoder.config._attn_implementation
     model.decoder.set_attn_implementation("eager")  # the others compute no weights that could be looked at
     try:

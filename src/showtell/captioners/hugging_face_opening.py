@@ -78,6 +78,7 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
     for name, neutral in _OTHER_SEARCHES.items():
         if hasattr(captioner.part.generation_config, name):
             setattr(captioner.part.generation_config, name, neutral)
+    _find_end(captioner)
     captioner.decoding = default_settings(captioner)
     return captioner
 
@@ -218,6 +219,20 @@ def _open_model(source: Source, config: Any, dtype: torch.dtype) -> Any:
                 f"{'; open it in fp32 or bf16' if dtype is torch.float16 else ''}."
             )
     return model
+
+
+def _find_end(captioner: TransformersCaptioner) -> None:
+    """Make sure that captions end: some repositories name the token in the settings of their tokenizer alone."""
+    if captioner.family.end_ids(captioner.model):
+        return
+    config, tokenizer = captioner.part.config.get_text_config(decoder=True), captioner.tokenizer
+    candidates = (getattr(config, "eos_token_id", None), tokenizer.eos_token_id, tokenizer.sep_token_id)
+    end = next((token for token in candidates if token is not None), None)
+    if end is None:
+        raise CheckpointError(
+            f"{captioner.name} names no token that ends a caption; set eos_token_id in its generation_config.json."
+        )
+    captioner.part.generation_config.eos_token_id = end
 
 
 def read_licence(folder: Path) -> str | None:
