@@ -375,6 +375,24 @@ def test_prompts(opened: Open) -> None:
     assert opened("llava").about.origin["prompt"] == PROMPT
 
 
+@pytest.mark.parametrize(
+    ("name", "prompt", "first"),
+    [
+        ("llava", PROMPT, " red"),  # its template ends in "assistant:"
+        ("florence2", "<CAPTION>", "r"),  # the prompt is the encoder's
+        ("paligemma", "caption en", "r"),  # ends in a new line
+        ("blip-2", None, "r"),
+        ("blip-2", "a photo of a", " red"),
+        ("blip-2-t5", "a photo of a", "r"),
+    ],
+)
+def test_a_text_begins_with_a_space_behind_a_word(name: str, prompt: str | None, first: str, opened: Open) -> None:
+    conditions = {} if prompt is None else {"prompt": prompt}
+    (entry,) = opened(name).logprobs(PHOTOS[0], "red dog", **conditions)
+    assert entry.tokens[0].token == first
+    assert [word.word for word in entry.words] == ["red", "dog"]
+
+
 def test_a_blip_continues_its_prompt_as_transformers_alone(opened: Open, plain: Callable[[str], Plain]) -> None:
     captioner, reference = opened("blip"), plain("blip")
     inputs = reference.processor(images=PHOTOS[0], text="a photo of", return_tensors="pt")

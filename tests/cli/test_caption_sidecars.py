@@ -96,6 +96,23 @@ def test_killed_it_resumes_with_the_photos_that_have_no_text(capsys, tiny_checkp
     assert len(texts_of(album)) == 12 and before.items() <= texts_of(album).items()
 
 
+@pytest.mark.parametrize("more", [[], ["--overwrite"]], ids=["resumes", "overwrites"])
+def test_interrupted_it_says_how_it_goes_on(more, tiny_checkpoint, album):
+    process = start(tiny_checkpoint, album, "--sidecar", "--batch-size", 1, *more)
+    wait_for_lines(album / "0.txt", 1, process)
+    process.send_signal(signal.SIGINT)
+    printed, err = process.communicate(timeout=60)
+    if process.returncode == 0:  # it was faster
+        assert len(texts_of(album)) == 12
+        return
+    assert (process.returncode, printed) == (130, "")
+    how = "begins anew" if more else "resumes"
+    assert err in [
+        f"showtell: interrupted; {number} of 12 texts are written; the same command {how}.\n"
+        for number in (len(texts_of(album)), len(texts_of(album)) - 1)  # one may be there and not counted yet
+    ]
+
+
 def test_photos_that_cannot_have_a_text_are_named(capsys, tiny_checkpoint, album):
     (album / "broken.jpg").write_text("no picture")
     (album / "0.jpg").write_bytes((album / "0.png").read_bytes())

@@ -194,6 +194,26 @@ def test_grounding_doctor_and_evaluate_need_no_photos(layout: str, made: Path, c
     assert status == 0 and json.loads(out)["images"] == diagnosed["data"]["images"]
 
 
+def test_images_of_a_dataset_that_the_store_lacks_are_named(
+    made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any
+) -> None:
+    dataset = open_dataset(tiny_scenes)
+    lacking, *others = (record.image_id for record in dataset.split("test"))
+    records = tuple(record for record in dataset.records if record.image_id != lacking)
+    store, checkpoint = tmp_path / "part", made / "tsv-checkpoint"
+    foreign = write_foreign("npz", records, tmp_path)
+    assert exit_status("features", "--from", foreign, "--out", store, "--source", "tsv") == 0
+    over = ["--features", store, "--split", "test", "--json"]
+    status, out, _ = run(capsys, "doctor", checkpoint, "--data", made / "data", *over)
+    (cause,) = (one["sentence"] for one in json.loads(out)["causes"] if one["name"] == "missing_features")
+    assert status == 0 and f"has no features of 1 of {len(others) + 1} images: {lacking}; add them with" in cause
+    status, out, err = run(capsys, "explain", checkpoint, made / "data", *over)
+    assert status == 2 and len(json.loads(out)) == len(others)
+    assert f"1 of {len(others) + 1} files could not be explained: {store} has no features of image {lacking}" in err
+    status, _, err = run(capsys, "grounding", checkpoint, made / "data", *over)
+    assert status == 2 and f"{store} has no features of image {lacking}; add them with showtell features." in err
+
+
 def test_compare_searches(layout: str, made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any) -> None:
     checkpoint, store = made / f"{layout}-checkpoint", made / layout
     by_id = ["compare-searches", checkpoint, "7", "--features", store]

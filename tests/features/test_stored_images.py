@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_without_arguments_all_images_are_meant(tmp_path: Path) -> None:
     chosen = choose_images(store_of(tmp_path, "9", "10", "42"), [])
-    assert [(image.image_id, image.path) for image in chosen.images] == [("10", None), ("42", None), ("9", None)]
+    assert [(image.image_id, image.path) for image in chosen.images] == [("9", None), ("10", None), ("42", None)]
     assert chosen.missing == () and chosen.note is None
 
 

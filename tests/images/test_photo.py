@@ -308,7 +308,7 @@ def test_a_photo_that_the_disk_cannot_read_is_one_of_a_batch(tmp_path: Path, mon
     squares = Preprocessing(
         image_size=16, resize="squash", interpolation="bilinear", mean=(0, 0, 0), deviation=(1, 1, 1)
     )
-    ((first, second, third),) = prepare_batches(paths, squares, 8)
+    ((first, second, third),) = prepare_batches(paths, lambda path: prepare_photo(path, squares), 8)
     assert str(second[1]) == f"Cannot read {paths[1]}: Input/output error."
     assert isinstance(first[1], PreparedPhoto) and isinstance(third[1], PreparedPhoto)
 

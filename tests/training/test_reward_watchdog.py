@@ -588,3 +588,21 @@ def test_without_a_watchdog_no_validation_is_judged(spoiled, tmp_path):
     run = train(spoiled, tmp_path / "run", quiet=True).folder
     assert not [line for line in log_of(run) if "reward_watchdog" in line]
     assert [line["epoch"] for line in log_of(run) if "validation" in line] == [1, 2]
+
+
+def test_a_finished_run_under_a_watchdog_is_not_trained_for_longer(spoiled, tmp_path):
+    """The watchdog let its last validation pass, at which a longer run would have gone back."""
+    spoiled["training"]["epochs"] = 1
+    run = train(copy.deepcopy(spoiled), tmp_path / "run", quiet=True).folder
+    before = fingerprints(run)
+    spoiled["training"]["epochs"] = 2
+    with pytest.raises(RecipeError, match=r"took no action at the last validation, as it would have in a run of 2"):
+        train(copy.deepcopy(spoiled), run, resume=True, quiet=True)
+    assert fingerprints(run) == before
+    spoiled["training"]["reward_watchdog"] = None
+    whole = train(copy.deepcopy(spoiled), tmp_path / "whole", quiet=True).folder
+    spoiled["training"]["epochs"] = 1
+    longer = train(copy.deepcopy(spoiled), tmp_path / "longer", quiet=True).folder
+    spoiled["training"]["epochs"] = 2
+    train(spoiled, longer, resume=True, quiet=True)
+    assert fingerprints(longer) == fingerprints(whole)

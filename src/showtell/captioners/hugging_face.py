@@ -80,6 +80,7 @@ class TransformersCaptioner(Captioner):
         self.dtype = dtype
         self.source = source
         self._licence = licence
+        self._after_word: dict[str, bool] = {}  # by prompt, whether a caption stands right behind a word of it
 
     def __repr__(self) -> str:
         return (
@@ -346,6 +347,11 @@ class TransformersCaptioner(Captioner):
         """Whether a caption stands right behind a word of the prompt, so that its first token has a space."""
         if not prompt or self.part.config.is_encoder_decoder:
             return False
+        if prompt not in self._after_word:
+            self._after_word[prompt] = self._ends_in_word(prompt)
+        return self._after_word[prompt]
+
+    def _ends_in_word(self, prompt: str) -> bool:
         blank = Image.new("RGB", (64, 64))
         ids = self.inputs([blank], prompt)["input_ids"][0].tolist()
         if ids[-1] in self.tokenizer.all_special_ids:

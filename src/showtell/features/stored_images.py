@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from showtell.errors import DataError, summarise
 from showtell.features.store import FeatureStore, StoredImage
-from showtell.images.photo_files import find_photos, images_by_name, match_photos
+from showtell.images.photo_files import find_photos, images_by_name, match_photos, natural_order
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ChosenImages:
 
 
 def choose_images(store: FeatureStore, arguments: Sequence[str], stdin: BinaryIO | None = None) -> ChosenImages:
-    """The images of a store that arguments name, each once, in order; without arguments all of them.
+    """The images of a store that arguments name, each once; without arguments all of them, 2 before 10.
 
     An argument is an image id, or photos as `find_photos` takes them. Photos are matched to ids by one kind of name
     (`match_photos`): path, file name, file name without suffix, or the number at its end.
@@ -38,7 +38,8 @@ def choose_images(store: FeatureStore, arguments: Sequence[str], stdin: BinaryIO
         ImageError: a folder or a pattern without any photo.
     """
     if not arguments:
-        return ChosenImages(tuple(StoredImage(store, image_id) for image_id in store.ids()))
+        ids_in_order = sorted(store.ids(), key=lambda image_id: natural_order(Path(image_id)))
+        return ChosenImages(tuple(StoredImage(store, image_id) for image_id in ids_in_order))
     ids = {argument for argument in arguments if argument in store}
     photos = [photo for name in arguments if name not in ids for photo in find_photos([name], stdin)]
     matched, kind = match_photos(photos, images_by_name({one: [one] for one in store.ids()})) if photos else ({}, None)

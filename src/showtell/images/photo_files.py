@@ -47,7 +47,7 @@ def find_photos(arguments: Sequence[str], stdin: BinaryIO | None = None) -> list
         elif os.path.isdir(path):  # noqa: PTH112 (a name that is too long is no folder, where that of Path fails)
             named = _photos_in(path)
         elif glob.has_magic(argument) and not os.path.exists(path):  # noqa: PTH110
-            named = sorted(_photos_matching(str(path)), key=_natural)
+            named = sorted(_photos_matching(str(path)), key=natural_order)
             if not named:
                 raise ImageError(f"No image ({_suffixes()}) matches {argument}.")
         else:
@@ -71,7 +71,7 @@ def _photos_in(folder: Path) -> list[Path]:
     Raises:
         ImageError: there are none.
     """
-    photos = sorted(_photos_below(folder), key=_natural)
+    photos = sorted(_photos_below(folder), key=natural_order)
     if not photos:
         raise ImageError(f"The folder {folder} holds no image ({_suffixes()}).")
     return photos
@@ -148,7 +148,7 @@ def _suffixes() -> str:
     return ", ".join(sorted(IMAGE_SUFFIXES))
 
 
-def _natural(path: Path) -> tuple[list[list[tuple[int, str]]], str]:
+def natural_order(path: Path) -> tuple[list[list[tuple[int, str]]], str]:
     """Sort key by which photo2 comes before photo10, and a folder's files stay together."""
     return [_pieces(part) for part in path.parts], str(path)
 
