@@ -1,6 +1,6 @@
 """A tiny BLIP, trained on drawn scenes with transformers alone: a captioner that others made, for where no hub is.
 
-    showtell data scenes --out scenes                     # or the data of a quickstart
+    showtell data scenes scenes                           # or the data of a quickstart
     python benchmarks/tiny_blip.py scenes blip-scenes [--steps 3000] [--seconds 900]
     showtell evaluate RUN/best blip-scenes scenes --num-beams 5
 
