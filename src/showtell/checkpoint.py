@@ -140,7 +140,9 @@ def _read_settings(folder: Path) -> dict[str, Any]:
             f"{folder} holds a model of transformers ({settings['model_type']}), which captions here but is not "
             "trained here; this needs a checkpoint that showtell train wrote."
         )
-    if not isinstance(settings, dict) or "format" not in settings:
+    if not isinstance(settings, dict):
+        raise CheckpointError(f"{file} is of no checkpoint: it should hold an object, with braces around it.")
+    if "format" not in settings:
         raise CheckpointError(f'{file} is not of a showtell checkpoint: it has no key "format".')
     if not isinstance(settings["format"], int):
         raise CheckpointError(f'{file} is not of a showtell checkpoint: its "format" is no whole number.')

@@ -16,16 +16,17 @@ from showtell.scores.diagnostics import diversity
 
 MEASURES = ("mbleu_4", "distinct_1", "distinct_2")  # of `scores.diagnostics.diversity` that a single photo has
 REPEATS = 3  # runs of each search; their median time is reported
+_PLAIN = {"length_normalisation": "none"}  # some captioners of transformers have another default
 # Settings of each search by name; settings that all searches share come from the checkpoint or the caller.
 PRESETS: dict[str, dict[str, Any]] = {
     "greedy": {"search": "greedy"},
-    "beam 3": {"search": "beam", "num_beams": 3, "num_return_sequences": 3},
-    "beam 5": {"search": "beam", "num_beams": 5, "num_return_sequences": 5},
+    "beam 3": {"search": "beam", "num_beams": 3, "num_return_sequences": 3, **_PLAIN},
+    "beam 5": {"search": "beam", "num_beams": 5, "num_return_sequences": 5, **_PLAIN},
     "beam 5, average": {
         "search": "beam", "num_beams": 5, "num_return_sequences": 5, "length_normalisation": "average",
     },
     "beam 5, wu": {"search": "beam", "num_beams": 5, "num_return_sequences": 5, "length_normalisation": "wu"},
-    "beam 10": {"search": "beam", "num_beams": 10, "num_return_sequences": 5},
+    "beam 10": {"search": "beam", "num_beams": 10, "num_return_sequences": 5, **_PLAIN},
     "diverse beam 10 in 5": {
         "search": "diverse-beam", "num_beams": 10, "num_beam_groups": 5, "num_return_sequences": 5,
     },

@@ -25,7 +25,7 @@ from showtell.captions import Caption, ModelExplanation, TextLogprobs
 from showtell.confidence.calibration import Calibration
 from showtell.confidence.storage import load_calibration, save_calibration
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import CheckpointError, ImageError, UsageError, nearest
+from showtell.errors import CheckpointError, ImageError, UsageError, nearest, shorten
 from showtell.features.store import FeatureStore, StoredImage
 from showtell.images.loading import READERS, prepare_batches
 from showtell.images.photo import PhotoSource
@@ -256,7 +256,7 @@ class Captioner(abc.ABC):
         for name, setting in type(settings).model_fields.items():
             value = getattr(settings, name)
             if name not in abilities.settings and value != setting.default:
-                shown = ",".join(value) if isinstance(value, tuple) else value
+                shown = shorten(",".join(value) if isinstance(value, tuple) else str(value))
                 raise UsageError(
                     f"{self.about.name} cannot honour {name}={shown}; it knows {', '.join(abilities.settings)}."
                 )

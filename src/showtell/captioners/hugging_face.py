@@ -6,8 +6,9 @@ caption has both: `Caption.tokens`, and words whose log-probabilities are the su
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -25,7 +26,7 @@ from showtell.captioners.hugging_face_generation import Generated, TokenIds, for
 from showtell.captioners.hugging_face_words import TokenTexts, bad_sequences, encode
 from showtell.captions import Caption, ModelExplanation, TextLogprobs, Token
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import ImageError, UsageError
+from showtell.errors import CheckpointError, ImageError, ShowtellError, UsageError, shorten
 from showtell.features.store import StoredImage
 from showtell.features.weights import first_line
 from showtell.images.photo import IN_MEMORY, to_photo
@@ -224,13 +225,31 @@ class TransformersCaptioner(Captioner):
                 f"{first_line(error)}."
             ) from error
 
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """Inside the block whatever goes wrong in transformers is one sentence.
+
+        Raises:
+            CheckpointError: a processor, template or model that does not fit its repository's other files, or a prompt
+                that its family cannot take.
+        """
+        try:
+            yield
+        except ShowtellError:
+            raise
+        except Exception as error:  # each model, processor and template fails in its own way
+            raise CheckpointError(
+                f"{self.name} cannot caption with {self._library} ({type(error).__name__}: "
+                f"{shorten(first_line(error))}); check its prompt, if you gave one, and its files."
+            ) from error
+
     def encode_prepared(self, photos: Sequence[Image.Image]) -> PhotoBatch:
         """Photos together. The model looks at them when it is known what it is asked."""
         return PhotoBatch(list(photos))
 
     def inputs(self, images: Sequence[Image.Image], prompt: str | None) -> Inputs:
         """The arguments of `generate` for photos, on the device and in the precision of the model."""
-        with quiet():
+        with quiet(), self.errors():
             made = self.family.inputs(self.processor, images, prompt)
         placed = {}
         for name, value in made.items():
@@ -281,7 +300,8 @@ class TransformersCaptioner(Captioner):
         size = rows_that_fit(self._vocabulary, settings.max_length + 2, rows, scores=is_beam)
         generated = []
         for start, stop, inputs in self.chunks(photos, settings.prompt, size):
-            generated += search(self.model, self.part, inputs, settings, self._token_ids(bad), names[start:stop])
+            with self.errors():
+                generated += search(self.model, self.part, inputs, settings, self._token_ids(bad), names[start:stop])
         return generated
 
     def _caption_of(self, generated: Generated, attention: Any) -> Caption:
@@ -338,8 +358,8 @@ class TransformersCaptioner(Captioner):
         limit = self.position_limit
         if limit is not None and len(tokens) >= limit:
             raise UsageError(
-                f'The text "{text}" is {len(tokens)} tokens long, and {self.name} has positions for {limit}; '
-                "shorten it."
+                f'The text "{shorten(str(text))}" is {len(tokens)} tokens long, and {self.name} has positions for '
+                f"{limit}; shorten it."
             )
         return tokens
 
@@ -375,9 +395,10 @@ class TransformersCaptioner(Captioner):
         longest = max(len(text) for of_image in tokens for text in of_image)
         forced: list[list[Generated]] = []
         for start, stop, inputs in self.chunks(photos, prompt, rows_that_fit(self._vocabulary, longest + 2, most)):
-            forced += force(
-                self.model, self.part, inputs, padded[start:stop], self._token_ids(), keep_logits=keep_logits
-            )
+            with self.errors():
+                forced += force(
+                    self.model, self.part, inputs, padded[start:stop], self._token_ids(), keep_logits=keep_logits
+                )
         return [rows[: len(of_image)] for rows, of_image in zip(forced, tokens, strict=True)]
 
     # --- explanations ---

@@ -42,7 +42,10 @@ def explain_batch(
     forced = captioner.force(photos, tokens, prompt, keep_logits=True)
     drops = occlude(captioner, photos, [rows[0] for rows in forced], prompt) if occlusion else None
     maps = attention_of(captioner, photos, best, prompt, with_end=True) if captioner.patches else None
-    note = None
+    note = (
+        f"{captioner.name} has no cross-attention from words to the photo that could be shown; occlusion shows what a "
+        "word needs."
+    )
     if captioner.patches:
         note = (
             f"The cross-attention of the text decoder over the {captioner.patches} x {captioner.patches} patches of "
@@ -191,7 +194,7 @@ def attention_of(
         longest = max(map(len, rows))
         tokens = torch.tensor([[*row, *[end] * (longest - len(row))] for row in rows], dtype=torch.long)
         inputs = captioner.inputs([photos.images[index] for index in indices], prompt)
-        with quiet():
+        with quiet(), captioner.errors():
             weights = captioner.family.attention(captioner.model, inputs, tokens.to(captioner.device)).cpu()
         weights = weights[..., weights.shape[-1] - patches**2 :]
         weights = torch.unflatten(weights / weights.sum(-1, keepdim=True), -1, (patches, patches))

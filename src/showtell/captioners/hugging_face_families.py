@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from showtell.errors import UsageError
+from showtell.errors import UsageError, shorten
 
 CHAT_PROMPT = "Describe this photo in one short sentence."
 CAPTION_TASKS = (
@@ -76,8 +76,8 @@ class Family:
         """
         if self is FAMILIES["florence2"] and prompt not in CAPTION_TASKS:
             raise UsageError(
-                f'{name} is of Florence-2, which captions for the prompts {", ".join(CAPTION_TASKS)}; "{prompt}" is '
-                "none of them."
+                f"{name} is of Florence-2, which captions for the prompts {', '.join(CAPTION_TASKS)}; "
+                f'"{shorten(str(prompt))}" is none of them.'
             )
 
 

@@ -17,7 +17,7 @@ from showtell.captioners.hugging_face import TransformersCaptioner
 from showtell.captioners.hugging_face_families import FAMILIES, Family, Processor, family_of
 from showtell.captioners.hugging_face_generation import quiet
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import CheckpointError, MissingDependencyError, summarise
+from showtell.errors import CheckpointError, DataError, MissingDependencyError, summarise
 from showtell.features.weights import first_line
 from showtell.files import read_json
 from showtell.hub import INDEX, SETTINGS, WEIGHTS, missing_files, weight_files
@@ -30,6 +30,7 @@ _OTHER_SEARCHES = {
     "penalty_alpha": None, "dola_layers": None, "prompt_lookup_num_tokens": None, "num_beam_groups": 1,
     "diversity_penalty": 0.0, "constraints": None, "force_words_ids": None, "stop_strings": None, "max_time": None,
 }  # fmt: skip
+GENERATION = "generation_config.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.msgpack", "*.h5")
 
 
@@ -64,6 +65,12 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
                 f"known here how to ask it for a caption; the types that need no template are {KNOWN}."
             )
         model = _open_model(source, config, PRECISIONS[dtype])
+    rows = model.get_input_embeddings().weight.shape[0]
+    if processor.tokenizer.vocab_size > rows:
+        raise CheckpointError(
+            f"The tokenizer of {source.name} has {processor.tokenizer.vocab_size} tokens and its model {rows}: they are "
+            "not of the same repository; get both once more."
+        )
     if getattr(processor.both, "num_query_tokens", 0) is None:  # BLIP-2 of before 4.46: its prompts would have no photo
         processor.both.num_query_tokens = model.config.num_query_tokens
     captioner = TransformersCaptioner(
@@ -141,6 +148,8 @@ def _check_files(source: Source) -> None:
             f"{source.name} is not whole: {folder} lacks {', '.join(missing)}; get what is missing from the repository "
             "that it comes from, and put it into that folder."
         )
+    if (folder / GENERATION).is_file() and not isinstance(_read_whole(folder / GENERATION), dict):
+        raise CheckpointError(f"{folder / GENERATION} is damaged: it should hold an object; get it once more.")
     for name in weight_files(folder):
         try:
             with safe_open(folder / name, "pt") as file:
@@ -199,6 +208,11 @@ def _open_model(source: Source, config: Any, dtype: torch.dtype) -> Any:
             source.folder, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **_OPTIONS
         )  # fmt: skip
     except Exception as error:  # a library that answers bad settings and weights with whatever went wrong inside it
+        if "ignore_mismatched_sizes" in str(error):
+            raise CheckpointError(
+                f"The weights of {source.name} have other shapes than its {SETTINGS} says: the files are not of the "
+                "same model; get both once more."
+            ) from error
         raise CheckpointError(
             f"{source.name} cannot be opened by transformers {transformers.__version__} ({type(error).__name__}: "
             f"{first_line(error)})."
@@ -251,8 +265,29 @@ def read_licence(folder: Path) -> str | None:
     return str(licence) if isinstance(licence, str) else None
 
 
+def _read_whole(file: Path) -> Any:
+    try:
+        return read_json(file)
+    except DataError as error:
+        raise CheckpointError(f"{error} It is damaged or was not fetched to its end; get it once more.") from error
+
+
 def default_settings(captioner: TransformersCaptioner) -> DecodingConfig:
-    """The settings that a model comes with, as far as they concern the search; it never samples unless it is asked."""
+    """The settings that a model comes with, as far as they concern the search; it never samples unless it is asked.
+
+    Raises:
+        CheckpointError: its generation settings have values of another kind.
+    """
+    try:
+        return _default_settings(captioner)
+    except (TypeError, ValueError) as error:  # of pydantic too
+        raise CheckpointError(
+            f"The generation settings of {captioner.name} cannot be used ({first_line(error)}); mend {GENERATION} in "
+            f"{captioner.source.folder}, or get it once more."
+        ) from error
+
+
+def _default_settings(captioner: TransformersCaptioner) -> DecodingConfig:
     family: Family = captioner.family
     config = captioner.part.generation_config
     length = getattr(config, "max_new_tokens", None)

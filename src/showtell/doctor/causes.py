@@ -27,6 +27,7 @@ from showtell.training import health
 SAMPLE = 32  # images to caption
 USUAL_REFERENCES = 5  # references per image in the datasets of published scores
 MAX_BAD = 0.1  # share of captions: cut off, with a bad ending, or with repeated words
+MAX_COMMON = 0.5  # share of captions that are the same
 MAX_UNKNOWN = 0.01  # share of the generated words
 MIN_VALIDATIONS = 4  # of a run that should have got better
 MIN_LENGTH = 0.7  # mean length of captions relative to that of the references
@@ -275,37 +276,45 @@ def _check_captions(
     length = statistics.fmean(lengths) if lengths else 0.0
     cut_off = statistics.fmean(not caption.finished for caption in captions.values())
     diagnosis.facts |= {"captioned": len(captions), "reference_length": length, "cut_off": cut_off, "rates": rates}
-    for sentence in health.warnings(captions):
+    is_ours = isinstance(captioner, EncoderDecoderCaptioner)
+    unit, or_train = ("words", ", or train longer") if is_ours else ("tokens", "")
+    for sentence in health.warnings(captions) if is_ours else ():  # they advise whoever trains
         diagnosis.add("degenerate", f"{sentence}.")
+    if not is_ours and rates["most_common"] > MAX_COMMON:
+        diagnosis.add(
+            "degenerate",
+            f"{rates['most_common']:.0%} of the captions are the same: check that weights, settings and processor are of "
+            "one repository.",
+        )
     if cut_off > MAX_BAD:
         diagnosis.add(
             "cut_off",
-            f"{cut_off:.0%} of the captions are cut off after {captioner.decoding.max_length} words without having "
-            "ended: raise decoding.max_length, or train longer.",
+            f"{cut_off:.0%} of the captions are cut off after {captioner.decoding.max_length} {unit} without having "
+            f"ended: raise max_length (--max-length){or_train}.",
         )
     if rates["bad_endings"] > MAX_BAD:
         diagnosis.add(
             "bad_endings",
             f'{rates["bad_endings"]:.0%} of the captions end in a word like "a" or "with": if the model was trained '
-            "with a reward, the end of the caption has to be part of it; else train longer.",
+            f"with a reward, the end of the caption has to be part of it{'; else train longer' if is_ours else ''}.",
         )
     if rates["repeats"] > MAX_BAD:
         diagnosis.add(
             "repeats",
-            f"{rates['repeats']:.0%} of the captions repeat words: train longer, or forbid repeated n-grams "
-            "(--no-repeat-ngram-size).",
+            f"{rates['repeats']:.0%} of the captions repeat words: forbid repeated n-grams (--no-repeat-ngram-size)"
+            f"{or_train}.",
         )
     if rates["unknown"] > MAX_UNKNOWN:
         diagnosis.add(
             "says_unknown",
-            f"{rates['unknown']:.1%} of the generated words are the unknown token: lower vocabulary.min_count, or "
-            "forbid it when decoding (--no-unknown).",
+            f"{rates['unknown']:.1%} of the generated words are the unknown token: forbid it when decoding "
+            f"(--no-unknown){', or lower vocabulary.min_count' if is_ours else ''}.",
         )
     if rates["mean_length"] < MIN_LENGTH * length:
         diagnosis.add(
             "short",
             f"The captions have {rates['mean_length']:.1f} words and the references {length:.1f}: BLEU and CIDEr "
-            "punish short captions; raise the length penalty of the beam, or train longer.",
+            f"punish short captions; raise the length penalty of the beam{or_train}.",
         )
 
 

@@ -24,6 +24,7 @@ EXTRAS = {  # what each is for; the packages are those of pyproject.toml
     "hdf5": "features that other tools keep in HDF5",
     "ray": "very many images on many machines",
     "sweep": "searches for the best values of recipe keys",
+    "transformers": "captioners that others trained, such as BLIP",
 }
 
 
