@@ -138,7 +138,8 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     if isinstance(settings, dict) and "model_type" in settings:
         raise CheckpointError(
             f"{folder} holds a model of transformers ({settings['model_type']}), which captions here but is not "
-            "trained here; this needs a checkpoint that showtell train wrote."
+            "trained here; this needs a checkpoint that showtell train wrote. To train on its captions, leave "
+            "training.start_from out: showtell train folder/sat_soft_pretrained data.path=TABLE.csv."
         )
     if not isinstance(settings, dict):
         raise CheckpointError(f"{file} is of no checkpoint: it should hold an object, with braces around it.")

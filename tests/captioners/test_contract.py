@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_refused(tiny_checkpoint: Path, tiny_scenes: Path, 
         tiny().logprobs(features, ["a", "b", "c"])
     with pytest.raises(UsageError, match='do not depend on "num_beams"; the conditions are stage and prompt'):
         captioner.logprobs(photos[0], "a", num_beams=3)
-    with pytest.raises(UsageError, match="sat cannot honour prompt=a photo of; it knows search, num_return_sequences"):
+    with pytest.raises(UsageError, match="sat takes no prompt: the models of showtell caption photos alone"):
         captioner.caption(photos[0], prompt="a photo of")
     with pytest.raises(UsageError, match='There is no precision "int8"'):
         Captioner.from_pretrained(tiny_checkpoint, dtype="int8")

@@ -508,7 +508,8 @@ def test_explanations(name: str, opened: Open) -> None:
         assert attention.sum(-1).tolist() == pytest.approx([1.0] * len(words), abs=1e-5)
         assert "mean over all layers and heads" in explained.attention_note
     else:
-        assert explained.caption.attention is None and explained.attention_note is None
+        assert explained.caption.attention is None
+        assert "has no cross-attention from words to the photo" in explained.attention_note
 
 
 def test_attention_is_that_of_the_model(opened: Open, plain: Callable[[str], Plain]) -> None:

@@ -218,7 +218,44 @@ def test_damaged_tokenizer(folder: Path) -> None:
 def test_sizes_that_do_not_fit(folder: Path) -> None:
     text = json.loads((folder / "config.json").read_text())
     change_config(folder, text_config={**text["text_config"], "intermediate_size": 64})
-    refused(folder, rf"cannot be opened by transformers {hf.__version__} \(\w+: ")
+    refused(folder, "have other shapes than its config.json says: the files are not of the same model; get both once")
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ('{"num_beams": "x"', "generation_config.json is not valid JSON"),
+        ("[]", "generation_config.json is damaged: it should hold an object"),
+    ],
+)
+def test_damaged_generation_settings(folder: Path, content: str, sentence: str) -> None:
+    (folder / "generation_config.json").write_text(content)
+    refused(folder, sentence)
+
+
+def test_generation_settings_of_another_kind(tmp_path: Path) -> None:
+    made = build("git", tmp_path / "git")
+    settings = json.loads((made / "generation_config.json").read_text())
+    (made / "generation_config.json").write_text(json.dumps({**settings, "num_beams": "many"}))
+    refused(made, "The generation settings of git cannot be used .*; mend generation_config.json in ")
+
+
+def test_a_tokenizer_of_another_model(folder: Path) -> None:
+    content = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = content["model"]["vocab"]
+    content["model"]["vocab"] = vocabulary | {f"new{number}": len(vocabulary) + number for number in range(50)}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    refused(folder, "tokens and its model .*: they are not of one repository; get both once more")
+
+
+def test_a_processor_of_another_model_is_a_sentence_at_the_first_photo(folder: Path) -> None:
+    name = next(one for one in ("processor_config.json", "preprocessor_config.json") if (folder / one).is_file())
+    text = (folder / name).read_text()
+    (folder / name).write_text(text.replace('"height": 32', '"height": 40'))
+    assert (folder / name).read_text() != text
+    captioner = Captioner.from_pretrained(folder, "cpu")
+    with pytest.raises(CheckpointError, match=r"blip cannot caption with transformers .* \(\w+: .*; check its prompt"):
+        captioner.caption(photo(0, 50, 40))
 
 
 def test_precision_that_there_is_none_of(folder: Path) -> None:

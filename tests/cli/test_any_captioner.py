@@ -126,7 +126,7 @@ def test_the_doctor_says_what_it_is(capsys, blip, tiny_scenes):
         (("caption", "{blip}", "{photo}", "--stage", "0"), "cannot honour stage=0; it knows "),
         (("caption", "{blip}", "{photo}", "--ensemble", "{blip}"), "an ensemble averages checkpoints of showtell"),
         (("caption", "{ours}", "{photo}", "--dtype", "bf16"), "computes in fp32; leave bf16 out"),
-        (("caption", "{ours}", "{photo}", "--prompt", "a photo of"), "cannot honour prompt=a photo of; it knows "),
+        (("caption", "{ours}", "{photo}", "--prompt", "a photo of"), "takes no prompt: "),
         (("explain", "{blip}", "{photo}", "--occlusion", "mean", "--json"), 'has no occlusion method "mean"'),
         (("grounding", "{blip}", "{data}"), "this needs a checkpoint of showtell"),
         (

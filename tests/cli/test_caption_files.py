@@ -82,6 +82,26 @@ def test_killed_it_goes_on_and_ends_with_the_same_bytes(capsys, tiny_checkpoint,
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("captions.csv", "image,caption\na.jpg,a dog\n"),
+        ("results.json", '[{"image_id": 1, "caption": "a dog"}]'),
+        ("rows.jsonl", '{"file": "a.jpg", "text": "a dog"}\n'),
+        ("notes.txt", "a dog\n"),
+    ],
+)
+def test_what_people_wrote_is_not_replaced(capsys, tiny_checkpoint, photos, tmp_path, name, content):
+    file = tmp_path / name
+    file.write_text(content)
+    status, out, err = run(capsys, "caption", tiny_checkpoint, *photos, "--out", file)
+    assert (status, out) == (2, "") and "was not written by showtell caption; choose another name for --out" in err
+    assert file.read_text() == content
+    file.unlink()
+    for _ in range(2):  # what the command itself wrote it replaces
+        assert run(capsys, "caption", tiny_checkpoint, *photos, "--out", file)[0] == 0
+
+
 def test_interrupted_it_says_how_to_go_on(capsys, tiny_checkpoint, tiny_scenes, tmp_path, whole):
     out = tmp_path / "captions.jsonl"
     process = start(*arguments(tiny_checkpoint, tiny_scenes, out))

@@ -111,7 +111,11 @@ def test_file_names_of_a_coco_dictionary_are_known(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.json", [result("x.jpg", "a")], "none of them is one of the images to score (1.jpg, 2.jpg): photos are"),
+        (
+            "a.json",
+            [result("x.jpg", "a")],
+            "is one of the images to score (1.jpg, 2.jpg; --split chooses others): photos are",
+        ),
         (
             "a.json",
             [result("a/1.jpg", "a"), result("b/1.jpg", "a")],

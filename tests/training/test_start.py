@@ -123,7 +123,8 @@ def test_other_settings_are_named_with_the_values_to_give(going_on, tmp_path):
         train(other, tmp_path / "run", quiet=True)
     assert str(caught.value).endswith(
         "has another encoder or model than the recipe; to start from it, set encoder.widths=[8, 16] (the recipe has "
-        "[8, 8]), model.hidden_size=16 (the recipe has 20)."
+        "[8, 8]), model.hidden_size=16 (the recipe has 20). On the command line: 'encoder.widths=[8, 16]' "
+        "model.hidden_size=16"
     )
     assert not (tmp_path / "run").exists()
 

@@ -116,6 +116,10 @@ class EncoderDecoderCaptioner(Captioner):
         Raises:
             UsageError: it cannot.
         """
+        if settings.prompt is not None:
+            raise UsageError(
+                f"{self.about.name} takes no prompt: the models of showtell caption photos alone; leave --prompt out."
+            )
         super().check(settings).rules(self.vocabulary)
         if settings.stage is not None:
             StageView(self.decoder, settings.stage)

@@ -68,8 +68,8 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
     rows = model.get_input_embeddings().weight.shape[0]
     if processor.tokenizer.vocab_size > rows:
         raise CheckpointError(
-            f"The tokenizer of {source.name} has {processor.tokenizer.vocab_size} tokens and its model {rows}: they are "
-            "not of the same repository; get both once more."
+            f"The tokenizer of {source.name} has {processor.tokenizer.vocab_size} tokens and its model {rows}: they "
+            "are not of one repository; get both once more."
         )
     if getattr(processor.both, "num_query_tokens", 0) is None:  # BLIP-2 of before 4.46: its prompts would have no photo
         processor.both.num_query_tokens = model.config.num_query_tokens

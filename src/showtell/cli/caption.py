@@ -135,7 +135,7 @@ def caption(
     from functools import partial
 
     from showtell.checkpoint import find_checkpoint
-    from showtell.cli.caption_formats import FORMATS, as_corrections, refuse_outside
+    from showtell.cli.caption_formats import FORMATS, as_corrections, refuse_foreign, refuse_outside
     from showtell.cli.caption_journal import made_with_of
     from showtell.cli.caption_sidecars import write_sidecars
     from showtell.files import refuse_overwriting
@@ -167,6 +167,7 @@ def caption(
     folders = [find_checkpoint(name) for name in (checkpoint, *(ensemble or ()))]
     if out is not None and not is_ray:
         refuse_overwriting(out, "--out", [*paths, *folders, *([features] if features is not None else [])])
+        refuse_foreign(out, written.value)
     captioner = open_captioner(checkpoint, ensemble, dtype)
     if (sidecar or correct) and not calibrated and "no_unknown" in captioner.abilities.settings:
         decoding = {"no_unknown": True, **decoding}  # nobody wants to train on it; a calibration has its own search

@@ -120,6 +120,11 @@ def refuse_outside(photos: Sequence[Path], table: Path) -> None:
         raise UsageError(f'--correct writes a CSV file; give "{table}" the suffix .csv.')
     if table.exists():
         raise UsageError(f"{table} is there already and may hold corrections; choose another name for --correct.")
+    unnamed = next((photo for photo in photos if any("\ud800" <= char <= "\udfff" for char in str(photo))), None)
+    if unnamed is not None:
+        raise UsageError(
+            f"The name of {printable(str(unnamed))} is not in UTF-8, as a table has to be; rename the photo."
+        )
     folder = os.path.abspath(table.parent)  # noqa: PTH100 (resolve() would follow links)
     paths = [os.path.abspath(photo) for photo in photos]  # noqa: PTH100
     outside = next((path for path in paths if not path.startswith(folder.rstrip(os.sep) + os.sep)), None)
@@ -128,6 +133,34 @@ def refuse_outside(photos: Sequence[Path], table: Path) -> None:
         raise UsageError(
             f"{outside} lies outside the folder of {table}, and a dataset names its images from its own folder; write "
             f"the corrections to a folder that holds all the photos: --correct {Path(above, table.name)}."
+        )
+
+
+def refuse_foreign(file: Path, format: str) -> None:
+    """Make sure that a file to write holds no captions but such as were written here.
+
+    Args:
+        file: that will be replaced, if it is there.
+        format: one of `FORMATS`.
+
+    Raises:
+        UsageError: it holds something else, such as captions that people wrote.
+    """
+    if not file.is_file() or not file.stat().st_size:
+        return
+    with file.open(encoding="utf-8", errors="replace") as stream:
+        start = stream.read(4096)
+    line = start.partition("\n")[0]
+    is_ours = {
+        "text": "\t" in line,
+        "json": start.startswith("[") and ('"image":' in start or start.split() == ["[", "]"]),
+        "jsonl": line.startswith('{"image":'),
+        "csv": line.lstrip("\ufeff").startswith("image,caption,logprob"),
+    }[format]
+    if not is_ours:
+        raise UsageError(
+            f"{file} is there already and was not written by showtell caption; choose another name for --out, or move "
+            "that file away."
         )
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from showtell.features.store import FeatureStore as FeatureStoreReader
     from showtell.scores import DocumentFrequency, ScoreReport
 
+PERFECT = 0.999  # BLEU-4 that captions reach against themselves alone
 FEW = 30  # images, below which scores depend mostly on which images were chosen
 
 
@@ -257,6 +258,11 @@ def _warn(report: ScoreReport) -> None:
     """Say what scores do not say."""
     for warning in report.warnings:
         notify(warning)
+    if (report.scores.get("bleu_4") or 0.0) > PERFECT:
+        notify(
+            "every caption equals a reference: if the references are captions of this captioner, the scores say "
+            "nothing; take references that people wrote."
+        )
     if report.images < FEW:
         notify(
             f"{report.images} images are too few to judge a captioner by: on as many others the scores would be "

@@ -283,8 +283,8 @@ def _check_captions(
     if not is_ours and rates["most_common"] > MAX_COMMON:
         diagnosis.add(
             "degenerate",
-            f"{rates['most_common']:.0%} of the captions are the same: check that weights, settings and processor are of "
-            "one repository.",
+            f"{rates['most_common']:.0%} of the captions are the same: check that weights and processor are of one "
+            "repository.",
         )
     if cut_off > MAX_BAD:
         diagnosis.add(

@@ -11,7 +11,7 @@ from typing import Any
 
 from showtell.datasets.source_files import read_text
 from showtell.datasets.table import CORRECTIONS, from_text_cell
-from showtell.errors import DataError, summarise
+from showtell.errors import DataError, UsageError, summarise
 from showtell.files import parse_json, read_json
 from showtell.images.photo_files import images_by_name, match_photos
 from showtell.scores.captions import read_predictions
@@ -33,6 +33,10 @@ def read_prediction_file(path: Path, images: ScoredImages) -> tuple[dict[str, st
             image.
     """
     suffix = path.suffix.lower()
+    if suffix in (".txt", ".text"):
+        raise UsageError(
+            f"{path} is text, which has no form to score; caption with --out FILE.csv or FILE.json instead."
+        )
     if suffix == ".csv":
         return _match(_read_table(path), images, path)
     content = _read_lines(path) if suffix == ".jsonl" else read_json(path)
@@ -64,8 +68,8 @@ def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> tup
     if kind is None:
         raise DataError(
             f"{path} has captions of {summarise(captions, 3)}, and none of them is one of the images to score "
-            f"({summarise(images.facts, 3)}): photos are matched by path, file name, file name without suffix, or the "
-            "number at its end."
+            f"({summarise(images.facts, 3)}; --split chooses others): photos are matched by path, file name, file name "
+            "without suffix, or the number at its end."
         )
     matched: defaultdict[str, list[str]] = defaultdict(list)
     for name in captions:

@@ -7,6 +7,7 @@ whether and how fast they learn, and dropout, may differ.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,9 +105,15 @@ def _compare(recipe: Recipe, before: Checkpoint, checkpoint: Path | str) -> None
         if now.get(key) != then.get(key)
     ]
     if wanted:
+        overrides = shlex.join(
+            f"{section}.{key}={_as_yaml(then, key)}"
+            for section, (now, then) in pairs.items()
+            for key in then
+            if now.get(key) != then[key]
+        )
         raise RecipeError(
             f"training.start_from={checkpoint} has another encoder or model than the recipe; to start from it, set "
-            f"{summarise(wanted, 10)}."
+            f"{summarise(wanted, 10)}. On the command line: {overrides}"
         )
 
 
