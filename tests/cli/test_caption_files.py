@@ -331,7 +331,8 @@ def test_sure_captions_are_marked_to_train_on_and_the_others_are_left_to_a_perso
     table = tiny_scenes / "sure.csv"
     given = ["--correct", table, "--accept-above", least, "--num-return-sequences", 2]
     try:
-        assert run(capsys, "caption", tiny_checkpoint, photos, *given)[0] == 0
+        status, _, err = run(capsys, "caption", tiny_checkpoint, photos, *given)
+        assert status == 0 and "40 unchecked" in err and err.endswith(" rows; a lower --accept-above accepts more.\n")
         with table.open(encoding="utf-8-sig", newline="") as stream:
             rows = list(csv.DictReader(stream))
         dataset = read_dataset(table)

@@ -198,12 +198,25 @@ def caption(
         failures = _print(caption_photos, images, formatter, is_table=written is Format.csv)
     else:
         failures = _write(caption_photos, images, formatter, file, made_with, batch_size)
+    if correct is not None and accept_above is not None:
+        notify(_describe_splits(correct))
     missing = () if chosen is None else chosen.missing
     raise_failures([*failures, *missing], f"of {len(images) + len(missing)} files could not be captioned")
 
 
 Formatter = Callable[[Iterable["CaptionResult"]], Iterator[str]]
 CaptionPhotos = Callable[..., Iterator[tuple[Any, "list[Caption] | ImageError"]]]
+
+
+def _describe_splits(table: Path) -> str:
+    """How many rows of a table of corrections are in which split, a sentence."""
+    import csv
+    from collections import Counter
+
+    with table.open(encoding="utf-8-sig", newline="") as stream:
+        counts = Counter(row["split"] for row in csv.DictReader(stream))
+    rows = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return f"the table has {rows or 'no'} rows; a lower --accept-above accepts more."
 
 
 def _check_options(
