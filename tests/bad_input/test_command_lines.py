@@ -199,7 +199,7 @@ ROWS: list[Row] = [
     ("weights changed", CAPTION, "the two files are not of the same checkpoint.", flip_last_byte),
     ("settings cut off", CAPTION, "run/best/config.json is not valid JSON", cut("run/best/config.json", 99)),
     ("settings of another make", CAPTION, 'it has no key "format"', text("run/best/config.json", "{}")),
-    ("settings no object", CAPTION, "is of no checkpoint: it should hold an object", text("run/best/config.json", "[]")),
+    ("settings no object", CAPTION, "is of no checkpoint: it should hold an", text("run/best/config.json", "[]")),
     ("newer format", CAPTION, "reads formats up to 1: install the newer one.", settings(format=9)),
     ("format no number", CAPTION, 'its "format" is no whole number.', settings(format="x")),
     ("no vocabulary kept", CAPTION, "config.json has no key 'vocabulary'.", without("vocabulary")),
