@@ -36,7 +36,7 @@ def test_memory_is_flat_over_ten_thousand_steps(objective, tiny_recipe, tmp_path
         train(recipe, tmp_path / "start", quiet=True)
         recipe["objective"] = {"name": "self_critical", "samples": 2}
         recipe["training"] |= {"start_from": str(tmp_path / "start" / "best"), "reward_watchdog": {"min_cider": 0}}
-        recipe["training"]["reward_watchdog"] |= {"patience": 9999, "collapse": 1e-9}
+        recipe["training"]["reward_watchdog"] |= {"patience": 9999, "collapse_ratio": 1e-9}
     recipe["training"] |= {"epochs": EPOCHS, "validate_every": 20, "sample_captions": 0}
     (process,) = process_group.start(1, tmp_path / "said", train_small, recipe, tmp_path / "run")
     log, megabytes = tmp_path / "run" / "log.jsonl", {}  # by thousands of steps
