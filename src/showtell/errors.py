@@ -20,7 +20,9 @@ import difflib
 import re
 import sys
 from collections.abc import Iterable
+from typing import TypeVar
 
+ResultT = TypeVar("ResultT")
 _QUOTED = re.compile(r'"([^"]{201,})"')
 _WORD = re.compile(r"[^\s\"]{301,}")
 
@@ -63,6 +65,22 @@ class ExtensionError(ShowtellError):
 
 class MissingDependencyError(ShowtellError):
     """An optional package that is not installed. The message has the install command."""
+
+
+def or_raise(result: ResultT | ImageError) -> ResultT:
+    """What was made of a photo.
+
+    Raises:
+        ImageError: it could not be read, and this is its error.
+    """
+    if isinstance(result, ImageError):
+        raise result
+    return result
+
+
+def first_line(error: object) -> str:
+    """The first line of an error's message, without a full stop; the name of its type if it says nothing."""
+    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str:

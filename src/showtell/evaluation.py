@@ -10,8 +10,9 @@ from showtell.captioners import Captioner
 from showtell.captions import Caption
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig
-from showtell.errors import DataError, ImageError, summarise
-from showtell.features.store import FeatureStore, StoredImage
+from showtell.errors import DataError, or_raise, summarise
+from showtell.features.store import FeatureStore
+from showtell.features.stored_images import photo_or_stored
 from showtell.scores import DocumentFrequency, ImageFacts, ScoreReport, score
 
 
@@ -64,13 +65,11 @@ def caption_records(
         DataError: the store has features of another encoder, or lacks an image.
     """
     ids = [record.image_id for record in records]
-    photos = [record.path if store is None else StoredImage(store, record.image_id, record.path) for record in records]
+    photos = [photo_or_stored(record, store) for record in records]
     results = captioner.caption_photos(photos, settings, batch_size, first_alone=False, image_ids=ids)
     captions: dict[str, Caption] = {}
     for image, (_, ranked) in zip(ids, results, strict=True):
-        if isinstance(ranked, ImageError):
-            raise ranked
-        captions[image] = ranked[0]
+        captions[image] = or_raise(ranked)[0]
         if progress:
             progress(1)
     return captions

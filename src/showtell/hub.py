@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from showtell.errors import CheckpointError, DataError, summarise
-from showtell.features.weights import first_line, network_obstacle
+from showtell.errors import CheckpointError, DataError, first_line, summarise
+from showtell.features.weights import network_obstacle
 from showtell.files import read_json
 
 WEIGHTS, INDEX, SETTINGS = "model.safetensors", "model.safetensors.index.json", "config.json"

@@ -25,10 +25,11 @@ from showtell.captions import Caption, ModelExplanation, TextLogprobs
 from showtell.confidence.calibration import Calibration
 from showtell.confidence.storage import load_calibration, save_calibration
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import CheckpointError, ImageError, UsageError, nearest, shorten
+from showtell.errors import CheckpointError, ImageError, UsageError, nearest, or_raise, shorten
 from showtell.features.store import FeatureStore, StoredImage
 from showtell.images.loading import READERS, prepare_batches
 from showtell.images.photo import PhotoSource
+from showtell.types import Features
 
 if TYPE_CHECKING:
     from showtell.explanations import Explanation
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 PhotoToCaption = PhotoSource | StoredImage  # a photo, or an image whose features are in a store
 CONDITIONS = ("stage", "prompt")  # settings that the probability of a given text depends on
 SourceT = TypeVar("SourceT", bound=PhotoToCaption)
-ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -341,7 +341,7 @@ class Captioner(abc.ABC):
         if is_one_photo(photo):
             return self._caption(self.encode_prepared([self.open_photo(photo)]), settings, None, attention)[0]
         results = self.caption_photos(photo, settings, batch_size, first_alone=False, attention=attention)
-        return [_or_raise(result) for _, result in results]
+        return [or_raise(result) for _, result in results]
 
     def caption_photos(
         self,
@@ -386,11 +386,28 @@ class Captioner(abc.ABC):
     def _caption(
         self, encoded: Any, settings: DecodingConfig, image_ids: Sequence[str] | None, attention: bool
     ) -> list[list[Caption]]:
-        captions = self.caption_encoded(encoded, settings, image_ids=image_ids, attention=attention)
+        return self.calibrated(self.caption_encoded(encoded, settings, image_ids=image_ids, attention=attention))
+
+    def calibrated(self, captions: list[list[Caption]]) -> list[list[Caption]]:
+        """Captions with their calibrated confidence, if there is a calibration."""
         if self.calibration is None:
             return captions
         return [self.calibration.calibrated(of_image) for of_image in captions]
 
+    def logprobs_features(
+        self, features: Features, texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
+    ) -> list[list[TextLogprobs]]:
+        """The log-probabilities of the texts of encoded images; see `logprobs`.
+
+        Raises:
+            UsageError: this captioner reads no features.
+        """
+        raise UsageError(f"{self.about.name} looks at photos itself and reads no features; give it the photos.")
+
+    @overload
+    def logprobs(
+        self, photos: Features, texts: Sequence[str | Caption | Sequence[str | Caption]], **conditions: Any
+    ) -> list[list[TextLogprobs]]: ...
     @overload
     def logprobs(
         self,
@@ -411,7 +428,7 @@ class Captioner(abc.ABC):
     ) -> list[list[TextLogprobs]]: ...
     def logprobs(
         self,
-        photos: PhotoToCaption | Iterable[PhotoToCaption],
+        photos: PhotoToCaption | Iterable[PhotoToCaption] | Features,
         texts: Any,
         *,
         batch_size: int = 32,
@@ -420,9 +437,11 @@ class Captioner(abc.ABC):
         """How likely texts are as captions of photos: the log-probability of each token and of the end, teacher-forced.
 
         Args:
-            photos: a photo in any form that `caption` takes, or many.
+            photos: a photo in any form that `caption` takes, or many; or the `Features` of B images, if `abilities`
+                have features.
             texts: of one photo a text or several; of many photos, for each of them a text or several. A `Caption` of
-                this captioner stands for exactly the tokens that it was made of.
+                this captioner stands for exactly the tokens that it was made of. Our models tokenize texts as captions
+                are; a word that their vocabulary lacks has the log-probability of the token of unknown words.
             batch_size: of many, how many photos are encoded at a time.
             conditions: what the captions would be conditioned on: `stage` or `prompt`, as in `caption`.
 
@@ -435,6 +454,8 @@ class Captioner(abc.ABC):
             UsageError: a condition that this captioner does not know, or not as many entries of texts as photos.
         """
         settings = self._conditions(conditions)
+        if isinstance(photos, Features):
+            return self.logprobs_features(photos, [several(one) for one in texts], settings)
         if is_one_photo(photos):
             encoded = self.encode_prepared([self.open_photo(photos)])
             return self.logprobs_encoded(encoded, [several(texts)], settings)[0]
@@ -444,7 +465,7 @@ class Captioner(abc.ABC):
             of_batch = [one for _, one in zip(batch, remaining, strict=False)]
             if len(of_batch) < len(batch):
                 raise UsageError("There are more photos than texts; give a text, or a list of texts, for each photo.")
-            encoded = self.encode_prepared([_or_raise(photo) for _, photo in batch])
+            encoded = self.encode_prepared([or_raise(photo) for _, photo in batch])
             results += self.logprobs_encoded(encoded, of_batch, settings)
         if next(remaining, None) is not None:
             raise UsageError(f"There are texts for more than the {len(results)} photos; give an entry for each photo.")
@@ -538,9 +559,3 @@ def is_one_photo(photo: object) -> TypeIs[PhotoToCaption]:
 def several(texts: str | Caption | Sequence[str | Caption]) -> Sequence[str | Caption]:
     """The texts of one photo: one is a list of one."""
     return [texts] if isinstance(texts, str | Caption) else list(texts)
-
-
-def _or_raise(result: ResultT | ImageError) -> ResultT:
-    if isinstance(result, ImageError):
-        raise result
-    return result

@@ -6,19 +6,19 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from showtell import __version__, checkpoint
-from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption, Source, several
+from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption, Source
 from showtell.captioners.explaining import explain_batch, is_grid
 from showtell.captioners.occlusion import OCCLUSION_METHODS
 from showtell.captioners.teacher_forcing import pad_captions, word_logprobs
 from showtell.captions import Attention, Caption, ModelExplanation, TextLogprobs, Word
 from showtell.decoding import SEARCHES, Captions, DecodingConfig, Ensemble, StageView, search
-from showtell.errors import CheckpointError, ImageError, UsageError
+from showtell.errors import CheckpointError, UsageError, or_raise
 from showtell.features import Encoder
 from showtell.features.ensemble import EnsembleEncoder
 from showtell.features.store import FeatureStore, StoredImage, collate_features
@@ -207,12 +207,7 @@ class EncoderDecoderCaptioner(Captioner):
             ImageError: one of them is no image.
         """
         for batch in prepare_batches(photos, self.encoder.prepare, batch_size):
-            prepared = []
-            for _, photo in batch:
-                if isinstance(photo, ImageError):
-                    raise photo
-                prepared.append(photo)
-            yield self.encode(stack_photos(prepared))
+            yield self.encode(stack_photos([or_raise(photo) for _, photo in batch]))
 
     # --- features to captions ---
 
@@ -254,10 +249,7 @@ class EncoderDecoderCaptioner(Captioner):
         Raises:
             UsageError: the model has no attention and is asked for it, or does not know a required word.
         """
-        captions = self._search(features, settings or self.decoding, image_ids, attention, boxes)
-        if self.calibration is None:
-            return captions
-        return [self.calibration.calibrated(of_image) for of_image in captions]
+        return self.calibrated(self._search(features, settings or self.decoding, image_ids, attention, boxes))
 
     @torch.no_grad()
     def _search(
@@ -306,59 +298,25 @@ class EncoderDecoderCaptioner(Captioner):
 
     # --- texts to log-probabilities ---
 
-    @overload
-    def logprobs(
-        self, photos: Features, texts: Sequence[str | Caption | Sequence[str | Caption]], **conditions: Any
-    ) -> list[list[TextLogprobs]]: ...
-    @overload
-    def logprobs(
-        self,
-        photos: PhotoToCaption,
-        texts: str | Caption | Sequence[str | Caption],
-        *,
-        batch_size: int = ...,
-        **conditions: Any,
-    ) -> list[TextLogprobs]: ...
-    @overload
-    def logprobs(
-        self,
-        photos: Iterable[PhotoToCaption],
-        texts: Iterable[str | Caption | Sequence[str | Caption]],
-        *,
-        batch_size: int = ...,
-        **conditions: Any,
-    ) -> list[list[TextLogprobs]]: ...
-    def logprobs(
-        self, photos: Any, texts: Any, *, batch_size: int = 32, **conditions: Any
-    ) -> list[TextLogprobs] | list[list[TextLogprobs]]:
-        """How likely texts are as captions of photos, or of encoded images; see `Captioner.logprobs`.
-
-        Args:
-            photos: as there, or the `Features` of B images.
-            texts: as there; of `Features` for each image a text or several. They are tokenized as captions are; a word
-                that the vocabulary lacks has the log-probability of the token of unknown words.
-            batch_size: of many photos, how many are encoded at a time.
-            conditions: `stage`, of a decoder with several (default: the last).
-        """
-        if not isinstance(photos, Features):
-            return super().logprobs(photos, texts, batch_size=batch_size, **conditions)
-        each = [several(one) for one in texts]
-        if len(each) != len(photos.vectors):
-            raise UsageError(
-                f"There are {len(each)} entries of texts for the features of {len(photos.vectors)} images."
-            )
-        return self._logprobs(photos, each, self._conditions(conditions))
-
     def logprobs_encoded(
         self, photos: EncodedBatch, texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
     ) -> list[list[TextLogprobs]]:
         """The log-probabilities of the texts of each photo, teacher-forced."""
-        return self._logprobs(photos.features, texts, settings)
+        return self.logprobs_features(photos.features, texts, settings)
 
     @torch.no_grad()
-    def _logprobs(
+    def logprobs_features(
         self, features: Features, texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig
     ) -> list[list[TextLogprobs]]:
+        """The log-probabilities of the texts of encoded images, teacher-forced.
+
+        Raises:
+            UsageError: not as many entries of texts as images.
+        """
+        if len(texts) != len(features.vectors):
+            raise UsageError(
+                f"There are {len(texts)} entries of texts for the features of {len(features.vectors)} images."
+            )
         words = [[_words_of(text) for text in of_image] for of_image in texts]
         ids = pad_captions([[self.vocabulary.encode(text) for text in of_image] for of_image in words])
         decoder = self.decoder if settings.stage is None else StageView(self.decoder, settings.stage)

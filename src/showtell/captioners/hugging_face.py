@@ -26,9 +26,8 @@ from showtell.captioners.hugging_face_generation import Generated, TokenIds, for
 from showtell.captioners.hugging_face_words import TokenTexts, bad_sequences, encode
 from showtell.captions import Caption, ModelExplanation, TextLogprobs, Token
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import CheckpointError, ImageError, ShowtellError, UsageError, shorten
+from showtell.errors import CheckpointError, ImageError, ShowtellError, UsageError, first_line, shorten
 from showtell.features.store import StoredImage
-from showtell.features.weights import first_line
 from showtell.images.photo import IN_MEMORY, to_photo
 
 SEARCHES = ("greedy", "beam", "sample")
@@ -37,7 +36,6 @@ SETTINGS = (
     "num_beams", "length_normalisation", "length_penalty", "temperature", "top_k", "top_p", "seed",
 )  # fmt: skip
 ODD_SHAPE, ODD_SIDE = 50, 16  # a ratio of sides, and pixels, from which on a photo is tried beforehand
-CHUNK = 1 << 20  # bytes that are hashed at a time
 
 
 @dataclass
@@ -424,11 +422,8 @@ def _sha256(file: Path) -> str:
     stored = file.resolve()
     if stored.parent.name == "blobs" and len(stored.name) == 64:  # the cache of the hub names large files by it
         return stored.name
-    digest = hashlib.sha256()
     with file.open("rb") as stream:
-        while chunk := stream.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from showtell.captioners.hugging_face import TransformersCaptioner
 from showtell.captioners.hugging_face_families import FAMILIES, Family, Processor, family_of
 from showtell.captioners.hugging_face_generation import quiet
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import CheckpointError, DataError, MissingDependencyError, summarise
-from showtell.features.weights import first_line
+from showtell.errors import CheckpointError, DataError, MissingDependencyError, first_line, summarise
 from showtell.files import read_json
 from showtell.hub import INDEX, SETTINGS, WEIGHTS, missing_files, weight_files
 

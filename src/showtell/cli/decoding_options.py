@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
+from showtell.errors import UsageError, notify
+
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from showtell.captioners import Captioner
     from showtell.decoding_config import DecodingConfig
+    from showtell.features.store import FeatureStore
 
 
 class DecodingOptions:
@@ -132,13 +135,20 @@ def open_captioner(checkpoint: str, ensemble: Sequence[str] | None = None, dtype
         UsageError: a precision is given for an ensemble.
     """
     from showtell.captioners import Captioner
-    from showtell.errors import UsageError
 
     if not ensemble:
         return Captioner.from_pretrained(checkpoint, dtype=dtype)
     if dtype is not None:
         raise UsageError("--ensemble averages checkpoints of showtell, which compute in fp32; leave --dtype out.")
     return Captioner.ensemble([checkpoint, *ensemble])
+
+
+def looks_at_photos(captioner: Captioner, title: str, store: FeatureStore | None) -> bool:
+    """Whether a captioner does not read a store that others read; then it looks at the photos, and that is said."""
+    if store is None or captioner.reads(store):
+        return False
+    notify(f"{title} does not read the features in {store.path}; it looks at the photos.")
+    return True
 
 
 def settings_of(captioner: Captioner, given: Mapping[str, Any]) -> DecodingConfig:

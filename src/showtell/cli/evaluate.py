@@ -20,7 +20,7 @@ from showtell.cli.arguments import (
     Split,
     out_file,
 )
-from showtell.cli.decoding_options import DecodingOfOne, open_captioner, settings_of
+from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, settings_of
 from showtell.cli.explain import short_names
 from showtell.cli.score import DocumentFrequencyFile, Metrics
 from showtell.errors import notify
@@ -105,10 +105,7 @@ def evaluate(
             assert server is not None
             _submit(captioner, lists, server, settings, store, chosen, frequency, facts[title], as_json=as_json)
             return
-        own = store
-        if store is not None and evaluations and not captioner.reads(store):
-            notify(f"{title} does not read the features in {features}; it looks at the photos.")
-            own = None
+        own = None if evaluations and looks_at_photos(captioner, title, store) else store
         with counting("captioning" if len(titles) == 1 else f"captioning with {title}", len(records)) as progress:
             evaluations[title] = run(
                 captioner,
@@ -138,6 +135,10 @@ def _facts(captioner: Captioner, settings: DecodingConfig, split: str, decoding:
     """How captions were made, as it stands above their scores."""
     prompt = {} if settings.prompt is None else {"prompt": settings.prompt}
     return {"split": split, "search": settings.kind, "num_beams": settings.num_beams, **prompt, **decoding}
+
+
+def _describe_facts(facts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
 
 
 def _texts(evaluation: Evaluation) -> list[str]:
@@ -211,7 +212,7 @@ def _show(
     if as_json:
         typer.echo(json.dumps({**report.to_json(), **facts, "rates": rates}, ensure_ascii=False))
         return
-    typer.echo(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items()))
+    typer.echo(_describe_facts(facts))
     typer.echo(describe(report, intervals(report), rates))
 
 
@@ -248,7 +249,7 @@ def _show_several(
         typer.echo(json.dumps(content, ensure_ascii=False))
         return
     for title, own in facts.items():
-        typer.echo(f"{title}: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in own.items()))
+        typer.echo(f"{title}: {_describe_facts(own)}")
     typer.echo(describe_several(reports, {title: intervals(report) for title, report in reports.items()}, rates))
     for title, of in differences.items():
         typer.echo(describe_differences(of, first, title))

@@ -21,7 +21,7 @@ from showtell.cli.arguments import (
     require_photos,
     standard_input,
 )
-from showtell.cli.decoding_options import DecodingOfOne, open_captioner, settings_of
+from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, settings_of
 from showtell.errors import notify
 
 if TYPE_CHECKING:
@@ -139,8 +139,7 @@ def explain(
     opened = [open_captioner(name, dtype=dtype) for name in names]
     captioners = dict(zip(short_names(names), opened, strict=True))
     for title, one in list(captioners.items())[1:]:
-        if store is not None and not one.reads(store):
-            notify(f"{title} does not read the features in {features}; it looks at the photos.")
+        looks_at_photos(one, title, store)
     settings = {title: settings_of(one, {**decoding, "num_return_sequences": 1}) for title, one in captioners.items()}
     with counting("explaining", len(paths)) as progress:
         explanations, failures = explain_and_judge(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from showtell.cli.arguments import AsJson, Overrides, out_folder
+
+if TYPE_CHECKING:
+    from showtell.training import Recipe
 
 PHOTOS = 3  # whose captions are printed before and after a run that started from a checkpoint
 
@@ -37,6 +40,8 @@ def train(
 
     from showtell.training import train as run
     from showtell.training.launch import is_first_process
+    from showtell.training.recipe_loading import load_saved_recipe
+    from showtell.training.run_folder import RECIPE
 
     result = run(recipe, out, resume=resume, overrides=overrides or ())
     best = result.folder / "best"
@@ -56,28 +61,27 @@ def train(
         where = f"on validation, epoch {result.best_epoch}"
         score = "" if result.best is None else f" ({result.selection_metric} {result.best:.3f} {where})"
         typer.echo(f"{best}{score}")
-        typer.echo(_next_command(best, result.folder / "recipe.yaml"))
-        _print_before_and_after(result.folder)
+        trained = load_saved_recipe(result.folder / RECIPE)
+        typer.echo(_next_command(best, trained))
+        _print_before_and_after(best, trained)
     if result.interrupted:
         raise typer.Exit(130)
 
 
-def _next_command(best: Path, recipe: Path) -> str:
+def _next_command(best: Path, recipe: Recipe) -> str:
     """How to caption with a checkpoint, in a sentence: of features from elsewhere an image of their store."""
     from showtell.features.precomputed import PrecomputedConfig
     from showtell.features.store import FeatureStore
-    from showtell.training.recipe_loading import load_saved_recipe
 
-    trained = load_saved_recipe(recipe)
     command = f"showtell caption {shlex.quote(str(best))}"
-    if not isinstance(trained.encoder, PrecomputedConfig) or trained.data.features is None:
+    if not isinstance(recipe.encoder, PrecomputedConfig) or recipe.data.features is None:
         return f"caption a photo with it: {command} PHOTO.jpg"
-    store = FeatureStore(trained.data.features)
+    store = FeatureStore(recipe.data.features)
     image_id = next(iter(store.ids()))
     return f"caption an image of its features: {command} --features {shlex.join([str(store.path), image_id])}"
 
 
-def _print_before_and_after(run: Path) -> None:
+def _print_before_and_after(best: Path, recipe: Recipe) -> None:
     """Print captions of a few photos by the checkpoint that a run started from, and by its own; none if it had none.
 
     The photos are of the validation split, else those of a table of corrections that nobody has looked at, else those
@@ -86,11 +90,8 @@ def _print_before_and_after(run: Path) -> None:
     from showtell.captioners import Captioner
     from showtell.datasets.splits import UNCHECKED
     from showtell.errors import CheckpointError, ImageError
-    from showtell.training import load_recipe
     from showtell.training.data import open_dataset_of
-    from showtell.training.run_folder import RECIPE
 
-    recipe = load_recipe(run / RECIPE)
     data, start = recipe.data, recipe.training.start_from
     if start is None or data.features is not None:
         return
@@ -99,7 +100,7 @@ def _print_before_and_after(run: Path) -> None:
     split = next(name for name in splits if name in dataset.splits)
     photos = [record.path for record in dataset.split(split)[:PHOTOS]]
     try:
-        captioners = [Captioner.from_pretrained(checkpoint) for checkpoint in (start, run / "best")]
+        captioners = [Captioner.from_pretrained(checkpoint) for checkpoint in (start, best)]
     except CheckpointError:  # a resumed run does not need its start any more, which may be gone
         return
     captioned = [captioner.caption_photos(photos) for captioner in captioners]

@@ -14,7 +14,8 @@ from showtell.checkpoint import SETTINGS
 from showtell.datasets.check import check_dataset
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.errors import DataError, ImageError, summarise
-from showtell.features.store import FeatureStore, StoredImage
+from showtell.features.store import FeatureStore
+from showtell.features.stored_images import photo_or_stored
 from showtell.files import read_json
 from showtell.reports.run import LOG, read_run
 from showtell.scores import diagnose
@@ -255,7 +256,7 @@ def _check_captions(
     sampled = records[:: max(1, len(records) // sample)][:sample]
     captions: dict[str, Caption] = {}
     failed: list[ImageError] = []
-    photos = [record.path if store is None else StoredImage(store, record.image_id, record.path) for record in sampled]
+    photos = [photo_or_stored(record, store) for record in sampled]
     results = captioner.caption_photos(photos, first_alone=False)
     for record, (_, result) in zip(sampled, results, strict=True):
         if isinstance(result, ImageError):

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, overload
 
 from showtell.captioners import Captioner, PhotoToCaption
+from showtell.captioners.contract import is_one_photo
 from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation, WordValues
-from showtell.errors import ImageError
+from showtell.errors import or_raise
 from showtell.explanations.explanation import (
     Explanation,
     explain_photos,
@@ -77,11 +78,7 @@ def explain(
     opened = [model if isinstance(model, Captioner) else Captioner.from_pretrained(model) for model in models]
     captioners = dict(zip(unique_titles([model_name(model) for model in opened]), opened, strict=True))
     settings = {title: model.settings(**decoding) for title, model in captioners.items()}
-    is_many = isinstance(photo, Iterable) and not isinstance(photo, PhotoToCaption)
-    photos: list[Any] = list(photo) if is_many else [photo]  # type: ignore[arg-type]  # mypy does not narrow by a name
-    explanations = []
-    for _, result in explain_photos(captioners, photos, settings, occlusion=occlusion, batch_size=batch_size):
-        if isinstance(result, ImageError):
-            raise result
-        explanations.append(result)
-    return explanations if is_many else explanations[0]
+    photos = [photo] if is_one_photo(photo) else list(photo)
+    results = explain_photos(captioners, photos, settings, occlusion=occlusion, batch_size=batch_size)
+    explanations = [or_raise(result) for _, result in results]
+    return explanations[0] if is_one_photo(photo) else explanations

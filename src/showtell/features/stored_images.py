@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError, summarise
 from showtell.features.store import FeatureStore, StoredImage
 from showtell.images.photo_files import find_photos, images_by_name, match_photos, natural_order
@@ -20,6 +21,11 @@ class ChosenImages:
     images: tuple[StoredImage, ...]
     missing: tuple[str, ...] = ()  # a sentence for each photo or id of which the store has no features
     note: str | None = None  # how photos were matched, a sentence
+
+
+def photo_or_stored(record: CaptionRecord, store: FeatureStore | None) -> Path | StoredImage:
+    """The photo of an image of a dataset, or where there is a store its features in there."""
+    return record.path if store is None else StoredImage(store, record.image_id, record.path)
 
 
 def choose_images(store: FeatureStore, arguments: Sequence[str], stdin: BinaryIO | None = None) -> ChosenImages:

@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from showtell.errors import WeightsError, summarise
+from showtell.errors import WeightsError, first_line, summarise
 
 CONNECT_TIMEOUT = 0.8  # seconds that a host has to answer before it counts as out of reach
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # what a repository of weights holds, the safer one first
@@ -120,11 +120,6 @@ def network_obstacle(address: str) -> str | None:
     thread.start()
     thread.join(CONNECT_TIMEOUT)
     return answers[0] if answers else f"{parts.hostname} did not answer within {CONNECT_TIMEOUT} s"
-
-
-def first_line(error: object) -> str:
-    """The first line of an error's message, without a full stop; the name of its type if it says nothing."""
-    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:

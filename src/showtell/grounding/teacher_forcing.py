@@ -12,8 +12,9 @@ from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captioners.teacher_forcing import pad_captions
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, StageView, search
-from showtell.errors import ImageError, UsageError
-from showtell.features.store import FeatureStore, StoredImage
+from showtell.errors import UsageError, or_raise
+from showtell.features.store import FeatureStore
+from showtell.features.stored_images import photo_or_stored
 from showtell.images.boxes import corners
 from showtell.images.loading import prepare_batches
 from showtell.models import Decoder
@@ -37,15 +38,10 @@ def encode_records(
     """
 
     def prepare(record: CaptionRecord) -> Any:
-        photo = record.path if store is None else StoredImage(store, record.image_id, record.path)
-        return captioner.prepare(photo, corners(record.boxes))
+        return captioner.prepare(photo_or_stored(record, store), corners(record.boxes))
 
     for pairs in prepare_batches(records, prepare, batch_size):
-        photos = []
-        for _, photo in pairs:
-            if isinstance(photo, ImageError):
-                raise photo
-            photos.append(photo)
+        photos = [or_raise(photo) for _, photo in pairs]
         yield [record for record, _ in pairs], captioner.encode_prepared(photos)
 
 

@@ -64,7 +64,7 @@ def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> tup
     by_name = images_by_name(
         {image: [image, *([images.files[image]] if image in images.files else [])] for image in images.facts}
     )
-    found, kind = match_photos(map(Path, captions), by_name)
+    image_ids, kind = match_photos(map(Path, captions), by_name)
     if kind is None:
         raise DataError(
             f"{path} has captions of {summarise(captions, 3)}, and none of them is one of the images to score "
@@ -73,11 +73,11 @@ def _match(captions: Mapping[str, str], images: ScoredImages, path: Path) -> tup
         )
     matched: defaultdict[str, list[str]] = defaultdict(list)
     for name in captions:
-        matched[found.get(Path(name), name)].append(name)
+        matched[image_ids.get(Path(name), name)].append(name)
     twice = [f"{image} ({summarise(names, 2)})" for image, names in matched.items() if len(names) > 1]
     if twice:
         raise DataError(f"By {kind}, {path} has captions of more than one photo for image {summarise(twice, 3)}.")
-    note = f"Photos of {path} are matched to images by {kind}: {len(found)} of {len(captions)}."
+    note = f"Photos of {path} are matched to images by {kind}: {len(image_ids)} of {len(captions)}."
     return {image: captions[name] for image, (name,) in matched.items()}, [note]
 
 

@@ -10,7 +10,8 @@ from showtell.datasets.records import CaptionRecord
 from showtell.errors import ImageError
 from showtell.explanations import explain_photos
 from showtell.explanations.explanation import model_name
-from showtell.features.store import FeatureStore, StoredImage
+from showtell.features.store import FeatureStore
+from showtell.features.stored_images import photo_or_stored
 from showtell.images.boxes import corners
 
 DOTS = 60  # per inch: a row of nine words is 810 pixels wide
@@ -37,7 +38,7 @@ def add_pictures(
     title = model_name(captioner)
     settings = captioner.settings(num_beams=1, num_return_sequences=1, search="greedy")
     boxes = [corners(record.boxes) for record in records] if captioner.encoder.takes_boxes else None
-    photos = [record.path if store is None else StoredImage(store, record.image_id, record.path) for record in records]
+    photos = [photo_or_stored(record, store) for record in records]
     results = explain_photos({title: captioner}, photos, {title: settings}, boxes=boxes)
     for record, (_, explanation) in zip(records, results, strict=True):
         if not isinstance(explanation, ImageError):
