@@ -22,7 +22,7 @@ Where this differs from the papers, or the papers are silent:
  4. Dropout acts on the output of each layer and on the top layer in front of W_o (papers/004 has the latter; the papers
     do not mention the former), with masks from `counter_rng.py`.
  5. `cell: lstm_maxout` with `image: input` is the FC model of Rennie et al. (self-critical training) as
-    ImageCaptioning.pytorch has it under the name `newfc`, whose published weights `showtell import` opens.
+    ImageCaptioning.pytorch has it under the name `newfc`, whose published weights can be imported.
  6. papers/004 leaves f_a and the first state of its RNN open: f_a is tanh here, and a_0 is the image, as for the GRU.
     The argument of §2.1 for the GRU, d c_t / d c_{t-1} = diag(1 - u), leaves out that u, r and n depend on c_{t-1} too.
 """

@@ -35,7 +35,7 @@ Where this differs from the paper, or the paper is silent:
  9. papers/004 reads out with one linear layer on h_t alone (`readout: hidden`).
 10. The word before the first is a learned embedding of `begin`; the release feeds zeros.
 11. a-PyTorch-Tutorial-to-Image-Captioning, which most people know this model from and whose weights
-    `showtell import` opens, has a ReLU in f_att (`attention_activation: relu`), a gate for each channel, an f_init
+    can be imported, has a ReLU in f_att (`attention_activation: relu`), a gate for each channel, an f_init
     without tanh (`init_activation: none`) and reads out with one layer on h_t (`readout: hidden`).
 """
 

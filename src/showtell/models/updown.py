@@ -20,7 +20,7 @@ whose s is for the further loss over words of `objectives/cross_entropy.py` (`ob
 The last two lines of the first block are missing in our copy of papers/001 and are those of the original paper. Over a
 grid instead of regions this is the "Top-Down" row of papers/002.
 
-The replication whose weights are published (ImageCaptioning.pytorch, `showtell import`) is this one with
+The replication whose weights are published (ImageCaptioning.pytorch) is this one with
 
     v_i <- max(0, W_v v_i + b_v),  vbar = max(0, W_f mean_i v_i + b_f)     `mean_projection: own`, of the v_i before
     a_it = w_a . tanh(W_va v_i + W_ha h1_t + b)                                      `attention_bias: true`
