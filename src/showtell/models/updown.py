@@ -99,8 +99,8 @@ class UpDownConfig(RegionInputConfig):
     )
     mean_projection: Literal["shared", "own"] = Field(
         "shared",
-        description="vbar: the mean of the feature vectors as they are attended to, or a linear layer of its own with "
-        "ReLU over the mean of the vectors before their projection (`own`).",
+        description="Mean vbar of the feature vectors as they are attended to, or a linear layer of its own with ReLU "
+        "over the mean of the vectors before their projection (`own`).",
     )
     embedding_relu: bool = Field(False, description="Apply ReLU to the word embeddings.")
     attributes: bool = Field(False, description=ATTRIBUTES)
