@@ -10,6 +10,7 @@ Without a network a name that is in no cache fails within a second, in one sente
 from __future__ import annotations
 
 import difflib
+import os
 import threading
 import urllib.error
 import urllib.request
@@ -71,6 +72,11 @@ def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
         except (HfHubHTTPError, OSError) as error:
             raise WeightsError(f"The weights {name} could not be fetched ({first_line(error)}): {remedy}.") from error
     raise WeightsError(f"The repository {name} on the Hugging Face hub holds none of {', '.join(files)}.")
+
+
+def weights_path(setting: str) -> Path:
+    """The file that a setting names, which may begin with a person's home (~)."""
+    return Path(os.path.expanduser(setting))  # noqa: PTH111 (Path.expanduser fails without a home)
 
 
 def from_url(address: str) -> Path:
