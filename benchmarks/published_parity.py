@@ -76,6 +76,7 @@ SGRVINOD: dict[str, dict[str, Any]] = {
     "soft attention": {"attention_dim": 5, "embed_dim": 7, "decoder_dim": 6, "cells": 3},
     "soft attention, equal sizes": {"attention_dim": 6, "embed_dim": 6, "decoder_dim": 6, "cells": 2},
 }
+CELL_SIZE = 512  # numbers of a cell: the tutorial's encoder is a ResNet, and this is the smallest one
 MAX_LENGTH = 12  # of greedy captions of the tutorial
 
 
@@ -242,7 +243,7 @@ def wordmap() -> dict[str, int]:
 
 def cells(name: str, side: int, images: int = 2) -> np.ndarray:
     """The features of a grid, (B, side, side, D)."""
-    return numbers(f"{name} features", (images, side, side, FEATURE_SIZE)) + 0.4
+    return numbers(f"{name} features", (images, side, side, CELL_SIZE)) + 0.4
 
 
 def sgrvinod(checkout: Path) -> dict[str, Any]:
@@ -258,7 +259,7 @@ def _sgrvinod_case(models: Any, name: str, sizes: dict[str, Any]) -> dict[str, A
     features = torch.from_numpy(cells(name, sizes.pop("cells")))
     models.device = torch.device("cpu")
     torch.set_default_dtype(torch.float64)
-    decoder = models.DecoderWithAttention(**sizes, vocab_size=len(ids), encoder_dim=FEATURE_SIZE).eval()
+    decoder = models.DecoderWithAttention(**sizes, vocab_size=len(ids), encoder_dim=CELL_SIZE).eval()
     shapes = {key: list(tensor.shape) for key, tensor in decoder.state_dict().items()}
     decoder.load_state_dict(weights(name, shapes))
 

@@ -91,6 +91,7 @@ class EncoderDecoderCaptioner(Captioner):
             folder=None if source is None else source.folder,
             revision=None if source is None else source.revision,
             fingerprints=fingerprints,
+            licence=self.origin.get("licence"),
             origin=self.origin,
         )
 

@@ -81,7 +81,7 @@ def convert(content: Mapping[Any, object], wordmap: Mapping[str, object], file: 
         {f"{part}.{name}": tensor for part in ("encoder", "decoder") for name, tensor in _tensors_of(content[part]).items()},
         file,
     )
-    options = SourceOptions(_settings(content["encoder"], content["decoder"]), file)
+    options = SourceOptions(_settings(content["encoder"], content["decoder"]), file, "the modules")
     rows, embedding = tensors.shape("decoder.embedding.weight")
     attention, width = tensors.shape("decoder.attention.encoder_att.weight")
     hidden = tensors.shape("decoder.decode_step.weight_hh")[1]
@@ -118,6 +118,11 @@ def convert(content: Mapping[Any, object], wordmap: Mapping[str, object], file: 
     }
     grid = options.whole("encoded_image_size", _GRID, at_least=1, at_most=256)
     parts.encoder = _encoder(tensors, grid, file)
+    if parts.encoder.feature_size != width:
+        raise CheckpointError(
+            f"The encoder in {file} makes cells of {parts.encoder.feature_size} numbers and its decoder reads {width}: "
+            "the two are not of one run."
+        )
     name = parts.encoder.config.name.partition(".")[0]  # type: ignore[attr-defined]
     parts.features = name
     parts.features_described = (

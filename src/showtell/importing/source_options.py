@@ -18,11 +18,13 @@ class SourceOptions:
     Args:
         values: of the run.
         file: what messages call the file that they are in.
+        origin: what the report calls where they are.
     """
 
-    def __init__(self, values: Mapping[str, object], file: str) -> None:
+    def __init__(self, values: Mapping[str, object], file: str, origin: str = "opt") -> None:
         self._values = values
         self.file = file
+        self._origin = origin
         self.read: list[Option] = []
         self.contradictions: list[str] = []
 
@@ -100,7 +102,7 @@ class SourceOptions:
 
     def _note(self, name: str, value: object) -> None:
         is_given = self._values.get(name) is not None
-        self.read.append(Option(name, value, "opt" if is_given else "the default of the project"))
+        self.read.append(Option(name, value, self._origin if is_given else "the default of the project"))
 
 
 def _shown(value: object) -> str:

@@ -141,9 +141,9 @@ class SourceTensors:
 
 
 def _stem(name: str) -> str:
-    """The group of a tensor: its module; of a numbered layer, all that is in it."""
+    """The group of a tensor: its module; the numbered layers of a stack, or blocks of a stage, are one."""
     parts = name.split(".")
     for index, part in enumerate(parts[:-2]):
         if part.isdigit() and index:
-            return ".".join([*parts[:index], part])
+            return ".".join(parts[: index + parts[index + 1].isdigit()])
     return ".".join(parts[:-1]) or name
