@@ -105,8 +105,10 @@ ZOO = {kind: settings for name in sorted(KNOWN) for kind, settings in variants(n
 
 
 def config_of(kind: str) -> DecoderConfig:
+    """Its settings with sizes of 8 and at most 2 layers, through which rounding does not grow beyond the tolerances."""
     config = KNOWN[ZOO[kind]["name"]][0]
     small = {field: 8 for field in config.model_fields if field.endswith("_size")}
+    small |= {key: 2 for key, field in config.model_fields.items() if key.endswith("_layers") and field.default > 2}
     return config.model_validate({**small, **ZOO[kind]})
 
 
