@@ -126,6 +126,7 @@ class Regions(TensorRecord):
     boxes: Tensor  # (B, R, 4) left, top, right, bottom in pixels of the upright photo
     scores: Tensor | None = None  # (B, R) of the class that the detector is surest of, 0 to 1
     labels: Tensor | None = None  # (B, R) int64, which of the encoder's categories; -1 for none
+    windows: Tensor | None = None  # (B, 4) the part of each photo that was seen, in its pixels; None: not known
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,7 +8,7 @@ from torch import nn
 
 from showtell.models.kernels.gates import FusedGates
 from showtell.models.kernels.plain import lstm_gates as plain_gates
-from showtell.models.recurrent import GruCell, LstmCell, RnnCell
+from showtell.models.recurrent import GruCell, LstmCell, MaxoutLstmCell, RnnCell
 
 
 def rows(*shape: int, seed: int) -> torch.Tensor:
@@ -54,6 +54,21 @@ def test_a_forget_gate_begins_open():
     zeros = torch.zeros(1, 1, 2)
     _, memory = cell(cell.project_input(torch.zeros(1, 1, 3)), zeros, torch.ones(1, 1, 2))
     assert memory.tolist() == [[[pytest.approx(1 / (1 + math.exp(-1)))] * 2]]
+
+
+def test_the_maxout_cell_is_its_formula():
+    torch.manual_seed(0)
+    cell = MaxoutLstmCell(5, 4)
+    x, hidden, memory = rows(2, 3, 5, seed=1), rows(2, 3, 4, seed=2), rows(2, 3, 4, seed=3)
+    i, f, o, first, second = (
+        x @ w.T + hidden @ u.T + b + c
+        for w, u, b, c in zip(
+            *(part.chunk(5) for part in (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)), strict=True
+        )
+    )
+    new_memory = f.sigmoid() * memory + i.sigmoid() * torch.where(first > second, first, second)
+    ours = cell(cell.project_input(x), hidden, memory)
+    torch.testing.assert_close(ours, (o.sigmoid() * new_memory.tanh(), new_memory))
 
 
 def sigmoid(x: float) -> float:

@@ -7,7 +7,7 @@ as the GRU below, needs no edit here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, Literal, get_args
 
@@ -26,7 +26,7 @@ from showtell.models.goals import GoalDecoder
 from showtell.objectives import OBJECTIVES, build_objective
 from showtell.objectives.compatibility import contradictions
 from showtell.objectives.contract import ObjectiveConfig
-from showtell.types import Batch, Features, map_tensors, unstack
+from showtell.types import Batch, Features, Regions, map_tensors, unstack
 
 VOCABULARY, FEATURES = 11, 6
 
@@ -74,7 +74,15 @@ KNOWN: dict[str, tuple[type[DecoderConfig], type[Decoder]]] = {**MODELS, "toy_gr
 COMBINATIONS: dict[str, dict[str, Any]] = {
     "hacap worker": {"name": "hacap", "goals": False, "highway": False, "layers": 2},
     "nic rnn input": {"name": "nic", "cell": "rnn", "image": "input", "layers": 2},
+    "nic fc": {"name": "nic", "cell": "lstm_maxout", "image": "input"},
     "nic lstm input": {"name": "nic", "cell": "lstm", "image": "input", "layers": 3},
+    "sat tutorial": {
+        "name": "sat",
+        "attention_activation": "relu",
+        "gate_per": "channel",
+        "init_activation": "none",
+        "readout": "hidden",
+    },
     "sat hidden": {"name": "sat", "gate": False, "readout": "hidden"},
     "sat plain": {"name": "sat", "gate": False, "readout_tanh": False, "init_layers": 2, "project_features": 8},
     "stack independent": {"name": "stack", "attention": "independent", "project_features": 8},
@@ -84,6 +92,17 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
         "weight_norm": True,
         "multi_label": True,
         "attributes": True,
+    },
+    "updown luo": {
+        "name": "updown",
+        "project_features": 8,
+        "attention_bias": True,
+        "mean_projection": "own",
+        "embedding_relu": True,
+        "feature_batch_norm": "before_and_after",
+        "normalise_features": True,
+        "box_features": "appended",
+        "input_dropout": 0.5,
     },
     "stack of one": {"name": "stack", "fine_stages": 0},
     "stack of two": {"name": "stack", "fine_stages": 1},
@@ -119,9 +138,11 @@ def make(kind: str) -> Decoder:
 
 def features(images: int = 3, regions: int = 5) -> Features:
     generator = torch.Generator().manual_seed(2)
-    return Features(
-        torch.randn(images, regions, FEATURES, generator=generator), torch.ones(images, regions, dtype=torch.bool)
-    )
+    vectors = torch.randn(images, regions, FEATURES, generator=generator)
+    corners = 50 * torch.rand(images, regions, 4, generator=generator)
+    corners[..., 2:] += corners[..., :2]
+    windows = torch.tensor([0.0, 0.0, 120.0, 100.0]).expand(images, 4)
+    return Features(vectors, torch.ones(images, regions, dtype=torch.bool), Regions(corners, windows=windows))
 
 
 def captions(images: int = 3, rows: int = 2, words: int = 6) -> torch.Tensor:
@@ -248,7 +269,7 @@ def test_images_do_not_know_of_each_other(name):
     decoder, image_features, words = make(name).eval(), features(), captions()
     batched = teacher_forced(decoder, image_features, words).logits
     for image in range(3):
-        alone = Features(image_features.vectors[[image]], image_features.is_region[[image]])
+        alone = map_tensors(image_features, lambda x, image=image: x[[image]])
         torch.testing.assert_close(
             batched[[image]], teacher_forced(decoder, alone, words[[image]]).logits, atol=1e-5, rtol=1e-5
         )
@@ -257,10 +278,11 @@ def test_images_do_not_know_of_each_other(name):
 @everyone
 def test_padding_regions_changes_nothing(name):
     decoder, image_features, words = make(name).eval(), features(), captions()
-    padding = torch.full((3, 2, FEATURES), 7.0)
+    assert image_features.regions is not None
     padded = Features(
-        torch.cat([image_features.vectors, padding], 1),
+        torch.cat([image_features.vectors, torch.full((3, 2, FEATURES), 7.0)], 1),
         torch.cat([image_features.is_region, torch.zeros(3, 2, dtype=torch.bool)], 1),
+        replace(image_features.regions, boxes=torch.cat([image_features.regions.boxes, torch.full((3, 2, 4), 7.0)], 1)),
     )
     torch.testing.assert_close(
         teacher_forced(decoder, image_features, words).logits,
@@ -297,8 +319,9 @@ def test_gradients_of_the_walk_are_those_of_single_steps(name):
     decoder, image_features, words = make(name).eval().double(), features(), captions()
     vectors = image_features.vectors.double().requires_grad_()
     values = [vectors, *decoder.parameters()]
-    forced = teacher_forced(decoder, Features(vectors, image_features.is_region), words).logits
-    state, readouts = spread(decoder.start(Features(vectors, image_features.is_region)), 2), []
+    image_features = replace(image_features, vectors=vectors)
+    forced = teacher_forced(decoder, image_features, words).logits
+    state, readouts = spread(decoder.start(image_features), 2), []
     for time in range(words.shape[-1]):
         output, state = decoder.step(words[..., time], state)
         readouts.append(decoder.readout(output))
@@ -333,7 +356,7 @@ def test_a_beam_of_one_is_greedy(name):
 @everyone
 def test_gradients_that_a_walk_of_samples_kept_are_those_of_feeding_them_again(name):
     decoder, image_features = make(name).eval().double(), features()
-    image_features = Features(image_features.vectors.double(), image_features.is_region)
+    image_features = replace(image_features, vectors=image_features.vectors.double())
     rollout = rollouts(decoder, image_features, 4, 3)
     begin = torch.ones_like(rollout.samples.words[..., :1])
     again = teacher_forced(decoder, image_features, torch.cat([begin, rollout.samples.words], -1)).outputs

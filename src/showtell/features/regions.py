@@ -46,5 +46,7 @@ def collect_regions(regions: Sequence[ImageRegions], batch: PreparedBatch) -> Fe
     return Features(
         vectors=pad([one.vectors for one in regions]),
         is_region=pad([torch.ones_like(own[:, 0], dtype=torch.bool) for own in boxes]),
-        regions=Regions(pad(boxes), pad(scores) if scores else None, pad(labels, -1) if labels else None),
+        regions=Regions(
+            pad(boxes), pad(scores) if scores else None, pad(labels, -1) if labels else None, batch.windows.float()
+        ),
     )

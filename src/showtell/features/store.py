@@ -560,5 +560,6 @@ def collate_features(images: Sequence[ImageFeatures]) -> Features:
     boxes, scores, labels = of("boxes"), of("scores"), of("labels", -1)
     regions = None
     if boxes is not None:
-        regions = Regions(boxes, scores, None if labels is None else labels.long())
+        windows = torch.tensor([(0, 0, *image.extent) for image in images], dtype=torch.float32)
+        regions = Regions(boxes, scores, None if labels is None else labels.long(), windows)
     return Features(pad([image.vectors for image in images]), is_region, regions)

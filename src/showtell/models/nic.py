@@ -9,6 +9,7 @@ Sources: papers/004 §1.3 and §2.1, and the rows "LSTM" and "LSTM 3 layers" of 
         n = tanh(W_c [r * a_{t-1}, x_t] + b_c),  a_t = u * n + (1 - u) * a_{t-1}
     Vinyals:     h_{-1} = LSTM(W_I v + b_I, 0)           the image as first input, before the first word
         h_t = LSTM(x_t, h_{t-1})                         `cell: lstm`
+        i, f, o, g of (x_t, h_{t-1}), g = max(g_1, g_2)  `cell: lstm_maxout`, Rennie et al., CVPR 2017 ("FC")
     p(y_t | y_<t) = softmax(W_o a_t + b_o)               with x_t the embedding of y_{t-1}
 
 Layers above the first read the hidden vector of the layer below.
@@ -20,7 +21,9 @@ Where this differs from the papers, or the papers are silent:
  3. With the image as first state, each layer has a projection of its own, and so has an LSTM's cell vector.
  4. Dropout acts on the output of each layer and on the top layer in front of W_o (papers/004 has the latter; the papers
     do not mention the former), with masks from `counter_rng.py`.
- 5. papers/004 leaves f_a and the first state of its RNN open: f_a is tanh here, and a_0 is the image, as for the GRU.
+ 5. `cell: lstm_maxout` with `image: input` is the FC model of Rennie et al. (self-critical training) as
+    ImageCaptioning.pytorch has it under the name `newfc`, whose published weights can be imported.
+ 6. papers/004 leaves f_a and the first state of its RNN open: f_a is tanh here, and a_0 is the image, as for the GRU.
     The argument of §2.1 for the GRU, d c_t / d c_{t-1} = diag(1 - u), leaves out that u, r and n depend on c_{t-1} too.
 """
 
@@ -38,7 +41,7 @@ from showtell.models.attention import masked_mean
 from showtell.models.capabilities import DecoderConfig
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.layers import Embedding, Linear
-from showtell.models.recurrent import Cell, GruCell, LstmCell, RnnCell, initialise
+from showtell.models.recurrent import Cell, GruCell, LstmCell, MaxoutLstmCell, RnnCell, initialise
 from showtell.types import Features
 
 
@@ -46,10 +49,10 @@ class NicConfig(DecoderConfig):
     """Sizes and choices of the captioner without attention."""
 
     name: Literal["nic"] = "nic"
-    cell: Literal["gru", "gru_torch", "lstm", "rnn"] = Field(
+    cell: Literal["gru", "gru_torch", "lstm", "lstm_maxout", "rnn"] = Field(
         "gru",
-        description="Recurrent cell: the GRU of papers/004 §2.1, torch's GRU, an LSTM, or the plain RNN of papers/004 "
-        "§1.3.",
+        description="Recurrent cell: the GRU of papers/004 §2.1, torch's GRU, an LSTM, an LSTM with maxout (Rennie et "
+        "al., 2017), or the plain RNN of papers/004 §1.3.",
     )
     layers: Annotated[Size, Field(le=64)] = Field(1, description="Number of recurrent layers.")
     image: Literal["state", "input"] = Field(
@@ -86,7 +89,7 @@ class NicOutput(Output):
 
 
 class NicDecoder(Decoder[NicInputs, None, NicRows]):
-    """An RNN, a GRU or an LSTM of any number of layers that reads the image once."""
+    """An RNN, a GRU or an LSTM, also with maxout, of any number of layers that reads the image once."""
 
     config: NicConfig
 
@@ -107,7 +110,7 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
     @property
     def _states(self) -> int:
         """Number of state vectors of a row."""
-        return self.config.layers * (2 if self.config.cell == "lstm" else 1)
+        return self.config.layers * (2 if self.config.cell in ("lstm", "lstm_maxout") else 1)
 
     @property
     def _layers(self) -> tuple[Cell, ...]:
@@ -116,6 +119,8 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
     def _cell(self, inputs: int) -> Cell:
         if self.config.cell == "lstm":
             return LstmCell(inputs, self.config.hidden_size)
+        if self.config.cell == "lstm_maxout":
+            return MaxoutLstmCell(inputs, self.config.hidden_size)
         if self.config.cell == "rnn":
             return RnnCell(inputs, self.config.hidden_size)
         return GruCell(inputs, self.config.hidden_size, reset_after=self.config.cell == "gru_torch")
@@ -159,7 +164,7 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
         for layer, module in enumerate(self._layers):
             if layer:
                 gates = module.project_input(self.dropout(hiddens[-1]))
-            if isinstance(module, LstmCell):
+            if isinstance(module, LstmCell | MaxoutLstmCell):
                 hidden, cell = module(gates, rows.hidden[layer], rows.cell[layer])
                 cells.append(cell)
             else:

@@ -1,4 +1,5 @@
-"""Recurrent cells over rows, (B, N, ...): LSTM, GRU with its reset gate before or after the product, and plain RNN."""
+"""Recurrent cells over rows, (B, N, ...): LSTM, LSTM with maxout, GRU with its reset gate before or after the product,
+and plain RNN."""
 
 from __future__ import annotations
 
@@ -51,6 +52,51 @@ class LstmCell(nn.LSTMCell):
         nn.init.zeros_(self.bias_hh)
         with torch.no_grad():
             self.bias_ih.chunk(4)[1].fill_(1.0)
+
+
+class MaxoutLstmCell(nn.RNNCellBase):
+    """An LSTM cell whose candidate is the greater of two, without tanh: the decoder of Rennie et al., CVPR 2017.
+
+    i, f, o = sigmoid(W x + U h + b),  g = max(W_1 x + U_1 h + b_1, W_2 x + U_2 h + b_2)
+    c' = f * c + i * g,  h' = o * tanh(c')
+
+    Weights are ordered i, f, o, g_1, g_2.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size, bias=True, num_chunks=5)
+
+    def project_input(self, inputs: Tensor) -> Tensor:
+        """W x and its half of b: (..., I) to (..., 5 H)."""
+        return linear(inputs, self.weight_ih, self.bias_ih)
+
+    def forward(self, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """One step.
+
+        Args:
+            gates: (B, N, 5 H), the output of `project_input`, with what else is added to it.
+            hidden: (B, N, H).
+            cell: (B, N, H).
+
+        Returns:
+            The new hidden and cell.
+        """
+        size = self.hidden_size
+        gates = gates + linear(hidden, self.weight_hh, self.bias_hh)
+        i, f, o = torch.sigmoid(gates[..., : 3 * size]).chunk(3, -1)
+        first, second = gates[..., 3 * size :].chunk(2, -1)
+        cell = f * cell + i * torch.maximum(first, second)
+        return o * torch.tanh(cell), cell
+
+    def initialise(self) -> None:
+        """Xavier uniform; the recurrent matrix orthogonal, gate by gate; biases 0, of the forget gate 1."""
+        nn.init.xavier_uniform_(self.weight_ih)
+        for gate in self.weight_hh.data.chunk(5):
+            nn.init.orthogonal_(gate)
+        nn.init.zeros_(self.bias_ih)
+        nn.init.zeros_(self.bias_hh)
+        with torch.no_grad():
+            self.bias_ih.chunk(5)[1].fill_(1.0)
 
 
 class GruCell(nn.GRUCell):
@@ -115,7 +161,7 @@ class RnnCell(nn.RNNCell):
         nn.init.zeros_(self.bias_hh)
 
 
-Cell = LstmCell | GruCell | RnnCell
+Cell = LstmCell | MaxoutLstmCell | GruCell | RnnCell
 
 
 def initialise(decoder: nn.Module, cells: Iterable[Cell]) -> None:

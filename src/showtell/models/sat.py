@@ -5,6 +5,7 @@
     c_0 = h_0 = 0                                      `init_state: zeros`, without f_init
     e_ti = f_att(a_i, h_{t-1}),  alpha_ti = exp(e_ti) / sum_k exp(e_tk)                                   (§3.1.2)
     beta_t = sigmoid(w_beta . h_{t-1} + b_beta)        the gate on the context                            (§4.2.1)
+    beta_t = sigmoid(W_beta h_{t-1} + b_beta)          `gate_per: channel`, a gate for each channel of the context
     z_t = beta_t sum_i alpha_ti a_i                    soft: the expected context                         (§4.2)
     z_t = beta_t a_s,  s ~ alpha_t                     hard: one sampled region                           (§4.1)
     i, f, o = sigmoid(T(E y_{t-1}, h_{t-1}, z_t)),  g = tanh(T(E y_{t-1}, h_{t-1}, z_t))
@@ -33,6 +34,9 @@ Where this differs from the paper, or the paper is silent:
     figures do, and `eval_attention: expectation` is soft. The release has all three.
  9. papers/004 reads out with one linear layer on h_t alone (`readout: hidden`).
 10. The word before the first is a learned embedding of `begin`; the release feeds zeros.
+11. a-PyTorch-Tutorial-to-Image-Captioning, which most people know this model from and whose weights
+    can be imported, has a ReLU in f_att (`attention_activation: relu`), a gate for each channel, an f_init
+    without tanh (`init_activation: none`) and reads out with one layer on h_t (`readout: hidden`).
 """
 
 from __future__ import annotations
@@ -76,9 +80,16 @@ class SatConfig(DecoderConfig):
     init_state: Literal["mean", "zeros"] = Field(
         "mean", description="First state of the LSTM: f_init of the mean feature (papers/003 §3.1.2), or zeros."
     )
+    attention_activation: Literal["tanh", "relu"] = Field(
+        "tanh", description="Activation of the hidden layer of f_att."
+    )
+    init_activation: Literal["tanh", "none"] = Field("tanh", description="Activation behind the last layer of f_init.")
     init_layers: Literal[1, 2] = Field(1, description="Number of layers of f_init.")
     attributes: bool = Field(False, description=ATTRIBUTES)
     gate: bool = Field(True, description="Multiply the context by the gate beta_t.")
+    gate_per: Literal["context", "channel"] = Field(
+        "context", description="One gate for the context (papers/003 §4.2.1), or one for each of its channels."
+    )
     attention: Literal["soft", "hard"] = Field(
         "soft", description="Context z_t: the expectation over all cells (`soft`), or one sampled cell (`hard`)."
     )
@@ -148,7 +159,7 @@ class SatOutput(Output):
     word: Tensor  # (B, N, E) E y_{t-1}
     hidden: Tensor  # (B, N, H) h_t
     context: Tensor  # (B, N, D) z_t
-    gate: Tensor | None  # (B, N) beta_t
+    gate: Tensor | None  # (B, N) beta_t, of a vector the mean
 
     def diagnostics(self) -> dict[str, Tensor]:
         """The gate beta_t at each word."""
@@ -170,12 +181,14 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         )
         self.embedding = Embedding(vocabulary_size, embedding)  # E
         self.attention = AdditiveAttention(
-            feature_size=context_size, query_size=hidden, attention_size=config.attention_size
-        )  # f_att
+            feature_size=context_size, query_size=hidden, attention_size=config.attention_size,
+            activation=config.attention_activation,
+        )  # fmt: skip
         if config.init_state == "mean":
             self.init_hidden = self._init_mlp(context_size)  # f_init,h
             self.init_cell = self._init_mlp(context_size)  # f_init,c
-        self.beta = nn.Linear(hidden, 1) if config.gate else None
+        channels = context_size if config.gate_per == "channel" else 1
+        self.beta = nn.Linear(hidden, channels) if config.gate else None
         self._attributes_offset = embedding + context_size  # of q in the input of the LSTM
         self.lstm = LstmCell(self._attributes_offset + (embedding if config.attributes else 0), hidden)
         self.dropout = Dropout(config.dropout)
@@ -192,7 +205,8 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
     def _init_mlp(self, context_size: int) -> nn.Sequential:
         hidden = self.config.hidden_size
         first = [nn.Linear(context_size, hidden), nn.Tanh()] if self.config.init_layers == 2 else []
-        return nn.Sequential(*first, nn.Linear(hidden if first else context_size, hidden), nn.Tanh())
+        last = [nn.Tanh()] if self.config.init_activation == "tanh" else []
+        return nn.Sequential(*first, nn.Linear(hidden if first else context_size, hidden), *last)
 
     def initialise(self) -> None:
         """Set the weights before training; the paper says "randomly".
@@ -271,7 +285,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
             word=inputs.word,
             hidden=hidden,
             context=context,
-            gate=None if gate is None else gate.squeeze(-1),
+            gate=None if gate is None else gate.mean(-1),
             attention=alpha,
             sampled_regions=regions,
         )

@@ -20,11 +20,19 @@ whose s is for the further loss over words of `objectives/cross_entropy.py` (`ob
 The last two lines of the first block are missing in our copy of papers/001 and are those of the original paper. Over a
 grid instead of regions this is the "Top-Down" row of papers/002.
 
+The replication whose weights are published (ImageCaptioning.pytorch) is this one with
+
+    v_i <- max(0, W_v v_i + b_v),  vbar = max(0, W_f mean_i v_i + b_f)     `mean_projection: own`, of the v_i before
+    a_it = w_a . tanh(W_va v_i + W_ha h1_t + b)                                      `attention_bias: true`
+    max(0, W_e Pi_t) in place of W_e Pi_t                                            `embedding_relu: true`
+
+and with what `models/region_input.py` does to the v_i.
+
 Where this differs from the paper, or the paper is silent:
  1. W_va, W_ha and w_a have no bias, as in the original; vbar is the mean of the regions, padding masked.
  2. Both LSTMs begin with zeros.
  3. Dropout acts on h2_t in front of W_p (where later work has it; the paper is silent), with masks from
-    `counter_rng.py`. The default is 0.5.
+    `counter_rng.py`. The default is 0.5. `input_dropout` acts on projected features and word embeddings as well.
  4. Features may first go through a linear layer with ReLU (`project_features`), as papers/002 does; off by default.
  5. vbar's part of the gates of the attention LSTM is computed once per image; the sum is the same.
  6. `attributes: true` adds scores of words to the input of the attention LSTM, [h2_{t-1}; vbar; q; W_e Pi_t]
@@ -52,15 +60,16 @@ from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.attributes import ATTRIBUTES, Attributes
-from showtell.models.capabilities import Capability, DecoderConfig
+from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.kernels import weighted_sum
 from showtell.models.layers import Embedding, Linear
 from showtell.models.recurrent import LstmCell, initialise
+from showtell.models.region_input import RegionInput, RegionInputConfig
 from showtell.types import Features
 
 
-class UpDownConfig(DecoderConfig):
+class UpDownConfig(RegionInputConfig):
     """Sizes and choices of Bottom-Up and Top-Down attention; the defaults are those of the authors' release."""
 
     provides: ClassVar = {
@@ -77,6 +86,7 @@ class UpDownConfig(DecoderConfig):
         "tanh",
         description="Activation of the attention: papers/001 eq. 3, or that of the report's own system (`relu`).",
     )
+    attention_bias: bool = Field(False, description="Give the hidden layer of the attention a bias.")
     weight_norm: bool = Field(
         False, description="Normalise the weights of attention and output layers (the report of papers/001)."
     )
@@ -87,6 +97,12 @@ class UpDownConfig(DecoderConfig):
     project_features: Size | None = Field(
         None, description="Project features to this size by a linear layer with ReLU (default: no projection)."
     )
+    mean_projection: Literal["shared", "own"] = Field(
+        "shared",
+        description="Mean vbar of the feature vectors as they are attended to, or a linear layer of its own with ReLU "
+        "over the mean of the vectors before their projection (`own`).",
+    )
+    embedding_relu: bool = Field(False, description="Apply ReLU to the word embeddings.")
     attributes: bool = Field(False, description=ATTRIBUTES)
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h2_t.")
 
@@ -116,9 +132,10 @@ UpDownState = State[UpDownImage, UpDownRows]
 
 @dataclass(frozen=True)
 class UpDownInputs:
-    """The output of `embed`."""
+    """The output of `embed`: one of the two."""
 
-    gates: Tensor  # (..., 4 H) W_e Pi_t's part of the gates of the attention LSTM
+    gates: Tensor | None = None  # (..., 4 H) W_e Pi_t's part of the gates of the attention LSTM
+    word: Tensor | None = None  # (..., E) W_e Pi_t, where dropout is to act on it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,17 +154,21 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
     def __init__(self, config: UpDownConfig, *, feature_size: int, vocabulary_size: int) -> None:
         super().__init__()
         self.config = config
-        size = config.project_features or feature_size
         hidden = config.hidden_size
+        size = config.project_features or config.input_size(feature_size)
+        self.region_input = RegionInput(config, feature_size=feature_size, projected_size=size)
         self.feature_projection = (
-            nn.Sequential(Linear(feature_size, size), nn.ReLU()) if config.project_features else nn.Identity()
+            nn.Sequential(Linear(self.region_input.size, size), nn.ReLU()) if config.project_features else nn.Identity()
         )
+        if config.mean_projection == "own":
+            self.mean_projection = nn.Sequential(nn.Linear(self.region_input.size, hidden), nn.ReLU())
         self.embedding = Embedding(vocabulary_size, config.embedding_size)  # W_e
-        of_image = size + (config.embedding_size if config.attributes else 0)  # [vbar; q]
+        of_image = hidden if config.mean_projection == "own" else size  # vbar
+        of_image += config.embedding_size if config.attributes else 0  # [vbar; q]
         self.attention_lstm = LstmCell(hidden + of_image + config.embedding_size, hidden)
         self.attention = AdditiveAttention(
-            feature_size=size, query_size=hidden, attention_size=config.attention_size, bias=False,
-            activation=config.attention_activation,
+            feature_size=size, query_size=hidden, attention_size=config.attention_size,
+            bias=config.attention_bias, activation=config.attention_activation,
         )  # fmt: skip
         self.language_lstm = LstmCell(size + hidden, hidden)
         self.dropout = Dropout(config.dropout)
@@ -177,30 +198,47 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         | biases                        | 0; forget gates 1        |
         """
         initialise(self, [self.attention_lstm, self.language_lstm])
+        self.region_input.initialise()
         if self.config.attributes:
             self.attributes.initialise()
 
     def start(self, features: Features) -> UpDownState:
         """W_va V and the gates of vbar, which no word changes; zeros for the LSTMs."""
-        vectors = self.feature_projection(features.vectors)
-        mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D) vbar
+        is_region = features.is_region
+        raw = self.region_input.vectors(features)
+        vectors = self.region_input.after(self.feature_projection(self.region_input.before(raw, is_region)), is_region)
+        if self.config.mean_projection == "own":
+            mean = self.region_input.dropout(self.mean_projection(masked_mean(raw, is_region).unsqueeze(1)))
+        else:
+            mean = masked_mean(vectors, is_region).unsqueeze(1)  # (B, 1, D) vbar
         if self.config.attributes:
             mean = torch.cat([mean, self.attributes(features)], -1)
         mean_gates = self.attention_lstm.project_input(mean, offset=self.config.hidden_size)
-        image = UpDownImage(vectors, self.attention.project(vectors), mean_gates, features.is_region)
+        image = UpDownImage(vectors, self.attention.project(vectors), mean_gates, is_region)
         zeros = vectors.new_zeros(len(vectors), 1, self.config.hidden_size)
         return State(image, UpDownRows(zeros, zeros, zeros, zeros))
 
     def embed(self, words: Tensor) -> UpDownInputs:
         """W_e Pi_t, and with it the attention LSTM's gates; its columns in x1_t are the last."""
-        lstm, word = self.attention_lstm, self.embedding(words)
-        return UpDownInputs(lstm.project_input(word, offset=lstm.input_size - word.shape[-1]))
+        word = self.embedding(words)
+        if self.config.embedding_relu:
+            word = word.relu()
+        if self.training and self.config.input_dropout:
+            return UpDownInputs(word=word)  # a mask belongs to a row, and so to its step
+        return UpDownInputs(self._word_gates(word))
+
+    def _word_gates(self, word: Tensor) -> Tensor:
+        return self.attention_lstm.project_input(word, offset=self.attention_lstm.input_size - word.shape[-1])
 
     def step(self, words: Tensor | UpDownInputs, state: UpDownState) -> tuple[UpDownOutput, UpDownState]:
         """One step of attention LSTM, attention and language LSTM."""
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, UpDownInputs) else self.embed(words)
-        gates = self.attention_lstm.project_input(rows.language_hidden) + image.mean_gates + inputs.gates
+        word_gates = inputs.gates
+        if word_gates is None:
+            assert inputs.word is not None
+            word_gates = self._word_gates(self.region_input.dropout(inputs.word))
+        gates = self.attention_lstm.project_input(rows.language_hidden) + image.mean_gates + word_gates
         attention_hidden, attention_cell = self.attention_lstm(gates, rows.attention_hidden, rows.attention_cell)
         alpha = self.attention(attention_hidden, image.projected, image.is_region)
         attended = weighted_sum(alpha, image.vectors)  # vhat
