@@ -88,10 +88,10 @@ def _after_each_word(decoder: Decoder, features: Features, words: Tensor) -> Sta
 def _stack_padded(*steps: Tensor) -> Tensor:
     """The tensors of T steps, (B, N, ...), as (B, N, T, ...); those that grow with the words read are padded with 0."""
     shape = [max(sizes) for sizes in zip(*(step.shape for step in steps), strict=True)]
-    stacked = steps[0].new_zeros(*shape[:2], len(steps), *shape[2:])
-    for number, step in enumerate(steps):
-        stacked[(slice(None), slice(None), number, *map(slice, step.shape[2:]))] = step
-    return stacked
+    stacked = steps[0].new_zeros(len(steps), *shape)
+    for padded, step in zip(stacked, steps, strict=True):
+        padded[tuple(slice(size) for size in step.shape)] = step
+    return stacked.movedim(0, 2)
 
 
 def _repeated(state: State, times: int) -> State:

@@ -100,9 +100,7 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
     def step(self, words: Tensor | InputsT, state: State[ImageT, RowsT]) -> tuple[Output, State[ImageT, RowsT]]:
         """Read the last words, (B, N) int64 or the output of `embed` for them, and advance by one step."""
 
-    def all_steps(
-        self, words: Tensor, state: State[ImageT, RowsT]
-    ) -> tuple[Output, State[ImageT, RowsT]]:
+    def all_steps(self, words: Tensor, state: State[ImageT, RowsT]) -> tuple[Output, State[ImageT, RowsT]]:
         """Read given words, (B, N, T) int64, in one pass; with `Capability.PARALLEL`.
 
         For models none of whose steps needs the output of the step before. Outputs, (B, N, T, ...), and the state are
@@ -143,7 +141,7 @@ def spread(state: State[ImageT, RowsT], rows: int) -> State[ImageT, RowsT]:
 def gather_rows(x: Tensor, rows: Tensor) -> Tensor:
     """Some rows of each image: x (B, N, ...) and rows (B, K) int64 to (B, K, ...)."""
     first = torch.arange(0, x.shape[0] * x.shape[1], x.shape[1], device=rows.device)  # row of each image, of all rows
-    return x.flatten(0, 1).index_select(0, (first.unsqueeze(1) + rows).flatten()).unflatten(0, rows.shape)
+    return x.flatten(0, 1).index_select(0, (first.unsqueeze(1) + rows).flatten()).view(*rows.shape, *x.shape[2:])
 
 
 def take_rows(state: State[ImageT, RowsT], parents: Tensor) -> State[ImageT, RowsT]:

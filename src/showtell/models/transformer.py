@@ -7,28 +7,29 @@
     sublayer(x) = x + F(LayerNorm(x))                  `norm: pre`, and one more norm behind each stack
     PE(t, 2i) = sin(t / 10000^(2i/d)),  PE(t, 2i + 1) = cos(t / 10000^(2i/d))                              (§3.5)
 
-    x_i = max(0, W_v v_i + b_v)                        the regions (or grid cells) as the source sequence
+    x_i = max(0, W_v v_i + b_v)                        the regions (or grid cells) as the source sequence, with what
+                                                       `models/region_input.py` does to the v_i
     m = encoder(x)                                     N layers: MultiHead(x, x, x), FFN                   (§3.1)
     z_t = sqrt(d) W_e y_{t-1} + PE(t)                  the words                                           (§3.4)
     s_t = decoder(z_1 .. z_t, m)                       N layers: MultiHead(z, z, z), MultiHead(z, m, m), FFN
     p(y_t | y_<t) = softmax(W_p s_t + b_p)
 
-The keys and values of m are computed once for each image, those of a word once for each row: the state keeps them, so that
-a step costs O(t). Given words are read at once, under a causal mask (`all_steps`).
+The keys and values of m are computed once for each image, those of a word once for each row: the state keeps them, so
+that a step costs O(t). Given words are read at once, under a causal mask (`all_steps`).
 
 Where this differs from the paper, or the paper is silent:
- 1. The source is a set of regions: it has no words, no embedding and no positions. W_v is a linear layer with ReLU, as in
-    ImageCaptioning.pytorch (R below), whose published transformers this model can hold exactly.
+ 1. The source is a set of regions: it has no words, no embedding and no positions. W_v is a linear layer with ReLU, as
+    in ImageCaptioning.pytorch (R below), whose published transformers this model can hold exactly.
  2. `norm: pre` is the default, as in R. It trains without a long warm-up (Xiong et al., "On layer normalization in the
     transformer architecture", 2020).
  3. `layer_norm: unbiased` is R's: the deviation divides by d - 1, and epsilon, 1e-6, is added to it. The default is
     torch's, whose epsilon, 1e-5, is added to the variance; the paper names neither.
  4. W_e and W_p do not share their weights, which the paper has (§3.4) and R has not.
- 5. W_Q, W_K, W_V and W_O have biases, as in R. That of W_K changes nothing: it adds the same number to all scores of a
-    query.
- 6. Dropout acts on the sums of embeddings and positions and on each F (§5.4), on the weights of attention and behind the
-    ReLU of FFN (the authors' code, and R). Its masks come from `counter_rng.py`. Those of `all_steps` are not those of
-    the same words read one by one.
+ 5. W_Q, W_K, W_V and W_O have biases, as in R. That of W_K changes nothing: it adds the same number to all scores of
+    a query.
+ 6. Dropout acts on the sums of embeddings and positions and on each F (§5.4), on the weights of attention and behind
+    the ReLU of FFN (the authors' code, and R); `input_dropout` on the x_i alone. The masks come from `counter_rng.py`.
+    Those of `all_steps` are not those of the same words read one by one.
  7. `attention` of the output is that of the last layer over the regions, the mean over its heads.
 """
 
@@ -36,7 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -150,7 +151,8 @@ class MultiHeadAttention(nn.Module):
     def read(self, x: Tensor) -> KeysValues:
         """The keys and values of (..., K, H): (..., h, K, d)."""
         keys, values = (
-            layer(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3).contiguous() for layer in (self.key, self.value)
+            torch.unflatten(layer(x), -1, (self.heads, -1)).transpose(-2, -3).contiguous()
+            for layer in (self.key, self.value)
         )
         return KeysValues(keys, values)
 
@@ -167,9 +169,9 @@ class MultiHeadAttention(nn.Module):
         """
         owners = of.keys.dim() - 3  # axes of what has its own keys: an image, or a row of it
         lookers = x.shape[owners:-1]  # the others
-        queries = self.query(x).unflatten(-1, (self.heads, -1)).flatten(owners, -3).transpose(-2, -3)
+        queries = torch.unflatten(self.query(x), -1, (self.heads, -1)).flatten(owners, -3).transpose(-2, -3)
         scores = (queries * queries.shape[-1] ** -0.5) @ of.keys.mT  # (..., h, Q, K)
-        weights = scores.unflatten(-2, lookers).masked_fill(~is_key, float("-inf")).softmax(-1)
+        weights = torch.unflatten(scores, -2, lookers).masked_fill(~is_key, float("-inf")).softmax(-1)
         found = self.dropout(weights).flatten(-1 - len(lookers), -2) @ of.values  # (..., h, Q, d)
         return self.output(found.transpose(-2, -3).reshape(x.shape)), weights
 
@@ -203,12 +205,12 @@ class Residual(nn.Module):
 
     def enter(self, x: Tensor) -> Tensor:
         """The input of F."""
-        return self.norm(x) if self.is_pre else x
+        return cast(Tensor, self.norm(x)) if self.is_pre else x
 
     def add(self, x: Tensor, result: Tensor) -> Tensor:
         """The output of the sublayer."""
         summed = x + self.dropout(result)
-        return summed if self.is_pre else self.norm(summed)
+        return summed if self.is_pre else cast(Tensor, self.norm(summed))
 
 
 class EncoderLayer(nn.Module):
@@ -221,16 +223,16 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config)
+        self.self_attention_residual = Residual(config)
         self.feed_forward = FeedForward(config)
-        self.residuals = nn.ModuleList(Residual(config) for _ in range(2))
+        self.feed_forward_residual = Residual(config)
 
     def forward(self, x: Tensor, is_region: Tensor) -> Tensor:
         """(B, R, H) and (B, R) to (B, R, H)."""
-        looks, feeds = self.residuals
-        regions = looks.enter(x)
+        regions = self.self_attention_residual.enter(x)
         found, _ = self.self_attention(regions, self.self_attention.read(regions), is_region[:, None, None])
-        x = looks.add(x, found)
-        return feeds.add(x, self.feed_forward(feeds.enter(x)))
+        x = self.self_attention_residual.add(x, found)
+        return self.feed_forward_residual.add(x, self.feed_forward(self.feed_forward_residual.enter(x)))
 
 
 class DecoderLayer(nn.Module):
@@ -245,9 +247,11 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config)
+        self.self_attention_residual = Residual(config)
         self.attention = MultiHeadAttention(config)
+        self.attention_residual = Residual(config)
         self.feed_forward = FeedForward(config)
-        self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
+        self.feed_forward_residual = Residual(config)
 
     def forward(
         self, x: Tensor, past: KeysValues, is_visible: Tensor, memory: KeysValues, is_region: Tensor
@@ -264,14 +268,14 @@ class DecoderLayer(nn.Module):
         Returns:
             (B, N, T, H), the keys and values of all words, and the weights over the regions, (B, h, N, T, R).
         """
-        looks_back, looks, feeds = self.residuals
-        new = looks_back.enter(x)
+        new = self.self_attention_residual.enter(x)
         words = map_tensors(past, lambda old, new: torch.cat([old, new], -2), self.self_attention.read(new))
         found, _ = self.self_attention(new, words, is_visible.unsqueeze(2))
-        x = looks_back.add(x, found)
-        found, weights = self.attention(looks.enter(x), memory, is_region[:, None, None, None])
-        x = looks.add(x, found)
-        return feeds.add(x, self.feed_forward(feeds.enter(x))), words, weights
+        x = self.self_attention_residual.add(x, found)
+        found, weights = self.attention(self.attention_residual.enter(x), memory, is_region[:, None, None, None])
+        x = self.attention_residual.add(x, found)
+        x = self.feed_forward_residual.add(x, self.feed_forward(self.feed_forward_residual.enter(x)))
+        return x, words, weights
 
 
 def sinusoids(positions: Tensor, size: int) -> Tensor:
@@ -291,7 +295,7 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
         self.config = config
         size, norm = config.hidden_size, LAYER_NORMS[config.layer_norm]
         has_last_norm = config.norm == "pre"  # whose sums no layer has normalised
-        self.region_input = RegionInput(config, feature_size=feature_size, size=size)
+        self.region_input = RegionInput(config, feature_size=feature_size, projected_size=size)
         self.feature_projection = nn.Sequential(Linear(self.region_input.size, size), nn.ReLU())  # W_v
         self.encoder_layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.encoder_norm = norm(size) if has_last_norm else nn.Identity()
@@ -319,20 +323,24 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
                 nn.init.xavier_uniform_(parameter)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
+        self.region_input.initialise()
+
+    @property
+    def _decoder_layers(self) -> tuple[DecoderLayer, ...]:
+        return tuple(cast(DecoderLayer, layer) for layer in self.decoder_layers)
 
     def start(self, features: Features) -> TransformerState:
         """The regions through the encoder, and their keys and values in each layer of the decoder; no words."""
-        x = self.feature_projection(self.region_input.before(features))
-        x = self.region_input.after(x, features.is_region)
+        is_region = features.is_region
+        vectors = self.region_input.before(self.region_input.vectors(features), is_region)
+        x = self.region_input.after(self.feature_projection(vectors), is_region)
         for layer in self.encoder_layers:
-            x = layer(x, features.is_region)
+            x = layer(x, is_region)
         x = self.encoder_norm(x)
-        memory = tuple(layer.attention.read(x) for layer in self.decoder_layers)
+        memory = tuple(layer.attention.read(x) for layer in self._decoder_layers)
         none = x.new_empty(len(x), 1, self.config.heads, 0, x.shape[-1] // self.config.heads)
-        rows = TransformerRows(
-            (KeysValues(none, none),) * len(self.decoder_layers), features.is_region.new_empty(len(x), 1, 0)
-        )
-        return State(TransformerImage(memory, features.is_region), rows)
+        rows = TransformerRows((KeysValues(none, none),) * len(memory), is_region.new_empty(len(x), 1, 0))
+        return State(TransformerImage(memory, is_region), rows)
 
     def all_steps(self, words: Tensor, state: TransformerState) -> tuple[TransformerOutput, TransformerState]:
         """Read T words behind those of the state, each of which sees itself and those before it."""
@@ -345,7 +353,7 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
         is_past = rows.is_key.unsqueeze(2).expand(*words.shape, -1)
         is_visible = torch.cat([is_past, (steps <= steps.unsqueeze(-1)).expand(*words.shape, -1)], -1)
         read = []
-        for layer, past, memory in zip(self.decoder_layers, rows.words, image.memory, strict=True):
+        for layer, past, memory in zip(self._decoder_layers, rows.words, image.memory, strict=True):
             x, seen, weights = layer(x, past, is_visible, memory, image.is_region)
             read.append(seen)
         is_key = torch.cat([rows.is_key, torch.ones_like(words, dtype=torch.bool)], -1)
