@@ -294,15 +294,6 @@ def test_photos_that_share_a_pass_are_as_one_by_one(encoder):
         assert regions.labels.tolist() == labels.tolist()
 
 
-def test_passes_hold_photos_of_one_size_and_no_more_than_fit(encoder):
-    sizes = [(800, 1333), (800, 1066), *[(790, 1340)] * 9, (801, 1333)]
-    passes = list(encoder._passes(sizes, [None] * len(sizes), torch.device("cuda")))
-    assert passes == [[0, 2, 3, 4, 5, 6, 7, 8], [9, 10], [1], [11]]
-    assert list(encoder._passes(sizes[:3], [None] * 3, torch.device("cpu"))) == [[0], [2], [1]]
-    searched = [None, torch.zeros(1, 4), None]
-    assert list(encoder._passes([(64, 64)] * 3, searched, torch.device("cuda"))) == [[0, 2], [1]]
-
-
 def test_each_photo_passes_the_backbone_once(encoder):
     batch_sizes = []
     handle = encoder.detector.backbone.register_forward_hook(

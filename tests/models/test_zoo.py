@@ -72,6 +72,13 @@ KNOWN: dict[str, tuple[type[DecoderConfig], type[Decoder]]] = {**MODELS, "toy_gr
 
 # What some models can be beyond one changed setting, which `variants` finds: other equations, not other numbers.
 COMBINATIONS: dict[str, dict[str, Any]] = {
+    "att2in luo": {
+        "name": "att2in",
+        "project_features": 8,
+        "embedding_relu": True,
+        "feature_batch_norm": "before_and_after",
+        "input_dropout": 0.5,
+    },
     "hacap worker": {"name": "hacap", "goals": False, "highway": False, "layers": 2},
     "nic rnn input": {"name": "nic", "cell": "rnn", "image": "input", "layers": 2},
     "nic fc": {"name": "nic", "cell": "lstm_maxout", "image": "input"},

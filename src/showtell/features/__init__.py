@@ -13,6 +13,7 @@ from showtell.errors import RecipeError, nearest
 from showtell.features.contract import Encoder, EncoderConfig
 from showtell.features.faster_rcnn import FasterRcnn, FasterRcnnConfig
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
+from showtell.features.resnet_caffe import ResNetCaffe, ResNetCaffeConfig
 from showtell.features.roi_grid import RoiGrid, RoiGridConfig
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.features.timm_grid import TimmConfig, TimmGrid
@@ -25,6 +26,7 @@ ENCODERS: Registry[tuple[type[EncoderConfig], Callable[[Any, bool], Encoder]]] =
     "showtell.encoders",
     {
         "small_cnn": (SmallCnnConfig, SmallCnn),
+        "resnet_caffe": (ResNetCaffeConfig, ResNetCaffe),
         "faster_rcnn": (FasterRcnnConfig, FasterRcnn),
         "roi_grid": (RoiGridConfig, RoiGrid),
         "precomputed": (PrecomputedConfig, lambda config, _: Precomputed(config)),

@@ -19,10 +19,8 @@ Where we differ:
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 import torch
@@ -36,8 +34,9 @@ from torchvision.ops import batched_nms, clip_boxes_to_image
 from showtell.config import Pixels, Size
 from showtell.errors import RecipeError, UsageError
 from showtell.features.contract import EncoderConfig
+from showtell.features.passes import group_by_shape
 from showtell.features.regions import ImageRegions, RegionEncoder, collect_regions
-from showtell.features.weights import from_url, read_weights
+from showtell.features.weights import from_url, read_weights, weights_path
 from showtell.features.weights import load_weights as fit_weights
 from showtell.images.boxes import MIN_SIDE, boxes_on_image
 from showtell.images.preprocessing import Preprocessing
@@ -51,7 +50,6 @@ Detector = Literal[
 ]
 
 _STRIDE = 32  # pixels of a prepared photo to a cell of a detector's coarsest map that regions are pooled from
-_PIXELS_AT_ONCE = 8 * 800 * 1344  # of one pass on a GPU, whatever the batch: it bounds the memory
 
 Side = Annotated[Pixels, Field(ge=_STRIDE)]
 
@@ -170,21 +168,12 @@ class FasterRcnn(RegionEncoder):
                 if len(own) or self.config.boxes == "dataset":
                     given[index] = boxes_on_image(own, batch.windows[index], sizes[index], self.config.whole_photo)
         regions: dict[int, ImageRegions] = {}
-        for indices in self._passes(sizes, given, images[0].device):
+        # a pass is either searched or has its boxes given
+        shapes = [(*_padded_size(size), int(own is None)) for size, own in zip(sizes, given, strict=True)]
+        for indices in group_by_shape(shapes, images[0].device):
             of_pass = self._regions([images[index] for index in indices], [given[index] for index in indices])
             regions.update(zip(indices, of_pass, strict=True))
         return collect_regions([regions[index] for index in range(len(batch))], batch)
-
-    def _passes(
-        self, sizes: Sequence[tuple[int, int]], given: Sequence[Tensor | None], device: torch.device
-    ) -> Iterator[list[int]]:
-        """Which photos go through the network together: of one size, and either all to be searched or none."""
-        groups: dict[tuple[int, int, bool], list[int]] = {}
-        for index, size in enumerate(sizes):
-            groups.setdefault((*_padded_size(size), given[index] is None), []).append(index)
-        for (height, width, _), indices in groups.items():
-            count = 1 if device.type == "cpu" else max(1, _PIXELS_AT_ONCE // (height * width))
-            yield from (indices[first : first + count] for first in range(0, len(indices), count))
 
     def _regions(self, images: Sequence[Tensor], given: Sequence[Tensor | None]) -> list[ImageRegions]:
         """The regions of photos that share a pass, with boxes in pixels of the images."""
@@ -328,7 +317,7 @@ def _load_detector(detector: detection.FasterRCNN, config: FasterRcnnConfig) -> 
     if config.weights == "pretrained":
         file = from_url(get_model_weights(config.detector).DEFAULT.url)
     else:
-        file = Path(os.path.expanduser(config.weights))  # noqa: PTH111 (Path.expanduser fails without a home)
+        file = weights_path(config.weights)
     tensors = {_current_name(name): tensor for name, tensor in read_weights(file).items()}
     fit_weights(detector, tensors, source=str(file), name=config.detector, unused=_OTHER_HEADS)
 

@@ -44,18 +44,32 @@ class GridEncoder(Encoder, abc.ABC):
 
         Where the map is not a multiple of the grid to which it is pooled, cells overlap, as adaptive pooling has it.
         """
-        first, last = self._edges(self.grid_of(features.vectors.shape[1])[0]).to(windows.device)
-        rows, columns = torch.cartesian_prod(torch.arange(len(first)), torch.arange(len(first))).unbind(-1)
-        shares = torch.stack((first[columns], first[rows], last[columns], last[rows]), -1)  # (R, 4) of the window
-        corner, size = windows[:, :2].double(), (windows[:, 2:] - windows[:, :2]).double()
-        return (corner.repeat(1, 2)[:, None] + size.repeat(1, 2)[:, None] * shares).float()
+        rows, columns = self.grid_of(features.vectors.shape[1])
+        extents = (windows[:, 2:] - windows[:, :2]).double()
+        sizes = [self.preprocessing.prepared_size((round(width), round(height))) for width, height in extents.tolist()]
+        shares_of: dict[tuple[int, int], Tensor] = {}  # (R, 4) of the window
+        for width, height in set(sizes):
+            left, right = self._edges(columns, width)
+            top, bottom = self._edges(rows, height)
+            row, column = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).unbind(-1)
+            shares_of[width, height] = torch.stack((left[column], top[row], right[column], bottom[row]), -1)
+        shares = torch.stack([shares_of[size] for size in sizes]).to(windows.device)
+        return (windows[:, :2].double().repeat(1, 2)[:, None] + extents.repeat(1, 2)[:, None] * shares).float()
 
-    def _edges(self, cells: int) -> Tensor:
-        """Where the cells of a row begin and end, (2, cells), as shares of the image's side."""
-        size = self.preprocessing.image_size
-        side = cells if self.grid is None else math.ceil(size / self.stride)  # of the map, before pooling
-        if side == math.ceil(size / self.stride):
-            borders = (torch.arange(side + 1).double() * self.stride).clamp(max=size) / size
+    def map_side(self, pixels: int, cells: int) -> int:
+        """Number of cells of the map, before it is pooled, along a side of an image.
+
+        Args:
+            pixels: of that side.
+            cells: to which the side is pooled.
+        """
+        return cells if self.grid is None else math.ceil(pixels / self.stride)
+
+    def _edges(self, cells: int, pixels: int) -> Tensor:
+        """Where the cells along a side of an image begin and end, (2, cells), as shares of it."""
+        side = self.map_side(pixels, cells)
+        if side == math.ceil(pixels / self.stride):
+            borders = (torch.arange(side + 1).double() * self.stride).clamp(max=pixels) / pixels
         else:  # of a backbone that does not pad its pictures, and whose cells lie closer together
             borders = torch.arange(side + 1).double() / side
         cell = torch.arange(cells)

@@ -97,11 +97,11 @@ class RoiGrid(RegionEncoder):
         ]
         grid = self.backbone(batch).vectors.float()
         rows, columns = self.backbone.grid_of(grid.shape[1])
-        height, width = sizes[0]
-        cells = grid.new_tensor([columns / width, rows / height] * 2)  # cells of the map for each pixel of the image
+        # cells of the map for each pixel of an image
+        scales = [grid.new_tensor([columns / width, rows / height] * 2) for height, width in sizes]
         vectors = roi_align(
             grid.transpose(1, 2).unflatten(2, (rows, columns)),
-            [own * cells for own in shown],
+            [own * cells for own, cells in zip(shown, scales, strict=True)],
             output_size=1,
             sampling_ratio=_SAMPLES,
             aligned=True,

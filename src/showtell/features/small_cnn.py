@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal, Self
 
@@ -15,7 +14,7 @@ from showtell.config import Pixels, Size
 from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
 from showtell.features.weights import load_weights as fit_weights
-from showtell.features.weights import read_weights
+from showtell.features.weights import read_weights, weights_path
 from showtell.images.preprocessing import Preprocessing
 
 
@@ -95,7 +94,7 @@ class SmallCnn(GridEncoder):
         shape = (before, side, side)
         self.position_embedding = nn.Parameter(0.02 * torch.randn(shape)) if config.position_embedding else None
         if load_weights and config.weights != "random":
-            self._load(Path(os.path.expanduser(config.weights)))  # noqa: PTH111 (Path.expanduser fails without a home)
+            self._load(weights_path(config.weights))
         self.to(memory_format=torch.channels_last)
 
     def _load(self, file: Path) -> None:

@@ -20,7 +20,7 @@ from showtell.config import Pixels, Size
 from showtell.errors import RecipeError, WeightsError, nearest
 from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
-from showtell.features.weights import HUB_FILES, from_hub, from_url, read_weights
+from showtell.features.weights import HUB_FILES, from_hub, from_url, read_weights, weights_path
 from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
 
@@ -202,7 +202,7 @@ def _create(config: TimmConfig) -> Any:
 def _weights_file(config: TimmConfig, settings: dict[str, Any]) -> Path:
     """The file of weights that the settings name, from a cache or fetched where it is "pretrained"."""
     if config.weights != "pretrained":
-        return Path(config.weights)
+        return weights_path(config.weights)
     if settings.get("hf_hub_id"):
         named = settings.get("hf_hub_filename")
         return from_hub(settings["hf_hub_id"], (named,) if named else HUB_FILES)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import pickle
 import threading
 import urllib.error
@@ -70,6 +71,11 @@ def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
         except (HfHubHTTPError, OSError) as error:
             raise WeightsError(f"The weights {name} could not be fetched ({first_line(error)}): {remedy}.") from error
     raise WeightsError(f"The repository {name} on the Hugging Face hub holds none of {', '.join(files)}.")
+
+
+def weights_path(setting: str) -> Path:
+    """The file that a setting names, which may begin with a person's home (~)."""
+    return Path(os.path.expanduser(setting))  # noqa: PTH111 (Path.expanduser fails without a home)
 
 
 def from_url(address: str) -> Path:

@@ -24,17 +24,22 @@ _MAX_RESIZE_BYTES = 512 * 2**20  # of what Pillow holds between its two passes; 
 
 
 class Preprocessing(Config):
-    """How a photo becomes numbers: a square for encoders of grids, or its own shape for detectors."""
+    """How a photo becomes numbers: a square for most encoders of grids, or its own shape."""
 
-    image_size: Pixels = Field(description="Pixels of each side; with `fit`, of the shorter side.")
-    resize: Literal["squash", "crop", "fit"] = Field(
+    image_size: Pixels = Field(
+        description="Pixels of each side; with `fit`, of the shorter side; with `none`, minimum of each side."
+    )
+    resize: Literal["squash", "crop", "fit", "none"] = Field(
         description="`squash` resizes the whole photo to a square, `crop` cuts out the central square, `fit` resizes "
-        "the shorter side and keeps the aspect ratio."
+        "the shorter side and keeps the aspect ratio, `none` shrinks photos that are larger than `longest` and leaves "
+        "others as they are."
     )
     crop_share: float = Field(
         1.0, gt=0, le=1, description="With `crop`: side of the square, as a share of the photo's shorter side."
     )
-    longest: Pixels | None = Field(None, description="With `fit`: maximum number of pixels of the longer side.")
+    longest: Pixels | None = Field(
+        None, description="With `fit` and `none`: maximum number of pixels of the longer side."
+    )
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = Field(description="Resampling filter.")
     mean: tuple[float, float, float] = Field(
         description="Mean of each colour channel, subtracted from values between 0 and 1."
@@ -45,8 +50,8 @@ class Preprocessing(Config):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if (self.resize == "fit") != (self.longest is not None):
-            raise ValueError("longest goes with resize=fit and is needed there")
+        if (self.resize in ("fit", "none")) != (self.longest is not None):
+            raise ValueError("longest goes with resize=fit and resize=none, and is needed there")
         if self.longest is not None and self.longest < self.image_size:
             raise ValueError(f"longest={self.longest} is less than image_size={self.image_size}, the shorter side")
         return self
@@ -54,7 +59,8 @@ class Preprocessing(Config):
     @property
     def max_bytes(self) -> int:
         """What a prepared photo needs at most."""
-        return 3 * self.image_size * (self.longest or self.image_size)
+        longer = self.longest or self.image_size
+        return 3 * longer * (longer if self.resize == "none" else self.image_size)
 
     def prepare(self, photo: Image.Image, full_size: tuple[int, int] | None = None) -> Tensor:
         """The photo in the size that the encoder wants.
@@ -64,10 +70,10 @@ class Preprocessing(Config):
             full_size: (width, height) of the photo, where it was decoded at less than that; see `min_decoded_size`.
 
         Returns:
-            (3, height, width) uint8; height and width are image_size unless resize is "fit".
+            (3, height, width) uint8; height and width are image_size unless resize is "fit" or "none".
         """
         full_size = full_size or photo.size
-        size = self._size_of(full_size)
+        size = self.prepared_size(full_size)
         left, top, right, bottom = self.window(full_size)
         x, y = photo.width / full_size[0], photo.height / full_size[1]
         window = (left * x, top * y, right * x, bottom * y)
@@ -87,7 +93,7 @@ class Preprocessing(Config):
         """
         if self.interpolation == "nearest":  # it picks pixels instead of averaging them
             return photo_size
-        width, height = self._size_of(photo_size)
+        width, height = self.prepared_size(photo_size)
         left, top, right, bottom = self.window(photo_size)
         return (
             math.ceil(2 * width * photo_size[0] / (right - left)),
@@ -103,13 +109,14 @@ class Preprocessing(Config):
         left, top = (width - edge) / 2, (height - edge) / 2
         return (left, top, left + edge, top + edge)
 
-    def _size_of(self, photo_size: tuple[int, int]) -> tuple[int, int]:
-        """(width, height) of a prepared photo."""
+    def prepared_size(self, photo_size: tuple[int, int]) -> tuple[int, int]:
+        """(width, height) of the image that a photo of some (width, height) becomes."""
         if self.longest is None:
             return (self.image_size, self.image_size)
         shorter, longer = min(photo_size), max(photo_size)
-        scale = min(self.image_size / shorter, self.longest / longer)
-        return (max(1, round(photo_size[0] * scale)), max(1, round(photo_size[1] * scale)))
+        largest, smallest = (1.0, self.image_size) if self.resize == "none" else (self.image_size / shorter, 1)
+        scale = min(largest, self.longest / longer)
+        return (max(smallest, round(photo_size[0] * scale)), max(smallest, round(photo_size[1] * scale)))
 
     def normalise(self, images: Tensor) -> Tensor:
         """(..., 3, height, width) uint8 to float32: divided by 255, less the mean, over the deviation."""

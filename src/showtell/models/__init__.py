@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 
+from showtell.models.att2in import Att2InConfig, Att2InDecoder
 from showtell.models.capabilities import Capability, DecoderConfig, as_overrides
 from showtell.models.contract import Decoder, Output, State, spread, take_rows
 from showtell.models.hacap import HacapConfig, HacapDecoder
@@ -21,6 +22,7 @@ from showtell.registry import Registry, is_settings_and_part
 MODELS: Registry[tuple[type[DecoderConfig], type[Decoder]]] = Registry(
     "showtell.models",
     {
+        "att2in": (Att2InConfig, Att2InDecoder),
         "hacap": (HacapConfig, HacapDecoder),
         "nic": (NicConfig, NicDecoder),
         "sat": (SatConfig, SatDecoder),

@@ -70,13 +70,16 @@ class MaxoutLstmCell(nn.RNNCellBase):
         """W x and its half of b: (..., I) to (..., 5 H)."""
         return linear(inputs, self.weight_ih, self.bias_ih)
 
-    def forward(self, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, gates: Tensor, hidden: Tensor, cell: Tensor, candidates: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """One step.
 
         Args:
-            gates: (B, N, 5 H), the output of `project_input`, with what else is added to it.
+            gates: (B, N, 5 H), the output of `project_input`.
             hidden: (B, N, H).
             cell: (B, N, H).
+            candidates: (B, N, 2 H), what is added to the two candidates alone.
 
         Returns:
             The new hidden and cell.
@@ -84,7 +87,8 @@ class MaxoutLstmCell(nn.RNNCellBase):
         size = self.hidden_size
         gates = gates + linear(hidden, self.weight_hh, self.bias_hh)
         i, f, o = torch.sigmoid(gates[..., : 3 * size]).chunk(3, -1)
-        first, second = gates[..., 3 * size :].chunk(2, -1)
+        both = gates[..., 3 * size :]
+        first, second = (both if candidates is None else both + candidates).chunk(2, -1)
         cell = f * cell + i * torch.maximum(first, second)
         return o * torch.tanh(cell), cell
 

@@ -102,6 +102,11 @@ class RegionInput(nn.Module):
         projected = self.dropout(projected)
         return projected if self.norm_after is None else self.norm_after(projected, is_region)
 
+    def project(self, features: Features, projection: nn.Module) -> Tensor:
+        """What is attended to, (B, R, projected_size): all of it, around the projection."""
+        is_region = features.is_region
+        return self.after(projection(self.before(self.vectors(features), is_region)), is_region)
+
     def initialise(self) -> None:
         """Batch norm begins as the identity."""
         for norm in (self.norm_before, self.norm_after):

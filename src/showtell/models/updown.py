@@ -205,12 +205,11 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
     def start(self, features: Features) -> UpDownState:
         """W_va V and the gates of vbar, which no word changes; zeros for the LSTMs."""
         is_region = features.is_region
-        raw = self.region_input.vectors(features)
-        vectors = self.region_input.after(self.feature_projection(self.region_input.before(raw, is_region)), is_region)
+        vectors = self.region_input.project(features, self.feature_projection)
+        mean = masked_mean(vectors, is_region).unsqueeze(1)  # (B, 1, D) vbar
         if self.config.mean_projection == "own":
-            mean = self.region_input.dropout(self.mean_projection(masked_mean(raw, is_region).unsqueeze(1)))
-        else:
-            mean = masked_mean(vectors, is_region).unsqueeze(1)  # (B, 1, D) vbar
+            mean = masked_mean(self.region_input.vectors(features), is_region).unsqueeze(1)
+            mean = self.region_input.dropout(self.mean_projection(mean))
         if self.config.attributes:
             mean = torch.cat([mean, self.attributes(features)], -1)
         mean_gates = self.attention_lstm.project_input(mean, offset=self.config.hidden_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,6 @@ from showtell.models.kernels import (
     switch,
     weighted_sum,
 )
-from showtell.types import Features
 from tests.models.test_zoo import ZOO, captions, features, make
 
 
@@ -37,7 +37,7 @@ def test_a_model_has_the_same_logits_and_gradients(name):
 
     def run() -> list[torch.Tensor | None]:
         vectors = image_features.vectors.clone().requires_grad_()
-        logits = teacher_forced(decoder, Features(vectors, image_features.is_region), words).logits
+        logits = teacher_forced(decoder, replace(image_features, vectors=vectors), words).logits
         parameters = [vectors, *decoder.parameters()]
         return [logits, *torch.autograd.grad(logits.log_softmax(-1).square().sum(), parameters, allow_unused=True)]
 

@@ -1,0 +1,148 @@
+"""The encoder `resnet_caffe`: ResNet as it was published in Caffe (He et al., 2016), over photos as they are.
+
+Captioners trained with ruotianluo/ImageCaptioning.pytorch look through this network: `grid: 14` is what its
+scripts/prepro_feats.py keeps as `att` features and `grid: 1` as `fc` features (read at 4c48a33). It has torchvision's
+weights by their names, and differs from torchvision's network in two places:
+
+1. The first block of stages 2 to 4 takes its stride in the 1x1 convolution in front, not in the 3x3 convolution.
+2. The max pooling behind the first convolution pads nothing and keeps what is left over at the right and lower edges.
+
+Photos are not resized. Those of COCO have 640 pixels or less; larger ones are shrunk to `longest`, so that objects are
+about as large as those that the captioner learned from, and so that a very large photo fits into memory. Theirs are
+computed at whatever size comes, and ours are equal to them up to 640 pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchvision.models.resnet import Bottleneck, ResNet
+
+from showtell.config import Pixels, Size
+from showtell.errors import WeightsError
+from showtell.features.contract import EncoderConfig
+from showtell.features.grid import GridEncoder
+from showtell.features.passes import group_by_shape
+from showtell.features.weights import load_weights as fit_weights
+from showtell.features.weights import read_weights, weights_path
+from showtell.images.preprocessing import Preprocessing
+from showtell.types import Features, PreparedBatch
+
+BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}  # of each stage, by the number of layers
+
+_STRIDE = 32  # pixels of an image to a cell of the last map
+
+
+class ResNetCaffeConfig(EncoderConfig):
+    """A ResNet as it was published in Caffe."""
+
+    name: Literal["resnet_caffe"] = "resnet_caffe"
+    trained: Literal[False] = Field(False, description="Always frozen, as the captioners that it is for had it.")
+    depth: Literal[50, 101, 152] = Field(101, description="Number of layers.")
+    weights: str = Field(
+        "pretrained",
+        min_length=1,
+        description="A file of weights by torchvision's names, such as resnet101.pth converted from Caffe, or "
+        "`random`; `pretrained` says where the file comes from.",
+    )
+    grid: Size = Field(
+        14, description="Pool the feature map to grid x grid cells by adaptive averaging; 1 is the mean over the photo."
+    )
+    longest: Pixels = Field(
+        640,
+        ge=_STRIDE,
+        description="Photos whose longer side has more pixels are shrunk to this; others keep their size.",
+    )
+
+
+class ResNetCaffe(GridEncoder):
+    """The last map of the network, pooled; each photo in its own size."""
+
+    config: ResNetCaffeConfig
+    feature_size = 2048
+    stride = _STRIDE
+
+    def __init__(self, config: ResNetCaffeConfig, load_weights: bool) -> None:
+        super().__init__()
+        self.config = config
+        self.grid = config.grid
+        self.backbone = caffe_resnet(BLOCKS[config.depth])
+        if load_weights and config.weights != "random":
+            _load(self.backbone, config)
+        self.backbone.to(memory_format=torch.channels_last)
+        self.preprocessing = Preprocessing(
+            image_size=_STRIDE,
+            resize="none",
+            longest=config.longest,
+            interpolation="bilinear",
+            mean=(0.485, 0.456, 0.406),
+            deviation=(0.229, 0.224, 0.225),
+        )
+
+    def maps(self, images: Tensor) -> Tensor:
+        """(B, 3, height, width) to (B, 2048, grid, grid)."""
+        return F.adaptive_avg_pool2d(self.backbone.layer4(last_map_before_stage_4(self.backbone, images)), self.grid)
+
+    @torch.no_grad()
+    def forward(self, batch: PreparedBatch) -> Features:
+        """Features with R = grid x grid, row by row from the upper left. Windows and boxes change nothing."""
+        images = batch.images
+        vectors: dict[int, Tensor] = {}
+        for indices in group_by_shape(batch.sizes, images[0].device):
+            pixels = self.preprocessing.normalise(torch.stack([images[index] for index in indices]))
+            maps = self.maps(pixels.to(memory_format=torch.channels_last))
+            vectors.update(zip(indices, maps.flatten(2).transpose(1, 2), strict=True))
+        stacked = torch.stack([vectors[index] for index in range(len(batch))])
+        return Features(stacked, stacked.new_ones(stacked.shape[:2], dtype=torch.bool))
+
+    def map_side(self, pixels: int, cells: int) -> int:
+        """Cells of the map along a side: only the pooling behind the first convolution rounds down."""
+        return math.ceil(math.ceil(pixels / 2) // 2 / 8)
+
+
+def caffe_resnet(blocks: tuple[int, int, int, int]) -> ResNet:
+    """A ResNet of bottleneck blocks of the Caffe kind, with random weights and without a classifier.
+
+    Weights that are not loaded begin with residual branches of zero (Goyal et al., 2017): otherwise the features of
+    that many blocks would be too large for half precision.
+
+    Args:
+        blocks: number of blocks of each stage.
+    """
+    network = ResNet(Bottleneck, list(blocks), zero_init_residual=True)
+    network.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=0, ceil_mode=True)
+    for stage in (network.layer2, network.layer3, network.layer4):
+        stage[0].conv1.stride, stage[0].conv2.stride = (2, 2), (1, 1)
+    network.fc = nn.Identity()
+    return network
+
+
+def last_map_before_stage_4(network: ResNet, images: Tensor) -> Tensor:
+    """(B, 3, height, width) to (B, 1024, rows, columns), one cell for 16 pixels."""
+    maps = network.maxpool(network.relu(network.bn1(network.conv1(images))))
+    maps = network.layer3(network.layer2(network.layer1(maps)))
+    assert isinstance(maps, Tensor)
+    return maps
+
+
+def _load(network: ResNet, config: ResNetCaffeConfig) -> None:
+    """Put the file of weights that the settings name into a network.
+
+    Raises:
+        WeightsError: it cannot be read, or is another network's.
+    """
+    if config.weights == "pretrained":
+        raise WeightsError(
+            f"The Caffe weights of ResNet-{config.depth} cannot be fetched by name: take resnet{config.depth}.pth from "
+            "the folder that https://github.com/ruotianluo/ImageCaptioning.pytorch links to in its data/README.md, and "
+            "give that file as the weights (encoder.weights=FILE)."
+        )
+    file = weights_path(config.weights)
+    fit_weights(
+        network, read_weights(file), source=str(file), name=f"ResNet-{config.depth} of the Caffe kind", unused=["fc."]
+    )

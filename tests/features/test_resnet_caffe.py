@@ -1,0 +1,172 @@
+"""The ResNet of the Caffe kind, against its layers written out one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+from torchvision.models import resnet50
+
+from showtell.errors import WeightsError
+from showtell.features import build_encoder, encoder_config
+from showtell.features.grid import GridEncoder
+from showtell.features.resnet_caffe import caffe_resnet, last_map_before_stage_4
+from showtell.images.loading import prepare_photo
+from showtell.types import Features, PreparedBatch
+
+MEAN, DEVIATION = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """torchvision's names and shapes, classifier included, in which every tensor has something to say."""
+    torch.manual_seed(0)
+    tensors = resnet50().state_dict()
+    for name, tensor in tensors.items():
+        if name.endswith("running_mean"):
+            tensor.normal_(0, 0.1)
+        elif name.endswith("running_var"):
+            tensor.uniform_(0.5, 2)
+        elif "bn" in name and name.endswith("weight"):
+            tensor.uniform_(0.2, 0.6)
+    path = tmp_path_factory.mktemp("weights") / "resnet50.pth"
+    torch.save({name: tensor for name, tensor in tensors.items() if "num_batches" not in name}, path)
+    return path
+
+
+def encoder_of(weights: Path | str, **settings: object) -> GridEncoder:
+    encoder = build_encoder(encoder_config({"name": "resnet_caffe", "depth": 50, "weights": str(weights), **settings}))
+    assert isinstance(encoder, GridEncoder)
+    return encoder
+
+
+@pytest.fixture(scope="module")
+def encoder(weights: Path) -> GridEncoder:
+    return encoder_of(weights)
+
+
+def noise(height: int, width: int, seed: int = 0) -> Tensor:
+    return torch.randint(0, 256, (3, height, width), generator=torch.Generator().manual_seed(seed)).to(torch.uint8)
+
+
+def by_hand(tensors: dict[str, Tensor], image: Tensor) -> Tensor:
+    """The last map (2048, rows, columns): each layer with its own stride, padding and statistics."""
+
+    def convolve(x: Tensor, name: str, stride: int, padding: int) -> Tensor:
+        return F.conv2d(x, tensors[f"{name}.weight"], stride=stride, padding=padding)
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        mean, variance, weight, bias = (
+            tensors[f"{name}.{part}"].view(-1, 1, 1) for part in ("running_mean", "running_var", "weight", "bias")
+        )
+        return (x - mean) / (variance + 1e-5).sqrt() * weight + bias
+
+    x = ((image.float() / 255 - MEAN.view(3, 1, 1)) / DEVIATION.view(3, 1, 1)).unsqueeze(0)
+    x = norm(convolve(x, "conv1", 2, 3), "bn1").relu()
+    below, right = ((side - 3) % 2 for side in x.shape[-2:])  # what a whole last window lacks
+    x = F.max_pool2d(F.pad(x, (0, right, 0, below), value=-np.inf), 3, 2)
+    for stage, blocks in enumerate((3, 4, 6, 3), start=1):
+        for block in range(blocks):
+            name, stride = f"layer{stage}.{block}", 2 if block == 0 and stage > 1 else 1
+            y = norm(convolve(x, f"{name}.conv1", stride, 0), f"{name}.bn1").relu()
+            y = norm(convolve(y, f"{name}.conv2", 1, 1), f"{name}.bn2").relu()
+            y = norm(convolve(y, f"{name}.conv3", 1, 0), f"{name}.bn3")
+            if block == 0:
+                x = norm(convolve(x, f"{name}.downsample.0", stride, 0), f"{name}.downsample.1")
+            x = (x + y).relu()
+    return x[0]
+
+
+@pytest.mark.parametrize(("height", "width"), [(95, 133), (64, 96)])
+def test_features_are_those_of_the_layers_written_out(height, width, weights, encoder):
+    image = noise(height, width)
+    expected = by_hand(torch.load(weights), image)
+    mean = encoder_of(weights, grid=1)(PreparedBatch.of([image])).vectors
+    torch.testing.assert_close(mean[0, 0], expected.mean((1, 2)), atol=1e-4, rtol=1e-4)
+    cells = encoder(PreparedBatch.of([image])).vectors.unflatten(1, (14, 14))[0]
+    rows, columns = expected.shape[1:]
+    assert rows < 14  # the map is smaller than the grid, as it is for 480 pixels and less
+    for row in range(14):
+        for column in range(14):
+            within = expected[
+                :,
+                row * rows // 14 : -(-(row + 1) * rows // 14),
+                column * columns // 14 : -(-(column + 1) * columns // 14),
+            ]
+            torch.testing.assert_close(cells[row, column], within.mean((1, 2)), atol=1e-4, rtol=1e-4)
+
+
+def test_a_photo_does_not_depend_on_its_company(encoder):
+    images = [noise(64, 96), noise(70, 50, 1), noise(64, 96, 2)]
+    together = encoder(PreparedBatch.of(images))
+    assert together.vectors.shape == (3, 196, 2048) and bool(together.is_region.all())
+    for index, image in enumerate(images):
+        assert torch.equal(encoder(PreparedBatch.of([image])).vectors[0], together.vectors[index])
+    stacked = PreparedBatch.of(torch.stack([images[0], images[2]]))
+    assert torch.equal(encoder(stacked).vectors, together.vectors[[0, 2]])
+
+
+@pytest.mark.parametrize(
+    ("size", "prepared"),
+    [((640, 427), (640, 427)), ((500, 333), (500, 333)), ((4000, 3000), (640, 480)), ((3, 20), (32, 32)),
+     ((9000, 100), (640, 32))],
+)  # fmt: skip
+def test_photos_keep_their_size_up_to_the_longest_side(size, prepared, encoder, tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "photo.png")
+    photo = prepare_photo(tmp_path / "photo.png", encoder.preprocessing)
+    assert photo.pixels.shape == (3, prepared[1], prepared[0])
+    assert photo.window == (0, 0, *size)
+    if size == prepared:
+        assert np.array_equal(photo.pixels.permute(1, 2, 0).numpy(), pixels)
+
+
+def test_the_map_has_as_many_cells_as_its_rectangles_count(encoder):
+    network = caffe_resnet((1, 1, 1, 1)).to("meta").eval()
+    for pixels in [*range(32, 132), 427, 480, 639, 640]:
+        image = torch.empty(1, 3, 32, pixels, device="meta")
+        columns = network.layer4(last_map_before_stage_4(network, image)).shape[-1]
+        assert encoder.map_side(pixels, 14) == columns, pixels
+
+
+def test_rectangles_lie_where_the_cells_of_each_photo_looked(encoder):
+    """Photos of two shapes in a batch: cells of 32 pixels, shared out to 14 x 14 as adaptive pooling does."""
+    windows = torch.tensor([[0.0, 0, 640, 427], [0, 0, 1280, 960]])
+    features = Features(torch.zeros(2, 196, 1), torch.ones(2, 196, dtype=torch.bool))
+    rectangles = encoder.rectangles(features, windows).unflatten(1, (14, 14))
+    for image, (width, height, scale) in enumerate([(640, 427, 1), (640, 480, 2)]):  # the second was shrunk by half
+        rows, columns = -(-height // 32), -(-width // 32)
+        for row in range(14):
+            for column in range(14):
+                left, right = column * columns // 14 * 32, -(-(column + 1) * columns // 14) * 32
+                top, bottom = row * rows // 14 * 32, -(-(row + 1) * rows // 14) * 32
+                expected = [scale * side for side in (left, top, min(right, width), min(bottom, height))]
+                assert rectangles[image, row, column].tolist() == pytest.approx(expected, rel=1e-6)
+    whole = encoder_of("random", grid=1).rectangles(Features(torch.zeros(2, 1, 1), features.is_region[:, :1]), windows)
+    assert torch.equal(whole[:, 0], windows)
+
+
+def test_random_weights_fit_into_half_precision():
+    encoder = encoder_of("random", depth=152, grid=1, seed=0)
+    vectors = encoder(PreparedBatch.of([noise(64, 64)])).vectors
+    assert bool(vectors.half().isfinite().all()) and float(vectors.std()) > 0.01
+
+
+def test_without_a_file_a_sentence_says_where_it_comes_from():
+    with pytest.raises(WeightsError) as caught:
+        build_encoder(encoder_config({"name": "resnet_caffe"}))
+    assert str(caught.value) == (
+        "The Caffe weights of ResNet-101 cannot be fetched by name: take resnet101.pth from the folder that "
+        "https://github.com/ruotianluo/ImageCaptioning.pytorch links to in its data/README.md, and give that file as "
+        "the weights (encoder.weights=FILE)."
+    )
+
+
+def test_weights_of_another_depth_are_refused(weights):
+    with pytest.raises(WeightsError, match=r"resnet50\.pth are not those of ResNet-101 of the Caffe kind: of \d+ tens"):
+        encoder_of(weights, depth=101)
