@@ -60,10 +60,10 @@ class TransformerConfig(RegionInputConfig):
     provides: ClassVar = {Capability.ATTENTION: {}, Capability.PARALLEL: {}}
 
     name: Literal["transformer"] = "transformer"
-    hidden_size: Size = Field(512, description="d, size of the vectors between layers.")
+    hidden_size: Size = Field(512, description="Size d of the vectors between layers.")
     encoder_layers: Layers = Field(6, description="Number of layers over the regions.")
     decoder_layers: Layers = Field(6, description="Number of layers over the words.")
-    heads: Size = Field(8, description="h, number of attention heads; a divisor of `hidden_size`.")
+    heads: Size = Field(8, description="Number h of attention heads; a divisor of `hidden_size`.")
     feed_forward_size: Size = Field(2048, description="Size of the hidden layer of FFN.")
     norm: Literal["pre", "post"] = Field(
         "pre", description="LayerNorm in front of each sublayer (`pre`), or behind its sum (`post`, the paper)."
