@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 WORDS = (
-    "a", "the", "dog", "cat", "man", "woman", "red", "blue", "ball", "bench", "sits", "runs", "on", "with", "near", "of",
-    "two", "UNK",
+    "a", "the", "dog", "cat", "man", "woman", "red", "blue", "ball", "bench", "sits", "runs", "on", "with", "near",
+    "of", "two", "UNK",
 )  # fmt: skip
 FEATURE_SIZE = 10
 REGIONS = ((5, 3, 4), (2, 2), (1, 6, 6))  # of the images of each batch
@@ -108,11 +108,11 @@ def _weight(case: str, name: str, shape: Sequence[int]) -> np.ndarray:
         return 1.2 + drawn
     if name.endswith("a_2") or (len(shape) == 1 and name.endswith("weight")):
         return 1 + 0.5 * drawn
-    return 5 / math.sqrt(shape[-1]) * drawn if len(shape) > 1 else 0.8 * drawn
+    return (3 if name.startswith("model.") else 4) / math.sqrt(shape[-1]) * drawn if len(shape) > 1 else 0.8 * drawn
 
 
 def batch(name: str, regions: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features (B, R, D), which of them are there (B, R), and corners of their boxes (B, R, 4) in a photo of 80 x 60."""
+    """Features (B, R, D), which of them are there (B, R), and their boxes (B, R, 4) in a photo of 80 x 60."""
     longest = max(regions)
     there = np.arange(longest)[None] < np.asarray(regions)[:, None]
     features = (numbers(f"{name} features", (len(regions), longest, FEATURE_SIZE)) + 0.4) * there[..., None]

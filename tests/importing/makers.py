@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torchvision
 from torch import Tensor, nn
 
-from published_parity import LUO, vocabulary_of, weights
+from published_parity import LUO, vocabulary_of, weights, wordmap
+from showtell.files import write_json
 
 FOLDER = Path(__file__).parent
 
@@ -34,7 +36,13 @@ def luo_tensors(case: str) -> OrderedDict[str, Tensor]:
 def luo_infos(case: str, **changes: Any) -> dict[str, Any]:
     """The infos of a case, with other options."""
     options = {**LUO[case], "vocab_size": reference("luo")[case]["vocab_size"], **changes}
-    return {"iter": 10, "epoch": 2, "vocab": vocabulary_of(LUO[case]), "opt": Namespace(**options), "best_val_score": 1.13}
+    return {
+        "iter": 10,
+        "epoch": 2,
+        "vocab": vocabulary_of(LUO[case]),
+        "opt": Namespace(**options),
+        "best_val_score": 1.13,
+    }
 
 
 def write_luo(
@@ -82,3 +90,30 @@ class DecoderWithAttention(nn.Module):
 
 def _linear(shape: list[int]) -> nn.Linear:
     return nn.Linear(shape[1], shape[0])
+
+
+def resnet18() -> nn.Module:
+    """A ResNet-18 of torchvision whose norms are not the identity."""
+    torch.manual_seed(0)
+    made = torchvision.models.resnet18(weights=None)
+    for module in made.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 1.5)
+    return made
+
+
+def write_tutorial(folder: Path, case: str, **save: Any) -> Path:
+    """A checkpoint of the tutorial with a ResNet-18, in the format before torch 1.6, and its word map."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shapes = reference("sgrvinod")[case]["tensors"]
+    made = DecoderWithAttention(shapes)
+    made.load_state_dict(weights(case, shapes))
+    content = {
+        "epoch": 3, "epochs_since_improvement": 0, "bleu-4": 0.2325, "encoder": Encoder(resnet18(), 14),
+        "decoder": made, "encoder_optimizer": None, "decoder_optimizer": torch.optim.Adam(made.parameters()),
+    }  # fmt: skip
+    file = folder / "BEST_checkpoint_toy.pth.tar"
+    torch.save(content, file, **{"_use_new_zipfile_serialization": False, **save})
+    write_json(folder / "WORDMAP_toy.json", wordmap())
+    return file

@@ -82,7 +82,9 @@ def import_(
             raise UsageError(f"{settings[0]} is a setting of an encoder; name the encoder with --features-from.")
     elif Path(features_from).is_dir():
         if settings:
-            raise UsageError(f"--features-from {features_from} is a store, which has no settings; leave {settings[0]} out.")
+            raise UsageError(
+                f"--features-from {features_from} is a store, which has no settings; leave {settings[0]} out."
+            )
         store = FeatureStore(features_from).info
     else:
         encoder = _build(features_from, settings or [])

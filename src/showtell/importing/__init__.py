@@ -190,8 +190,8 @@ def _build(converted: Converted) -> Decoder:
     problems += [f"{tensors.source_of(name)} has no place" for name in parts.tensors if name not in expected]
     if problems:
         raise CheckpointError(
-            f"The tensors in {tensors.file} contradict each other: {summarise(problems, 3)}; the file is damaged, or of "
-            f"another {parts.name} than is known here."
+            f"The tensors in {tensors.file} contradict each other: {summarise(problems, 3)}; the file is damaged, or "
+            f"of another {parts.name} than is known here."
         )
     decoder = build()
     decoder.load_state_dict(parts.tensors, strict=True)

@@ -1,12 +1,13 @@
 """Weights of ruotianluo/ImageCaptioning.pytorch: `model-best.pth` and `infos_ID-best.pkl`.
 
 Read at commit 4c48a33. `model-best.pth` is the state dict of a model; the infos are a pickle of protocol 2 with `opt`
-(an argparse.Namespace) and `vocab` ({"1": word}). Id 0 is begin, end and padding at once unless `opt` has ids of its own,
-and the word UNK stands for unknown ones.
+(an argparse.Namespace) and `vocab` ({"1": word}). Id 0 is begin, end and padding at once unless `opt` has ids of its
+own, and the word UNK stands for unknown ones.
 
 | there | tensors that tell it | here |
 |---|---|---|
-| `newfc`, `fc` | `_core.i2h` and `fc_embed`; `core.i2h` and `img_embed` | `nic` with `cell: lstm_maxout, image: input` |
+| `newfc` | `_core.i2h` and `fc_embed` | `nic` with `cell: lstm_maxout, image: input` |
+| `fc`, which is older | `core.i2h` and `img_embed` | the same |
 | `att2in` | `core.a2c` without `att_embed` | `att2in` |
 | `att2in2` | `core.a2c` and `att_embed` | `att2in` with a projection and ReLU |
 | `updown`, `topdown` | `core.att_lstm` and `core.lang_lstm` | `updown` with `mean_projection: own` |
@@ -71,7 +72,9 @@ def architecture_of(tensors: SourceTensors) -> str | None:
     if "model.tgt_embed.0.lut.weight" in tensors and "att_embed.0.weight" in tensors:
         return "transformer"
     if tensors.has("logit.2.") and tensors.has("core."):
-        raise CheckpointError(_unsupported(tensors, "a model with more than one layer in front of its words (logit_layers)"))
+        raise CheckpointError(
+            _unsupported(tensors, "a model with more than one layer in front of its words (logit_layers)")
+        )
     if "core.att_lstm.weight_ih" in tensors and "core.lang_lstm.weight_ih" in tensors:
         return "updown"
     if "core.a2c.weight" in tensors:
@@ -111,7 +114,8 @@ def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, objec
     said = options.text("caption_model")
     if said is not None and _ALIASES.get(said, said) != architecture:
         options.contradictions.append(
-            f'{file} has caption_model "{said}", and the tensors are those of {architecture}; were both saved by one run?'
+            f'{file} has caption_model "{said}", and the tensors are those of {architecture}; the files may be of two '
+            "runs"
         )
     kind = _ARCHITECTURES[architecture]
     words = _words(infos["vocab"], options, tensors, kind)
@@ -204,7 +208,7 @@ def _region_input(tensors: SourceTensors, options: SourceOptions) -> tuple[Parts
         read |= tensors.batch_norm("att_embed.4", "region_input.norm_after")
     if last and not norm:
         raise CheckpointError(
-            f"{tensors.file} has batch norm behind its projection (att_embed.4) and none before it; use_bn of {PROJECT.name} "
+            f"{tensors.file} has batch norm behind its projection (att_embed.4) and none before it; use_bn "
             "is 0, 1 or 2: the file is damaged."
         )
     if width is not None:
@@ -219,8 +223,8 @@ def _region_input(tensors: SourceTensors, options: SourceOptions) -> tuple[Parts
         if width < 1:
             raise DataError(
                 f"{options.file} has use_box 1, and the regions that {tensors.file} takes have "
-                f"{width + BOX_NUMBERS} numbers, {BOX_NUMBERS} of which would be those of boxes: were both saved by one "
-                "run?"
+                f"{width + BOX_NUMBERS} numbers, {BOX_NUMBERS} of which would be those of boxes; give two files that "
+                "one run saved."
             )
     config = {
         "normalise_features": bool(options.whole("norm_att_feat", 0, at_most=1)),
@@ -245,8 +249,8 @@ def _attention(tensors: SourceTensors) -> dict[str, Tensor]:
     bias_of_query = tensors.take(f"{core}.h2att.bias", f"{ours}.of_features.bias")
     if bias.shape != bias_of_query.shape:
         raise CheckpointError(
-            f"The biases ctx2att.bias and {core}.h2att.bias in {tensors.file} have {len(bias)} and {len(bias_of_query)} "
-            "numbers, and should have the same: the file is damaged."
+            f"The biases ctx2att.bias and {core}.h2att.bias in {tensors.file} have {len(bias)} and "
+            f"{len(bias_of_query)} numbers, and should have the same: the file is damaged."
         )
     tensors.leave_out(f"{core}.alpha_net.bias", "it cancels in the softmax")
     return {
@@ -342,7 +346,7 @@ def _updown(tensors: SourceTensors, options: SourceOptions) -> Parts:
 
 
 def _mean_projection(tensors: SourceTensors, options: SourceOptions, parts: Parts) -> dict[str, Tensor]:
-    """fc_embed, which reads the mean of the regions; where that is without the numbers of boxes, zeros stand for them."""
+    """fc_embed, over the mean of the regions; zeros for the numbers of boxes, where that mean is without them."""
     read = tensors.module("fc_embed.0", "mean_projection.0")
     wanted = parts.feature_size + (0 if parts.config["box_features"] == "none" else BOX_NUMBERS)
     width = tensors.shape("fc_embed.0.weight")[1]
@@ -352,8 +356,9 @@ def _mean_projection(tensors: SourceTensors, options: SourceOptions, parts: Part
         read["mean_projection.0.weight"] = torch.cat([weight, weight.new_zeros(len(weight), BOX_NUMBERS)], 1)
     elif width != wanted:
         raise CheckpointError(
-            f"{tensors.file} reads the whole photo as {width} numbers (fc_embed) and its regions as {wanted} (att_embed), "
-            "so it was trained on two kinds of features; imported are models whose fc_feats is the mean of the regions."
+            f"{tensors.file} reads the whole photo as {width} numbers (fc_embed) and its regions as {wanted} "
+            "(att_embed), so it was trained on two kinds of features; imported are models whose fc_feats is the mean of "
+            "the regions."
         )
     return read
 
@@ -377,7 +382,7 @@ def _transformer(tensors: SourceTensors, options: SourceOptions) -> Parts:
     if size % heads:
         raise DataError(
             f"{options.file} has num_att_heads {heads}, which does not divide the {size} numbers of a vector in "
-            f"{tensors.file}: were both saved by one run?"
+            f"{tensors.file}; give two files that one run saved."
         )
     parts.name = "transformer"
     parts.config |= {
@@ -387,22 +392,32 @@ def _transformer(tensors: SourceTensors, options: SourceOptions) -> Parts:
     }  # fmt: skip
     for side in ("encoder", "decoder"):
         for index in range(layers[side]):
-            parts.tensors |= _layer(tensors, f"model.{side}.layers.{index}", f"{side}_layers.{index}")
+            parts.tensors |= _layer(tensors, side, index)
         parts.tensors |= _layer_norm(tensors, f"model.{side}.norm", f"{side}_norm")
     _check_positions(tensors, size)
     return parts
 
 
-def _layer(tensors: SourceTensors, prefix: str, becomes: str) -> dict[str, Tensor]:
+# The sublayers of a layer of each stack, in their order.
+_SUBLAYERS = {
+    "encoder": ("self_attention", "feed_forward"),
+    "decoder": ("self_attention", "attention", "feed_forward"),
+}
+
+
+def _layer(tensors: SourceTensors, side: str, index: int) -> dict[str, Tensor]:
+    prefix, becomes = f"model.{side}.layers.{index}", f"{side}_layers.{index}"
     read: dict[str, Tensor] = {}
-    for theirs, ours in (("self_attn", "self_attention"), ("src_attn", "attention")):
-        if theirs == "self_attn" or ".decoder." in prefix:
-            for number, layer in enumerate(("query", "key", "value", "output")):
-                read |= tensors.module(f"{prefix}.{theirs}.linears.{number}", f"{becomes}.{ours}.{layer}")
-    read |= tensors.module(f"{prefix}.feed_forward.w_1", f"{becomes}.feed_forward.inner")
-    read |= tensors.module(f"{prefix}.feed_forward.w_2", f"{becomes}.feed_forward.outer")
-    for number in range(3 if ".decoder." in prefix else 2):
-        read |= _layer_norm(tensors, f"{prefix}.sublayer.{number}.norm", f"{becomes}.residuals.{number}.norm")
+    for number, sublayer in enumerate(_SUBLAYERS[side]):
+        norm = f"{becomes}.{sublayer}_residual.norm"
+        read |= _layer_norm(tensors, f"{prefix}.sublayer.{number}.norm", norm)
+        if sublayer == "feed_forward":
+            for theirs, ours in (("w_1", "inner"), ("w_2", "outer")):
+                read |= tensors.module(f"{prefix}.feed_forward.{theirs}", f"{becomes}.feed_forward.{ours}")
+        else:
+            source = "self_attn" if sublayer == "self_attention" else "src_attn"
+            for place, layer in enumerate(("query", "key", "value", "output")):
+                read |= tensors.module(f"{prefix}.{source}.linears.{place}", f"{becomes}.{sublayer}.{layer}")
     return read
 
 

@@ -1,8 +1,8 @@
 """Weights of sgrvinod/a-PyTorch-Tutorial-to-Image-Captioning: `BEST_checkpoint_NAME.pth.tar` and `WORDMAP_NAME.json`.
 
-Read at commit cc9c7e2. The first file holds whole pickled modules, `encoder` (a ResNet-101 of torchvision, cut behind its
-last map, whose cells are pooled to 14 x 14) and `decoder`; the other one an id for each word. Nothing of the modules is
-run: their tensors are read, and the few settings that are no tensors.
+Read at commit cc9c7e2. The first file holds whole pickled modules, `encoder` (a ResNet-101 of torchvision, cut behind
+its last map, whose cells are pooled to 14 x 14) and `decoder`; the other one an id for each word. Nothing of the
+modules is run: their tensors are read, and the few settings that are no tensors.
 
 | there | here |
 |---|---|
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,7 +43,7 @@ MARKS = ("<start>", "<end>", "<pad>", "<unk>")
 _IMAGE_SIZE = 256
 _GRID = 14
 _CHILDREN = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}  # of a ResNet
-_RESNETS = {  # blocks of each stage, and convolutions of a block
+_RESNETS: dict[tuple[int, ...], str] = {  # blocks of each stage, and convolutions of a block
     (2, 2, 2, 2, 2): "resnet18", (3, 4, 6, 3, 2): "resnet34", (3, 4, 6, 3, 3): "resnet50",
     (3, 4, 23, 3, 3): "resnet101", (3, 8, 36, 3, 3): "resnet152",
 }  # fmt: skip
@@ -78,7 +77,11 @@ def convert(content: Mapping[Any, object], wordmap: Mapping[str, object], file: 
         DataError: the word map is of another model.
     """
     tensors = SourceTensors(
-        {f"{part}.{name}": tensor for part in ("encoder", "decoder") for name, tensor in _tensors_of(content[part]).items()},
+        {
+            f"{part}.{name}": tensor
+            for part in ("encoder", "decoder")
+            for name, tensor in _tensors_of(content[part]).items()
+        },
         file,
     )
     options = SourceOptions(_settings(content["encoder"], content["decoder"]), file, "the modules")
@@ -91,9 +94,10 @@ def convert(content: Mapping[Any, object], wordmap: Mapping[str, object], file: 
         ("encoder_dim", width, "decoder.attention"),
     ):  # fmt: skip
         options.seen(name, value, origin)
+    marks = {mark: _identifier(wordmap, mark, words_file) for mark in MARKS}
     words = map_words(
         _words(wordmap, words_file), rows=rows, source=words_file, weights=file,
-        **{ours: _identifier(wordmap, mark, words_file) for ours, mark in zip(("begin", "end", "pad", "unknown"), MARKS, strict=True)},
+        begin=marks["<start>"], end=marks["<end>"], pad=marks["<pad>"], unknown=marks["<unk>"],
     )  # fmt: skip
     parts = Parts(
         name="Show, Attend and Tell",
@@ -230,7 +234,9 @@ def _words(wordmap: Mapping[str, object], file: str) -> dict[int, str]:
     for word in wordmap:
         index = _identifier(wordmap, word, file)
         if index in words:
-            raise DataError(f'{file} has the id {index} for two words, "{words[index]}" and "{word}"; ids are distinct.')
+            raise DataError(
+                f'{file} has the id {index} for two words, "{words[index]}" and "{word}"; ids are distinct.'
+            )
         words[index] = word
     return words
 

@@ -61,8 +61,6 @@ def find_beside(weights: Path, pattern: str, what: str, option: str) -> Path:
         )
     if len(files) > 1:
         files = [path for path in files if _is_best(path) == _is_best(weights)] or files
-    if len(files) > 1:
-        files = [path for path in files if path.stem.partition("_")[2] in weights.name] or files
     return _only(files, f"Several files beside {weights} may have its words", f"name one with {option} FILE")
 
 
@@ -134,7 +132,9 @@ def _read_bytes(file: Path) -> bytes:
     require_regular_file(file)
     try:
         if file.stat().st_size > _MAX_INFOS:
-            raise DataError(f"{file} has {file.stat().st_size / 1e6:,.0f} MB, which no file of words and options needs.")
+            raise DataError(
+                f"{file} has {file.stat().st_size / 1e6:,.0f} MB, which no file of words and options needs."
+            )
         return file.read_bytes()
     except OSError as error:
         raise DataError(f"Cannot read {file}: {error.strerror or error}.") from error
@@ -153,5 +153,3 @@ def sha256(file: Path) -> str:
     """The fingerprint of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-

@@ -1,8 +1,8 @@
 """The words of a source in the ids of ours, and tables of its rows in our order.
 
 Sources mark begin, end and padding by ids of their own, or all three by one. Ours are four different ids, unknown among
-them. A logit of the source stands in exactly one row of ours; a row that the source has not gets no weights and a bias so
-low that its probability is 0.
+them. A logit of the source stands in exactly one row of ours; a row that the source has not gets no weights and a bias
+so low that its probability is 0.
 """
 
 from __future__ import annotations
@@ -63,7 +63,15 @@ def _rows(table: Tensor, rows: tuple[int | None, ...]) -> Tensor:
 
 
 def map_words(
-    words: Mapping[int, str], *, rows: int, begin: int, end: int, pad: int, unknown: int | None, source: str, weights: str
+    words: Mapping[int, str],
+    *,
+    rows: int,
+    begin: int,
+    end: int,
+    pad: int,
+    unknown: int | None,
+    source: str,
+    weights: str,
 ) -> SourceWords:
     """Map the rows of a source to a vocabulary.
 
@@ -91,7 +99,9 @@ def map_words(
     beyond = sorted(index for index in words if not 0 <= index < rows)
     missing = [index for index in range(rows) if index not in words and index not in special]
     if beyond or missing:
-        reason = f"no word has id {summarise(missing, 3)}" if missing else f"there are words of id {summarise(beyond, 3)}"
+        reason = (
+            f"no word has id {summarise(missing, 3)}" if missing else f"there are words of id {summarise(beyond, 3)}"
+        )
         raise DataError(
             f"{source} has {len(words):,} words and {weights} rows for {rows:,}, {len(special)} of them marks: "
             f"{reason}. The two files do not belong together; give those that were saved by one run."
@@ -122,7 +132,7 @@ def map_words(
     fed = {Vocabulary.pad: pad, Vocabulary.begin: begin, Vocabulary.end: end, Vocabulary.unknown: unknown}
     return SourceWords(
         vocabulary,
-        tuple([*(fed[index] for index in range(len(SPECIAL))), *ordinary]),
-        tuple([*(predicted[index] for index in range(len(SPECIAL))), *ordinary]),
+        (*(fed[index] for index in range(len(SPECIAL))), *ordinary),
+        (*(predicted[index] for index in range(len(SPECIAL))), *ordinary),
         tuple(word for word in first if tokenize(word) != [word]),
     )
