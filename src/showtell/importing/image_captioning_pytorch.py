@@ -357,8 +357,8 @@ def _mean_projection(tensors: SourceTensors, options: SourceOptions, parts: Part
     elif width != wanted:
         raise CheckpointError(
             f"{tensors.file} reads the whole photo as {width} numbers (fc_embed) and its regions as {wanted} "
-            "(att_embed), so it was trained on two kinds of features; imported are models whose fc_feats is the mean of "
-            "the regions."
+            "(att_embed), so it was trained on two kinds of features; imported are models whose fc_feats is the mean "
+            "of the regions."
         )
     return read
 
