@@ -114,8 +114,8 @@ def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, objec
     said = options.text("caption_model")
     if said is not None and _ALIASES.get(said, said) != architecture:
         options.contradictions.append(
-            f'{file} has caption_model "{shorten(said, 40)}", and the tensors are those of {architecture}; the files may '
-            "be of two runs"
+            f'{file} has caption_model "{shorten(said, 40)}", and the tensors are those of {architecture}; the files '
+            "may be of two runs"
         )
     kind = _ARCHITECTURES[architecture]
     words = _words(infos["vocab"], options, tensors, kind)
