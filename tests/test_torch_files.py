@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import argparse
 import collections
+import io
 import itertools
 import pickle
 import random
+import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -215,6 +218,34 @@ def test_a_view_of_a_storage_as_torch_0_4_has_it(tmp_path: Path) -> None:
 
     (tmp_path / "x.pth").write_bytes(stream([tensor((3,), (1,), 0, Persistent((*STORAGE, ("1", 2, 3))))]))
     assert read_torch_file(tmp_path / "x.pth")[0].tolist() == [2, 3, 4]  # type: ignore[index]
+
+
+def test_an_archive_of_more_than_four_gigabytes(tmp_path: Path) -> None:
+    """Its sizes and positions stand in extra fields; a hole takes the place of the large entry."""
+    content, large = archive([tensor()]), (1 << 32) + 7
+    begin = content.index(b"PK\x01\x02")
+    shift = 30 + 3 + large  # the entry "w/x" comes first
+    entries, position = [], begin
+    for _ in range(2):  # 46 bytes, then the name; the last four bytes are the position
+        size = 46 + content[position + 28]
+        fixed, name = content[position : position + 46], content[position + 46 : position + size]
+        offset = struct.unpack("<L", fixed[42:])[0] + shift
+        extra = struct.pack("<2HQ", 1, 8, offset)
+        entries.append(fixed[:30] + struct.pack("<H", len(extra)) + fixed[32:42] + b"\xff" * 4 + name + extra)
+        position += size
+    extra = struct.pack("<2HB2H2Q", 99, 1, 0, 1, 16, large, large)
+    first = struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 45, 45, 0, 0, 0, 0, 0, 2**32 - 1, 2**32 - 1, 3, 25, 0, 0, 0, 0, 0)
+    listing = b"".join([first + b"w/x" + extra, *entries])
+    end = shift + begin + len(listing)
+    with (tmp_path / "x.pth").open("wb") as stream:
+        stream.write(struct.pack("<4s5H3L2H", b"PK\x03\x04", 45, 0, 0, 0, 0, 0, 2**32 - 1, 2**32 - 1, 3, 0) + b"w/x")
+        stream.seek(large, io.SEEK_CUR)
+        stream.write(content[:begin] + listing)
+        stream.write(struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 3, 3, len(listing), shift + begin))
+        stream.write(struct.pack("<4sLQL", b"PK\x06\x07", 0, end, 1))
+        stream.write(struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 3, 3, 2**32 - 1, 2**32 - 1, 0))
+    assert zipfile.ZipFile(tmp_path / "x.pth").namelist() == ["w/x", "w/data.pkl", "w/data/0"]
+    assert read_torch_file(tmp_path / "x.pth")[0].tolist() == [[0, 1, 2], [3, 4, 5]]  # type: ignore[index]
 
 
 def test_a_bool_is_0_or_1(tmp_path: Path) -> None:
