@@ -3,9 +3,7 @@ from __future__ import annotations
 import argparse
 import collections
 import io
-import itertools
 import pickle
-import random
 import struct
 import zipfile
 from collections.abc import Callable
@@ -22,8 +20,8 @@ from torch import Tensor, nn
 from showtell.errors import WeightsError
 from showtell.inert_pickle import Record
 from showtell.torch_files import module_tensors, read_torch_file
-from tests.fuzzing import mutated
-from tests.hostile_files import archive, pickled, stream, tensor
+from tests.fuzzing import Target
+from tests.hostile_files import archive, stream, tensor
 
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.bool),
@@ -278,28 +276,19 @@ def test_tensors_of_other_kinds_are_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    folder = tmp_path_factory.mktemp("seeds")
-    content = {
-        "model": {"w": torch.arange(6.0).view(2, 3).t(), "b": torch.tensor([True])},
-        "o": argparse.Namespace(a=1),
-    }
-    files = []
-    for value, write in itertools.product((content, nn.Linear(1, 2)), (write_archive, write_stream, write_pickle)):
-        write(value, folder / "seed.pth")
-        files.append((folder / "seed.pth").read_bytes())
-    return [*files, archive([tensor()]), stream([tensor()]), pickled([tensor(storage=None)])]
+def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
+    return Target("weights", tmp_path_factory.mktemp("damaged") / "case")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(number=st.integers(0, 10**9))
-def test_damaged_files_are_read_or_refused(tmp_path: Path, seeds: list[bytes], number: int) -> None:
-    rng = random.Random(number)
-    (tmp_path / "x.pth").write_bytes(mutated(rng.choice(seeds), rng))
+def test_damaged_files_are_read_or_refused(target: Target, number: int) -> None:
+    """A short round of what scripts/fuzz does for minutes."""
+    case = target.case(0, number)
     try:
-        read_torch_file(tmp_path / "x.pth")
+        case.run(case.path)
     except WeightsError as error:
-        assert str(error).startswith(str(tmp_path)) and str(error).endswith(".")
+        assert str(error).startswith(str(case.path)) and str(error).endswith(".")
 
 
 @formats_of_torch
