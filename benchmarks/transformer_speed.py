@@ -1,7 +1,7 @@
 """How fast the transformer decodes and trains: against the plain way, and against the code that its weights come from.
 
     python benchmarks/transformer_speed.py [--regions 36] [--images 10] [--repeats 5] [--threads 2] [--json]
-    python benchmarks/transformer_speed.py --reference CHECKOUT      # of ImageCaptioning.pytorch, read at 4c48a33
+    python benchmarks/transformer_speed.py --reference CHECKOUT      # of ImageCaptioning.pytorch, at 4c48a33 (and six)
 
 The paper's base model (6 and 6 layers of 512, 8 heads, 2,048), 9,488 words, float32, random weights with the layer norm
 of the published ones. Decoding is a beam of 5 for 20 words: `end` cannot be said, so that what the weights are does not
@@ -20,7 +20,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -63,10 +63,10 @@ def make_batch(images: int) -> Batch:
     return Batch(tuple(map(str, range(images))), None, words, is_caption)
 
 
-def reference_model(checkout: Path, decoder: TransformerDecoder) -> nn.Module:
-    """The reference's own model with the weights of ours. Its ids of begin, end and padding are options."""
+def reference_models(checkout: Path, decoder: TransformerDecoder) -> dict[str, nn.Module]:
+    """The reference's own models, without a cache and with one, with the weights of ours."""
     sys.path.insert(0, str(checkout))
-    from captioning.models.TransformerModel import TransformerModel  # type: ignore[import-not-found]
+    from captioning.models import TransformerModel, cachedTransformer  # type: ignore[import-not-found]
 
     size, config = decoder.config.hidden_size, decoder.config
     options = Namespace(
@@ -76,9 +76,11 @@ def reference_model(checkout: Path, decoder: TransformerDecoder) -> nn.Module:
         seq_length=LENGTH, fc_feat_size=CONTEXT, att_feat_size=CONTEXT, att_hid_size=size,
         pad_idx=Vocabulary.pad, bos_idx=Vocabulary.begin, eos_idx=Vocabulary.end,
     )  # fmt: skip
-    model: nn.Module = TransformerModel(options)
-    model.load_state_dict(reference_weights(decoder), strict=False)
-    return model.eval()
+    models = {"the reference": TransformerModel(options), "the reference with its cache": cachedTransformer(options)}
+    for model in models.values():
+        model.load_state_dict(reference_weights(decoder), strict=False)
+        model.eval()
+    return models
 
 
 def reference_weights(decoder: TransformerDecoder) -> dict[str, Tensor]:
@@ -145,21 +147,19 @@ def rows_of(images: int, regions: int, repeats: int, reference: Path | None) -> 
         "ours": (decoder, our_loss),
         "the plain way": (decoder, plain_loss),
     }
-    if reference is not None:
-        model = reference_model(reference, decoder)
-        nothing = features.vectors.new_zeros(images, CONTEXT)
+    nothing = features.vectors.new_zeros(images, CONTEXT)
+    for name, model in ({} if reference is None else reference_models(reference, decoder)).items():
 
-        def their_loss() -> Tensor:
+        def their_loss(model: nn.Module = model) -> Tensor:
             logprobs = model(nothing, features.vectors, batch.inputs)
             return F.nll_loss(logprobs.flatten(0, 1), batch.targets.flatten())
 
         @torch.no_grad()
-        def their_captions() -> Tensor:
+        def their_captions(model: nn.Module = model) -> Tensor:
             options = {"beam_size": BEAMS, "sample_n": 1}
-            return model(nothing, features.vectors, opt=options, mode="sample")[0]
+            return cast(Tensor, model(nothing, features.vectors, opt=options, mode="sample")[0])
 
-        decodings["the reference"] = their_captions
-        losses["the reference"] = (model, their_loss)
+        decodings[name], losses[name] = their_captions, (model, their_loss)
 
     ours = decodings["ours"]()
     gradient = torch.autograd.grad(our_loss(), decoder.embedding.weight)[0]
