@@ -90,7 +90,7 @@ class SourceTensors:
         tensor = self.look_at(name)
         self._becomes[name] = becomes
         self._sources[becomes] = name
-        if name.endswith(_COUNTER):
+        if name.endswith(_COUNTER) and tensor.numel() == 1 and not tensor.is_complex():
             return tensor.long().reshape(())
         if not tensor.is_floating_point() or tensor.layout != torch.strided:
             kind = str(tensor.dtype).removeprefix("torch.")
@@ -137,9 +137,9 @@ class SourceTensors:
         return {f"{becomes}.{_COUNTER}": torch.tensor(0), **self.module(prefix, becomes)}
 
     def leave_out(self, prefix: str, reason: str) -> None:
-        """Account for tensors that the model does not use, if there are some and nothing of them was taken."""
+        """Account for tensors that the model does not use, if there are some and none of them became anything."""
         names = [name for name in self._tensors if name.startswith(prefix)]
-        if not any(name in self._becomes for name in names):
+        if not any(self._becomes.get(name) for name in names):
             self._becomes |= dict.fromkeys(names, f"not used: {reason}")
 
     def refuse_rest(self, model: str) -> None:
