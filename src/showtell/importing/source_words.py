@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from showtell.errors import CheckpointError, DataError, printable, shorten, summarise
+from showtell.errors import DataError, printable, shorten, summarise
 from showtell.text.tokenizer import tokenize
-from showtell.text.vocabulary import SPECIAL, Vocabulary
+from showtell.text.vocabulary import SPECIAL, Vocabulary, word_fault
 
 NEVER = -1e4  # bias of words that have no row in the source: e to that is 0
 
@@ -114,21 +114,18 @@ def map_words(
         shown = printable(shorten(word, 40))
         if word in SPECIAL:
             raise DataError(f'The word of id {index} in {source} is "{shown}", which marks something else here.')
+        if fault := word_fault(word):
+            raise DataError(f'The word of id {index} in {source}, "{shown}", {fault}; no vocabulary has such a word.')
         if word in first:
             raise DataError(f'{source} has the word "{shown}" twice, with ids {first[word]} and {index}.')
         first[word] = index
-    vocabulary = Vocabulary(list(ordinary.values()))
-    try:
-        Vocabulary.from_json(vocabulary.to_json(), source)  # what a checkpoint would not be opened with
-    except CheckpointError as error:
-        raise DataError(str(error)) from error
     embedded: list[int | None] = [pad, begin, end, unknown]  # in the order of our ids
     predicted: list[int | None] = [None] * len(SPECIAL)
     for ours in (Vocabulary.end, Vocabulary.unknown, Vocabulary.begin, Vocabulary.pad):  # what a shared row stands for
         if embedded[ours] not in predicted:
             predicted[ours] = embedded[ours]
     return SourceWords(
-        vocabulary,
+        Vocabulary(list(ordinary.values())),
         (*embedded, *ordinary),
         (*predicted, *ordinary),
         tuple(word for word in first if tokenize(word) != [word]),
