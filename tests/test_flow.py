@@ -22,6 +22,8 @@ MAY_IMPORT: dict[str, str] = {
     "progress": "errors",
     "files": "errors",
     "processes": "errors",
+    "inert_pickle": "errors",
+    "torch_files": "errors inert_pickle",
     "environment": "errors",
     "registry": "config errors",
     # data, models, captions, scores
@@ -29,7 +31,7 @@ MAY_IMPORT: dict[str, str] = {
     "text": "errors",
     "datasets": "environment errors files images processes progress registry text",
     "scenes": "datasets errors files processes",
-    "features": "config datasets errors files images registry renamed types",
+    "features": "config datasets errors files images inert_pickle registry renamed torch_files types",
     "hub": "errors features files",
     "models": "config counter_rng errors registry text types",
     "decoding_config": "config errors text",

@@ -26,7 +26,7 @@ from showtell.models.goals import GoalDecoder
 from showtell.objectives import OBJECTIVES, build_objective
 from showtell.objectives.compatibility import contradictions
 from showtell.objectives.contract import ObjectiveConfig
-from showtell.types import Batch, Features, Regions, map_tensors, unstack
+from showtell.types import Batch, Features, Regions, map_tensors, stack_over_time, unstack
 
 VOCABULARY, FEATURES = 11, 6
 
@@ -93,6 +93,16 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
     "sat hidden": {"name": "sat", "gate": False, "readout": "hidden"},
     "sat plain": {"name": "sat", "gate": False, "readout_tanh": False, "init_layers": 2, "project_features": 8},
     "stack independent": {"name": "stack", "attention": "independent", "project_features": 8},
+    "transformer paper": {"name": "transformer", "norm": "post", "heads": 2},
+    "transformer luo": {
+        "name": "transformer",
+        "heads": 2,
+        "layer_norm": "unbiased",
+        "normalise_features": True,
+        "feature_batch_norm": "before_and_after",
+        "box_features": "normalised",
+        "input_dropout": 0.5,
+    },
     "updown elbaz": {
         "name": "updown",
         "attention_activation": "relu",
@@ -131,8 +141,10 @@ ZOO = {kind: settings for name in sorted(KNOWN) for kind, settings in variants(n
 
 
 def config_of(kind: str) -> DecoderConfig:
+    """Its settings with sizes of 8 and at most 2 layers, through which rounding does not grow beyond the tolerances."""
     config = KNOWN[ZOO[kind]["name"]][0]
     small = {field: 8 for field in config.model_fields if field.endswith("_size")}
+    small |= {key: 2 for key, field in config.model_fields.items() if key.endswith("_layers") and field.default > 2}
     return config.model_validate({**small, **ZOO[kind]})
 
 
@@ -305,6 +317,19 @@ def test_readout_of_a_step_is_that_of_the_stack(name):
     for time in range(words.shape[-1]):
         output, state = decoder.step(words[..., time], state)
         torch.testing.assert_close(decoder.readout(output), forced.logits[:, :, time], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", [kind for kind in ZOO if Capability.PARALLEL in config_of(kind).capabilities])
+def test_all_steps_are_single_steps(name):
+    decoder, words = make(name).eval(), captions()
+    state = spread(decoder.start(features()), 2)
+    outputs, after = decoder.all_steps(words, state)
+    steps = []
+    for time in range(words.shape[-1]):
+        output, state = decoder.step(words[..., time], state)
+        steps.append(output)
+    for ours, theirs in ((outputs, stack_over_time(steps)), (after, state)):
+        map_tensors(ours, lambda x, y: torch.testing.assert_close(x, y, atol=1e-5, rtol=1e-5) or x, theirs)
 
 
 @everyone

@@ -14,7 +14,7 @@ from showtell.decoding.active_batch import MAX_ACTIVE
 from showtell.decoding.sampling import inverse_cdf
 from showtell.models.contract import Decoder, State, spread
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import Features, map_tensors, stack_over_time, unstack
+from showtell.types import Features, map_tensors, unstack
 
 
 @torch.no_grad()
@@ -82,7 +82,16 @@ def _after_each_word(decoder: Decoder, features: Features, words: Tensor) -> Sta
     for last in unstack(decoder.embed(torch.cat([begin, words[..., :-1]], -1).movedim(-1, 0))):
         _, state = decoder.step(last, state)
         rows.append(state.rows)
-    return State(state.image, stack_over_time(rows))
+    return State(state.image, map_tensors(rows[0], _stack_padded, *rows[1:]))
+
+
+def _stack_padded(*steps: Tensor) -> Tensor:
+    """The tensors of T steps, (B, N, ...), as (B, N, T, ...); those that grow with the words read are padded with 0."""
+    shape = [max(sizes) for sizes in zip(*(step.shape for step in steps), strict=True)]
+    stacked = steps[0].new_zeros(len(steps), *shape)
+    for padded, step in zip(stacked, steps, strict=True):
+        padded[tuple(slice(size) for size in step.shape)] = step
+    return stacked.movedim(0, 2)
 
 
 def _repeated(state: State, times: int) -> State:

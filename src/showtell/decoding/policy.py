@@ -3,7 +3,9 @@
 For training with rewards. Samples and the greedy caption are rows of one walk, so that a step of the decoder serves
 both. The walk keeps the gradients of its outputs; the output layer, the widest, is applied once more where there are
 words, in one product. (Feeding the samples once more by `teacher_forced` gives the same numbers and gradients and costs
-a second pass: a test holds the two equal, `benchmarks/train_speed.py` compares them.)
+a second pass: a test holds the two equal, `benchmarks/train_speed.py` compares them.) A decoder that reads all words at
+once walks without gradients and is fed its samples once more, because that pass costs it less than those of single
+steps.
 
 The policy is the model without `pad` and `begin`, which no walk generates; its probabilities sum to one without them. A
 caption is over when it ends or, cut off, when it has `max_length` words and `end` does not follow. Being cut off
@@ -20,7 +22,7 @@ captions are fed once more for their gradients.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -33,6 +35,7 @@ from showtell.decoding.ranking import stable_topk
 from showtell.decoding.rollout import Captions, collect, forced_outputs
 from showtell.decoding.sampling import greedy, inverse_cdf, walk
 from showtell.errors import UsageError
+from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output
 from showtell.models.kernels import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
@@ -77,11 +80,15 @@ def rollouts(decoder: Decoder, features: Features, max_length: int, samples: int
         drawn = inverse_cdf(logprobs[:, :-1].exp(), numbers[images, :, step])
         return torch.cat([drawn, stable_topk(logprobs[:, -1:], 1)[1].squeeze(-1)], 1)
 
-    with gathered_gradients():
-        keep = torch.is_grad_enabled()
+    with_gradients, is_fed = torch.is_grad_enabled(), Capability.PARALLEL in decoder.capabilities
+    keep = with_gradients and not is_fed
+    with gathered_gradients(), torch.set_grad_enabled(keep):
         sequences, outputs = walk(decoder, features, max_length, samples + 1, choose, keep_outputs=keep)
+    drawn = Rollouts(collect(sequences.words, sequences.logprobs), None)
+    if with_gradients and is_fed:
+        return replace(drawn, outputs=_fed_again(decoder, features, drawn.samples))
     stacked = stack_over_time([output for _, output in outputs]) if keep else None
-    return Rollouts(collect(sequences.words, sequences.logprobs), map_tensors(stacked, lambda x: x[:, :-1]))
+    return replace(drawn, outputs=map_tensors(stacked, lambda x: x[:, :-1]))
 
 
 def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_beams: int) -> Rollouts:
@@ -104,11 +111,16 @@ def beam_rollouts(decoder: Decoder, features: Features, max_length: int, num_bea
         torch.cat([F.pad(x, (0, max_length + 1 - x.shape[-1])) for x in rows], 1)  # pad is 0
         for rows in ([one.words for one in both], [one.word_logprobs for one in both])
     )
-    captions = collect(words, logprobs)
+    drawn = Rollouts(collect(words, logprobs), None)
     if not torch.is_grad_enabled():
-        return Rollouts(captions, None)
-    fed = F.pad(words[:, :-1, : int(_decisions(best).max()) - 1], (1, 0), value=Vocabulary.begin)
-    return Rollouts(captions, forced_outputs(decoder, features, fed))
+        return drawn
+    return replace(drawn, outputs=_fed_again(decoder, features, drawn.samples))
+
+
+def _fed_again(decoder: Decoder, features: Features, captions: Captions) -> Output:
+    """The outputs of a decoder that is fed captions, at all of their decisions."""
+    words = captions.words[..., : int(_decisions(captions).max()) - 1]
+    return forced_outputs(decoder, features, F.pad(words, (1, 0), value=Vocabulary.begin))
 
 
 def _decisions(captions: Captions) -> Tensor:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from showtell import counter_rng
+from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, gather_rows, spread
 from showtell.models.kernels import gathered_gradients
 from showtell.text.vocabulary import Vocabulary
@@ -54,6 +55,8 @@ def teacher_forced(decoder: Decoder, features: Features, words: Tensor) -> Teach
 
 def forced_outputs(decoder: Decoder, features: Features, words: Tensor) -> Output:
     """The outputs (B, N, T, ...) of a decoder that is fed given words, (B, N, T), before any readout."""
+    if Capability.PARALLEL in decoder.capabilities:
+        return decoder.all_steps(words, spread(decoder.start(features), words.shape[1]))[0]
     outputs = []
     with gathered_gradients():
         state = spread(decoder.start(features), words.shape[1])

@@ -55,10 +55,18 @@ class StageView(Decoder):
     def step(self, words: Any, state: State) -> tuple[Output, State]:
         """One step of all stages. The output's attention and sampled regions are those of the stage."""
         output, state = self.decoder.step(words, state)
-        if output.stages:
-            own = output.stages[self.stage]
-            output = dataclasses.replace(output, attention=own.attention, sampled_regions=own.sampled_regions)
-        return output, state
+        return self._own(output), state
+
+    def all_steps(self, words: Tensor, state: State) -> tuple[Output, State]:
+        """All steps of all stages."""
+        output, state = self.decoder.all_steps(words, state)
+        return self._own(output), state
+
+    def _own(self, output: Output) -> Output:
+        if not output.stages:
+            return output
+        own = output.stages[self.stage]
+        return dataclasses.replace(output, attention=own.attention, sampled_regions=own.sampled_regions)
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """The logits of the stage, (..., V)."""

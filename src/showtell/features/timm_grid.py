@@ -35,7 +35,7 @@ class TimmConfig(EncoderConfig):
     weights: str = Field(
         "pretrained",
         min_length=1,
-        description="`pretrained`, `random`, or a file of weights (.safetensors, .pth, .pt, .bin).",
+        description="`pretrained`, `random`, or a file of weights (.safetensors, .pth, .pt, .bin, .pkl).",
     )
     image_size: Annotated[Pixels, Field(ge=16)] | None = Field(
         None, description="Pixels of each side of the input (default: that of the backbone)."

@@ -9,10 +9,8 @@ Without a network a name that is in no cache fails within a second, in one sente
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import os
-import pickle
 import threading
 import urllib.error
 import urllib.request
@@ -20,12 +18,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from showtell.errors import WeightsError, first_line, summarise
+from showtell.inert_pickle import Record
+from showtell.torch_files import module_tensors, read_torch_file
 
 CONNECT_TIMEOUT = 0.8  # seconds that a host has to answer before it counts as out of reach
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # what a repository of weights holds, the safer one first
@@ -131,17 +132,17 @@ def network_obstacle(address: str) -> str | None:
 def read_weights(file: Path) -> dict[str, Tensor]:
     """The tensors in a file by their names, on the processor.
 
-    Reads safetensors (by the suffix `.safetensors`) and what torch.save wrote (any other), of which only tensors and
-    plain values are taken: code in a pickle is not run. Weights nested under "state_dict" or "model" are found, and
-    the prefixes of wrapped models ("module.") taken off.
+    Reads safetensors (by the suffix `.safetensors`) and what torch.save or pickle wrote (any other), without running
+    any of it: tensors and arrays of numbers are taken, and those of a module that was saved whole. Weights nested
+    under "state_dict" or "model" are found, and the prefixes of wrapped models ("module.") taken off.
 
     Raises:
-        WeightsError: the file is missing, damaged, holds code, or holds no tensors.
+        WeightsError: the file is missing, damaged, made to do harm, or holds no tensors.
     """
     if not file.is_file():
         what = "is a folder, not a file of weights" if file.is_dir() else "does not exist"
-        raise WeightsError(f"The weights {file}: this {what}; give a .safetensors, .pth, .pt or .bin file.")
-    content = _read_safetensors(file) if file.suffix == ".safetensors" else _read_torch(file)
+        raise WeightsError(f"The weights {file}: this {what}; give a .safetensors, .pth, .pt, .bin or .pkl file.")
+    content = _read_safetensors(file) if file.suffix == ".safetensors" else read_torch_file(file)
     tensors = _named_tensors(content, file)
     if not tensors:
         raise WeightsError(f"{file} holds no weights: there are no named tensors in it.")
@@ -153,15 +154,25 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 def _named_tensors(content: object, file: Path) -> dict[str, Tensor]:
     for _ in range(_MAX_NESTING):
+        if isinstance(content, Record):
+            content = module_tensors(content)
         if not isinstance(content, dict):
             return {}
-        inner = next((content[key] for key in _NESTED if isinstance(content.get(key), dict)), None)
+        inner = next((content[key] for key in _NESTED if isinstance(content.get(key), (dict, Record))), None)
         if inner is None:
-            return {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+            tensors = {str(name): _as_tensor(value) for name, value in content.items()}
+            return {name: tensor for name, tensor in tensors.items() if tensor is not None}
         content = inner
     raise WeightsError(
         f"{file} is damaged: its weights are nested more than {_MAX_NESTING} times under {' or '.join(_NESTED)}."
     )
+
+
+def _as_tensor(value: object) -> Tensor | None:
+    """A tensor, or an array as one; None for anything else."""
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value.astype(value.dtype.newbyteorder("="), order="C", copy=False))
+    return value if isinstance(value, Tensor) else None
 
 
 def _read_safetensors(file: Path) -> object:
@@ -169,32 +180,6 @@ def _read_safetensors(file: Path) -> object:
         return load_file(file)
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"{file} is damaged, or no safetensors file ({first_line(error)}).") from error
-
-
-def _read_torch(file: Path) -> object:
-    try:
-        with torch.serialization.safe_globals([argparse.Namespace]):  # settings of training scripts: plain values
-            return torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        if "Weights only load failed" not in str(error) or "Unsupported operand" in str(error):  # bytes of no pickle
-            raise WeightsError(
-                f"{file} is damaged, or no file of weights; give a .safetensors, .pth, .pt or .bin file."
-            ) from error
-        raise WeightsError(
-            f"{file} holds Python objects besides tensors{_foreign_objects(file)}, and opening those could run code: "
-            "load it where you trust it and save its state dict alone, best as .safetensors."
-        ) from error
-    except Exception as error:  # readers of zip and pickle raise anything
-        raise WeightsError(f"{file} is damaged, or no file of weights ({first_line(error)}).") from error
-
-
-def _foreign_objects(file: Path) -> str:
-    """Which classes a file asks for, in brackets."""
-    try:
-        classes = torch.serialization.get_unsafe_globals_in_checkpoint(str(file))
-    except (pickle.UnpicklingError, RuntimeError, ValueError, OSError):
-        return ""  # of the formats before torch 1.6 it cannot be told
-    return f" ({summarise(sorted(classes), 3)})" if classes else ""
 
 
 def load_weights(

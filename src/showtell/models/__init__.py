@@ -14,6 +14,7 @@ from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.models.skeleton import check_memory, skeleton
 from showtell.models.stack import StackConfig, StackDecoder
+from showtell.models.transformer import TransformerConfig, TransformerDecoder
 from showtell.models.updown import UpDownConfig, UpDownDecoder
 from showtell.registry import Registry, is_settings_and_part
 
@@ -26,6 +27,7 @@ MODELS: Registry[tuple[type[DecoderConfig], type[Decoder]]] = Registry(
         "nic": (NicConfig, NicDecoder),
         "sat": (SatConfig, SatDecoder),
         "stack": (StackConfig, StackDecoder),
+        "transformer": (TransformerConfig, TransformerDecoder),
         "updown": (UpDownConfig, UpDownDecoder),
     },
     expects="a pair of a DecoderConfig, whose field `name` has that name as its default, and a Decoder class",

@@ -24,6 +24,7 @@ class Capability(StrEnum):
     MANAGER = "with a manager of subgoals"
     ATTRIBUTES = "that reads attributes"
     LABELS = "that scores a caption's words as labels"
+    PARALLEL = "that reads all words of a caption at once"
 
 
 class DecoderConfig(Config):

@@ -5,6 +5,7 @@
     logits = decoder.readout(output)             # (..., V); over stacked outputs it is one matrix product
     logits = decoder.readout(output, stage)      # of an earlier stage, where a model has several
     inputs = decoder.embed(words)                # words known in advance: their part of all steps at once
+    outputs, state = decoder.all_steps(words, state)    # or all of it, words (B, N, T), with `Capability.PARALLEL`
 
 State has two halves: what belongs to an image, (B, ...), which is never copied, and what belongs to a row (a caption,
 sample or beam of it), (B, N, ...). A search that reorders beams touches the rows alone.
@@ -34,7 +35,11 @@ RowsT = TypeVar("RowsT", default=Any)  # the half that belongs to a row
 
 @dataclass(frozen=True)
 class State(Generic[ImageT, RowsT]):
-    """The state of a decoder between two steps. Both halves are frozen records of tensors that the model defines."""
+    """The state of a decoder between two steps. Both halves are frozen records of tensors that the model defines.
+
+    Rows may grow with the words that they have read. A mask of their own then says what is there, because rows that
+    have read fewer words than others are padded with 0 (`decoding/continuation.py`).
+    """
 
     image: ImageT  # tensors (B, ...)
     rows: RowsT  # tensors (B, N, ...)
@@ -95,6 +100,14 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
     def step(self, words: Tensor | InputsT, state: State[ImageT, RowsT]) -> tuple[Output, State[ImageT, RowsT]]:
         """Read the last words, (B, N) int64 or the output of `embed` for them, and advance by one step."""
 
+    def all_steps(self, words: Tensor, state: State[ImageT, RowsT]) -> tuple[Output, State[ImageT, RowsT]]:
+        """Read given words, (B, N, T) int64, in one pass; with `Capability.PARALLEL`.
+
+        For models none of whose steps needs the output of the step before. Outputs, (B, N, T, ...), and the state are
+        those of T calls of `step`; dropout draws other masks, which depend on an image's own words alone as well.
+        """
+        raise NotImplementedError(f"no model {Capability.PARALLEL}")
+
     @abc.abstractmethod
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """The logits of the next word, (..., V).
@@ -127,8 +140,8 @@ def spread(state: State[ImageT, RowsT], rows: int) -> State[ImageT, RowsT]:
 
 def gather_rows(x: Tensor, rows: Tensor) -> Tensor:
     """Some rows of each image: x (B, N, ...) and rows (B, K) int64 to (B, K, ...)."""
-    index = rows.reshape(*rows.shape, *[1] * (x.dim() - 2)).expand(*rows.shape, *x.shape[2:])
-    return torch.gather(x, 1, index)
+    first = torch.arange(0, x.shape[0] * x.shape[1], x.shape[1], device=rows.device)  # row of each image, of all rows
+    return x.flatten(0, 1).index_select(0, (first.unsqueeze(1) + rows).flatten()).view(*rows.shape, *x.shape[2:])
 
 
 def take_rows(state: State[ImageT, RowsT], parents: Tensor) -> State[ImageT, RowsT]:
