@@ -29,8 +29,10 @@ ROWS = (
     ),
     BY_NAME["updown"],
     Row("updown_luo", "updown as published by Luo", "updown", changes=LUO),
+    Row("transformer", "transformer, grid", "transformer"),
     Row("nic_fc_sc", "nic FC, then self-critical", "nic_self_critical", start="nic_fc", changes=FC),
     Row("att2in_sc", "att2in, then self-critical", "att2in_self_critical", start="att2in"),
+    Row("transformer_sc", "transformer, then self-critical", "transformer_self_critical", start="transformer"),
 )  # fmt: skip
 PAIRS = (
     ("nic_fc", "nic_lstm"),
@@ -39,6 +41,8 @@ PAIRS = (
     ("att2in", "nic_fc"),
     ("nic_fc_sc", "nic_fc"),
     ("att2in_sc", "att2in"),
+    ("transformer_sc", "transformer"),
+    ("transformer", "updown"),
 )
 
 
