@@ -18,6 +18,7 @@ from showtell.torch_files import read_torch_file
 _WEIGHTS = (".pth", ".pt", ".tar", ".bin", ".ckpt")  # what files of weights end in, where a folder is given
 _NO_WEIGHTS = ("optimizer",)  # what others of them begin with
 _LARGE = 100_000_000  # bytes, from which on reading is announced
+_MAX_NESTING = 8  # of weights within a file
 _MAX_INFOS = 512 * 2**20  # bytes of a file of words and options
 
 
@@ -86,9 +87,9 @@ def read_weights_file(file: Path) -> dict[Any, object]:
     if file.stat().st_size > _LARGE:
         notify(f"reading {file} ({file.stat().st_size / 1e6:,.0f} MB)")
     content = _as_dict(read_torch_file(file))
-    while not _tensors(content):
+    for _ in range(_MAX_NESTING):
         inner = next((_as_dict(content[key]) for key in ("state_dict", "model") if key in content), {})
-        if not inner:
+        if _tensors(content) or not inner:
             break
         content = inner
     if not content:
