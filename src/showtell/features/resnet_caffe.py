@@ -15,7 +15,7 @@ computed at whatever size comes, and ours are equal to them up to 640 pixels.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -53,9 +53,8 @@ class ResNetCaffeConfig(EncoderConfig):
     grid: Size = Field(
         14, description="Pool the feature map to grid x grid cells by adaptive averaging; 1 is the mean over the photo."
     )
-    longest: Pixels = Field(
+    longest: Annotated[Pixels, Field(ge=_STRIDE)] = Field(
         640,
-        ge=_STRIDE,
         description="Photos whose longer side has more pixels are shrunk to this; others keep their size.",
     )
 
