@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, str] = {
     "captioners": "captions checkpoint confidence counter_rng decoding decoding_config errors features files hub "
     "images models text types",
     "scores": "datasets errors files images registry scenes text",
+    "importing": "checkpoint decoding errors features files inert_pickle models text torch_files",
     "evaluation": "captioners captions datasets decoding errors features scores",
     "confidence": "captions checkpoint decoding errors files scores",
     # what is made of captioners and captions
@@ -60,8 +61,8 @@ MAY_IMPORT: dict[str, str] = {
     "doctor": "captioners captions checkpoint datasets errors features files processes reports scores text training",
     # the command line
     "cli": "bulk captioners captions checkpoint compare_searches confidence config counter_rng datasets decoding "
-    "decoding_config doctor environment errors evaluation explanations features files grounding images progress "
-    "quickstart renamed reports scenes scores text training",
+    "decoding_config doctor environment errors evaluation explanations features files grounding images importing "
+    "progress quickstart renamed reports scenes scores text training",
     "__main__": "cli",
     "__init__": "captioners errors explanations scores training",
 }
@@ -73,7 +74,18 @@ SHORTCUTS = {
 }
 # What a captioners runs without.
 NOT_NEEDED_TO_CAPTION = (
-    *("bulk", "cli", "compare_searches", "doctor", "explanations", "grounding", "objectives", "quickstart", "reports"),
+    *(
+        "bulk",
+        "cli",
+        "compare_searches",
+        "doctor",
+        "explanations",
+        "grounding",
+        "importing",
+        "objectives",
+        "quickstart",
+        "reports",
+    ),
     *("training",),
 )
 

@@ -109,7 +109,7 @@ def load_pickle(data: Buffer, source: str) -> object:
 
 def damaged(source: str, reason: str) -> WeightsError:
     """The error of a file whose content contradicts itself."""
-    return WeightsError(f"{source} is damaged, or no pickle and no file of torch ({reason}); fetch or write it again.")
+    return WeightsError(f"{source} is damaged, or no file of torch.save or pickle ({reason}); fetch or write it again.")
 
 
 def array_size(shape: object) -> int | None:
@@ -166,9 +166,14 @@ class Machine:
             WeightsError: see `load_pickle`.
         """
         while True:
-            opcode = self.read(1)[0]
-            self.count_steps(1)
-            if opcode == pickle.STOP[0]:
+            if self.position >= self._size:
+                self.refuse("it ends too early")
+            opcode = self._data[self.position]
+            self.position += 1
+            self._steps += 1
+            if self._steps > MAX_STEPS:
+                self.count_steps(0)
+            if opcode == _STOP:
                 return self.pop()
             try:
                 if push := _PUSHES.get(opcode):
@@ -178,7 +183,7 @@ class Machine:
                     act(self)
                 else:
                     self.refuse(f"opcode {opcode:#04x} is none that is read")
-            except (ValueError, OverflowError) as error:  # text that is none, numbers that are none
+            except (ValueError, OverflowError, RuntimeError) as error:  # text or numbers that are none, or an array
                 raise damaged(self.source, f"byte {self.position}: {str(error)[:100]}") from error
 
     def refuse(self, reason: str) -> NoReturn:
@@ -442,6 +447,8 @@ class Machine:
             self.refuse(f"a frame of {length:,} bytes is claimed, and {self._size - self.position:,} are left")
 
 
+_STOP = pickle.STOP[0]
+
 # ---- opcodes that push a value
 
 _PUSHES: dict[int, Callable[[Machine], object]] = {
@@ -628,7 +635,7 @@ def _scalar(machine: Machine, args: Arguments) -> object:
 
 def _empty_array(machine: Machine, args: Arguments) -> np.ndarray[Any, Any]:
     match args:
-        case (Record() as kind, (0,), _) if kind.path == "numpy.ndarray":
+        case (Record() as kind, tuple(), _) if kind.path == "numpy.ndarray":
             return np.empty(0)
     return machine.refuse("an array is none of numpy.ndarray")
 
@@ -663,7 +670,7 @@ def _array_of_buffer(machine: Machine, args: Arguments) -> np.ndarray[Any, Any]:
     match args:
         case ((bytes() | bytearray()) as raw, dtype, shape, "C" | "F" as order):
             shape, kind = _checked_array(machine, shape, dtype, raw)
-            return np.frombuffer(raw, kind).reshape(shape, order=order).copy("K")
+            return np.frombuffer(raw, kind).reshape(shape, order=order).astype(kind.newbyteorder("="), order="K")
     return machine.refuse("an array has no bytes")
 
 

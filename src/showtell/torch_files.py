@@ -124,7 +124,7 @@ def _read(data: Buffer, source: str, nested: bool = False) -> object:
         return _read_archive(data, source)
     plain = Machine(data, source, calls={} if nested else _PICKLED, constants=_DTYPES, keys=(Tensor,))
     first = plain.run()
-    return _read_stream(data, source, plain.position) if first == _MAGIC and isinstance(first, int) else first
+    return _read_stream(data, source, plain.position) if isinstance(first, int) and first == _MAGIC else first
 
 
 # ---- the two containers
@@ -189,19 +189,20 @@ def _read_stream(data: Buffer, source: str, start: int) -> object:
         return machine.run(), machine.position
 
     version, position = run(start)
-    if version != _VERSION:
+    if not isinstance(version, int) or version != _VERSION:
         raise damaged(source, "its version is unknown")
     _, position = run(position)  # about the machine that wrote it: values are stored with the lowest byte first
     content, position = run(position)
     keys, position = run(position)
-    if not isinstance(keys, list) or sorted(map(str, keys)) != sorted(storages.tensors):
+    names = [str(key) for key in keys if isinstance(key, (str, int))] if isinstance(keys, list) else [""]
+    if sorted(names) != sorted(storages.tensors):
         raise damaged(source, "the keys of its storages are not those that its tensors name")
-    for key in keys:
-        storage = storages.tensors[str(key)]
+    for name in names:
+        storage = storages.tensors[name]
         if len(data) - position < 8 + storage.nbytes:
-            raise damaged(source, f"it ends within storage {key}")
+            raise damaged(source, f"it ends within storage {name}")
         if struct.unpack("<q", data[position : position + 8])[0] != storage.numel():
-            raise damaged(source, f"its storage {key} is of another size than claimed")
+            raise damaged(source, f"its storage {name} is of another size than claimed")
         _fill(storage, data, position + 8)
         position += 8 + storage.nbytes
     return content
@@ -332,10 +333,14 @@ def _tensor(machine: Machine, args: Arguments) -> Tensor:
             count = array_size(size)
             if count is None or len(stride) != len(size):
                 machine.refuse("a tensor has no valid shape")
-            if any(type(step) is not int or not 0 <= step <= _MAX_STRIDE for step in stride) or offset < 0:
+            if any(type(step) is not int or not 0 <= step <= _MAX_STRIDE for step in stride):
                 machine.refuse("a tensor has no valid strides")
-            last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True)) if count else 0
-            if max(count, last + 1 if count else offset) > storage.numel() or storage.stride() != (1,):
+            if offset < 0:
+                machine.refuse("a tensor has no valid offset")
+            if count == 0:
+                return storage.as_strided(size, stride, 0)  # whose offset may lie anywhere
+            last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
+            if max(count, last + 1) > storage.numel() or storage.stride() != (1,):
                 machine.refuse(f"a tensor of {count:,} values reaches outside of its storage of {storage.numel():,}")
             return storage.as_strided(size, stride, storage.storage_offset() + offset)
     return machine.refuse("a tensor has no storage")
@@ -347,9 +352,9 @@ def _tensor_v2(machine: Machine, args: Arguments) -> Tensor:
     flags = args[6] if len(args) > 6 else None
     if not isinstance(flags, dict):
         return tensor
-    if flags.get("conj") and tensor.is_complex():
+    if flags.get("conj") is True and tensor.is_complex():
         tensor = tensor.conj()
-    return torch._neg_view(tensor) if flags.get("neg") and tensor.dtype is not torch.bool else tensor
+    return torch._neg_view(tensor) if flags.get("neg") is True and tensor.dtype is not torch.bool else tensor
 
 
 def _tensor_v3(machine: Machine, args: Arguments) -> Tensor:

@@ -19,7 +19,7 @@ from showtell.errors import notify, one_line, printable, shorten
 from tests.cli.test_caption import run
 
 FILES = {"caption", "evaluate", "explain", "compare-searches", "grounding", "report"}  # whose --out is a file
-FOLDERS = {"quickstart", "features", "train", "sweep", "data split"}
+FOLDERS = {"quickstart", "features", "train", "sweep", "data split", "import"}
 
 
 def parameters() -> Iterator[tuple[str, Any]]:

@@ -91,6 +91,7 @@ class EncoderDecoderCaptioner(Captioner):
             folder=None if source is None else source.folder,
             revision=None if source is None else source.revision,
             fingerprints=fingerprints,
+            licence=self.origin.get("licence"),
             origin=self.origin,
         )
 
@@ -251,9 +252,37 @@ class EncoderDecoderCaptioner(Captioner):
             boxes: (B, R, 4) where each vector is in its photo, from `encoder.rectangles`; kept with the attention.
 
         Raises:
-            UsageError: the model has no attention and is asked for it, or does not know a required word.
+            UsageError: the features are of another size, or the model has no attention and is asked for it, or does
+                not know a required word.
         """
+        features = self._fitting(features)
         return self.calibrated(self._search(features, settings or self.decoding, image_ids, attention, boxes))
+
+    def _fitting(self, features: Features) -> Features:
+        """Features that a person made, in the precision of the weights and on their device.
+
+        Raises:
+            UsageError: their shapes are not those that the decoder takes.
+        """
+        vectors, is_region = features.vectors, features.is_region
+        if vectors.dim() != 3 or is_region.shape != vectors.shape[:2] or is_region.dtype != torch.bool:
+            raise UsageError(
+                "Features should have vectors of shape (images, regions, numbers) and is_region of shape (images, "
+                f"regions) and type bool, not {tuple(vectors.shape)} and {tuple(is_region.shape)} of {is_region.dtype}."
+            )
+        sizes = [self.encoder.feature_size]
+        with_boxes = getattr(self.decoder, "region_input", None)
+        if with_boxes is not None and with_boxes.size not in sizes:
+            sizes.append(with_boxes.size)
+        if vectors.shape[-1] not in sizes:
+            raise UsageError(
+                f"The features have {vectors.shape[-1]:,} numbers to a vector, and {_part_name(self.decoder)} was "
+                f"trained on {' or, with those of boxes, '.join(f'{size:,}' for size in sizes)}."
+            )
+        if not bool(is_region.any(-1).all()):
+            raise UsageError("There is an image without any region; is_region should be True for at least one of each.")
+        dtype = next(self.decoder.parameters()).dtype
+        return map_tensors(features, lambda one: one.to(self.device, dtype if one.is_floating_point() else one.dtype))
 
     @torch.no_grad()
     def _search(
@@ -315,8 +344,9 @@ class EncoderDecoderCaptioner(Captioner):
         """The log-probabilities of the texts of encoded images, teacher-forced.
 
         Raises:
-            UsageError: not as many entries of texts as images.
+            UsageError: not as many entries of texts as images, or features of another size.
         """
+        features = self._fitting(features)
         if len(texts) != len(features.vectors):
             raise UsageError(
                 f"There are {len(texts)} entries of texts for the features of {len(features.vectors)} images."

@@ -38,6 +38,7 @@ VERBS = {
     "compare-searches": "compare_searches:compare_searches",
     "grounding": "grounding:grounding",
     "calibrate": "calibrate:calibrate",
+    "import": "import_:import_",
     "score": "score:score",
     "doctor": "doctor:doctor",
 }

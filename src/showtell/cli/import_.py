@@ -1,0 +1,115 @@
+"""`showtell import`: the weights of another project as a checkpoint, with a table of what was read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from showtell.cli.arguments import AsJson, out_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from showtell.features import Encoder
+
+
+def import_(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="File of weights of another project, or the folder with it: model-best.pth, BEST_checkpoint.pth.tar.",
+            show_default=False,
+        ),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Settings of the encoder of --features-from, such as weights=FILE.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[Path | None, out_folder("Folder of the checkpoint.", default="needed without --dry-run")] = None,
+    infos: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Pickle with options and words, of ImageCaptioning.pytorch.",
+            show_default="infos*.pkl beside the weights",
+        ),
+    ] = None,
+    wordmap: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON with the ids of words, of a-PyTorch-Tutorial-to-Image-Captioning.",
+            show_default="WORDMAP*.json beside the weights",
+        ),
+    ] = None,
+    features_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENCODER|STORE",
+            help="Encoder that makes the features of the model from photos, or a store of such features.",
+            show_default="stores with the features' usual name",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a checkpoint that is there.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be imported and write nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a checkpoint of the weights of another project, without running anything of its files.
+
+    It opens, captions, explains and trains like any other (docs/published_checkpoints.md).
+    """
+    import json
+
+    from showtell.errors import UsageError
+    from showtell.features.store import FeatureStore
+    from showtell.importing import import_checkpoint, require_replaceable
+
+    if out is None and not dry_run:
+        raise UsageError("Missing option --out FOLDER, for the checkpoint; --dry-run prints what would be imported.")
+    if out is not None:
+        require_replaceable(out, overwrite)
+    encoder: Encoder | None = None
+    store = None
+    if features_from is None:
+        if settings:
+            raise UsageError(f"{settings[0]} is a setting of an encoder; name the encoder with --features-from.")
+    elif Path(features_from).is_dir():
+        if settings:
+            raise UsageError(
+                f"--features-from {features_from} is a store, which has no settings; leave {settings[0]} out."
+            )
+        store = FeatureStore(features_from).info
+    else:
+        encoder = _build(features_from, settings or [])
+    imported = import_checkpoint(source, infos=infos, wordmap=wordmap, encoder=encoder, store=store)
+    if not dry_run:
+        assert out is not None
+        imported.save(out)
+    if as_json:
+        content = {"checkpoint": None if dry_run else str(out), **imported.report.to_json()}
+        typer.echo(json.dumps(content, ensure_ascii=False))
+        return
+    typer.echo(imported.report.describe())
+    typer.echo("\nnothing was written (--dry-run)" if dry_run else f"\n{out}")
+
+
+def _build(name: str, settings: Sequence[str]) -> Encoder:
+    """The encoder of that name with its weights.
+
+    Raises:
+        RecipeError: there is none, or a setting is wrong.
+    """
+    from showtell.features import build_encoder
+    from showtell.training.recipe_checks import make_encoder_config
+    from showtell.training.recipe_loading import apply_overrides
+
+    wanted: dict[str, Any] = {"encoder": {"name": name, "trained": False}}
+    apply_overrides(wanted, [f"encoder.{setting.removeprefix('encoder.')}" for setting in settings])
+    return build_encoder(make_encoder_config(wanted["encoder"], "the encoder of --features-from"))

@@ -1,0 +1,79 @@
+"""What an import read, where each option came from, what contradicts what and what is missing, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TensorGroup:
+    """Tensors of a source that share the beginning of their names."""
+
+    name: str  # the beginning
+    tensors: int
+    weights: int
+    becomes: str  # their name here, or why they are not used
+
+
+@dataclass(frozen=True)
+class Option:
+    """A setting that the forward pass or the search depends on."""
+
+    name: str  # as the source calls it
+    value: object
+    origin: str  # what it was read from
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What was found in the files of a source."""
+
+    model: str  # as the source calls it
+    project: str
+    address: str
+    licence: str
+    files: dict[str, str]  # by what they are: the path
+    fingerprints: dict[str, str]  # SHA-256 of each
+    tensors: tuple[TensorGroup, ...]
+    options: tuple[Option, ...]
+    words: str  # about the vocabulary, in a sentence
+    features: str  # what the model looks at, in a sentence
+    contradictions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a person should know of the conversion
+    scores: dict[str, float] | None = None  # that the authors' run recorded
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    def describe(self) -> str:
+        """The report as text."""
+        lines = [f"{self.model} of {self.project} ({self.licence}, {self.address})"]
+        lines += [f"{kind}: {path}, SHA-256 {self.fingerprints[kind]}" for kind, path in self.files.items()]
+        groups = [(one.name, f"{one.tensors}", f"{one.weights:,}", one.becomes) for one in self.tensors]
+        total = (
+            "all", f"{sum(one.tensors for one in self.tensors)}", f"{sum(one.weights for one in self.tensors):,}", "",
+        )  # fmt: skip
+        lines += ["", *_table([("read", "tensors", "weights", "becomes"), *groups, total], numbers=(1, 2))]
+        rows = [(one.name, str(one.value), one.origin) for one in self.options]
+        lines += ["", *_table([("option", "value", "read from"), *rows])]
+        lines += ["", f"vocabulary: {self.words}", f"features: {self.features}"]
+        if self.scores:
+            scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items())
+            lines.append(f"scores that its authors' run recorded: {scores}")
+        lines += [f"contradiction: {one}" for one in self.contradictions]
+        lines += [f"note: {one}" for one in self.notes]
+        return "\n".join(lines)
+
+
+def _table(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            f"{cell:>{width}}" if column in numbers else f"{cell:{width}}"
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

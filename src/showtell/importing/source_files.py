@@ -1,0 +1,155 @@
+"""The files of a source: the weights, and beside them the words and options that belong to them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from showtell.errors import DataError, UsageError, WeightsError, notify, summarise
+from showtell.files import read_json, require_regular_file
+from showtell.inert_pickle import Record, load_pickle
+from showtell.torch_files import read_torch_file
+
+_WEIGHTS = (".pth", ".pt", ".tar", ".bin", ".ckpt")  # what files of weights end in, where a folder is given
+_NO_WEIGHTS = ("optimizer",)  # what others of them begin with
+_LARGE = 100_000_000  # bytes, from which on reading is announced
+_MAX_SHARED = 2  # how often the bytes of a file may be claimed by tensors that share them
+_MAX_INFOS = 512 * 2**20  # bytes of a file of words and options
+
+
+def find_weights(source: Path) -> Path:
+    """The file of weights: the source itself, or the only one in a folder; of several the only one called best.
+
+    Raises:
+        UsageError: there is none, or several.
+    """
+    if not source.is_dir():
+        if not source.exists():
+            raise UsageError(f"There is no file or folder {source}; give the file of weights, or its folder.")
+        return source
+    files = [
+        path
+        for path in sorted(source.iterdir())
+        if path.suffix.lower() in _WEIGHTS and path.is_file() and not path.name.lower().startswith(_NO_WEIGHTS)
+    ]
+    if not files:
+        raise UsageError(f"The folder {source} has no file of weights ({', '.join(_WEIGHTS)}); give the file itself.")
+    best = [path for path in files if _is_best(path)]
+    return _only(best or files, f"The folder {source} has several files of weights", "give one of them as the source")
+
+
+def find_beside(weights: Path, pattern: str, what: str, option: str) -> Path:
+    """The file that belongs to weights, in their folder.
+
+    Args:
+        weights: the file.
+        pattern: of names.
+        what: it is, for messages.
+        option: that names it.
+
+    Raises:
+        UsageError: there is none, or several that may be it.
+    """
+    files = sorted(path for path in weights.parent.glob(pattern) if path.is_file())
+    if not files:
+        raise UsageError(
+            f"{weights} has no words: there is no {pattern} beside it, {what}; give it with {option} FILE."
+        )
+    if len(files) > 1:
+        files = [path for path in files if _is_best(path) == _is_best(weights)] or files
+    return _only(files, f"Several files beside {weights} may have its words", f"name one with {option} FILE")
+
+
+def _is_best(path: Path) -> bool:
+    return "best" in path.name.lower()
+
+
+def _only(files: Sequence[Path], problem: str, remedy: str) -> Path:
+    if len(files) > 1:
+        raise UsageError(f"{problem} ({summarise(path.name for path in files)}); {remedy}.")
+    return files[0]
+
+
+def read_weights_file(file: Path) -> dict[Any, object]:
+    """The content of a file of weights: tensors by their names, or whatever else its dict holds.
+
+    Raises:
+        WeightsError: it is damaged, or holds something else.
+    """
+    require_regular_file(file)
+    if file.stat().st_size > _LARGE:
+        notify(f"reading {file} ({file.stat().st_size / 1e6:,.0f} MB)")
+    content = _as_dict(read_torch_file(file))
+    while not _tensors(content):
+        inner = next((_as_dict(content[key]) for key in ("state_dict", "model") if key in content), {})
+        if not inner:
+            break
+        content = inner
+    claimed = sum(tensor.nbytes for tensor in _tensors(content).values())
+    if claimed > _MAX_SHARED * file.stat().st_size:
+        raise WeightsError(
+            f"The tensors in {file} claim {claimed / 1e6:,.0f} MB of a file of {file.stat().st_size / 1e6:,.0f} MB, so "
+            "they are copies of each other; no checkpoint has that."
+        )
+    if not content:
+        raise WeightsError(f"{file} holds no weights by their names, so it is no checkpoint that can be imported.")
+    return content
+
+
+def tensors_of(content: dict[Any, object]) -> dict[str, Tensor]:
+    """The tensors of a state dict.
+
+    What stands beside them, such as the metadata that torch attaches, is left out.
+    """
+    return {str(name): tensor for name, tensor in _tensors(content).items()}
+
+
+def _tensors(content: dict[Any, object]) -> dict[Any, Tensor]:
+    return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+
+
+def _as_dict(content: object) -> dict[Any, object]:
+    if isinstance(content, Record):
+        return dict(content.entries)
+    return content if isinstance(content, dict) else {}
+
+
+def read_infos_file(file: Path) -> dict[Any, object]:
+    """The content of a pickle of words and options.
+
+    Raises:
+        DataError: it cannot be read.
+        WeightsError: it is damaged, or names what could only do harm.
+    """
+    return _as_dict(load_pickle(_read_bytes(file), str(file)))
+
+
+def _read_bytes(file: Path) -> bytes:
+    require_regular_file(file)
+    try:
+        if file.stat().st_size > _MAX_INFOS:
+            raise DataError(
+                f"{file} has {file.stat().st_size / 1e6:,.0f} MB, which no file of words and options needs."
+            )
+        return file.read_bytes()
+    except OSError as error:
+        raise DataError(f"Cannot read {file}: {error.strerror or error}.") from error
+
+
+def read_wordmap_file(file: Path) -> Any:
+    """The content of a word map.
+
+    Raises:
+        DataError: it cannot be read, or is no JSON.
+    """
+    return read_json(file)
+
+
+def sha256(file: Path) -> str:
+    """The fingerprint of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,119 @@
+"""Files of other projects as their code writes them, with made-up weights."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from argparse import Namespace
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from published_parity import LUO, vocabulary_of, weights, wordmap
+from showtell.files import write_json
+
+FOLDER = Path(__file__).parent
+
+
+@cache
+def reference(project: str) -> dict[str, Any]:
+    """What the project's own code gives, by benchmarks/published_parity.py."""
+    return json.loads((FOLDER / f"reference_{project}.json").read_text(encoding="utf-8"))
+
+
+def luo_tensors(case: str) -> OrderedDict[str, Tensor]:
+    """The state dict of a case, in single precision."""
+    made = weights(case, reference("luo")[case]["tensors"])
+    return OrderedDict((name, one.float() if one.is_floating_point() else one) for name, one in made.items())
+
+
+def luo_infos(case: str, **changes: Any) -> dict[str, Any]:
+    """The infos of a case, with other options."""
+    options = {**LUO[case], "vocab_size": reference("luo")[case]["vocab_size"], **changes}
+    return {
+        "iter": 10,
+        "epoch": 2,
+        "vocab": vocabulary_of(LUO[case]),
+        "opt": Namespace(**options),
+        "best_val_score": 1.13,
+    }
+
+
+def write_luo(
+    folder: Path, case: str, tensors: Mapping[str, Tensor] | None = None, infos: Any = None, **save: Any
+) -> Path:
+    """The two files of a run; gives the file of weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "model-best.pth"
+    torch.save(luo_tensors(case) if tensors is None else tensors, file, **save)
+    infos = luo_infos(case) if infos is None else infos
+    (folder / "infos_run-best.pkl").write_bytes(pickle.dumps(infos, protocol=2))
+    return file
+
+
+# --- modules by the names of the tutorial, which are saved whole ---
+
+
+class Encoder(nn.Module):
+    def __init__(self, resnet: nn.Module, cells: int) -> None:
+        super().__init__()
+        self.enc_image_size = cells
+        self.resnet = nn.Sequential(*list(resnet.children())[:-2])
+        self.adaptive_pool = nn.AdaptiveAvgPool2d((cells, cells))
+
+
+class Attention(nn.Module):
+    def __init__(self, shapes: Mapping[str, list[int]]) -> None:
+        super().__init__()
+        for name in ("encoder_att", "decoder_att", "full_att"):
+            setattr(self, name, _linear(shapes[f"attention.{name}.weight"]))
+
+
+class DecoderWithAttention(nn.Module):
+    def __init__(self, shapes: Mapping[str, list[int]]) -> None:
+        super().__init__()
+        self.attention = Attention(shapes)
+        self.embedding = nn.Embedding(*shapes["embedding.weight"])
+        self.dropout = nn.Dropout(0.5)
+        size, hidden = shapes["decode_step.weight_ih"][1], shapes["decode_step.weight_hh"][1]
+        self.decode_step = nn.LSTMCell(size, hidden)
+        for name in ("init_h", "init_c", "f_beta", "fc"):
+            setattr(self, name, _linear(shapes[f"{name}.weight"]))
+        self.decoder_dim = hidden
+
+
+def _linear(shape: list[int]) -> nn.Linear:
+    return nn.Linear(shape[1], shape[0])
+
+
+def resnet18() -> nn.Module:
+    """A ResNet-18 of torchvision whose norms are not the identity."""
+    torch.manual_seed(0)
+    made = torchvision.models.resnet18(weights=None)
+    for module in made.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 1.5)
+    return made
+
+
+def write_tutorial(folder: Path, case: str, **save: Any) -> Path:
+    """A checkpoint of the tutorial with a ResNet-18, in the format before torch 1.6, and its word map."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shapes = reference("sgrvinod")[case]["tensors"]
+    made = DecoderWithAttention(shapes)
+    made.load_state_dict(weights(case, shapes))
+    content = {
+        "epoch": 3, "epochs_since_improvement": 0, "bleu-4": 0.2325, "encoder": Encoder(resnet18(), 14),
+        "decoder": made, "encoder_optimizer": None, "decoder_optimizer": torch.optim.Adam(made.parameters()),
+    }  # fmt: skip
+    file = folder / "BEST_checkpoint_toy.pth.tar"
+    torch.save(content, file, **{"_use_new_zipfile_serialization": False, **save})
+    write_json(folder / "WORDMAP_toy.json", wordmap())
+    return file

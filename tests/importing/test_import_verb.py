@@ -1,0 +1,142 @@
+"""`showtell import` as a person calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from published_parity import FEATURE_SIZE
+from showtell.captioners import Captioner
+from showtell.datasets import open_dataset
+from showtell.text.tokenizer import tokenize
+from showtell.training import make_recipe
+from showtell.training.start import start
+from tests.cli.test_caption import run
+from tests.importing.makers import luo_infos, write_luo
+
+CASE = "att2in2, use_bn 0"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_luo(tmp_path / "source", CASE)
+
+
+def test_the_table_accounts_for_every_tensor_and_says_where_options_are_from(capsys, source, tmp_path):
+    out = tmp_path / "checkpoint"
+    status, printed, err = run(capsys, "import", source.parent, "--out", out)
+    assert (status, err) == (0, "")
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    assert lines[0] == "att2in2 of ImageCaptioning.pytorch (MIT, https://github.com/ruotianluo/ImageCaptioning.pytorch)"
+    for line in (
+        "read tensors weights becomes",
+        "att_embed.0 2 66 feature_projection.0",
+        "core.attention.alpha_net 1 1 not used: it cancels in the softmax",
+        "all 17 942",
+        "option value read from",
+        "use_bn 0 att_embed",
+        "norm_att_feat 0 the default of the project",
+        "max_length 9 opt",
+        "vocabulary: 17 words and one for unknown words",
+        "scores that its authors' run recorded: best_val_score 1.13",
+        str(out),
+    ):
+        assert line in lines, line
+    assert any(line.startswith("weights: ") and "SHA-256" in line for line in lines)
+    assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_a_dry_run_writes_nothing(capsys, source, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    status, printed, _ = run(capsys, "import", source, "--dry-run")
+    assert status == 0 and printed.endswith("nothing was written (--dry-run)\n")
+    assert run(capsys, "import", source, "--dry-run", "--out", tmp_path / "out")[0] == 0
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_json_has_the_same(capsys, source, tmp_path):
+    status, printed, _ = run(capsys, "import", source, "--out", tmp_path / "out", "--json")
+    content = json.loads(printed)
+    assert status == 0 and content["checkpoint"] == str(tmp_path / "out")
+    assert content["model"] == "att2in2" and content["contradictions"] == []
+    assert sum(row["tensors"] for row in content["tensors"]) == 17
+    assert {"name": "use_bn", "value": 0, "origin": "att_embed"} in content["options"]
+
+
+def test_a_checkpoint_that_is_there_is_replaced_only_if_asked(capsys, source, tmp_path):
+    out = tmp_path / "out"
+    assert run(capsys, "import", source, "--out", out)[0] == 0
+    status, _, err = run(capsys, "import", source, "--out", out)
+    assert status == 2 and "There is a checkpoint in" in err and "--overwrite replaces it" in err
+    written = (out / "config.json").stat().st_mtime_ns
+    assert run(capsys, "import", source, "--out", out, "--overwrite")[0] == 0
+    assert (out / "config.json").stat().st_mtime_ns > written
+    status, _, err = run(capsys, "import", source, "--out", source.parent, "--overwrite")
+    assert status == 2 and "is not empty and is no checkpoint; choose another name for --out." in err
+    status, _, err = run(capsys, "import", source)
+    assert status == 2 and err.startswith("showtell: Missing option --out FOLDER, for the checkpoint")
+
+
+def test_contradictions_stand_in_the_table(capsys, tmp_path):
+    source = write_luo(tmp_path / "source", CASE, infos=luo_infos(CASE, caption_model="updown"))
+    status, printed, _ = run(capsys, "import", source, "--dry-run")
+    assert status == 0
+    assert 'has caption_model "updown", and the tensors are those of att2in2' in printed
+
+
+def test_features_of_a_store_are_captioned_and_scored(capsys, source, tmp_path, tiny_scenes):
+    """The way of somebody who has the features that the model was trained on."""
+    arrays = tmp_path / "toy_att"
+    arrays.mkdir()
+    generator = np.random.default_rng(0)
+    ids = [record.image_id for record in open_dataset(tiny_scenes).split("test")]
+    for image_id in ids:
+        np.savez(arrays / f"{image_id}.npz", feat=generator.normal(size=(4, FEATURE_SIZE)).astype(np.float32))
+    store, out = tmp_path / "store", tmp_path / "out"
+    assert run(capsys, "features", "--from", arrays, "--out", store, "--source", "toy regions")[0] == 0
+    status, printed, err = run(capsys, "import", source, "--out", out, "--features-from", store)
+    assert (status, err) == (0, "") and "read from stores of features whose source is toy regions" in printed
+    status, printed, _ = run(capsys, "caption", out, "--features", store, "--json")
+    assert status == 0 and {row["image"] for row in json.loads(printed)} == set(ids)
+    status, printed, _ = run(capsys, "evaluate", out, tiny_scenes, "--features", store, "--split", "test", "--json")
+    assert status == 0 and "scores" in json.loads(printed)
+    status, _, err = run(capsys, "import", source, "--dry-run", "--features-from", store, "image_size=48")
+    assert status == 2 and "is a store, which has no settings; leave image_size=48 out." in err
+
+
+def test_the_encoder_has_settings(capsys, source, tmp_path, tiny_scenes):
+    photo = next((tiny_scenes / "images").iterdir())
+    encoder = ("--features-from", "small_cnn", "image_size=48", f"encoder.widths=[8,{FEATURE_SIZE}]")
+    out = tmp_path / "out"
+    status, printed, _ = run(capsys, "import", source, *encoder, "--out", out)
+    assert status == 0 and "made by the encoder small_cnn" in printed
+    assert run(capsys, "caption", out, photo)[0] == 0
+    status, _, err = run(capsys, "import", source, "image_size=48", "--dry-run")
+    assert status == 2 and "image_size=48 is a setting of an encoder; name the encoder with --features-from." in err
+    status, _, err = run(capsys, "import", source, "--features-from", "nothing", "--dry-run")
+    assert status == 2 and 'There is no encoder "nothing"' in err
+
+
+def test_training_starts_from_it(capsys, source, tmp_path, tiny_recipe, tiny_scenes):
+    out = tmp_path / "out"
+    encoder = ("--features-from", "small_cnn", "image_size=48", f"widths=[8,{FEATURE_SIZE}]")
+    assert run(capsys, "import", source, *encoder, "--out", out)[0] == 0
+    content = json.loads((out / "config.json").read_text())
+    recipe = make_recipe(
+        {
+            **tiny_recipe, "encoder": content["encoder"], "model": content["model"],
+            "objective": {"name": "cross_entropy"}, "vocabulary": {"extend": True},
+            "training": {**tiny_recipe["training"], "start_from": str(out)},
+        }
+    )  # fmt: skip
+    captions = [tokenize(caption) for record in open_dataset(tiny_scenes).split("train") for caption in record.captions]
+    begun = start(recipe, captions, out)
+    kept, before = begun.decoder.state_dict(), Captioner.from_pretrained(out).decoder.state_dict()
+    assert torch.equal(kept["lstm.weight_ih"], before["lstm.weight_ih"])
+    assert begun.added > 0 and torch.equal(
+        kept["embedding.weight"][: len(before["embedding.weight"])], before["embedding.weight"]
+    )

@@ -1,0 +1,145 @@
+"""Checkpoints of a-PyTorch-Tutorial-to-Image-Captioning: whole pickled modules, which are read and never run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from published_parity import wordmap
+from showtell.captioners import Captioner
+from showtell.errors import CheckpointError, DataError, ShowtellError, UsageError
+from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
+from showtell.files import write_json
+from showtell.importing import import_checkpoint
+from tests.importing import makers
+from tests.importing.makers import resnet18, write_tutorial
+
+CASE = "soft attention"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tutorial(tmp_path_factory.mktemp("tutorial"), CASE)
+
+
+@pytest.fixture(scope="module")
+def captioner(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    out = tmp_path_factory.mktemp("imported") / "out"
+    import_checkpoint(source).save(out)
+    return Captioner.from_pretrained(out, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    blocks = np.random.default_rng(0).integers(0, 255, (9, 16, 3), dtype=np.uint8)
+    path = tmp_path_factory.mktemp("photo") / "photo.png"
+    Image.fromarray(blocks).resize((320, 180), Image.Resampling.BICUBIC).save(path)
+    return path
+
+
+def test_its_features_are_those_of_its_own_encoder(captioner: Any, photo: Path):
+    """What its caption.py does with a photo: squash it to 256 x 256, normalise, encode, pool to 14 x 14."""
+    squashed = np.asarray(Image.open(photo).convert("RGB").resize((256, 256), Image.Resampling.BILINEAR))
+    pixels = torch.from_numpy(squashed.copy()).permute(2, 0, 1).float() / 255
+    mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    image = (pixels - mean.view(3, 1, 1)) / deviation.view(3, 1, 1)
+    layers = nn.Sequential(*list(resnet18().children())[:-2], nn.AdaptiveAvgPool2d((14, 14))).eval()
+    with torch.no_grad():
+        expected = layers(image.unsqueeze(0)).permute(0, 2, 3, 1).flatten(1, 2)
+    vectors = captioner.encode_prepared([captioner.prepare(photo)]).features.vectors
+    assert vectors.shape == (1, 196, 512)
+    assert torch.allclose(vectors, expected, atol=1e-4) and expected.std() > 0.5
+
+
+def test_a_photo_is_captioned_and_explained_at_once(captioner: Any, photo: Path):
+    (caption,) = captioner.caption(photo, min_length=2)
+    assert len(caption.words) >= 2 and set(caption.text.split()) <= {*wordmap(), "<unknown>"}
+    assert captioner.decoding.num_beams == 5 and captioner.decoding.max_length == 50
+    (model,) = captioner.explain(photo, num_beams=1, max_length=5).models
+    assert model.caption.words[0].probability > 0
+    (text,) = captioner.logprobs(photo, "a dog")
+    assert text.logprob < 0
+    assert captioner.about.origin["imported"]["scores"] == {"BLEU-4 (validation, teacher-forced)": 0.2325}
+
+
+def test_nothing_of_the_file_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The modules' classes stand in a module that is gone when the file is read."""
+    file = write_tutorial(tmp_path, CASE)
+    monkeypatch.setitem(sys.modules, makers.__name__, None)
+    imported = import_checkpoint(file)
+    rows = imported.report.tensors
+    assert ("encoder.resnet.4", "layer1") in [(row.name, row.becomes) for row in rows]
+    assert sum(row.tensors for row in rows) == 120 + 19  # of the encoder and of the decoder
+    assert imported.report.features.startswith("its own resnet18, 14 x 14 cells of 512 numbers over the photo at 256")
+
+
+def test_every_word_has_its_row(captioner: Any, source: Path):
+    ids, ours = wordmap(), captioner.vocabulary
+    decoder = torch.load(source, weights_only=False)["decoder"].state_dict()
+    for word in ("<pad>", "<start>", "<end>", "<unk>", "a", "bench"):
+        row = ours.words.index({"<start>": "<begin>", "<unk>": "<unknown>"}.get(word, word))
+        for name, own in (
+            ("embedding.weight", "embedding.weight"),
+            ("fc.weight", "output.weight"),
+            ("fc.bias", "output.bias"),
+        ):
+            assert torch.equal(captioner.decoder.state_dict()[own][row], decoder[name][ids[word]].float())
+
+
+def test_a_state_dict_in_place_of_a_module_is_read_too(captioner: Any, source: Path, tmp_path: Path):
+    content = torch.load(source, weights_only=False)
+    content |= {"encoder": content["encoder"].state_dict(), "decoder": content["decoder"].state_dict()}
+    del content["decoder_optimizer"]
+    torch.save(content, tmp_path / "states.pth")
+    imported = import_checkpoint(tmp_path / "states.pth", wordmap=source.with_name("WORDMAP_toy.json"))
+    other, one = imported.checkpoint.decoder.state_dict(), captioner.decoder.state_dict()
+    assert all(torch.equal(other[name], one[name]) for name in one)
+
+
+def without(word: str) -> dict[str, int]:
+    return {other: index for other, index in wordmap().items() if other != word}
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "sentence"),
+    [
+        (
+            without("<start>"),
+            DataError,
+            "is no word map: it should hold an id for each word, <start>, <end>, <pad>, <unk>",
+        ),
+        (without("dog"), DataError, "no word has id 3. The two files do not belong together"),
+        ({**wordmap(), "zebra": 21}, DataError, "there are words of id 21. The two files do not belong together"),
+        ({**wordmap(), "zebra": 3}, DataError, 'has the id 3 for two words, "dog" and "zebra"; ids are distinct.'),
+        ({**wordmap(), "dog": "3"}, DataError, 'The id of "dog" in'),
+        ([1, 2], DataError, "is no word map"),
+    ],
+)
+def test_a_word_map_that_does_not_fit_is_refused(
+    source: Path, tmp_path: Path, words: Any, error: type[ShowtellError], sentence: str
+):
+    file = tmp_path / "words.json"
+    write_json(file, words)
+    with pytest.raises(error) as raised:
+        import_checkpoint(source, wordmap=file)
+    assert sentence in str(raised.value)
+
+
+def test_what_it_is_not_imported_with(source: Path, tmp_path: Path):
+    with pytest.raises(UsageError, match="which has no such file as --infos names; it has --wordmap"):
+        import_checkpoint(source, infos=source)
+    encoder = SmallCnn(SmallCnnConfig(image_size=48, widths=(8, 16)))
+    with pytest.raises(UsageError, match="brings its own encoder; leave --features-from out"):
+        import_checkpoint(source, encoder=encoder)
+    content = torch.load(source, weights_only=False)
+    content["encoder"].resnet[4] = nn.Sequential(content["encoder"].resnet[4][0])
+    torch.save(content, tmp_path / "cut.pth")
+    with pytest.raises(CheckpointError, match=r"is no ResNet of torchvision .*: its stages have 1, 2, 2, 2 blocks"):
+        import_checkpoint(tmp_path / "cut.pth", wordmap=source.with_name("WORDMAP_toy.json"))
