@@ -107,15 +107,14 @@ class BottomUp(RegionEncoder):
     def __init__(self, config: BottomUpConfig, load_weights: bool) -> None:
         super().__init__()
         self.config = config
+        if load_weights and config.weights == "pretrained":
+            raise WeightsError(
+                "The weights of bottom_up cannot be fetched by name: take bua-caffe-frcn-r101-k10-100.pth from the "
+                "table of https://github.com/MILVLG/bottom-up-attention.pytorch, or airsplay's "
+                "faster_rcnn_from_caffe_attr_original.pkl, and give that file as the weights (encoder.weights=FILE)."
+            )
         self.detector = BottomUpDetector(config.attributes)
         if load_weights and config.weights != "random":
-            if config.weights == "pretrained":
-                raise WeightsError(
-                    "The weights of bottom_up cannot be fetched by name: take bua-caffe-frcn-r101-k10-100.pth from the "
-                    "table of https://github.com/MILVLG/bottom-up-attention.pytorch, or airsplay's "
-                    "faster_rcnn_from_caffe_attr_original.pkl, and give that file as the weights "
-                    "(encoder.weights=FILE)."
-                )
             load_detector(self.detector, weights_path(config.weights))
         self.detector.to(memory_format=torch.channels_last)
         objects, attributes = visual_genome_names()
