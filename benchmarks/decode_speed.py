@@ -46,6 +46,7 @@ KINDS: dict[str, dict[str, Any]] = {
     **{name: {"name": name} for name in MODELS if name != "sat"},
     "nic_lstm": {"name": "nic", "cell": "lstm", "image": "input"},
     "sat_soft": {"name": "sat"},
+    "transformer": {"name": "transformer", "feed_forward_size": 4 * SIZE},
     # the papers' sizes of what stands beside the worker, which is as wide as the other decoders
     "hacap": {
         "name": "hacap", "goal_size": 6, "goal_embedding_size": 16, "manager_size": 256,

@@ -147,8 +147,7 @@ def test_a_model_without_attention_is_refused():
     assert contradictions(SUPERVISED, SatConfig()) == []
     assert contradictions(SUPERVISED, NicConfig()) == [
         "objective.attention_supervision.weight=2 has no effect with model.name=nic: it needs a model that attends to "
-        "regions; leave it out, or set model.name=hacap, or model.name=sat, or model.name=stack, or "
-        "model.name=transformer, or model.name=updown"
+        "regions; leave it out, or set " + ", or ".join(f"model.name={name}" for name in ATTENDING)
     ]
     assert contradictions(CrossEntropyConfig(), NicConfig()) == []
     objective = CrossEntropy(SUPERVISED, feature_size=6, vocabulary_size=8)

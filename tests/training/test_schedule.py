@@ -23,6 +23,15 @@ def test_without_warm_up_it_begins_at_the_top():
     assert learning_rate_factor(0, 10, 0, "cosine") == 1.0
 
 
+def test_the_inverse_root_is_that_of_the_transformer():
+    """min(n^-0.5, n warmup^-1.5) d^-0.5 at the n-th step (Vaswani et al., 2017, eq. 3)."""
+    warmup, size = 5, 16
+    top = (size * warmup) ** -0.5
+    rates = [top * learning_rate_factor(step, 12, warmup, "inverse_sqrt") for step in range(12)]
+    assert rates == pytest.approx([size**-0.5 * min(n**-0.5, n * warmup**-1.5) for n in range(1, 13)])
+    assert [learning_rate_factor(step, 9, 0, "inverse_sqrt") for step in (0, 3)] == pytest.approx([1.0, 0.5])
+
+
 def test_a_stair_falls_every_few_steps_counted_from_the_beginning():
     """Adam's 5e-4 times 0.8 every 3 epochs, here of two steps each, after a warm-up of one."""
     rates = [5e-4 * learning_rate_factor(step, 18, 1, "step", decay_steps=6, decay_factor=0.8) for step in range(18)]

@@ -155,7 +155,8 @@ class TrainingConfig(Config):
     optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Optimiser and its settings.")
     schedule: Schedule = Field(
         "constant",
-        description="Learning rate schedule: linear and cosine decay to 0 over the run, step decays every few epochs.",
+        description="Learning rate schedule: linear and cosine decay to 0 over the run, inverse_sqrt by the root of the"
+        " step, step decays every few epochs.",
     )
     decay_epochs: int = Field(3, ge=1, description="Epochs between two decays of `schedule: step`.")
     decay_factor: float = Field(0.8, gt=0, le=1, description="Factor of each decay of `schedule: step`.")
