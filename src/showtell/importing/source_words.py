@@ -112,6 +112,8 @@ def map_words(
     first: dict[str, int] = {}
     for index, word in ordinary.items():
         shown = printable(shorten(word, 40))
+        if any("\ud800" <= char <= "\udfff" for char in word):
+            raise DataError(f'The word of id {index} in {source} is "{shown}", which has half a character.')
         if word in SPECIAL:
             raise DataError(f'The word of id {index} in {source} is "{shown}", which marks something else here.')
         if word in first:
