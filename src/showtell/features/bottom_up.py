@@ -43,7 +43,6 @@ from showtell.features.contract import EncoderConfig
 from showtell.features.passes import group_by_shape
 from showtell.features.regions import ImageRegions, RegionEncoder, collect_regions
 from showtell.features.weights import weights_path
-from showtell.files import parse_json
 from showtell.images.boxes import boxes_on_photo
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch
@@ -185,6 +184,7 @@ class BottomUp(RegionEncoder):
 @cache
 def visual_genome_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the 1,600 objects and 400 attributes that the detector knows, in the order of its outputs."""
-    file = Path(__file__).parent / "visual_genome.json"
-    content = parse_json(file.read_text("utf-8"), file.name)
-    return tuple(content["objects"]), tuple(content["attributes"])
+    lines = (Path(__file__).parent / "visual_genome.txt").read_text("utf-8").splitlines()
+    names = " ".join(line or "," for line in lines if not line.startswith("#"))  # an empty line ends a list
+    objects, attributes = (tuple(part.split(", ")) for part in names.split(" , "))
+    return objects, attributes
