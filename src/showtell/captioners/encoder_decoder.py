@@ -191,7 +191,11 @@ class EncoderDecoderCaptioner(Captioner):
         windows = [self.encoder.preprocessing.window(image.extent) for image in images]
         names, info = tuple(photo.image_id for photo in stored), stored[0].store.info
         return EncodedBatch(
-            features, torch.tensor(windows, dtype=torch.float32), names=names, categories=info.categories
+            features,
+            torch.tensor(windows, dtype=torch.float32),
+            names=names,
+            categories=info.categories,
+            attributes=info.attributes,
         )
 
     @torch.no_grad()
