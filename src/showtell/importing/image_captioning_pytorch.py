@@ -153,7 +153,7 @@ def _words(
     vocabulary: object, options: SourceOptions, tensors: SourceTensors, architecture: _Architecture
 ) -> SourceWords:
     """The vocabulary of the infos for the rows of the tensors."""
-    file, output, rows = options.file, architecture.output, tensors.shape(architecture.embedding)[0]
+    file, rows = options.file, tensors.words(architecture.embedding, architecture.output)
     if isinstance(vocabulary, Record):
         vocabulary = {**vocabulary.entries, **vocabulary.attributes}
     if not isinstance(vocabulary, dict) or not vocabulary:
@@ -168,11 +168,6 @@ def _words(
         if int(str(key)) in words:
             raise DataError(f"The vocabulary (vocab) in {file} has the id {int(str(key))} twice.")
         words[int(str(key))] = word
-    if tensors.shape(f"{output}.weight")[0] != rows or tensors.shape(f"{output}.bias", 1)[0] != rows:
-        raise CheckpointError(
-            f"The embedding in {tensors.file} is for {rows} words and its output layer ({output}) for "
-            f"{tensors.shape(f'{output}.weight')[0]}: the file is damaged."
-        )
     options.seen("vocab_size", rows - 1, "the rows of the word embeddings")
     marks = {name: options.whole(f"{name}_idx", 0, at_most=rows - 1) for name in ("bos", "eos", "pad")}
     unknown = next((index for index, word in words.items() if word == UNKNOWN), None)
@@ -247,7 +242,7 @@ def _attention(tensors: SourceTensors) -> dict[str, Tensor]:
     core, ours = "core.attention", "attention"
     bias = tensors.take("ctx2att.bias", f"{ours}.of_features.bias")
     bias_of_query = tensors.take(f"{core}.h2att.bias", f"{ours}.of_features.bias")
-    if bias.shape != bias_of_query.shape:
+    if tensors.shape("ctx2att.bias", 1) != tensors.shape(f"{core}.h2att.bias", 1):
         raise CheckpointError(
             f"The biases ctx2att.bias and {core}.h2att.bias in {tensors.file} have {len(bias)} and "
             f"{len(bias_of_query)} numbers, and should have the same: the file is damaged."

@@ -87,7 +87,8 @@ def convert(content: Mapping[Any, object], wordmap: Mapping[str, object], path: 
     )
     file = tensors.file
     options = SourceOptions(_settings(content["encoder"], content["decoder"]), file, "the modules")
-    rows, embedding = tensors.shape("decoder.embedding.weight")
+    rows = tensors.words("decoder.embedding.weight", "decoder.fc")
+    embedding = tensors.shape("decoder.embedding.weight")[1]
     attention, width = tensors.shape("decoder.attention.encoder_att.weight")
     hidden = tensors.shape("decoder.decode_step.weight_hh")[1]
     for name, value, origin in (

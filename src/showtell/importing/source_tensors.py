@@ -77,6 +77,25 @@ class SourceTensors:
             )
         return self._tensors[name]
 
+    def words(self, embedding: str, output: str) -> int:
+        """For how many words there are rows.
+
+        Args:
+            embedding: the name of the word embeddings.
+            output: the name of the output layer.
+
+        Raises:
+            CheckpointError: a tensor is missing, or the two are for different numbers.
+        """
+        rows = self.shape(embedding)[0]
+        for name, dimensions in ((f"{output}.weight", 2), (f"{output}.bias", 1)):
+            if self.shape(name, dimensions)[0] != rows:
+                raise CheckpointError(
+                    f"The embedding in {self.file} is for {rows} words and its output layer ({output}) for "
+                    f"{self.shape(name, dimensions)[0]}: the file is damaged."
+                )
+        return rows
+
     def take(self, name: str, becomes: str) -> Tensor:
         """A tensor as float32.
 
@@ -90,7 +109,9 @@ class SourceTensors:
         tensor = self.look_at(name)
         self._becomes[name] = becomes
         self._sources[becomes] = name
-        if name.endswith(_COUNTER) and tensor.numel() == 1 and not tensor.is_complex():
+        if name.endswith(_COUNTER):
+            if tensor.numel() != 1 or tensor.is_complex():
+                raise CheckpointError(f"The tensor {name} in {self.file} should be a single number: it is damaged.")
             return tensor.long().reshape(())
         if not tensor.is_floating_point() or tensor.layout != torch.strided:
             kind = str(tensor.dtype).removeprefix("torch.")

@@ -50,7 +50,7 @@ class SourceWords:
         if self.never_typed:
             sentence += (
                 f"; {len(self.never_typed):,} of them are words that the tokenizer never makes of a text "
-                f"({summarise(self.never_typed, 5)}): the model may generate them, and texts to be scored have others"
+                f"({summarise(self.never_typed, 5)}): a text has them only where all of its words are in the vocabulary"
             )
         return sentence
 
