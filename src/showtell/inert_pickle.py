@@ -18,6 +18,7 @@ import codecs
 import math
 import pickle
 import struct
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
@@ -264,7 +265,9 @@ class Machine:
         text = self.line()
         if len(text) < 2 or text[:1] != text[-1:] or text[:1] not in (b"'", b'"'):
             self.refuse("text has no quotes")
-        return codecs.escape_decode(text[1:-1])[0].decode("latin-1")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes that are none, which stay as they are
+            return codecs.escape_decode(text[1:-1])[0].decode("latin-1")
 
     # ---- the stack
 
