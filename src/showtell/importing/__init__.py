@@ -155,8 +155,9 @@ def _unknown(weights: Path, content: dict[Any, object], tensors: SourceTensors) 
         return f"{weights} holds options and words; it is for --infos, and the source is the file of weights beside it."
     other = next((name for key, name in _OTHERS.items() if key in tensors), None)
     what = f"is of {other}, which is not imported" if other else "is of no project that is known here"
+    names = sorted(key for key in content if isinstance(key, str))
     return (
-        f"{weights} {what} (it has {summarise(sorted(map(str, content)), 3)}); imported are the captioners of "
+        f"{weights} {what} (it has {summarise(names, 3) or 'nothing with a name'}); imported are the captioners of "
         f"{luo.PROJECT.name} and {tutorial.PROJECT.name} (docs/published_checkpoints.md)."
     )
 

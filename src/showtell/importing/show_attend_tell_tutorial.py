@@ -146,7 +146,7 @@ def _tensors_of(module: object) -> dict[str, Tensor]:
     if isinstance(module, Record):
         return dict(module_tensors(module))
     if isinstance(module, dict):
-        return {str(name): tensor for name, tensor in module.items() if isinstance(tensor, Tensor)}
+        return {name: tensor for name, tensor in module.items() if isinstance(name, str) and isinstance(tensor, Tensor)}
     return {}
 
 

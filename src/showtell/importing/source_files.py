@@ -102,11 +102,11 @@ def tensors_of(content: dict[Any, object]) -> dict[str, Tensor]:
 
     What stands beside them, such as the metadata that torch attaches, is left out.
     """
-    return {str(name): tensor for name, tensor in _tensors(content).items()}
+    return _tensors(content)
 
 
-def _tensors(content: dict[Any, object]) -> dict[Any, Tensor]:
-    return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+def _tensors(content: dict[Any, object]) -> dict[str, Tensor]:
+    return {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
 
 
 def _as_dict(content: object) -> dict[Any, object]:
