@@ -18,7 +18,10 @@ from showtell.captioners import Captioner
 from showtell.errors import CheckpointError, DataError, ShowtellError, UsageError, WeightsError
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.importing import Imported, import_checkpoint
+from showtell.importing.image_captioning_pytorch import POOLED, REGIONS
+from showtell.recipes import recipe_names
 from showtell.text.vocabulary import SPECIAL, Vocabulary
+from showtell.training import load_recipe
 from showtell.types import Features
 from tests.importing.makers import luo_infos, luo_tensors, write_luo
 
@@ -310,9 +313,7 @@ def test_photos_are_captioned_through_a_given_encoder(tmp_path: Path, tiny_scene
     source = write_luo(tmp_path / "source", UPDOWN)
     photo = next((tiny_scenes / "images").iterdir())
     import_checkpoint(source).save(tmp_path / "blind")
-    with pytest.raises(
-        CheckpointError, match=r"trained on features from bottom-up-attention, which were computed else"
-    ):
+    with pytest.raises(CheckpointError, match=r"trained on features from bottom-up regions, 10 to 100, which were"):
         Captioner.from_pretrained(tmp_path / "blind").caption(photo)
     torch.manual_seed(0)
     encoder = SmallCnn(SmallCnnConfig(image_size=48, widths=(8, 10)))
@@ -339,3 +340,12 @@ def test_what_it_was_made_of_stays_with_it(tmp_path: Path):
     assert {name: len(digest) for name, digest in imported["files"].items()} == {
         "model-best.pth": 64, "infos_run-best.pkl": 64,
     }  # fmt: skip
+
+
+def test_stores_of_the_recipes_are_those_that_imported_checkpoints_read():
+    sources = {
+        load_recipe(name).encoder.source
+        for name in recipe_names()
+        if name.startswith("coco/") and name.endswith("_luo")
+    }
+    assert sources == {REGIONS, POOLED}

@@ -97,7 +97,7 @@ def test_features_of_a_store_are_captioned_and_scored(capsys, source, tmp_path, 
     store, out = tmp_path / "store", tmp_path / "out"
     assert run(capsys, "features", "--from", arrays, "--out", store, "--source", "toy regions")[0] == 0
     status, printed, err = run(capsys, "import", source, "--out", out, "--features-from", store)
-    assert (status, err) == (0, "") and "read from stores of features whose source is toy regions" in printed
+    assert (status, err) == (0, "") and 'read from stores of features whose source is "toy regions"' in printed
     status, printed, _ = run(capsys, "caption", out, "--features", store, "--json")
     assert status == 0 and {row["image"] for row in json.loads(printed)} == set(ids)
     status, printed, _ = run(capsys, "evaluate", out, tiny_scenes, "--features", store, "--split", "test", "--json")

@@ -234,7 +234,7 @@ def _report(converted: Converted, files: dict[str, Path], encoder: Encoder) -> I
     features, notes = parts.features_described, list(parts.notes)
     if isinstance(encoder, Precomputed):
         features += (
-            f", read from stores of features whose source is {encoder.config.source}; photos can be captioned after "
+            f', read from stores of features whose source is "{encoder.config.source}"; photos can be captioned after '
             f"--features-from {parts.encoder_options}"
         )
     elif parts.encoder is None:

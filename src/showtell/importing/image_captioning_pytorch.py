@@ -37,9 +37,9 @@ from showtell.models.region_input import BOX_NUMBERS
 
 PROJECT = Project("ImageCaptioning.pytorch", "https://github.com/ruotianluo/ImageCaptioning.pytorch", "MIT")
 UNKNOWN = "UNK"
-# What the features are called; a store of converted features with this source fits.
-REGIONS = "bottom-up-attention"
-POOLED = "resnet101-caffe-fc"
+# What the features are called, as in the recipes coco/*_luo; a store of converted features with this source fits.
+REGIONS = "bottom-up regions, 10 to 100"
+POOLED = "ResNet-101 of the Caffe kind, mean"
 _FEATURES = {  # what they are, and which encoder makes them
     REGIONS: ("bottom-up regions of Anderson et al. (10 to 100 of a photo)", "bottom_up weights=FILE"),
     POOLED: (

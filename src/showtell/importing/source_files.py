@@ -89,7 +89,7 @@ def read_weights_file(file: Path) -> dict[Any, object]:
     content = _as_dict(read_torch_file(file))
     for _ in range(_MAX_NESTING):
         inner = next((_as_dict(content[key]) for key in ("state_dict", "model") if key in content), {})
-        if _tensors(content) or not inner:
+        if tensors_of(content) or not inner:
             break
         content = inner
     if not content:
@@ -98,14 +98,7 @@ def read_weights_file(file: Path) -> dict[Any, object]:
 
 
 def tensors_of(content: dict[Any, object]) -> dict[str, Tensor]:
-    """The tensors of a state dict.
-
-    What stands beside them, such as the metadata that torch attaches, is left out.
-    """
-    return _tensors(content)
-
-
-def _tensors(content: dict[Any, object]) -> dict[str, Tensor]:
+    """The tensors of a state dict, without what stands beside them."""
     return {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
 
 
