@@ -402,6 +402,7 @@ TORCH_FILES: dict[str, tuple[Callable[[], bytes], str]] = {
         for name, value, sentence in (
             ("an endless storage", [tensor(storage=Persistent((*STORAGE[:4], 1 << 60)))], "claim more bytes"),
             ("a storage of negative size", [tensor(storage=Persistent((*STORAGE[:4], -6)))], "claim more bytes"),
+            ("a storage of a bool", [tensor(storage=Persistent((*STORAGE[:4], True)))], "claim more bytes"),
             ("a storage of text", [tensor(storage=Persistent((*STORAGE[:4], "6")))], "a persistent id is none"),
             ("an empty persistent id", [Persistent(())], "a persistent id is none"),
             ("a persistent id of text", [Persistent("0")], "a persistent id is none"),

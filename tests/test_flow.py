@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, str] = {
     "captioners": "captions checkpoint confidence counter_rng decoding decoding_config errors features files hub "
     "images models text types",
     "scores": "datasets errors files images registry scenes text",
-    "importing": "checkpoint decoding errors features files inert_pickle models text torch_files",
+    "importing": "checkpoint decoding errors features files hub inert_pickle models text torch_files",
     "evaluation": "captioners captions datasets decoding errors features scores",
     "confidence": "captions checkpoint decoding errors files scores",
     # what is made of captioners and captions

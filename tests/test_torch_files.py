@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import argparse
 import collections
-import itertools
+import io
 import pickle
-import random
+import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from torch import Tensor, nn
 from showtell.errors import WeightsError
 from showtell.inert_pickle import Record
 from showtell.torch_files import module_tensors, read_torch_file
-from tests.fuzzing import mutated
-from tests.hostile_files import archive, pickled, stream, tensor
+from tests.fuzzing import Target
+from tests.hostile_files import archive, stream, tensor
 
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.bool),
@@ -217,6 +218,34 @@ def test_a_view_of_a_storage_as_torch_0_4_has_it(tmp_path: Path) -> None:
     assert read_torch_file(tmp_path / "x.pth")[0].tolist() == [2, 3, 4]  # type: ignore[index]
 
 
+def test_an_archive_of_more_than_four_gigabytes(tmp_path: Path) -> None:
+    """Its sizes and positions stand in extra fields; a hole takes the place of the large entry."""
+    content, large = archive([tensor()]), (1 << 32) + 7
+    begin = content.index(b"PK\x01\x02")
+    shift = 30 + 3 + large  # the entry "w/x" comes first
+    entries, position = [], begin
+    for _ in range(2):  # 46 bytes, then the name; the last four bytes are the position
+        size = 46 + content[position + 28]
+        fixed, name = content[position : position + 46], content[position + 46 : position + size]
+        offset = struct.unpack("<L", fixed[42:])[0] + shift
+        extra = struct.pack("<2HQ", 1, 8, offset)
+        entries.append(fixed[:30] + struct.pack("<H", len(extra)) + fixed[32:42] + b"\xff" * 4 + name + extra)
+        position += size
+    extra = struct.pack("<2HB2H2Q", 99, 1, 0, 1, 16, large, large)
+    first = struct.pack("<4s6H3L5H2L", b"PK\x01\x02", 45, 45, 0, 0, 0, 0, 0, 2**32 - 1, 2**32 - 1, 3, 25, 0, 0, 0, 0, 0)
+    listing = b"".join([first + b"w/x" + extra, *entries])
+    end = shift + begin + len(listing)
+    with (tmp_path / "x.pth").open("wb") as stream:
+        stream.write(struct.pack("<4s5H3L2H", b"PK\x03\x04", 45, 0, 0, 0, 0, 0, 2**32 - 1, 2**32 - 1, 3, 0) + b"w/x")
+        stream.seek(large, io.SEEK_CUR)
+        stream.write(content[:begin] + listing)
+        stream.write(struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 3, 3, len(listing), shift + begin))
+        stream.write(struct.pack("<4sLQL", b"PK\x06\x07", 0, end, 1))
+        stream.write(struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 3, 3, 2**32 - 1, 2**32 - 1, 0))
+    assert zipfile.ZipFile(tmp_path / "x.pth").namelist() == ["w/x", "w/data.pkl", "w/data/0"]
+    assert read_torch_file(tmp_path / "x.pth")[0].tolist() == [[0, 1, 2], [3, 4, 5]]  # type: ignore[index]
+
+
 def test_a_bool_is_0_or_1(tmp_path: Path) -> None:
     """Torch's kernels count on it."""
     torch.save(torch.tensor([False, True, True]), tmp_path / "x.pth")
@@ -247,28 +276,19 @@ def test_tensors_of_other_kinds_are_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    folder = tmp_path_factory.mktemp("seeds")
-    content = {
-        "model": {"w": torch.arange(6.0).view(2, 3).t(), "b": torch.tensor([True])},
-        "o": argparse.Namespace(a=1),
-    }
-    files = []
-    for value, write in itertools.product((content, nn.Linear(1, 2)), (write_archive, write_stream, write_pickle)):
-        write(value, folder / "seed.pth")
-        files.append((folder / "seed.pth").read_bytes())
-    return [*files, archive([tensor()]), stream([tensor()]), pickled([tensor(storage=None)])]
+def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
+    return Target("weights", tmp_path_factory.mktemp("damaged") / "case")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(number=st.integers(0, 10**9))
-def test_damaged_files_are_read_or_refused(tmp_path: Path, seeds: list[bytes], number: int) -> None:
-    rng = random.Random(number)
-    (tmp_path / "x.pth").write_bytes(mutated(rng.choice(seeds), rng))
+def test_damaged_files_are_read_or_refused(target: Target, number: int) -> None:
+    """A short round of what scripts/fuzz does for minutes."""
+    case = target.case(0, number)
     try:
-        read_torch_file(tmp_path / "x.pth")
+        case.run(case.path)
     except WeightsError as error:
-        assert str(error).startswith(str(tmp_path)) and str(error).endswith(".")
+        assert str(error).startswith(str(case.path)) and str(error).endswith(".")
 
 
 @formats_of_torch

@@ -69,10 +69,10 @@ def read_torch_file(path: Path) -> object:
         what = "is a folder" if path.is_dir() else "does not exist"
         raise WeightsError(f"{path} {what}; give a file that torch.save or pickle wrote.")
     try:
+        if path.stat().st_size == 0:  # which cannot be mapped
+            raise damaged(str(path), "it is empty")
         with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _read(data, str(path))
-    except ValueError as error:  # mapping it
-        raise damaged(str(path), "it is empty") from error
     except OSError as error:
         raise WeightsError(f"{path} cannot be read ({first_line(error)}).") from error
 
@@ -177,7 +177,7 @@ def _read_stream(data: Buffer, source: str, start: int) -> object:
                     case [] | [None]:
                         return storage
                     case [(_, int() as offset, int() as size)] if 0 <= offset <= offset + size <= count:
-                        return storage[offset : offset + size]
+                        return storage[int(offset) : int(offset) + size]
             case ("module", Record() as kind, _, _):  # with the file and the text of its class
                 return kind
         raise damaged(source, "a persistent id is none of a storage")
@@ -232,7 +232,7 @@ class _Storages:
                 raise damaged(self.source, f"its storage {name} has two sizes or types")
             return storage, False
         self.left -= count * dtype.itemsize
-        if count < 0 or self.left < 0:
+        if type(count) is bool or count < 0 or self.left < 0:
             raise damaged(
                 self.source, f"its storages claim more bytes than it has, {name} being one of {count:,} values"
             )
@@ -396,7 +396,7 @@ def _device(machine: Machine, args: Arguments) -> torch.device:
             case (str() as kind,):
                 return torch.device(kind)
             case (str() as kind, int() as index):
-                return torch.device(kind, index)
+                return torch.device(kind, int(index))
     except RuntimeError:  # a kind that this torch does not know
         pass
     return machine.refuse("a device has no name that is known")

@@ -104,6 +104,15 @@ def test_the_weights_of_a_module_that_was_saved_whole_are_read(tmp_path, zipped,
     assert same(read_weights(tmp_path / "w.pth"))
 
 
+class Settings(dict[str, object]):
+    """A dict of another library."""
+
+
+def test_a_kind_of_dict_is_a_dict(tmp_path):
+    torch.save(Settings(state_dict=Settings(TENSORS)), tmp_path / "w.pth")
+    assert same(read_weights(tmp_path / "w.pth"))
+
+
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])
 def test_pickled_arrays_are_read(tmp_path, protocol):
     """As the weights of detectron2 are; big-endian ones and those of Fortran order, too."""

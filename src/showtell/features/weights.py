@@ -155,7 +155,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 def _named_tensors(content: object, file: Path) -> dict[str, Tensor]:
     for _ in range(_MAX_NESTING):
         if isinstance(content, Record):
-            content = module_tensors(content)
+            content = module_tensors(content) or content.entries  # those of a kind of dict
         if not isinstance(content, dict):
             return {}
         inner = next((content[key] for key in _NESTED if isinstance(content.get(key), (dict, Record))), None)

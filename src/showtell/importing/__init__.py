@@ -17,13 +17,14 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
-from showtell.checkpoint import SETTINGS, Checkpoint, save_checkpoint
+from showtell.checkpoint import Checkpoint, save_checkpoint
 from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, DataError, UsageError, summarise
 from showtell.features import Encoder
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import StoreInfo
 from showtell.files import read_json, write_folder
+from showtell.hub import SETTINGS
 from showtell.importing import image_captioning_pytorch as luo
 from showtell.importing import show_attend_tell_tutorial as tutorial
 from showtell.importing import source_files
@@ -117,9 +118,9 @@ def import_checkpoint(
                 f"{files['words']} is no word map: it should hold an id for each word, {', '.join(tutorial.MARKS)} "
                 "among them."
             )
-        converted = tutorial.convert(content, words, str(weights), str(files["words"]))
+        converted = tutorial.convert(content, words, weights, str(files["words"]))
     else:
-        tensors = SourceTensors(source_files.tensors_of(content), str(weights))
+        tensors = SourceTensors(source_files.tensors_of(content), weights)
         architecture = luo.architecture_of(tensors)
         if architecture is None:
             raise CheckpointError(_unknown(weights, content, tensors))

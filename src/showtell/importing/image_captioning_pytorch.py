@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from showtell.errors import CheckpointError, DataError
+from showtell.errors import CheckpointError, DataError, shorten
 from showtell.importing.parts import Converted, Parts, Project
 from showtell.importing.source_options import SourceOptions
 from showtell.importing.source_tensors import SourceTensors
@@ -114,8 +114,8 @@ def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, objec
     said = options.text("caption_model")
     if said is not None and _ALIASES.get(said, said) != architecture:
         options.contradictions.append(
-            f'{file} has caption_model "{said}", and the tensors are those of {architecture}; the files may be of two '
-            "runs"
+            f'{file} has caption_model "{shorten(said, 40)}", and the tensors are those of {architecture}; the files '
+            "may be of two runs"
         )
     kind = _ARCHITECTURES[architecture]
     words = _words(infos["vocab"], options, tensors, kind)
@@ -330,7 +330,11 @@ def _updown(tensors: SourceTensors, options: SourceOptions) -> Parts:
     attention = tensors.shape("ctx2att.weight")[0]
     options.seen("att_hid_size", attention, "ctx2att")
     parts.name = "updown"
-    parts.notes.append("fc_feats is the mean of the regions, as it is where the project has no fc features on disk")
+    normalised = "normalised " if parts.config["normalise_features"] else ""
+    parts.notes.append(
+        f"fc_feats is the mean of the {normalised}regions, as the project's loader makes it where fc features are not "
+        "on disk"
+    )
     parts.config |= {
         "name": "updown", "embedding_size": embedding, "hidden_size": hidden, "attention_size": attention,
         "project_features": projected, "embedding_relu": True, "mean_projection": "own", "attention_bias": True,
@@ -376,7 +380,7 @@ def _transformer(tensors: SourceTensors, options: SourceOptions) -> Parts:
     options.seen("d_ff" if "d_ff" in options else "rnn_size", inner, "model.decoder.layers.0.feed_forward.w_1")
     layers = {}
     for side, option in (("encoder", "N_enc"), ("decoder", "N_dec")):
-        layers[side] = next(n for n in range(10_000) if not tensors.has(f"model.{side}.layers.{n}."))
+        layers[side] = tensors.count_layers(f"model.{side}.layers")
         options.seen(option if option in options else "num_layers", layers[side], f"model.{side}.layers")
     heads = options.whole("num_att_heads", 8, at_least=1)
     if size % heads:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from showtell.errors import printable
+
 
 @dataclass(frozen=True)
 class TensorGroup:
@@ -65,7 +67,7 @@ class ImportReport:
             lines.append(f"scores that its authors' run recorded: {scores}")
         lines += [f"contradiction: {one}" for one in self.contradictions]
         lines += [f"note: {one}" for one in self.notes]
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))  # names and values are of a file that anybody may have made
 
 
 def _table(rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> list[str]:

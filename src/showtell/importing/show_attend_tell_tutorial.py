@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -63,13 +64,13 @@ def is_wordmap(content: object) -> bool:
     return isinstance(content, dict) and content.keys() >= set(MARKS)
 
 
-def convert(content: Mapping[Any, object], wordmap: Mapping[str, object], file: str, words_file: str) -> Converted:
+def convert(content: Mapping[Any, object], wordmap: Mapping[str, object], path: Path, words_file: str) -> Converted:
     """A checkpoint of the tutorial as one of ours.
 
     Args:
         content: of the checkpoint.
         wordmap: ids of words.
-        file: what messages call the checkpoint.
+        path: of the checkpoint.
         words_file: what messages call the word map.
 
     Raises:
@@ -82,8 +83,9 @@ def convert(content: Mapping[Any, object], wordmap: Mapping[str, object], file: 
             for part in ("encoder", "decoder")
             for name, tensor in _tensors_of(content[part]).items()
         },
-        file,
+        path,
     )
+    file = tensors.file
     options = SourceOptions(_settings(content["encoder"], content["decoder"]), file, "the modules")
     rows, embedding = tensors.shape("decoder.embedding.weight")
     attention, width = tensors.shape("decoder.attention.encoder_att.weight")
@@ -192,8 +194,8 @@ def _encoder(tensors: SourceTensors, grid: int, file: str) -> Encoder:
     Raises:
         CheckpointError: its tensors are not those of a ResNet of torchvision.
     """
-    blocks = [_count(lambda n, stage=stage: tensors.has(f"encoder.resnet.{stage}.{n}.")) for stage in range(4, 8)]
-    convolutions = _count(lambda n: tensors.has(f"encoder.resnet.4.0.conv{n + 1}."))
+    blocks = [tensors.count_layers(f"encoder.resnet.{stage}") for stage in range(4, 8)]
+    convolutions = 3 if tensors.has("encoder.resnet.4.0.conv3.") else 2
     name = _RESNETS.get((*blocks, convolutions))
     if name is None:
         raise CheckpointError(
@@ -204,21 +206,13 @@ def _encoder(tensors: SourceTensors, grid: int, file: str) -> Encoder:
     encoder = build_encoder(config, load_weights=False)
     read: dict[str, Tensor] = {}
     for number, child in _CHILDREN.items():
-        read |= tensors.module(f"encoder.resnet.{number}", child)
+        read |= tensors.module(f"encoder.resnet.{number}", child, nested=True)
     backbone: torch.nn.Module = encoder.backbone  # type: ignore[assignment]
     try:
         load_weights(backbone, read, source=file, name=name)
     except WeightsError as error:
         raise CheckpointError(str(error)) from error
     return encoder
-
-
-def _count(is_there: Any) -> int:
-    """How many of 0, 1, 2, ... are there."""
-    count = 0
-    while is_there(count):
-        count += 1
-    return count
 
 
 def _identifier(wordmap: Mapping[str, object], word: str, file: str) -> int:

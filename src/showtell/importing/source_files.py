@@ -11,13 +11,13 @@ from torch import Tensor
 
 from showtell.errors import DataError, UsageError, WeightsError, notify, summarise
 from showtell.files import read_json, require_regular_file
+from showtell.hub import SETTINGS
 from showtell.inert_pickle import Record, load_pickle
 from showtell.torch_files import read_torch_file
 
 _WEIGHTS = (".pth", ".pt", ".tar", ".bin", ".ckpt")  # what files of weights end in, where a folder is given
 _NO_WEIGHTS = ("optimizer",)  # what others of them begin with
 _LARGE = 100_000_000  # bytes, from which on reading is announced
-_MAX_SHARED = 2  # how often the bytes of a file may be claimed by tensors that share them
 _MAX_INFOS = 512 * 2**20  # bytes of a file of words and options
 
 
@@ -36,6 +36,8 @@ def find_weights(source: Path) -> Path:
         for path in sorted(source.iterdir())
         if path.suffix.lower() in _WEIGHTS and path.is_file() and not path.name.lower().startswith(_NO_WEIGHTS)
     ]
+    if not files and (source / SETTINGS).is_file():
+        raise UsageError(f"{source} is a checkpoint already, or a model of transformers; caption with it as it is.")
     if not files:
         raise UsageError(f"The folder {source} has no file of weights ({', '.join(_WEIGHTS)}); give the file itself.")
     best = [path for path in files if _is_best(path)]
@@ -89,12 +91,6 @@ def read_weights_file(file: Path) -> dict[Any, object]:
         if not inner:
             break
         content = inner
-    claimed = sum(tensor.nbytes for tensor in _tensors(content).values())
-    if claimed > _MAX_SHARED * file.stat().st_size:
-        raise WeightsError(
-            f"The tensors in {file} claim {claimed / 1e6:,.0f} MB of a file of {file.stat().st_size / 1e6:,.0f} MB, so "
-            "they are copies of each other; no checkpoint has that."
-        )
     if not content:
         raise WeightsError(f"{file} holds no weights by their names, so it is no checkpoint that can be imported.")
     return content

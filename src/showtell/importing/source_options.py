@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 
 import numpy as np
 
@@ -96,8 +97,10 @@ class SourceOptions:
         value = self._values.get(name)
         if value is None:
             return default
-        if isinstance(value, int | float | np.number | np.bool_) and math.isfinite(value):
-            return float(value)
+        if isinstance(value, int | float | np.integer | np.floating | np.bool_):
+            with suppress(OverflowError):  # of integers that no float holds
+                if math.isfinite(number := float(value)):
+                    return number
         raise DataError(f"The option {name} in {self.file} is {_shown(value)}; it should be a number.")
 
     def _note(self, name: str, value: object) -> None:

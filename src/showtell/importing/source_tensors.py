@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from showtell.errors import CheckpointError, summarise
 from showtell.importing.report import TensorGroup
 
 _WRAPPER = "module."  # what DataParallel puts before each name
+_MAX_SHARED = 2  # how often the bytes of a file may be claimed by tensors that share them
 _COUNTER = "num_batches_tracked"  # of batch norm; files of before torch 0.4.1 lack it
 
 
@@ -19,14 +21,26 @@ class SourceTensors:
 
     Args:
         tensors: of the file.
-        file: what messages call it.
+        file: that they are in.
+
+    Raises:
+        CheckpointError: they claim more bytes than the file has.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], file: str) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], file: Path) -> None:
+        claimed, size = sum(tensor.nbytes for tensor in tensors.values()), file.stat().st_size
+        if claimed > _MAX_SHARED * size:
+            raise CheckpointError(
+                f"The tensors in {file} claim {claimed / 1e6:,.0f} MB of a file of {size / 1e6:,.0f} MB, so they are "
+                "copies of each other; no checkpoint has that."
+            )
         if tensors and all(name.startswith(_WRAPPER) for name in tensors):
             tensors = {name.removeprefix(_WRAPPER): tensor for name, tensor in tensors.items()}
-        self.file = file
+        self.file = str(file)
         self._tensors = dict(tensors)
+        self._modules: dict[str, list[str]] = {}  # the tensors of each module by its name
+        for name in tensors:
+            self._modules.setdefault(name.rpartition(".")[0], []).append(name)
         self._becomes: dict[str, str] = {}  # what has become of each name
         self._sources: dict[str, str] = {}  # the name that each tensor of ours was read from
 
@@ -89,9 +103,20 @@ class SourceTensors:
             )
         return taken
 
-    def module(self, prefix: str, becomes: str) -> dict[str, Tensor]:
-        """All tensors below a name, by their names below the name that they have here."""
-        names = [name for name in self._tensors if name.startswith(f"{prefix}.")]
+    def module(self, prefix: str, becomes: str, *, nested: bool = False) -> dict[str, Tensor]:
+        """The tensors of a module by the names that they have here.
+
+        Args:
+            prefix: its name.
+            becomes: its name here.
+            nested: take those of the modules within it, too.
+
+        Raises:
+            CheckpointError: it has none.
+        """
+        names = self._modules.get(prefix, [])
+        if nested:
+            names = [name for name in self._tensors if name.startswith(f"{prefix}.")]
         if not names:
             self.look_at(f"{prefix}.weight")
         taken = {}
@@ -99,6 +124,13 @@ class SourceTensors:
             own = f"{becomes}.{name.removeprefix(f'{prefix}.')}"
             taken[own] = self.take(name, own)
         return taken
+
+    def count_layers(self, prefix: str) -> int:
+        """How many modules with the numbers 0, 1, 2, ... there are below a name, without a gap."""
+        start = f"{prefix}."
+        rest = (name.removeprefix(start).partition(".")[0] for name in self._modules if name.startswith(start))
+        numbers = {int(number) for number in rest if number.isdecimal() and len(number) < 6}
+        return next(count for count in range(len(numbers) + 1) if count not in numbers)
 
     def batch_norm(self, prefix: str, becomes: str) -> dict[str, Tensor]:
         """The tensors of a batch norm, with the counter of batches that old files lack."""

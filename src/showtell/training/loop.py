@@ -156,6 +156,7 @@ class Trainer:
             origin={
                 "data": recipe.data.path, "train_images": len(training), "captions": len(words),
                 **({"start_from": start_from} if start_from else {}),
+                **{key: self.start.about[key] for key in ("licence", "imported") if key in self.start.about},
             },
         )  # fmt: skip
         optimizer = build_optimizer(model, recipe)

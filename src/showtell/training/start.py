@@ -24,7 +24,10 @@ from showtell.models import Decoder, build_decoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.training.recipe import Recipe
 
-_LEARNS = {"dropout"}  # settings of models that say how weights learn, and nothing of what they compute
+_LEARNS = {
+    "dropout",
+    "input_dropout",
+}  # settings of models that say how weights learn, and nothing of what they compute
 
 
 @dataclass(frozen=True)
