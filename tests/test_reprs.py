@@ -108,7 +108,7 @@ def test_the_result_of_a_run(result: TrainingResult, text: str):
 def test_records_of_tensors_give_shapes():
     features = Features(torch.rand(2, 36, 8), torch.ones(2, 36, dtype=torch.bool), Regions(torch.rand(2, 36, 4)))
     shapes = "vectors=float32 (2, 36, 8), is_region=bool (2, 36)"
-    regions = "regions=Regions(boxes=float32 (2, 36, 4), scores=None, labels=None, windows=None)"
+    regions = "regions=Regions(boxes=float32 (2, 36, 4), scores=None, labels=None, windows=None, attributes=None)"
     assert repr(features) == f"Features({shapes}, {regions})"
     one = Features(features.vectors, features.is_region)
     both = EnsembleFeatures.of([one, one])

@@ -121,12 +121,13 @@ class PreparedBatch(TensorRecord):
 
 @dataclass(frozen=True, repr=False)
 class Regions(TensorRecord):
-    """Boxes, scores and labels of a detector's regions."""
+    """Boxes, scores, labels and attributes of a detector's regions."""
 
     boxes: Tensor  # (B, R, 4) left, top, right, bottom in pixels of the upright photo
     scores: Tensor | None = None  # (B, R) of the class that the detector is surest of, 0 to 1
     labels: Tensor | None = None  # (B, R) int64, which of the encoder's categories; -1 for none
     windows: Tensor | None = None  # (B, 4) the part of each photo that was seen, in its pixels; None: not known
+    attributes: Tensor | None = None  # (B, R) int64, which of the encoder's attributes; -1 for none
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,6 +161,7 @@ class EncodedBatch(TensorRecord):
     photos: PreparedBatch | None = None  # None: the features were read from a store
     names: tuple[str, ...] | None = None  # B image ids of the store
     categories: tuple[str, ...] = ()  # of the store, which the labels of its regions are indices into
+    attributes: tuple[str, ...] = ()  # of the store, which the attributes of its regions are indices into
 
 
 # Which words of a caption name an object: its nouns; every word of a phrase; and the words between two phrases too.

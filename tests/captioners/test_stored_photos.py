@@ -29,6 +29,7 @@ REGIONS = {
     "categories": ["background", "cat", "dog"], "image_size": 64, "longest": 96, "min_regions": 4, "max_regions": 9,
     "score_threshold": 0.5, "proposals": 30,
 }  # fmt: skip
+CAFFE = {"name": "resnet_caffe", "depth": 50, "weights": "random", "seed": 1, "grid": 3}
 
 
 def captioner_of(encoder: dict[str, Any], data: Path, model: str = "sat") -> EncoderDecoderCaptioner:
@@ -44,7 +45,7 @@ def captioner_of(encoder: dict[str, Any], data: Path, model: str = "sat") -> Enc
     return EncoderDecoderCaptioner(encoder=built, decoder=decoder.eval(), vocabulary=vocabulary, decoding=decoding)
 
 
-@pytest.mark.parametrize("encoder", [GRID, REGIONS], ids=["grid", "regions"])
+@pytest.mark.parametrize("encoder", [GRID, REGIONS, CAFFE], ids=["grid", "regions", "caffe"])
 def test_a_store_gives_what_the_photos_give(encoder: dict[str, Any], tiny_scenes: Path, tmp_path: Path) -> None:
     captioner = captioner_of(encoder, tiny_scenes)
     records = open_dataset(tiny_scenes).records[:5]
@@ -86,9 +87,9 @@ def assert_same(one: ModelExplanation, other: ModelExplanation) -> None:
         torch.testing.assert_close(word.logprob_drop, another.logprob_drop, atol=2e-5, rtol=0)
 
 
-def precomputed_store(folder: Path, images: dict[str, ImageFeatures], categories: tuple[str, ...] = ()) -> FeatureStore:
+def precomputed_store(folder: Path, images: dict[str, ImageFeatures], **names: tuple[str, ...]) -> FeatureStore:
     encoder = Precomputed(PrecomputedConfig(feature_size=6, source="a test"))
-    info = StoreInfo.of(encoder, "fp32").model_copy(update={"categories": categories})
+    info = StoreInfo.of(encoder, "fp32").model_copy(update=names)
     with StoreWriter(folder, info) as writer:
         writer.write(images)
     return FeatureStore(folder)
@@ -99,9 +100,22 @@ VECTORS = np.random.default_rng(0).random((3, 6), dtype="f4")
 BOXES = np.array([[0, 0, 20, 30], [10, 5, 64, 40], [1, 1, 9, 9]], "f4")
 
 
+def test_attributes_stand_in_front_of_the_categories_of_the_store(tiny_scenes: Path, tmp_path: Path) -> None:
+    described = {"labels": np.array([1, -1, 0], "i4"), "attributes": np.array([0, 1, -1], "i4")}
+    store = precomputed_store(
+        tmp_path / "store",
+        {"7": ImageFeatures(VECTORS, (100, 50), BOXES, **described)},
+        categories=("cat", "dog"),
+        attributes=("red", "old"),
+    )
+    explanation = captioner_of(PRECOMPUTED, tiny_scenes).explain(StoredImage(store, "7"))
+    assert explanation.models[0].labels == ("red dog", "", "cat")
+    assert explanation.to_json()["models"][0]["labels"] == ["red dog", "", "cat"]
+
+
 def test_regions_have_the_categories_of_the_store(tiny_scenes: Path, tmp_path: Path) -> None:
     image = ImageFeatures(VECTORS, (100, 50), BOXES, labels=np.array([1, -1, 0], "i4"))
-    store = precomputed_store(tmp_path / "store", {"7": image}, ("cat", "dog"))
+    store = precomputed_store(tmp_path / "store", {"7": image}, categories=("cat", "dog"))
     explanation = captioner_of(PRECOMPUTED, tiny_scenes).explain(StoredImage(store, "7"))
     assert explanation.models[0].labels == ("dog", "", "cat")
     assert (explanation.image, explanation.size, explanation.photo.size) == ("7", (100, 50), (640, 320))

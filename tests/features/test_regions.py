@@ -19,7 +19,7 @@ from showtell.decoding import DecodingConfig
 from showtell.errors import CheckpointError, RecipeError, UsageError, WeightsError
 from showtell.evaluation import caption_records
 from showtell.features import build_encoder, encoder_config
-from showtell.features.faster_rcnn import choose_regions
+from showtell.features.choosing import choose_regions
 from showtell.features.store import FeatureStore
 from showtell.images.boxes import boxes_on_image, boxes_on_photo
 from showtell.images.loading import prepare_photo

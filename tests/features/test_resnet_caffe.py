@@ -9,7 +9,6 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.nn import functional as F
 from torchvision.models import resnet50
 
 from showtell.errors import WeightsError
@@ -18,6 +17,7 @@ from showtell.features.grid import GridEncoder
 from showtell.features.resnet_caffe import caffe_resnet, last_map_before_stage_4
 from showtell.images.loading import prepare_photo
 from showtell.types import Features, PreparedBatch
+from tests.features.resnet_by_hand import enliven, stage, stem
 
 MEAN, DEVIATION = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
@@ -27,13 +27,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """torchvision's names and shapes, classifier included, in which every tensor has something to say."""
     torch.manual_seed(0)
     tensors = resnet50().state_dict()
-    for name, tensor in tensors.items():
-        if name.endswith("running_mean"):
-            tensor.normal_(0, 0.1)
-        elif name.endswith("running_var"):
-            tensor.uniform_(0.5, 2)
-        elif "bn" in name and name.endswith("weight"):
-            tensor.uniform_(0.2, 0.6)
+    enliven(tensors)
     path = tmp_path_factory.mktemp("weights") / "resnet50.pth"
     torch.save({name: tensor for name, tensor in tensors.items() if "num_batches" not in name}, path)
     return path
@@ -54,38 +48,18 @@ def noise(height: int, width: int, seed: int = 0) -> Tensor:
     return torch.randint(0, 256, (3, height, width), generator=torch.Generator().manual_seed(seed)).to(torch.uint8)
 
 
-def by_hand(tensors: dict[str, Tensor], image: Tensor) -> Tensor:
-    """The last map (2048, rows, columns): each layer with its own stride, padding and statistics."""
-
-    def convolve(x: Tensor, name: str, stride: int, padding: int) -> Tensor:
-        return F.conv2d(x, tensors[f"{name}.weight"], stride=stride, padding=padding)
-
-    def norm(x: Tensor, name: str) -> Tensor:
-        mean, variance, weight, bias = (
-            tensors[f"{name}.{part}"].view(-1, 1, 1) for part in ("running_mean", "running_var", "weight", "bias")
-        )
-        return (x - mean) / (variance + 1e-5).sqrt() * weight + bias
-
-    x = ((image.float() / 255 - MEAN.view(3, 1, 1)) / DEVIATION.view(3, 1, 1)).unsqueeze(0)
-    x = norm(convolve(x, "conv1", 2, 3), "bn1").relu()
-    below, right = ((side - 3) % 2 for side in x.shape[-2:])  # what a whole last window lacks
-    x = F.max_pool2d(F.pad(x, (0, right, 0, below), value=-np.inf), 3, 2)
-    for stage, blocks in enumerate((3, 4, 6, 3), start=1):
-        for block in range(blocks):
-            name, stride = f"layer{stage}.{block}", 2 if block == 0 and stage > 1 else 1
-            y = norm(convolve(x, f"{name}.conv1", stride, 0), f"{name}.bn1").relu()
-            y = norm(convolve(y, f"{name}.conv2", 1, 1), f"{name}.bn2").relu()
-            y = norm(convolve(y, f"{name}.conv3", 1, 0), f"{name}.bn3")
-            if block == 0:
-                x = norm(convolve(x, f"{name}.downsample.0", stride, 0), f"{name}.downsample.1")
-            x = (x + y).relu()
+def last_map(tensors: dict[str, Tensor], image: Tensor) -> Tensor:
+    """(2048, rows, columns)."""
+    x = stem(tensors, ((image.float() / 255 - MEAN.view(3, 1, 1)) / DEVIATION.view(3, 1, 1)).unsqueeze(0))
+    for name, blocks in (("layer1", 3), ("layer2", 4), ("layer3", 6), ("layer4", 3)):
+        x = stage(tensors, x, name, blocks, stride=1 if name == "layer1" else 2)
     return x[0]
 
 
 @pytest.mark.parametrize(("height", "width"), [(95, 133), (64, 96)])
 def test_features_are_those_of_the_layers_written_out(height, width, weights, encoder):
     image = noise(height, width)
-    expected = by_hand(torch.load(weights), image)
+    expected = last_map(torch.load(weights), image)
     mean = encoder_of(weights, grid=1)(PreparedBatch.of([image])).vectors
     torch.testing.assert_close(mean[0, 0], expected.mean((1, 2)), atol=1e-4, rtol=1e-4)
     cells = encoder(PreparedBatch.of([image])).vectors.unflatten(1, (14, 14))[0]

@@ -65,11 +65,12 @@ def stored(path: Path, key: bytes) -> bytes:
     with_boxes=st.booleans(),
     with_scores=st.booleans(),
     with_labels=st.booleans(),
+    with_attributes=st.booleans(),
     photo=st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)),
     name=st.text(min_size=1, max_size=100).filter(lambda text: "\0" not in text and text.isprintable()),
 )
 def test_what_was_written_is_read(
-    tmp_path_factory, regions, size, dtype, with_boxes, with_scores, with_labels, photo, name
+    tmp_path_factory, regions, size, dtype, with_boxes, with_scores, with_labels, with_attributes, photo, name
 ):
     chance = np.random.default_rng(regions * 10 + size)
     given_one = ImageFeatures(
@@ -78,31 +79,33 @@ def test_what_was_written_is_read(
         chance.random((regions, 4), dtype="f4") if with_boxes else None,
         chance.random(regions, dtype="f4") if with_scores else None,
         chance.integers(-1, 90, regions) if with_labels else None,
+        chance.integers(-1, 40, regions) if with_attributes else None,
     )
     info = StoreInfo(encoder={"name": "eye"}, fingerprint="f" * 12, dtype=dtype, feature_size=size)
     store = FeatureStore(write(tmp_path_factory.mktemp("any") / "store", {name: given_one}, info))
     assert (store.ids(), len(store), name in store) == ([name], 1, True)
     entry = store[name]
     assert (entry.size, entry.vectors.dtype) == (photo, {"fp16": np.float16, "fp32": np.float32}[dtype])
-    for array in ("vectors", "boxes", "scores", "labels"):
+    for array in ("vectors", "boxes", "scores", "labels", "attributes"):
         ours, theirs = getattr(entry, array), getattr(given_one, array)
         assert (ours is None) == (theirs is None)
         assert ours is None or np.array_equal(ours, theirs)
 
 
 def test_an_entry_is_laid_out_as_documented(path):
-    """Every byte of a value, by hand: the header's eight numbers, then boxes, scores, labels and vectors."""
+    """Every byte of a value, by hand: the header's eight numbers, then boxes, scores, labels, attributes, vectors."""
     one = ImageFeatures(
         np.array([[1, -2, 0.5]], "f2"),
         (640, 480),
         np.array([[1, 2, 3, 4]], "f4"),
         np.array([0.25], "f4"),
         np.array([7]),
+        np.array([-1]),
     )
     write(path, {"42": one})
-    body = b"".join(number.to_bytes(4, "little") for number in (1, 3, 640, 480, 1 + 2 + 4 + 8, 0))
+    body = b"".join(number.to_bytes(4, "little") for number in (1, 3, 640, 480, 1 + 2 + 4 + 8 + 16, 0))
     body += bytes.fromhex("0000803f 00000040 00004040 00008040")  # 1, 2, 3, 4 in single precision
-    body += bytes.fromhex("0000803e 07000000")  # 0.25, and 7 as an integer
+    body += bytes.fromhex("0000803e 07000000 ffffffff")  # 0.25, and 7 and -1 as integers
     body += bytes.fromhex("003c 00c0 0038")  # 1, -2, 0.5 in half precision
     assert stored(path, b"42") == b"STF1" + zlib.crc32(body).to_bytes(4, "little") + body
 
@@ -113,13 +116,14 @@ def test_one_key_an_image_and_one_of_metadata_in_the_main_database(path):
         content = dict(transaction.cursor())
     assert set(content) == {b"a", b"b/c.jpg", "é".encode(), METADATA}
     assert json.loads(content[METADATA]) == {
-        "format": 1,
+        "format": 2,
         "encoder": {"name": "eye"},
         "fingerprint": "0123456789ab",
         "preprocessing": None,
         "dtype": "fp16",
         "feature_size": 3,
         "categories": [],
+        "attributes": [],
     }
 
 
@@ -290,7 +294,7 @@ def entry(regions: int, size: int, flags: int = 1, rest: bytes | None = None) ->
         (entry(2, 3, rest=b""), "it has 32 bytes instead of 44"),
         (entry(2**32 - 1, 3, rest=b"0"), "it has 33 bytes instead of 25769803802"),
         (entry(2, 3, flags=0, rest=bytes(24)), "its header contradicts the store's metadata"),  # fp32
-        (entry(2, 3, flags=17), "its header contradicts the store's metadata"),
+        (entry(2, 3, flags=33), "its header contradicts the store's metadata"),
         (b"", "it has 0 bytes, fewer than its header"),
     ],
 )
@@ -335,8 +339,8 @@ def test_a_short_file_of_somebody_else_is_left_alone(path):
 
 def test_a_newer_format_is_refused(path):
     write(path, {"7": image(3)})
-    change(path, METADATA, json.dumps({**INFO.model_dump(), "format": 2, "novelty": 1}).encode())
-    with pytest.raises(DataError, match="was written by a newer showtell, in format 2; this one reads formats up to 1"):
+    change(path, METADATA, json.dumps({**INFO.model_dump(), "format": 3, "novelty": 1}).encode())
+    with pytest.raises(DataError, match="was written by a newer showtell, in format 3; this one reads formats up to 2"):
         FeatureStore(path)
 
 

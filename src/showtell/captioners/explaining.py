@@ -56,7 +56,12 @@ def explain_batch(
             captions[image],
             None if rectangles is None else rectangles[image, is_region].cpu(),
             grid_of(captioner.encoder, int(is_region.sum())),
-            _region_labels(batch.categories or captioner.encoder.categories, features, image),
+            _region_labels(
+                batch.categories or captioner.encoder.categories,
+                batch.attributes or captioner.encoder.attributes,
+                features,
+                image,
+            ),
         )
         for image, is_region in enumerate(features.is_region)
     ]
@@ -190,9 +195,18 @@ def grid_of(encoder: Encoder, regions: int) -> tuple[int, int] | None:
     return first.grid_of(regions) if isinstance(first, GridEncoder) else None
 
 
-def _region_labels(categories: Sequence[str], features: Features, image: int) -> tuple[str, ...] | None:
-    """The class of each region of an image, "" for none of the categories."""
-    if features.regions is None or features.regions.labels is None or not categories:
+def _region_labels(
+    categories: Sequence[str], attributes: Sequence[str], features: Features, image: int
+) -> tuple[str, ...] | None:
+    """What each region of an image is, with its attribute in front ("red car"); "" for none of the categories."""
+    regions = features.regions
+    if regions is None or regions.labels is None or not categories:
         return None
-    labels = features.regions.labels[image, features.is_region[image]].tolist()
-    return tuple(categories[label] if 0 <= label < len(categories) else "" for label in labels)
+
+    def names(of: Sequence[str], indices: Tensor | None) -> list[str]:
+        known = features.is_region[image]
+        chosen = [-1] * int(known.sum()) if indices is None else indices[image, known].tolist()
+        return [of[index] if 0 <= index < len(of) else "" for index in chosen]
+
+    described = zip(names(attributes, regions.attributes), names(categories, regions.labels), strict=True)
+    return tuple(f"{attribute} {category}".strip() if category else "" for attribute, category in described)

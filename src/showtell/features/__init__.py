@@ -10,6 +10,7 @@ import timm
 import torch
 
 from showtell.errors import RecipeError, nearest
+from showtell.features.bottom_up import BottomUp, BottomUpConfig
 from showtell.features.contract import Encoder, EncoderConfig
 from showtell.features.faster_rcnn import FasterRcnn, FasterRcnnConfig
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
@@ -28,6 +29,7 @@ ENCODERS: Registry[tuple[type[EncoderConfig], Callable[[Any, bool], Encoder]]] =
         "small_cnn": (SmallCnnConfig, SmallCnn),
         "resnet_caffe": (ResNetCaffeConfig, ResNetCaffe),
         "faster_rcnn": (FasterRcnnConfig, FasterRcnn),
+        "bottom_up": (BottomUpConfig, BottomUp),
         "roi_grid": (RoiGridConfig, RoiGrid),
         "precomputed": (PrecomputedConfig, lambda config, _: Precomputed(config)),
     },

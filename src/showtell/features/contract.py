@@ -74,6 +74,7 @@ class Encoder(nn.Module, abc.ABC):
     preprocessing: Preprocessing
     feature_size: int  # D
     categories: tuple[str, ...] = ()  # what `Regions.labels` count, for encoders that name what they find
+    attributes: tuple[str, ...] = ()  # what `Regions.attributes` count, for encoders that say how it is
     takes_boxes: bool = False  # whether `forward` looks at boxes of the dataset; then it wants them
 
     def prepare(self, photo: PhotoSource, boxes: Tensor | None = None) -> PreparedPhoto:

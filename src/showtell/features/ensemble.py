@@ -21,7 +21,7 @@ class EnsembleEncoder(Encoder):
         first = members[0]
         self.config = EncoderConfig(trained=False)
         self.preprocessing, self.feature_size = first.preprocessing, first.feature_size
-        self.categories = first.categories
+        self.categories, self.attributes = first.categories, first.attributes
         self.takes_boxes = any(member.takes_boxes for member in members)
 
     def forward(self, batch: PreparedBatch) -> EnsembleFeatures:

@@ -164,7 +164,9 @@ def split(features: Features, sizes: Sequence[tuple[int, int]]) -> list[ImageFea
 
         vectors = of(features.vectors)
         assert vectors is not None
-        arrays = (regions.boxes, regions.scores, regions.labels) if regions is not None else (None, None, None)
-        boxes, scores, labels = (None if kept is None else kept.numpy() for kept in map(of, arrays))
-        entries.append(ImageFeatures(vectors.float().numpy(), size, boxes, scores, labels))
+        kept: list[Tensor | None] = [None] * 4
+        if regions is not None:
+            kept = [of(tensor) for tensor in (regions.boxes, regions.scores, regions.labels, regions.attributes)]
+        arrays = (None if tensor is None else tensor.numpy() for tensor in kept)
+        entries.append(ImageFeatures(vectors.float().numpy(), size, *arrays))
     return entries

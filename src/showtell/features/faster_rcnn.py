@@ -3,15 +3,13 @@
 Papers: papers/001 and the work it repeats, Anderson et al. 2018 (Bottom-Up and Top-Down Attention), §3.1.
 Detector: Faster R-CNN of torchvision, trained on COCO. docs/regions.md says how that differs from the papers' detector.
 
-Regions of a photo, as in the authors' release:
-1. the region proposal network gives boxes; the box head gives each a vector and a probability of each class;
-2. non-maximum suppression within each class (overlap 0.3) leaves a box to a class or takes it away;
-3. the score of a box is its greatest probability of a class that it was left to;
-4. boxes whose score reaches 0.2 are regions, but at least `min_regions` and at most `max_regions`, best first.
+Regions of a photo, as in the authors' release: the region proposal network gives boxes, the box head gives each a
+vector and a probability of each class, and regions are chosen by these (features/choosing.py).
 
 Where we differ:
 1. The release keeps the proposals' own boxes; ours are refined by the detector for the class found (`refine: false` is
-   the release). Two proposals of one object then fall together in step 2, and overlays show the object's outline.
+   the release). Two proposals of one object then fall together before regions are chosen, and overlays show the
+   object's outline.
 2. A vector is the box head's output (1,024 numbers, what the detector itself decides by) where theirs is the mean of a
    convolution's 2,048 channels over the region; `vector: pooled` is that mean over the pyramid's map (256).
 3. Vectors are pooled at the very boxes that are reported, so that each vector saw what its box shows.
@@ -29,16 +27,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.models import detection, get_model_weights
 from torchvision.models.detection.image_list import ImageList
-from torchvision.ops import batched_nms, clip_boxes_to_image
+from torchvision.ops import clip_boxes_to_image
 
 from showtell.config import Pixels, Size
 from showtell.errors import RecipeError, UsageError
+from showtell.features.choosing import choose_regions
 from showtell.features.contract import EncoderConfig
 from showtell.features.passes import group_by_shape
 from showtell.features.regions import ImageRegions, RegionEncoder, collect_regions
 from showtell.features.weights import from_url, read_weights, weights_path
 from showtell.features.weights import load_weights as fit_weights
-from showtell.images.boxes import MIN_SIDE, boxes_on_image
+from showtell.images.boxes import boxes_on_image
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch
 
@@ -249,42 +248,6 @@ def _padded_size(size: tuple[int, int]) -> tuple[int, int]:
     """(height, width), padded to whole cells of the coarsest map."""
     height, width = size
     return (-(-height // _STRIDE) * _STRIDE, -(-width // _STRIDE) * _STRIDE)
-
-
-# --- choosing regions ---
-
-
-def choose_regions(
-    boxes: Tensor, scores: Tensor, *, nms_threshold: float, score_threshold: float, minimum: int, maximum: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Which of a detector's boxes are regions, as bottom-up attention chooses them (see the head of this file).
-
-    Args:
-        boxes: (n, C, 4) corners of n boxes, as they are for each of C classes.
-        scores: (n, C) probability of each class, without the background.
-        nms_threshold: intersection over union above which non-maximum suppression drops the weaker box of a class.
-        score_threshold: of regions beyond the minimum number.
-        minimum: number of regions, whatever their scores; all n if there are fewer.
-        maximum: number of regions.
-
-    Returns:
-        Of the regions, best first: (r,) indices of the n boxes, (r,) scores, (r,) classes; a box that every class
-        dropped has score 0 and class -1, and comes last.
-    """
-    is_box = ((boxes[..., 2:] - boxes[..., :2]) >= MIN_SIDE).all(-1)
-    # Weaker boxes never drop stronger ones, so those below a floor need no suppression as long as enough stand above.
-    for floor in (score_threshold, score_threshold / 20, 0.0):
-        index, label = torch.where(is_box & (scores >= floor))
-        kept = batched_nms(boxes[index, label], scores[index, label], label, nms_threshold)
-        remaining = torch.zeros_like(scores)
-        remaining[index[kept], label[kept]] = scores[index[kept], label[kept]]
-        best, best_label = remaining.max(-1)
-        if int((best > 0).sum()) >= minimum:
-            break
-    regions = best.argsort(descending=True, stable=True)
-    regions = regions[: min(max(int((best >= score_threshold).sum()), minimum), maximum)]
-    best, best_label = best[regions], best_label[regions]
-    return regions, best, torch.where(best > 0, best_label, -1)
 
 
 # --- building detectors ---

@@ -32,6 +32,7 @@ class ImageRegions:
     boxes: Tensor  # (r, 4) in pixels of the prepared image
     scores: Tensor | None = None  # (r,)
     labels: Tensor | None = None  # (r,)
+    attributes: Tensor | None = None  # (r,)
 
 
 def collect_regions(regions: Sequence[ImageRegions], batch: PreparedBatch) -> Features:
@@ -43,10 +44,15 @@ def collect_regions(regions: Sequence[ImageRegions], batch: PreparedBatch) -> Fe
     boxes = [boxes_on_photo(one.boxes, *frame) for one, *frame in zip(regions, batch.windows, batch.sizes, strict=True)]
     scores = [one.scores for one in regions if one.scores is not None]
     labels = [one.labels for one in regions if one.labels is not None]
+    attributes = [one.attributes for one in regions if one.attributes is not None]
     return Features(
         vectors=pad([one.vectors for one in regions]),
         is_region=pad([torch.ones_like(own[:, 0], dtype=torch.bool) for own in boxes]),
         regions=Regions(
-            pad(boxes), pad(scores) if scores else None, pad(labels, -1) if labels else None, batch.windows.float()
+            pad(boxes),
+            pad(scores) if scores else None,
+            pad(labels, -1) if labels else None,
+            batch.windows.float(),
+            pad(attributes, -1) if attributes else None,
         ),
     )

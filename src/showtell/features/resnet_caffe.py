@@ -15,7 +15,7 @@ computed at whatever size comes, and ours are equal to them up to 640 pixels.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -53,9 +53,8 @@ class ResNetCaffeConfig(EncoderConfig):
     grid: Size = Field(
         14, description="Pool the feature map to grid x grid cells by adaptive averaging; 1 is the mean over the photo."
     )
-    longest: Pixels = Field(
+    longest: Annotated[Pixels, Field(ge=_STRIDE)] = Field(
         640,
-        ge=_STRIDE,
         description="Photos whose longer side has more pixels are shrunk to this; others keep their size.",
     )
 
@@ -71,9 +70,16 @@ class ResNetCaffe(GridEncoder):
         super().__init__()
         self.config = config
         self.grid = config.grid
+        if load_weights and config.weights == "pretrained":
+            raise WeightsError(
+                f"The Caffe weights of ResNet-{config.depth} cannot be fetched by name: take resnet{config.depth}.pth "
+                "from the folder that https://github.com/ruotianluo/ImageCaptioning.pytorch links to in its "
+                "data/README.md, and give that file as the weights (encoder.weights=FILE)."
+            )
         self.backbone = caffe_resnet(BLOCKS[config.depth])
         if load_weights and config.weights != "random":
-            _load(self.backbone, config)
+            file, name = weights_path(config.weights), f"ResNet-{config.depth} of the Caffe kind"
+            fit_weights(self.backbone, read_weights(file), source=str(file), name=name, unused=["fc."])
         self.backbone.to(memory_format=torch.channels_last)
         self.preprocessing = Preprocessing(
             image_size=_STRIDE,
@@ -128,21 +134,3 @@ def last_map_before_stage_4(network: ResNet, images: Tensor) -> Tensor:
     maps = network.layer3(network.layer2(network.layer1(maps)))
     assert isinstance(maps, Tensor)
     return maps
-
-
-def _load(network: ResNet, config: ResNetCaffeConfig) -> None:
-    """Put the file of weights that the settings name into a network.
-
-    Raises:
-        WeightsError: it cannot be read, or is another network's.
-    """
-    if config.weights == "pretrained":
-        raise WeightsError(
-            f"The Caffe weights of ResNet-{config.depth} cannot be fetched by name: take resnet{config.depth}.pth from "
-            "the folder that https://github.com/ruotianluo/ImageCaptioning.pytorch links to in its data/README.md, and "
-            "give that file as the weights (encoder.weights=FILE)."
-        )
-    file = weights_path(config.weights)
-    fit_weights(
-        network, read_weights(file), source=str(file), name=f"ResNet-{config.depth} of the Caffe kind", unused=["fc."]
-    )

@@ -12,6 +12,7 @@ so that two stores of the same features are equal byte for byte, key by key.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import mmap
 import os
@@ -42,7 +43,7 @@ from showtell.images.preprocessing import Preprocessing
 from showtell.renamed import upgrade_settings
 from showtell.types import Features, Regions
 
-FORMAT = 1  # raised when an older showtell could not read what a newer one writes
+FORMAT = 2  # 2 has attributes; raised when an older showtell could not read what a newer one writes
 _LOCK = "writing.lock"
 METADATA = b"\0showtell"  # no file name and no number begins with a null byte
 LONGEST_KEY = 511  # bytes, LMDB's limit
@@ -53,8 +54,8 @@ DTYPES: dict[str, np.dtype] = {"fp16": np.dtype("<f2"), "fp32": np.dtype("<f4")}
 # magic, CRC-32 of all that follows it, regions, feature size, width, height, which arrays there are, nothing
 _HEADER = struct.Struct("<4sIIIIIII")
 _MAGIC = b"STF1"
-_HALF, _BOXES, _SCORES, _LABELS = 1, 2, 4, 8
-_ALL_FLAGS = _HALF | _BOXES | _SCORES | _LABELS
+_HALF, _BOXES, _SCORES, _LABELS, _ATTRIBUTES = 1, 2, 4, 8, 16
+_ALL_FLAGS = _HALF | _BOXES | _SCORES | _LABELS | _ATTRIBUTES
 _LMDB_MAGIC = bytes.fromhex("dec0efbe")
 _FULL = 2**16  # bytes; with fewer left LMDB fails in several ways
 _FIRST_MAP = 64 * 2**20  # bytes of address space; doubled whenever it is full
@@ -83,6 +84,7 @@ class StoreInfo(Config):
     dtype: Precision = Field(description="Precision of the stored numbers.")
     feature_size: int = Field(ge=1, le=2**20, description="Numbers of each feature vector, D.")
     categories: tuple[str, ...] = Field((), description="Names that the labels of regions are indices into.")
+    attributes: tuple[str, ...] = Field((), description="Names that the attributes of regions are indices into.")
 
     @property
     def made_by(self) -> str:
@@ -99,6 +101,7 @@ class StoreInfo(Config):
             dtype=dtype,
             feature_size=encoder.feature_size,
             categories=encoder.categories,
+            attributes=encoder.attributes,
         )
 
 
@@ -111,6 +114,7 @@ class ImageFeatures:
     boxes: np.ndarray | None = None  # (R, 4) float32: left, top, right, bottom in pixels of the upright photo
     scores: np.ndarray | None = None  # (R,) float32
     labels: np.ndarray | None = None  # (R,) int32, which of the store's categories; -1 for none
+    attributes: np.ndarray | None = None  # (R,) int32, which of the store's attributes; -1 for none
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -122,7 +126,7 @@ class ImageFeatures:
 
 
 def _pack(features: ImageFeatures, dtype: np.dtype) -> bytes:
-    """An entry: the header, then boxes, scores, labels and vectors, as far as there are any."""
+    """An entry: the header, then boxes, scores, labels, attributes and vectors, as far as there are any."""
     regions, size = features.vectors.shape
     flags = _HALF if dtype.itemsize == 2 else 0
     arrays: list[np.ndarray] = []
@@ -130,6 +134,7 @@ def _pack(features: ImageFeatures, dtype: np.dtype) -> bytes:
         (_BOXES, features.boxes, "<f4"),
         (_SCORES, features.scores, "<f4"),
         (_LABELS, features.labels, "<i4"),
+        (_ATTRIBUTES, features.attributes, "<i4"),
     ):
         if array is not None:
             assert len(array) == regions, "one for each region"
@@ -161,6 +166,7 @@ def _unpack(value: memoryview, info: StoreInfo) -> ImageFeatures:
         (np.dtype("<f4"), (regions, 4), flags & _BOXES),
         (np.dtype("<f4"), (regions,), flags & _SCORES),
         (np.dtype("<i4"), (regions,), flags & _LABELS),
+        (np.dtype("<i4"), (regions,), flags & _ATTRIBUTES),
         (DTYPES["fp16" if flags & _HALF else "fp32"], (regions, size), True),
     ]
     length = _HEADER.size + sum(dtype.itemsize * math.prod(shape) for dtype, shape, is_there in shapes if is_there)
@@ -172,9 +178,9 @@ def _unpack(value: memoryview, info: StoreInfo) -> ImageFeatures:
         count = math.prod(shape)
         arrays.append(np.frombuffer(value, dtype, count, offset).reshape(shape) if is_there else None)
         offset += dtype.itemsize * count if is_there else 0
-    boxes, scores, labels, vectors = arrays
+    *described, vectors = arrays
     assert vectors is not None
-    return ImageFeatures(vectors, (width, height), boxes, scores, labels)
+    return ImageFeatures(vectors, (width, height), *described)
 
 
 class _Mapping:
@@ -480,7 +486,7 @@ class StoreWriter:
                 is_finite = np.isfinite(one.vectors).all()
                 problem = "beyond 65,504, the most that fp16 can hold: use fp32" if is_finite else "that are no numbers"
                 raise DataError(f"The features of image {image_id} hold values {problem}.")
-            packed = _pack(ImageFeatures(narrow, one.size, one.boxes, one.scores, one.labels), self._dtype)
+            packed = _pack(dataclasses.replace(one, vectors=narrow), self._dtype)
             entries.append((_key(image_id), packed))
         self._commit(entries)
 
@@ -540,7 +546,7 @@ def _reason(error: lmdb.Error, path: Path) -> str:
 def collate_features(images: Sequence[ImageFeatures]) -> Features:
     """Several images as one record, padded to the most regions, in the precision of the store.
 
-    Boxes, scores and labels are there if all of the images have them.
+    Boxes, scores, labels and attributes are there if all of the images have them.
     """
     most = max(len(image.vectors) for image in images)
     is_region = torch.tensor([[row < len(image.vectors) for row in range(most)] for image in images])
@@ -557,9 +563,13 @@ def collate_features(images: Sequence[ImageFeatures]) -> Features:
         arrays = [getattr(image, name) for image in images]
         return None if any(array is None for array in arrays) else pad(arrays, fill)
 
-    boxes, scores, labels = of("boxes"), of("scores"), of("labels", -1)
+    def indices(name: str) -> Tensor | None:
+        stored = of(name, -1)
+        return None if stored is None else stored.long()
+
+    boxes = of("boxes")
     regions = None
     if boxes is not None:
         windows = torch.tensor([(0, 0, *image.extent) for image in images], dtype=torch.float32)
-        regions = Regions(boxes, scores, None if labels is None else labels.long(), windows)
+        regions = Regions(boxes, of("scores"), indices("labels"), windows, indices("attributes"))
     return Features(pad([image.vectors for image in images]), is_region, regions)

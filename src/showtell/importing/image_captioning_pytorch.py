@@ -56,7 +56,7 @@ _OTHERS = {
     "core.att1.": "stackatt or denseatt",
     "core.weight_ih_l0": "show_tell",
     "model.decoder.fc.": "m2transformer",
-    "model.decoder.model.": "bert",
+    "model.decoder.embeddings.": "bert",
     "_core.": "language_model",
 }
 _BASE = ("embed.", "fc_embed.", "att_embed.", "ctx2att.", "logit.")  # modules that every model of it once had
@@ -71,7 +71,7 @@ def architecture_of(tensors: SourceTensors) -> str | None:
     """
     if "model.tgt_embed.0.lut.weight" in tensors and "att_embed.0.weight" in tensors:
         return "transformer"
-    if tensors.has("logit.2.") and tensors.has("core."):
+    if tensors.has("logit.0.") and tensors.has("core."):
         raise CheckpointError(
             _unsupported(tensors, "a model with more than one layer in front of its words (logit_layers)")
         )
@@ -111,10 +111,10 @@ def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, objec
         DataError: the infos lack something, or are of another model.
     """
     options = SourceOptions.of(infos["opt"], file)
-    said = options.text("caption_model")
-    if said is not None and _ALIASES.get(said, said) != architecture:
+    named = options.text("caption_model")
+    if named is not None and _ALIASES.get(named, named) != architecture:
         options.contradictions.append(
-            f'{file} has caption_model "{shorten(said, 40)}", and the tensors are those of {architecture}; the files '
+            f'{file} has caption_model "{shorten(named, 40)}", and the tensors are those of {architecture}; the files '
             "may be of two runs"
         )
     kind = _ARCHITECTURES[architecture]
@@ -153,7 +153,7 @@ def _words(
     vocabulary: object, options: SourceOptions, tensors: SourceTensors, architecture: _Architecture
 ) -> SourceWords:
     """The vocabulary of the infos for the rows of the tensors."""
-    file, output, rows = options.file, architecture.output, tensors.shape(architecture.embedding)[0]
+    file, rows = options.file, tensors.words(architecture.embedding, architecture.output)
     if isinstance(vocabulary, Record):
         vocabulary = {**vocabulary.entries, **vocabulary.attributes}
     if not isinstance(vocabulary, dict) or not vocabulary:
@@ -168,11 +168,6 @@ def _words(
         if int(str(key)) in words:
             raise DataError(f"The vocabulary (vocab) in {file} has the id {int(str(key))} twice.")
         words[int(str(key))] = word
-    if tensors.shape(f"{output}.weight")[0] != rows or tensors.shape(f"{output}.bias", 1)[0] != rows:
-        raise CheckpointError(
-            f"The embedding in {tensors.file} is for {rows} words and its output layer ({output}) for "
-            f"{tensors.shape(f'{output}.weight')[0]}: the file is damaged."
-        )
     options.seen("vocab_size", rows - 1, "the rows of the word embeddings")
     marks = {name: options.whole(f"{name}_idx", 0, at_most=rows - 1) for name in ("bos", "eos", "pad")}
     unknown = next((index for index, word in words.items() if word == UNKNOWN), None)
@@ -247,7 +242,7 @@ def _attention(tensors: SourceTensors) -> dict[str, Tensor]:
     core, ours = "core.attention", "attention"
     bias = tensors.take("ctx2att.bias", f"{ours}.of_features.bias")
     bias_of_query = tensors.take(f"{core}.h2att.bias", f"{ours}.of_features.bias")
-    if bias.shape != bias_of_query.shape:
+    if tensors.shape("ctx2att.bias", 1) != tensors.shape(f"{core}.h2att.bias", 1):
         raise CheckpointError(
             f"The biases ctx2att.bias and {core}.h2att.bias in {tensors.file} have {len(bias)} and "
             f"{len(bias_of_query)} numbers, and should have the same: the file is damaged."
@@ -441,13 +436,12 @@ def _check_positions(tensors: SourceTensors, size: int) -> None:
     name = "model.tgt_embed.1.pe"
     if name not in tensors:
         return
-    given = tensors.look_at(name).float()
+    rows = min(tensors.shape(name, dimensions=3)[1], _POSITIONS_COMPARED)
+    given = tensors.take(name, "")[0, :rows]
     tensors.leave_out(name, "computed by its formula")
-    rows = min(_POSITIONS_COMPARED, given.shape[1] if given.dim() == 3 else 0)
-    position = torch.arange(rows).unsqueeze(1)
-    angles = position * torch.exp(torch.arange(0, size, 2) * (-math.log(10_000.0) / size))
-    formula = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
-    if not rows or given.shape[2] != size or not torch.allclose(given[0, :rows], formula, atol=1e-2):
+    angles = torch.arange(rows).unsqueeze(1) * torch.exp(torch.arange(0, size, 2) * (-math.log(10_000.0) / size))
+    formula = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :size]
+    if given.shape != formula.shape or not torch.allclose(given, formula, atol=1e-2):
         raise CheckpointError(
             f"The positions in {tensors.file} ({name}) are not the sines and cosines of {PROJECT.name}, so it computes "
             "something else; it is not imported."

@@ -17,6 +17,7 @@ from showtell.torch_files import read_torch_file
 
 _WEIGHTS = (".pth", ".pt", ".tar", ".bin", ".ckpt")  # what files of weights end in, where a folder is given
 _NO_WEIGHTS = ("optimizer",)  # what others of them begin with
+_MAX_NESTING = 8  # of dicts around the tensors, which may contain themselves
 _LARGE = 100_000_000  # bytes, from which on reading is announced
 _MAX_INFOS = 512 * 2**20  # bytes of a file of words and options
 
@@ -86,9 +87,9 @@ def read_weights_file(file: Path) -> dict[Any, object]:
     if file.stat().st_size > _LARGE:
         notify(f"reading {file} ({file.stat().st_size / 1e6:,.0f} MB)")
     content = _as_dict(read_torch_file(file))
-    while not _tensors(content):
+    for _ in range(_MAX_NESTING):
         inner = next((_as_dict(content[key]) for key in ("state_dict", "model") if key in content), {})
-        if not inner:
+        if _tensors(content) or not inner:
             break
         content = inner
     if not content:
@@ -101,11 +102,11 @@ def tensors_of(content: dict[Any, object]) -> dict[str, Tensor]:
 
     What stands beside them, such as the metadata that torch attaches, is left out.
     """
-    return {str(name): tensor for name, tensor in _tensors(content).items()}
+    return _tensors(content)
 
 
-def _tensors(content: dict[Any, object]) -> dict[Any, Tensor]:
-    return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+def _tensors(content: dict[Any, object]) -> dict[str, Tensor]:
+    return {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
 
 
 def _as_dict(content: object) -> dict[Any, object]:

@@ -77,6 +77,25 @@ class SourceTensors:
             )
         return self._tensors[name]
 
+    def words(self, embedding: str, output: str) -> int:
+        """For how many words there are rows.
+
+        Args:
+            embedding: the name of the word embeddings.
+            output: the name of the output layer.
+
+        Raises:
+            CheckpointError: a tensor is missing, or the two are for different numbers.
+        """
+        rows = self.shape(embedding)[0]
+        for name, dimensions in ((f"{output}.weight", 2), (f"{output}.bias", 1)):
+            if self.shape(name, dimensions)[0] != rows:
+                raise CheckpointError(
+                    f"The embedding in {self.file} is for {rows} words and its output layer ({output}) for "
+                    f"{self.shape(name, dimensions)[0]}: the file is damaged."
+                )
+        return rows
+
     def take(self, name: str, becomes: str) -> Tensor:
         """A tensor as float32.
 
@@ -91,6 +110,8 @@ class SourceTensors:
         self._becomes[name] = becomes
         self._sources[becomes] = name
         if name.endswith(_COUNTER):
+            if tensor.numel() != 1 or tensor.is_complex():
+                raise CheckpointError(f"The tensor {name} in {self.file} should be a single number: it is damaged.")
             return tensor.long().reshape(())
         if not tensor.is_floating_point() or tensor.layout != torch.strided:
             kind = str(tensor.dtype).removeprefix("torch.")
@@ -137,9 +158,9 @@ class SourceTensors:
         return {f"{becomes}.{_COUNTER}": torch.tensor(0), **self.module(prefix, becomes)}
 
     def leave_out(self, prefix: str, reason: str) -> None:
-        """Account for tensors that the model does not use, if there are some and nothing of them was taken."""
+        """Account for tensors that the model does not use, if there are some and none of them became anything."""
         names = [name for name in self._tensors if name.startswith(prefix)]
-        if not any(name in self._becomes for name in names):
+        if not any(self._becomes.get(name) for name in names):
             self._becomes |= dict.fromkeys(names, f"not used: {reason}")
 
     def refuse_rest(self, model: str) -> None:

@@ -1,0 +1,190 @@
+"""The encoder `bottom_up`: the regions of bottom-up attention (Anderson et al., 2018), from a photo.
+
+Captioners that were trained on the features of the authors' release look through this detector
+(features/bottom_up_detector.py). Its weights were converted from Caffe by two projects, whose layouts
+features/bottom_up_weights.py reads. Regions are those of the release's tools/generate_tsv.py: the boxes of the
+proposals, chosen as features/choosing.py has it, 10 to 100 of a photo.
+
+Where we differ from the release:
+1. A photo is resized by Pillow, in whole numbers and smoothed where it shrinks, before the mean is subtracted; the
+   release subtracts first and does not smooth. Photos of COCO grow, for which both are the same up to rounding.
+2. Regions come best first. A region's class is that to which suppression left it, as its score is; the release's demo
+   names the likeliest class, whatever suppression said.
+3. Proposals are ranked by the difference of their two scores, not by its softmax, which rounds great ones to 1.
+
+Where we differ from airsplay/py-bottom-up-attention: it takes the boxes after regression (`refine: true` here), cuts
+them off a pixel further out, keeps thin ones, resizes photos to 800 pixels, and chooses regions across classes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from showtell.config import Pixels, Size
+from showtell.errors import WeightsError
+from showtell.features.bottom_up_detector import (
+    CANDIDATES,
+    FEATURE_SIZE,
+    STRIDE,
+    BottomUpDetector,
+    clip_to_pixels,
+    cover_pixels,
+    move_boxes,
+)
+from showtell.features.bottom_up_weights import load_detector
+from showtell.features.choosing import choose_regions
+from showtell.features.contract import EncoderConfig
+from showtell.features.passes import group_by_shape
+from showtell.features.regions import ImageRegions, RegionEncoder, collect_regions
+from showtell.features.weights import weights_path
+from showtell.images.boxes import boxes_on_photo
+from showtell.images.preprocessing import Preprocessing
+from showtell.types import Features, PreparedBatch
+
+Side = Annotated[Pixels, Field(ge=STRIDE)]
+
+_PIXEL_MEANS = (122.7717, 115.9465, 102.9801)  # red, green, blue
+
+
+class BottomUpConfig(EncoderConfig):
+    """The detector of bottom-up attention and which of its regions are kept."""
+
+    name: Literal["bottom_up"] = "bottom_up"
+    trained: Literal[False] = Field(False, description="A detector is always frozen, as in the paper.")
+    weights: str = Field(
+        "pretrained",
+        min_length=1,
+        description="A file of converted weights, `random`; `pretrained` says where such files come from.",
+    )
+    attributes: bool = Field(True, description="Name attributes; if false, weights need no attribute head.")
+    attribute_threshold: float = Field(
+        0.1, ge=0, le=1, description="Minimum probability of an attribute that is named (release: 0.1)."
+    )
+    image_size: Side = Field(600, description="Pixels of the shorter side.")
+    longest: Side = Field(1000, description="Maximum number of pixels of the longer side.")
+    min_regions: Size = Field(
+        10, description="Minimum number of regions; equal to `max_regions` for a fixed number (release: 36)."
+    )
+    max_regions: Size = Field(100, description="Maximum number of regions.")
+    score_threshold: float = Field(
+        0.2, ge=0, le=1, description="Minimum class probability of regions beyond `min_regions`."
+    )
+    nms_threshold: float = Field(
+        0.3, gt=0, le=1, description="Intersection over union above which non-maximum suppression drops a box."
+    )
+    refine: bool = Field(
+        False, description="Report boxes after regression for their class; vectors stay those of the proposals."
+    )
+    proposals: Annotated[Size, Field(le=CANDIDATES)] = Field(
+        300, description="Number of proposals that are classified."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if not self.min_regions <= self.max_regions <= self.proposals:
+            raise ValueError(
+                f"min_regions={self.min_regions} must not be above max_regions={self.max_regions}, "
+                f"nor that above proposals={self.proposals}"
+            )
+        if self.longest < self.image_size:
+            raise ValueError(f"longest={self.longest} is less than image_size={self.image_size}, the shorter side")
+        return self
+
+
+class BottomUp(RegionEncoder):
+    """What the detector of bottom-up attention finds; each photo in its own size."""
+
+    config: BottomUpConfig
+    feature_size = FEATURE_SIZE
+
+    def __init__(self, config: BottomUpConfig, load_weights: bool) -> None:
+        super().__init__()
+        self.config = config
+        if load_weights and config.weights == "pretrained":
+            raise WeightsError(
+                "The weights of bottom_up cannot be fetched by name: take bua-caffe-frcn-r101-k10-100.pth from the "
+                "table of https://github.com/MILVLG/bottom-up-attention.pytorch, or airsplay's "
+                "faster_rcnn_from_caffe_attr_original.pkl, and give that file as the weights (encoder.weights=FILE)."
+            )
+        self.detector = BottomUpDetector(config.attributes)
+        if load_weights and config.weights != "random":
+            load_detector(self.detector, weights_path(config.weights))
+        self.detector.to(memory_format=torch.channels_last)
+        objects, attributes = visual_genome_names()
+        self.categories = ("__background__", *objects)
+        self.attributes = attributes if config.attributes else ()
+        self.preprocessing = Preprocessing(
+            image_size=config.image_size,
+            resize="fit",
+            longest=config.longest,
+            interpolation="bilinear",
+            mean=tuple(mean / 255 for mean in _PIXEL_MEANS),
+            deviation=(1 / 255,) * 3,
+        )
+
+    @torch.no_grad()
+    def forward(self, batch: PreparedBatch) -> Features:
+        """The regions of each photo, best first. A photo without a proposal is one region."""
+        images, sizes = batch.images, batch.sizes
+        regions: dict[int, ImageRegions] = {}
+        for indices in group_by_shape(sizes, images[0].device):
+            pixels = self.preprocessing.normalise(torch.stack([images[index] for index in indices])).flip(1)
+            maps = self.detector.maps(pixels.to(memory_format=torch.channels_last))
+            for row, index in enumerate(indices):
+                regions[index] = self._regions(maps[row : row + 1], batch.windows[index], sizes[index])
+        return collect_regions([regions[index] for index in range(len(batch))], batch)
+
+    def _regions(self, maps: Tensor, window: Tensor, size: tuple[int, int]) -> ImageRegions:
+        """The regions of one photo.
+
+        Args:
+            maps: (1, 1024, rows, columns).
+            window: (4,) the part of the photo that the image shows.
+            size: (height, width) of the image.
+        """
+        height, width = size
+        scale = width / float(window[2] - window[0])
+        proposals = self.detector.propose(maps, size, scale, self.config.proposals)
+        if not len(proposals):
+            proposals = maps.new_tensor([[0, 0, width - 1, height - 1]])
+        vectors = self.detector.vectors(maps, proposals)
+        logits = self.detector.cls_score(vectors)
+        scores = logits.softmax(-1)[:, 1:]
+        by_class = proposals.unsqueeze(1).expand(-1, scores.shape[-1], -1)
+        if self.config.refine:
+            deltas = self.detector.bbox_pred(vectors).unflatten(-1, (-1, 4))[:, 1:]
+            by_class = clip_to_pixels(move_boxes(by_class, deltas), size)
+        chosen, best, labels = choose_regions(
+            cover_pixels(boxes_on_photo(by_class, window, size)),  # in pixels of the photo, as in the release
+            scores,
+            nms_threshold=self.config.nms_threshold,
+            score_threshold=self.config.score_threshold,
+            minimum=self.config.min_regions,
+            maximum=self.config.max_regions,
+        )
+        is_named = labels >= 0
+        boxes = torch.where(is_named.unsqueeze(-1), by_class[chosen, labels], proposals[chosen])
+        labels = torch.where(is_named, labels + 1, labels)  # 0 is the background
+        return ImageRegions(vectors[chosen], boxes, best, labels, self._attributes(vectors[chosen], logits[chosen]))
+
+    def _attributes(self, vectors: Tensor, logits: Tensor) -> Tensor | None:
+        """The likeliest attribute of each region, (r,); -1 where none is likely enough."""
+        if not self.config.attributes:
+            return None
+        best, indices = self.detector.attribute_probabilities(vectors, logits)[:, 1:].max(-1)
+        return torch.where(best >= self.config.attribute_threshold, indices, -1)
+
+
+@cache
+def visual_genome_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the 1,600 objects and 400 attributes that the detector knows, in the order of its outputs."""
+    lines = (Path(__file__).parent / "visual_genome.txt").read_text("utf-8").splitlines()
+    names = " ".join(line or "," for line in lines if not line.startswith("#"))  # an empty line ends a list
+    objects, attributes = (tuple(part.split(", ")) for part in names.split(" , "))
+    return objects, attributes

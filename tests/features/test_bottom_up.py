@@ -1,0 +1,348 @@
+"""The detector of bottom-up attention, against the steps of the authors' release written out in plain loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from showtell.captioners import EncoderDecoderCaptioner
+from showtell.decoding import DecodingConfig
+from showtell.errors import WeightsError
+from showtell.features import build_encoder, encoder_config
+from showtell.features.bottom_up import BottomUp
+from showtell.features.bottom_up_detector import caffe_anchors
+from showtell.features.extraction import split
+from showtell.features.store import FeatureStore, StoredImage, StoreInfo, StoreWriter
+from showtell.images.loading import stack_photos
+from showtell.models.sat import SatConfig, SatDecoder
+from showtell.text.vocabulary import Vocabulary
+from showtell.types import Features, PreparedBatch
+from tests.features.lively_bottom_up import SMALL, lively_encoder, noise
+from tests.features.resnet_by_hand import stage, stem
+
+# The anchors of lib/rpn/generate_anchors.py for these scales: a ratio (height over width) after the other.
+ANCHORS = [
+    [-38, -16, 53, 31], [-84, -40, 99, 55], [-176, -88, 191, 103], [-360, -184, 375, 199],
+    [-24, -24, 39, 39], [-56, -56, 71, 71], [-120, -120, 135, 135], [-248, -248, 263, 263],
+    [-14, -36, 29, 51], [-36, -80, 51, 95], [-80, -168, 95, 183], [-168, -344, 183, 359],
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def encoder() -> BottomUp:
+    return lively_encoder()
+
+
+# --- the steps, one by one ---
+
+
+@dataclass
+class Found:
+    """A region as the loops have it."""
+
+    vector: np.ndarray
+    box: list[float]  # in pixels of the image
+    score: float
+    label: int
+    attribute: int
+
+
+def area(box: list[float]) -> float:
+    return (box[2] - box[0] + 1) * (box[3] - box[1] + 1)
+
+
+def overlap(one: list[float], other: list[float]) -> float:
+    """Intersection over union of boxes whose corners lie on pixels."""
+    width = min(one[2], other[2]) - max(one[0], other[0]) + 1
+    height = min(one[3], other[3]) - max(one[1], other[1]) + 1
+    shared = max(width, 0) * max(height, 0)
+    return shared / (area(one) + area(other) - shared)
+
+
+def suppress(boxes: list[list[float]], scores: list[float], threshold: float) -> list[int]:
+    """Indices of the boxes that no better one drops, best first."""
+    kept: list[int] = []
+    for index in sorted(range(len(boxes)), key=lambda index: -scores[index]):
+        if all(overlap(boxes[index], boxes[other]) <= threshold for other in kept):
+            kept.append(index)
+    return kept
+
+
+def moved(box: list[float], deltas: list[float], height: int, width: int) -> list[float]:
+    """A box moved by deltas and cut off at the outermost pixels."""
+    box_width, box_height = box[2] - box[0] + 1, box[3] - box[1] + 1
+    x = box[0] + 0.5 * box_width + deltas[0] * box_width
+    y = box[1] + 0.5 * box_height + deltas[1] * box_height
+    box_width, box_height = math.exp(deltas[2]) * box_width, math.exp(deltas[3]) * box_height
+    corners = [x - 0.5 * box_width, y - 0.5 * box_height, x + 0.5 * box_width, y + 0.5 * box_height]
+    return [min(max(value, 0), limit - 1) for value, limit in zip(corners, (width, height) * 2, strict=True)]
+
+
+def tensors_of(encoder: BottomUp) -> dict[str, Tensor]:
+    return {name.removeprefix("resnet."): tensor for name, tensor in encoder.detector.state_dict().items()}
+
+
+def maps_of(encoder: BottomUp, image: Tensor) -> Tensor:
+    """(1, 1024, rows, columns) of an image with red first."""
+    tensors = tensors_of(encoder)
+    pixels = image.flip(0).float() - torch.tensor([102.9801, 115.9465, 122.7717]).view(3, 1, 1)
+    maps = stem(tensors, pixels.unsqueeze(0))
+    for name, blocks, stride in (("layer1", 3, 1), ("layer2", 4, 2), ("layer3", 23, 2)):
+        maps = stage(tensors, maps, name, blocks, stride)
+    return maps
+
+
+def propose(tensors: Mapping[str, Tensor], maps: Tensor, height: int, width: int, scale: float) -> list[list[float]]:
+    """All proposals, best first: every anchor of every cell, moved, wide enough and not suppressed."""
+    hidden = F.conv2d(maps, tensors["rpn_conv.weight"], tensors["rpn_conv.bias"], padding=1).relu()
+    scores, deltas = (
+        F.conv2d(hidden, tensors[f"rpn_{name}.weight"], tensors[f"rpn_{name}.bias"])[0].double().numpy()
+        for name in ("cls_score", "bbox_pred")
+    )
+    boxes, objects = [], []
+    for row in range(scores.shape[1]):
+        for column in range(scores.shape[2]):
+            for index, anchor in enumerate(ANCHORS):
+                at = [anchor[0] + 16 * column, anchor[1] + 16 * row, anchor[2] + 16 * column, anchor[3] + 16 * row]
+                box = moved(at, list(deltas[4 * index : 4 * index + 4, row, column]), height, width)
+                if box[2] - box[0] + 1 >= 16 * scale and box[3] - box[1] + 1 >= 16 * scale:
+                    background, object_ = np.exp(scores[[index, 12 + index], row, column])
+                    boxes.append(box)
+                    objects.append(object_ / (background + object_))
+    return [boxes[index] for index in suppress(boxes, objects, 0.7)]
+
+
+def pool(maps: np.ndarray, box: list[float]) -> np.ndarray:
+    """RoI max pooling to 14 x 14 with Caffe's rounding: (1024, 14, 14)."""
+    left, top, right, bottom = (math.floor(value / 16 + 0.5) for value in box)
+    wide, high = max(right - left + 1, 1), max(bottom - top + 1, 1)
+    pooled = np.zeros((len(maps), 14, 14), "f4")
+    for row in range(14):
+        for column in range(14):
+            y1, y2 = (min(max(top + edge, 0), maps.shape[1]) for edge in bins(row, high))
+            x1, x2 = (min(max(left + edge, 0), maps.shape[2]) for edge in bins(column, wide))
+            if y2 > y1 and x2 > x1:
+                pooled[:, row, column] = maps[:, y1:y2, x1:x2].max((1, 2))
+    return pooled
+
+
+def bins(index: int, cells: int) -> tuple[int, int]:
+    return math.floor(index * cells / 14), math.ceil((index + 1) * cells / 14)
+
+
+def by_hand(encoder: BottomUp, image: Tensor, window: tuple[float, ...], refine: bool = False) -> list[Found]:
+    """The regions of an image, as tools/generate_tsv.py finds them but best first."""
+    tensors = tensors_of(encoder)
+    config = encoder.config
+    height, width = image.shape[-2:]
+    scale = width / (window[2] - window[0])
+    maps = maps_of(encoder, image)
+    proposals = propose(tensors, maps, height, width, scale)[: config.proposals]
+    pooled = torch.from_numpy(np.stack([pool(maps[0].numpy(), box) for box in proposals]))
+    vectors = stage(tensors, pooled, "layer4", 3, stride=1, dilation=2).mean((2, 3))
+    logits, deltas = (
+        F.linear(vectors, tensors[f"{name}.weight"], tensors[f"{name}.bias"]) for name in ("cls_score", "bbox_pred")
+    )
+    embedded = torch.cat([vectors, tensors["cls_embedding.weight"][logits.argmax(1)]], 1)
+    hidden = F.linear(embedded, tensors["fc_attr.weight"], tensors["fc_attr.bias"]).relu()
+    attributes = F.linear(hidden, tensors["attr_score.weight"], tensors["attr_score.bias"]).softmax(1)[:, 1:].numpy()
+    probabilities = logits.softmax(1).numpy()
+
+    def box_for(index: int, label: int) -> list[float]:
+        if not refine or label < 0:
+            return proposals[index]
+        return moved(proposals[index], deltas[index, 4 * label : 4 * label + 4].tolist(), height, width)
+
+    best = [(0.0, -1)] * len(proposals)
+    for label in range(1, 1601):
+        on_photo = [[value / scale for value in box_for(index, label)] for index in range(len(proposals))]
+        for index in suppress(on_photo, list(probabilities[:, label]), config.nms_threshold):
+            if probabilities[index, label] > best[index][0]:
+                best[index] = (float(probabilities[index, label]), label)
+    order = sorted(range(len(proposals)), key=lambda index: -best[index][0])
+    enough = sum(score >= config.score_threshold for score, _ in best)
+    regions = []
+    for index in order[: min(max(enough, config.min_regions), config.max_regions)]:
+        score, label = best[index]
+        likeliest = int(attributes[index].argmax())
+        attribute = likeliest if attributes[index, likeliest] >= config.attribute_threshold else -1
+        regions.append(Found(vectors[index].numpy(), box_for(index, label), score, label, attribute))
+    return regions
+
+
+def assert_regions(
+    features: Features, image: int, expected: list[Found], window: tuple[float, ...], width: int
+) -> None:
+    count = int(features.is_region[image].sum())
+    assert count == len(expected)
+    regions = features.regions
+    scale = width / (window[2] - window[0])
+    boxes = [[value / scale for value in found.box] for found in expected]
+    torch.testing.assert_close(
+        regions.boxes[image, :count], torch.tensor(boxes, dtype=torch.float32), atol=1e-2, rtol=1e-4
+    )
+    vectors = torch.from_numpy(np.stack([found.vector for found in expected]))
+    torch.testing.assert_close(features.vectors[image, :count], vectors, atol=1e-4, rtol=1e-3)
+    assert regions.scores[image, :count].tolist() == pytest.approx([found.score for found in expected], abs=1e-4)
+    assert regions.labels[image, :count].tolist() == [found.label for found in expected]
+    assert regions.attributes[image, :count].tolist() == [found.attribute for found in expected]
+
+
+def test_anchors_are_those_of_the_release():
+    assert caffe_anchors().tolist() == ANCHORS
+
+
+@pytest.mark.parametrize("scale", [0.5, 3.0])
+def test_proposals_are_those_of_the_steps_by_hand(encoder, scale):
+    image = noise(81, 117)
+    maps = maps_of(encoder, image)
+    expected = propose(encoder.detector.state_dict(), maps, 81, 117, scale)
+    proposals = encoder.detector.propose(maps, (81, 117), scale, 300)
+    assert len(expected) == len(proposals) > 5
+    torch.testing.assert_close(proposals, torch.tensor(expected, dtype=torch.float32), atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("refine", [False, True])
+def test_regions_are_those_of_the_steps_by_hand(encoder, refine, monkeypatch):
+    monkeypatch.setattr(encoder, "config", encoder.config.model_copy(update={"refine": refine}))
+    image, window = noise(81, 117), (0.0, 0.0, 234.0, 162.0)
+    expected = by_hand(encoder, image, window, refine)
+    features = encoder(PreparedBatch.of([image], torch.tensor([window])))
+    assert_regions(features, 0, expected, window, 117)
+    assert len({found.label for found in expected}) > 1  # they tell regions apart
+    proposals = propose(tensors_of(encoder), maps_of(encoder, image), 81, 117, 0.5)
+    assert all((found.box in proposals) != refine for found in expected)
+
+
+def test_overlaps_are_measured_in_pixels_of_the_photo(encoder, monkeypatch):
+    """Every region is of one class, and the threshold is one at which photo and image make a difference."""
+    image, window, scale = noise(81, 117), (0.0, 0.0, 39.0, 27.0), 3
+    proposals = propose(tensors_of(encoder), maps_of(encoder, image), 81, 117, scale)[: encoder.config.proposals]
+    on_photo = [[value / scale for value in box] for box in proposals]
+    ones = [1.0] * len(proposals)
+    threshold = next(
+        threshold
+        for threshold in np.arange(0.02, 0.7, 0.01)
+        if suppress(proposals, ones, threshold) != suppress(on_photo, ones, threshold)
+    )
+    changes = {"nms_threshold": float(threshold), "min_regions": 1, "max_regions": 9}
+    monkeypatch.setattr(encoder, "config", encoder.config.model_copy(update=changes))
+    bias = encoder.detector.cls_score.bias.detach().clone()
+    bias[77] += 80
+    monkeypatch.setitem(encoder.detector.cls_score._parameters, "bias", nn.Parameter(bias, requires_grad=False))
+    expected = by_hand(encoder, image, window)
+    assert_regions(encoder(PreparedBatch.of([image], torch.tensor([window]))), 0, expected, window, 117)
+    assert {found.label for found in expected} == {77} and len(expected) < len(proposals)
+
+
+def test_a_photo_does_not_depend_on_its_company(encoder):
+    images = [noise(80, 112, 1), noise(96, 80, 2), noise(80, 112, 3)]
+    together = encoder(PreparedBatch.of(images))
+    for index, image in enumerate(images):
+        alone = encoder(PreparedBatch.of([image]))
+        count = int(alone.is_region.sum())
+        assert int(together.is_region[index].sum()) == count
+        assert torch.equal(together.vectors[index, :count], alone.vectors[0])
+        for name in ("boxes", "scores", "labels", "attributes"):
+            assert torch.equal(getattr(together.regions, name)[index, :count], getattr(alone.regions, name)[0])
+    assert bool((together.regions.attributes[~together.is_region] == -1).all())
+
+
+def test_a_photo_without_a_proposal_is_one_region(encoder):
+    bias = encoder.detector.rpn_bbox_pred.bias
+    before = bias.clone()
+    with torch.no_grad():
+        bias.unflatten(0, (-1, 4))[:, 2:] -= 20  # every proposal is thinner than a pixel
+        features = encoder(PreparedBatch.of([noise(80, 112)], torch.tensor([[0.0, 0, 56, 40]])))
+        bias.copy_(before)
+    assert features.vectors.shape == (1, 1, 2048)
+    assert features.regions.boxes[0].tolist() == [[0, 0, 55.5, 39.5]]  # from the first to the last pixel of the image
+
+
+def test_boxes_are_in_pixels_of_the_photo_and_thin_ones_are_left_out(encoder):
+    image = noise(80, 112)
+    small, large = ((0.0, 0.0, side, side * 80 / 112) for side in (28, 1120))
+    sides = {}
+    for window in (small, large):
+        features = encoder(PreparedBatch.of([image], torch.tensor([window])))
+        boxes = features.regions.boxes[0]
+        assert bool((boxes >= 0).all()) and bool((boxes[:, 2:] <= torch.tensor(window[2:])).all())
+        sides[window] = float(((boxes[:, 2:] - boxes[:, :2]) * 112 / window[2] + 1).min())
+    assert sides[small] >= 16 * 112 / 28  # 16 pixels of a photo that was enlarged by four
+    assert sides[large] < sides[small]
+
+
+def test_names_are_those_of_the_release():
+    encoder = build_encoder(encoder_config(SMALL), load_weights=False)
+    assert (len(encoder.categories), len(set(encoder.categories)), len(set(encoder.attributes))) == (1601, 1601, 400)
+    assert encoder.categories[:3] == ("__background__", "yolk", "goal") and encoder.categories[-1] == "buoy"
+    assert encoder.attributes[:2] == ("gray", "multi colored") and encoder.attributes[-1] == "leaning"
+    plain = build_encoder(encoder_config({**SMALL, "attributes": False}), load_weights=False)
+    assert plain.attributes == () and plain.categories == encoder.categories
+    assert not any("attr" in name or "embedding" in name for name in plain.state_dict())
+    assert plain(PreparedBatch.of([noise(80, 112)])).regions.attributes is None
+
+
+def test_a_store_and_an_explanation_keep_what_regions_are_called(encoder, tmp_path):
+    from PIL import Image
+
+    photos = []
+    for index in range(2):
+        pixels = noise(60, 90, index).permute(1, 2, 0).numpy()
+        Image.fromarray(pixels).save(tmp_path / f"{index}.png")
+        photos.append(encoder.prepare(tmp_path / f"{index}.png"))
+    features = encoder(stack_photos(photos))
+    info = StoreInfo.of(encoder, "fp32")
+    with StoreWriter(tmp_path / "store", info) as writer:
+        writer.write({str(i): one for i, one in enumerate(split(features, [photo.size for photo in photos]))})
+    store = FeatureStore(tmp_path / "store")
+    assert store.info.attributes == encoder.attributes
+
+    vocabulary = Vocabulary.build([["a", "red", "car"]] * 5)
+    decoder = SatDecoder(
+        SatConfig(embedding_size=8, hidden_size=8, attention_size=8), feature_size=2048, vocabulary_size=len(vocabulary)
+    )
+    decoding = DecodingConfig(num_beams=1, max_length=3)
+    captioner = EncoderDecoderCaptioner(
+        encoder=encoder, decoder=decoder.eval(), vocabulary=vocabulary, decoding=decoding
+    )
+    from_photo = captioner.explain(tmp_path / "1.png").models[0]
+    from_store = captioner.explain(StoredImage(store, "1")).models[0]
+    assert from_photo.labels == from_store.labels and len(from_photo.labels) == int(features.is_region[1].sum())
+    assert torch.equal(from_photo.boxes, from_store.boxes)
+    regions = features.regions
+    for label, attribute, shown in zip(regions.labels[1], regions.attributes[1], from_photo.labels, strict=False):
+        name = encoder.categories[label] if label >= 0 else ""
+        assert shown == (f"{encoder.attributes[attribute]} {name}" if name and attribute >= 0 else name)
+    assert any(" " in shown and shown not in encoder.categories for shown in from_photo.labels)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"min_regions": 8}, "min_regions=8 must not be above max_regions=7, nor that above proposals=9"),
+        ({"longest": 79}, "longest=79 is less than image_size=80, the shorter side"),
+        ({"proposals": 6001}, "less than or equal to 6000"),
+    ],
+)
+def test_settings_that_contradict_each_other(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        encoder_config({**SMALL, **settings})
+
+
+def test_without_a_file_a_sentence_says_where_weights_are():
+    with pytest.raises(WeightsError) as caught:
+        build_encoder(encoder_config({"name": "bottom_up"}))
+    assert str(caught.value) == (
+        "The weights of bottom_up cannot be fetched by name: take bua-caffe-frcn-r101-k10-100.pth from the table of "
+        "https://github.com/MILVLG/bottom-up-attention.pytorch, or airsplay's "
+        "faster_rcnn_from_caffe_attr_original.pkl, and give that file as the weights (encoder.weights=FILE)."
+    )

@@ -1,0 +1,268 @@
+"""Converted weights of bottom-up attention: both layouts, from the module structure of the two projects.
+
+The names and shapes below were written down from the projects' code (detectron2's ResNet and RPN with the changes of
+each), not from ours, so that a key that our table forgets or invents is seen.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from showtell.errors import WeightsError
+from showtell.features import build_encoder, encoder_config
+from showtell.features.bottom_up import BottomUp
+from showtell.features.bottom_up_detector import BottomUpDetector
+from showtell.features.bottom_up_weights import caffe_form, load_detector
+from showtell.types import PreparedBatch
+from tests.features.lively_bottom_up import SMALL, lively_encoder, noise
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def convolution(name: str, *shape: int) -> Shapes:
+    """Of detectron2: no bias, and a batch norm within."""
+    parts = ("weight", "bias", "running_mean", "running_var")
+    return {f"{name}.weight": shape, **{f"{name}.norm.{part}": shape[:1] for part in parts}}
+
+
+def resnet101() -> Shapes:
+    shapes = convolution("backbone.stem.conv1", 64, 3, 7, 7)
+    inputs = 64
+    for stage, blocks, width in (
+        ("backbone.res2", 3, 64),
+        ("backbone.res3", 4, 128),
+        ("backbone.res4", 23, 256),
+        ("roi_heads.res5", 3, 512),
+    ):
+        for block in range(blocks):
+            name = f"{stage}.{block}"
+            if block == 0:
+                shapes |= convolution(f"{name}.shortcut", 4 * width, inputs, 1, 1)
+            shapes |= convolution(f"{name}.conv1", width, inputs, 1, 1)
+            shapes |= convolution(f"{name}.conv2", width, width, 3, 3)
+            shapes |= convolution(f"{name}.conv3", 4 * width, width, 1, 1)
+            inputs = 4 * width
+    return shapes
+
+
+def heads(objectness: int, boxes: int, embedding: str, hidden: str, attributes: str) -> Shapes:
+    rpn, box = "proposal_generator.rpn_head", "roi_heads.box_predictor"
+    return {
+        "proposal_generator.anchor_generator.cell_anchors.0": (12, 4),
+        f"{rpn}.conv.weight": (512, 1024, 3, 3), f"{rpn}.conv.bias": (512,),
+        f"{rpn}.objectness_logits.weight": (objectness, 512, 1, 1), f"{rpn}.objectness_logits.bias": (objectness,),
+        f"{rpn}.anchor_deltas.weight": (48, 512, 1, 1), f"{rpn}.anchor_deltas.bias": (48,),
+        f"{box}.cls_score.weight": (1601, 2048), f"{box}.cls_score.bias": (1601,),
+        f"{box}.bbox_pred.weight": (boxes, 2048), f"{box}.bbox_pred.bias": (boxes,),
+        f"{box}.{embedding}.weight": (1601, 256),
+        f"{box}.{hidden}.weight": (512, 2304), f"{box}.{hidden}.bias": (512,),
+        f"{box}.{attributes}.weight": (401, 512), f"{box}.{attributes}.bias": (401,),
+    }  # fmt: skip
+
+
+MILVLG = resnet101() | heads(24, 4 * 1601, "cls_embed", "attr_linear1", "attr_linear2")
+AIRSPLAY = resnet101() | heads(12, 4 * 1600, "cls_embedding", "fc_attr", "attr_score")
+LAYOUTS = {"milvlg": MILVLG, "airsplay": AIRSPLAY}
+ATTRIBUTE_LAYERS = ("cls_embed", "attr_linear", "fc_attr", "attr_score")
+
+
+@pytest.mark.parametrize(("layout", "count"), [("milvlg", 65_559_566), ("airsplay", 65_545_214)])
+def test_every_key_of_a_layout_has_its_place_and_no_place_is_empty(layout, count):
+    """On the meta device, which knows shapes and has no numbers."""
+    with torch.device("meta"):
+        detector = BottomUpDetector()
+        tensors = {name: torch.empty(shape) for name, shape in LAYOUTS[layout].items()}
+    assert len(tensors) == 536
+    assert sum(tensor.numel() for tensor in tensors.values()) == count
+    places = {
+        name: tuple(tensor.shape)
+        for name, tensor in detector.state_dict().items()
+        if not name.endswith("num_batches_tracked")  # of training alone; neither kind of file has it for all layers
+    }
+    assert len(places) == 536
+    assert {name: tuple(tensor.shape) for name, tensor in caffe_form(tensors).items()} == places
+
+
+@pytest.fixture(scope="module")
+def encoder() -> BottomUp:
+    """With weights that half precision can hold, so that files are small."""
+    encoder = lively_encoder()
+    for tensor in encoder.detector.state_dict().values():
+        if tensor.is_floating_point():
+            tensor.copy_(tensor.half().float())
+    return encoder
+
+
+def milvlg_of(detector: BottomUpDetector) -> dict[str, Tensor]:
+    """Its tensors in that layout: Caffe's own forms, in the order in which both lists were written down."""
+    own = {name: tensor for name, tensor in detector.state_dict().items() if not name.endswith("num_batches_tracked")}
+    tensors = {}
+    for name in MILVLG:
+        theirs = name
+        for stage in range(2, 5):
+            theirs = theirs.replace(f"backbone.res{stage}.", f"resnet.layer{stage - 1}.")
+        theirs = theirs.replace("roi_heads.res5.", "resnet.layer4.").replace("backbone.stem.", "resnet.")
+        for number in "123":
+            theirs = theirs.replace(f"conv{number}.norm.", f"bn{number}.")
+        theirs = theirs.replace("shortcut.norm.", "downsample.1.").replace("shortcut.", "downsample.0.")
+        theirs = theirs.replace("proposal_generator.anchor_generator.cell_anchors.0", "anchors")
+        theirs = theirs.replace("proposal_generator.rpn_head.", "rpn_").replace("objectness_logits", "cls_score")
+        theirs = theirs.replace("anchor_deltas", "bbox_pred").replace("roi_heads.box_predictor.", "")
+        theirs = theirs.replace("cls_embed.", "cls_embedding.").replace("attr_linear1", "fc_attr")
+        tensors[name] = own.pop(theirs.replace("attr_linear2", "attr_score")).detach()
+    assert not own
+    return tensors
+
+
+def airsplay_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """That layout from the other: one score an anchor, background last, boxes without it and in other units."""
+    changed = {}
+    for (name, tensor), theirs in zip(tensors.items(), AIRSPLAY, strict=True):
+        if "objectness" in name:
+            tensor = tensor[12:] - tensor[:12]
+        elif "bbox_pred" in name:
+            tensor = (tensor.unflatten(0, (1601, 4))[1:].transpose(0, 1) * 1.0).contiguous()
+            for index, factor in enumerate((10, 10, 5, 5)):
+                tensor[index] *= factor
+            tensor = tensor.transpose(0, 1).flatten(0, 1)
+        elif any(part in name for part in ("cls_score", "cls_embed", "attr_linear2")):
+            tensor = tensor.roll(-1, 0)
+        changed[theirs] = tensor
+    assert {name: tuple(tensor.shape) for name, tensor in changed.items()} == AIRSPLAY
+    return changed
+
+
+def test_files_of_both_layouts_give_the_regions_of_the_detector_they_were_made_of(encoder, tmp_path):
+    """Anchors are taken from the file: those written here are not Caffe's."""
+    detector = encoder.detector
+    detector.anchors.add_(1)
+    images = PreparedBatch.of([noise(80, 112)])
+    settings = {**SMALL, "refine": True, "proposals": 5, "max_regions": 5}
+    original = build_encoder(encoder_config(settings), load_weights=False)
+    original.detector.load_state_dict(detector.state_dict())
+    expected = original(images)
+    detector.anchors.sub_(1)
+
+    milvlg = milvlg_of(original.detector)
+    torch.save({"model": {name: tensor.half() for name, tensor in milvlg.items()}, "iteration": 7}, tmp_path / "a.pth")
+    first = build_encoder(encoder_config({**settings, "weights": str(tmp_path / "a.pth")}))
+    for name, tensor in original.detector.state_dict().items():
+        assert torch.equal(first.detector.state_dict()[name], tensor), name
+    arrays = {name: tensor.numpy() for name, tensor in airsplay_of(milvlg).items()}
+    with (tmp_path / "b.pkl").open("wb") as file:
+        pickle.dump({"model": arrays, "__author__": "somebody"}, file)
+    features = build_encoder(encoder_config({**settings, "weights": str(tmp_path / "b.pkl")}))(images)
+    torch.testing.assert_close(features.vectors, expected.vectors, atol=1e-4, rtol=1e-3)
+    for name in ("labels", "attributes"):
+        assert torch.equal(getattr(features.regions, name), getattr(expected.regions, name))
+    torch.testing.assert_close(features.regions.boxes, expected.regions.boxes, atol=1e-2, rtol=1e-4)
+    torch.testing.assert_close(features.regions.scores, expected.regions.scores, atol=1e-4, rtol=1e-3)
+
+
+# --- files that do not fit ---
+
+
+def shell_of(layout: str) -> dict[str, Tensor]:
+    """Tensors of a layout's shapes that share one number."""
+    return {name: torch.zeros(1).expand(shape) for name, shape in LAYOUTS[layout].items()}
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[BottomUpDetector, Mapping[str, Tensor]], None]:
+    """Loads a file that holds some tensors; nothing is written, for that would be 262 MB."""
+
+    def load(detector: BottomUpDetector, tensors: Mapping[str, Tensor]) -> None:
+        monkeypatch.setattr("showtell.features.bottom_up_weights.read_weights", lambda file: dict(tensors))
+        load_detector(detector, Path("w.pth"))
+
+    return load
+
+
+@pytest.fixture
+def refusal(encoder: BottomUp, load: Callable[..., None]) -> Callable[[Mapping[str, Tensor]], str]:
+    """What is said of a file with some tensors."""
+
+    def refuse(tensors: Mapping[str, Tensor]) -> str:
+        with pytest.raises(WeightsError) as caught:
+            load(encoder.detector, tensors)
+        return str(caught.value)
+
+    return refuse
+
+
+@pytest.mark.parametrize("layout", ["milvlg", "airsplay"])
+def test_a_file_without_attributes(layout, load, refusal):
+    tensors = {
+        name: tensor
+        for name, tensor in shell_of(layout).items()
+        if not any(f"box_predictor.{layer}" in name for layer in ATTRIBUTE_LAYERS)
+    }
+    assert len(tensors) == 531
+    assert refusal(tensors) == (
+        "The weights in w.pth have no attribute head: set encoder.attributes=false, or take a file with one."
+    )
+    detector = BottomUpDetector(attributes=False)
+    for file in (tensors, shell_of(layout)):  # without a head of its own, the detector leaves that of a file out
+        torch.nn.init.ones_(detector.cls_score.weight)
+        load(detector, file)
+        assert not bool(detector.cls_score.weight.any())
+
+
+@pytest.mark.parametrize("layout", ["milvlg", "airsplay"])
+def test_files_that_lack_or_add_or_bend_something_are_named(layout, refusal):
+    whole = shell_of(layout)
+    lacking = {name: tensor for name, tensor in whole.items() if name != "backbone.res4.22.conv2.norm.running_var"}
+    assert refusal(lacking) == (
+        "The weights in w.pth are not those of bottom_up: of 640 tensors 1 are missing: "
+        "resnet.layer3.22.bn2.running_var."
+    )
+    deeper = whole | {
+        "backbone.res4.23.conv1.weight": torch.zeros(1),
+        "roi_heads.mask_head.predictor.bias": torch.ones(1),
+    }
+    assert refusal(deeper) == (
+        "The weights in w.pth are not those of bottom_up: 2 are unknown: resnet.layer3.23.conv1.weight, "
+        "roi_heads.mask_head.predictor.bias."
+    )
+    bent = whole | {
+        "roi_heads.box_predictor.cls_score.weight": torch.zeros(81, 2048),
+        "roi_heads.box_predictor.bbox_pred.bias": torch.zeros(()),
+    }
+    assert refusal(bent) == (
+        "The weights in w.pth are not those of bottom_up: 2 have another shape: cls_score.weight is (81, 2048) and "
+        "should be (1601, 2048), bbox_pred.bias is () and should be (6404,)."
+    )
+
+
+def test_what_later_versions_of_detectron2_add_is_left_out_and_anchors_may_be_missing(load):
+    tensors = shell_of("airsplay") | {"pixel_mean": torch.zeros(3, 1, 1), "pixel_std": torch.ones(3, 1, 1)}
+    del tensors["proposal_generator.anchor_generator.cell_anchors.0"]
+    detector = BottomUpDetector()
+    detector.anchors.zero_()
+    load(detector, tensors)
+    assert detector.anchors[0].tolist() == [-38, -16, 53, 31]
+
+
+def test_other_detectors_of_the_same_names_are_refused(refusal):
+    """MILVLG's own models, with 15 anchors a cell and 1,024 channels before them, are another network."""
+    tensors = shell_of("airsplay")
+    for part in ("weight", "bias"):
+        name = f"proposal_generator.rpn_head.objectness_logits.{part}"
+        tensors[name] = torch.zeros(15, *tensors[name].shape[1:])
+    assert refusal(tensors) == (
+        "The weights in w.pth are not those of bottom_up: 4 have another shape: rpn_cls_score.weight is "
+        "(15, 512, 1, 1) and should be (24, 512, 1, 1), rpn_cls_score.bias is (15,) and should be (24,), "
+        "bbox_pred.weight is (6400, 2048) and should be (6404, 2048) and 1 more."
+    )
+
+
+def test_its_own_state_dict_is_read_too(encoder, load):
+    detector = BottomUpDetector()
+    load(detector, encoder.detector.state_dict())
+    assert torch.equal(detector.cls_score.weight, encoder.detector.cls_score.weight)
