@@ -40,7 +40,6 @@ _INFOS = "the pickle with its options (opt) and words (vocab)"
 _WORDMAP = "the JSON file with the ids of its words"
 # Models of other projects that are not imported, by the name of a tensor.
 _OTHERS = {
-    "decoder.layers.0.enc_att.attention.fc_q.weight": "meshed-memory-transformer of aimagelab",
     "decoder.word_emb.weight": "meshed-memory-transformer of aimagelab",
 }
 
@@ -184,7 +183,7 @@ def _build(converted: Converted) -> Decoder:
     assert empty is not None
     expected: dict[str, Tensor] = empty.state_dict()
     problems = [
-        f"{tensors.source_of(name)} has {_shape(own)} where {_shape(expected[name])} fits the others"
+        f"{tensors.source_of(name)} has {tuple(own.shape)} where {tuple(expected[name].shape)} fits the others"
         for name, own in parts.tensors.items()
         if name in expected and own.shape != expected[name].shape
     ]
@@ -198,10 +197,6 @@ def _build(converted: Converted) -> Decoder:
     decoder = build()
     decoder.load_state_dict(parts.tensors, strict=True)
     return decoder.eval()
-
-
-def _shape(tensor: Tensor) -> str:
-    return " x ".join(map(str, tensor.shape)) or "a single number"
 
 
 def _encoder_for(converted: Converted, encoder: Encoder | None, store: StoreInfo | None) -> Encoder:

@@ -17,8 +17,8 @@ from showtell.torch_files import read_torch_file
 
 _WEIGHTS = (".pth", ".pt", ".tar", ".bin", ".ckpt")  # what files of weights end in, where a folder is given
 _NO_WEIGHTS = ("optimizer",)  # what others of them begin with
+_MAX_NESTING = 8  # of dicts around the tensors, which may contain themselves
 _LARGE = 100_000_000  # bytes, from which on reading is announced
-_MAX_NESTING = 8  # of weights within a file
 _MAX_INFOS = 512 * 2**20  # bytes of a file of words and options
 
 
