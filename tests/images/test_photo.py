@@ -402,8 +402,8 @@ def test_a_thin_photo_is_made_lower_before_it_is_made_wider(resize: str, monkeyp
     """The order of the two passes changes nothing but the last bit."""
     photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (3000, 3, 3), dtype=np.uint8))
     preprocessing = Preprocessing(
-        image_size=32, resize=resize, longest=64 if resize in ("fit", "none") else None, interpolation="bilinear", mean=(0, 0, 0),
-        deviation=(1, 1, 1),
+        image_size=32, resize=resize, longest=64 if resize in ("fit", "none") else None, interpolation="bilinear",
+        mean=(0, 0, 0), deviation=(1, 1, 1),
     )  # fmt: skip
     usual = preprocessing.prepare(photo).int()
     monkeypatch.setattr("showtell.images.preprocessing._MAX_RESIZE_BYTES", 1000)
