@@ -454,6 +454,29 @@ TORCH_FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "stream: a view behind the end": (
         lambda: stream([tensor(storage=Persistent((*STORAGE, ("1", 3, 6))))]), "a persistent id is none"
     ),
+    "stream: a million tensors": (
+        lambda: patched(
+            stream([0.25, tensor()]), code(0.25),
+            code(tensor()) + b"0ctorch._utils\n_rebuild_tensor\nq\x01" + code((Persistent(STORAGE), 0, (2, 3), (3, 1)))
+            + b"q\x02" + b"h\x01h\x02R" * 600_000,
+        ),
+        "takes more than 2,000,000 steps",
+    ),
+    "pickle: a storage that takes long": (
+        lambda: pickled(tensor(storage=Name("torch.storage._load_from_bytes")(stream([None] * 1000)))),
+        "takes more than 2,000,000 steps",
+    ),
+    "pickle: storages without end": (
+        lambda: raw(
+            b"ctorch.storage\n_load_from_bytes\nq\x01" + code((stream(Persistent(STORAGE)),)) + b"q\x02"
+            + b"h\x01h\x02R" * 100_000
+        ),
+        "the same bytes are copied many times over|takes more than 2,000,000 steps",
+    ),
+    "pickle: an archive in a storage": (
+        lambda: pickled(tensor(storage=Name("torch.storage._load_from_bytes")(archive(Persistent(STORAGE))))),
+        "codec can't decode|a line has no end",
+    ),
     "pickle: a storage in a storage": (
         lambda: pickled(tensor(storage=Name("torch.storage._load_from_bytes")(
             pickled(Name("torch.storage._load_from_bytes")(b"N."))))), "a storage is none"

@@ -122,6 +122,10 @@ def test_text_of_python_2_is_latin_1(protocol: str) -> None:
     assert by_python.keys() == value.keys() and by_python["array"].tolist() == [1.0, -2.0]
 
 
+def test_text_of_python_2_may_have_odd_escapes() -> None:
+    assert load_pickle(b"S'a\\-\\x41\\n'\n.", "x.pkl") == "a\\-A\n"
+
+
 def test_an_object_of_an_old_class_is_a_record() -> None:
     record = load_pickle(b"(i__main__\nOptions\np0\n(dp1\nS'lr'\np2\nF0.5\nsb.", "x.pkl")
     assert isinstance(record, Record) and record.path == "__main__.Options" and record.attributes == {"lr": 0.5}

@@ -21,7 +21,7 @@ from showtell.errors import WeightsError
 from showtell.inert_pickle import Record
 from showtell.torch_files import module_tensors, read_torch_file
 from tests.fuzzing import Target
-from tests.hostile_files import archive, stream, tensor
+from tests.hostile_files import STORAGE, Called, Persistent, archive, stream, tensor
 
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.bool),
@@ -190,8 +190,15 @@ def test_modules_without_end_are_refused() -> None:
     bomb = _module(_parameters={"w": torch.ones(1)})
     for _ in range(40):
         bomb = _module(_modules={"a": bomb, "b": bomb})
-    for endless in (itself, bomb):
-        with pytest.raises(WeightsError, match=r"^The module m\.M contains itself, or more than 100,000 others\.$"):
+    deep, name = _module(), "n" * 900
+    for _ in range(200):
+        deep = _module(_modules={"a": deep})
+    wide = _module(_modules={str(number): _module(_parameters=dict.fromkeys(range(50_000))) for number in range(9)})
+    long = _module(_modules={name: _module(_modules={name: _module()})})
+    for endless in (itself, bomb, deep, wide, long):
+        with pytest.raises(
+            WeightsError, match=r"^The module m\.M contains itself, or more parts than any model has\.$"
+        ):
             module_tensors(endless)
 
 
@@ -211,9 +218,15 @@ def test_the_files_by_hand_are_whole(tmp_path: Path) -> None:
         assert loaded.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_a_view_of_a_storage_as_torch_0_4_has_it(tmp_path: Path) -> None:
-    from tests.hostile_files import STORAGE, Persistent
+@pytest.mark.parametrize("kind", ["torch.nn.parameter.Parameter", "torch.autograd.variable.Variable"])
+def test_a_parameter_as_torch_0_3_has_it(tmp_path: Path, kind: str) -> None:
+    parameter = Called(kind, (tensor(function="_rebuild_tensor"),), (True, False, None))
+    (tmp_path / "x.pth").write_bytes(stream({"weight": parameter}))
+    loaded = read_torch_file(tmp_path / "x.pth")
+    assert isinstance(loaded, dict) and loaded["weight"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
+
+def test_a_view_of_a_storage_as_torch_0_4_has_it(tmp_path: Path) -> None:
     (tmp_path / "x.pth").write_bytes(stream([tensor((3,), (1,), 0, Persistent((*STORAGE, ("1", 2, 3))))]))
     assert read_torch_file(tmp_path / "x.pth")[0].tolist() == [2, 3, 4]  # type: ignore[index]
 

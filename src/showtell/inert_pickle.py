@@ -18,13 +18,14 @@ import codecs
 import math
 import pickle
 import struct
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from showtell.errors import WeightsError
+from showtell.errors import WeightsError, printable, shorten
 
 MAX_STEPS = 2_000_000  # opcodes, and elements that calls copy; at some hundred bytes each
 _STEPS_OF_LARGE_VALUES = 3  # an empty set and a record take as much memory as so many others
@@ -81,8 +82,16 @@ class Record:
     @property
     def attributes(self) -> dict[Any, object]:
         """The object's attributes by name; none if its state is of another kind."""
+        return {key: value for part in self._state_dicts for key, value in part.items()}
+
+    def attribute(self, name: str) -> object:
+        """One of them; None if there is none of this name."""
+        return next((part[name] for part in self._state_dicts if name in part), None)
+
+    @property
+    def _state_dicts(self) -> list[dict[Any, object]]:
         parts = self.state if isinstance(self.state, tuple) else (self.state,)  # (of __dict__, of __slots__)
-        return {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}
+        return [part for part in parts[:2] if isinstance(part, dict)]
 
     def __repr__(self) -> str:
         return f"<{self.path}{'' if self.args is None else ' object'}>"
@@ -109,7 +118,8 @@ def load_pickle(data: Buffer, source: str) -> object:
 
 def damaged(source: str, reason: str) -> WeightsError:
     """The error of a file whose content contradicts itself."""
-    return WeightsError(f"{source} is damaged, or no file of torch.save or pickle ({reason}); fetch or write it again.")
+    what = shorten(printable(reason))
+    return WeightsError(f"{source} is damaged, or no file of torch.save or pickle ({what}); fetch or write it again.")
 
 
 def array_size(shape: object) -> int | None:
@@ -132,6 +142,7 @@ class Machine:
         constants: values by the path under which a pickle names them.
         persistent: makes the value of a persistent id; without it there may be none.
         keys: further types whose values may be keys; they are told apart by identity.
+        steps: how many count as taken, so that fewer are left of `MAX_STEPS`.
     """
 
     def __init__(
@@ -144,6 +155,7 @@ class Machine:
         constants: Mapping[str, object] | None = None,
         persistent: Callable[[object], object] | None = None,
         keys: tuple[type, ...] = (),
+        steps: int = 0,
     ) -> None:
         self.source = source
         self.position = start
@@ -156,7 +168,7 @@ class Machine:
         self._keys = (Record, *keys)
         self._below: list[list[Any]] = []  # the stacks below each mark
         self._memo: dict[int, object] = {}
-        self._steps = 0
+        self._steps = steps
         self._copied = 0
 
     def run(self) -> object:
@@ -253,7 +265,9 @@ class Machine:
         text = self.line()
         if len(text) < 2 or text[:1] != text[-1:] or text[:1] not in (b"'", b'"'):
             self.refuse("text has no quotes")
-        return codecs.escape_decode(text[1:-1])[0].decode("latin-1")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes that are none, which stay as they are
+            return codecs.escape_decode(text[1:-1])[0].decode("latin-1")
 
     # ---- the stack
 
@@ -380,9 +394,9 @@ class Machine:
         first = _OLD_MODULES.get(module, module).split(".")[0]
         if first in _HARMFUL_MODULES or (first == "builtins" and name.split(".")[0] in _HARMFUL_BUILTINS):
             raise WeightsError(
-                f"{self.source} asks for {record.path}, which no weights need and which would run code on a machine "
-                "that unpickles it; nothing of it was run here: get the file from its publisher, as .safetensors if "
-                "there is one."
+                f"{self.source} asks for {shorten(printable(record.path))}, which no weights need and which would run "
+                "code on a machine that unpickles it; nothing of it was run here: get the file from its publisher, as "
+                ".safetensors if there is one."
             )
         return self._constants.get(record.path, record)
 

@@ -24,9 +24,14 @@ import torch
 from torch import Tensor
 
 from showtell.errors import WeightsError, first_line
-from showtell.inert_pickle import Arguments, Buffer, Call, Machine, Record, array_size, damaged
+from showtell.inert_pickle import MAX_STEPS, Arguments, Buffer, Call, Machine, Record, array_size, damaged
 
-MAX_ENTRIES = 100_000  # of an archive, and tensors or modules of one module
+MAX_ENTRIES = 100_000  # of an archive, and tensors and modules within one module
+_MAX_DEPTH = 100  # of modules
+_MAX_NAME = 1_000  # characters of a name, and of those around it
+_STEPS_OF_TENSOR = 8  # a tensor takes as much memory as so many other values
+_STEPS_OF_STORAGE = 100  # within a pickle
+_STEPS_IN_STORAGE = 250  # more than the bytes take that pickle writes for one
 _MAX_STRIDE = 1 << 48
 _MAGIC = 0x1950A86A20F9469CFC6C
 _VERSION = 1001
@@ -91,40 +96,37 @@ def module_tensors(module: Record) -> dict[str, Tensor]:
     """
     tensors: dict[str, Tensor] = {}
     waiting: list[tuple[str, Record, tuple[Record, ...]]] = [("", module, ())]
-    visited = 0
+    count = 0  # of what was looked at: a small file can name the same parts very often
     while waiting:
         prefix, record, parents = waiting.pop()
-        visited += 1
-        if record in parents or visited > MAX_ENTRIES:
-            raise WeightsError(f"The module {module.path} contains itself, or more than {MAX_ENTRIES:,} others.")
-        attributes = record.attributes
-        transient = attributes.get("_non_persistent_buffers_set", ())
-        for kind in ("_parameters", "_buffers"):
-            for name, value in _items(attributes.get(kind)):
-                if isinstance(value, Tensor) and not (isinstance(transient, set) and name in transient):
-                    tensors[prefix + name] = value
-        children = [
-            (f"{prefix}{name}.", child, (*parents, record))
-            for name, child in _items(attributes.get("_modules"))
-            if isinstance(child, Record)
-        ]
-        waiting.extend(reversed(children))
+        kinds = (record.attribute(kind) for kind in ("_parameters", "_buffers", "_modules"))
+        parameters, buffers, modules = (kind if isinstance(kind, dict) else {} for kind in kinds)
+        count += 1 + len(parameters) + len(buffers) + len(modules)
+        if record in parents or count > MAX_ENTRIES or len(parents) > _MAX_DEPTH or len(prefix) > _MAX_NAME:
+            raise WeightsError(f"The module {module.path} contains itself, or more parts than any model has.")
+        transient = record.attribute("_non_persistent_buffers_set")
+        if isinstance(transient, set):
+            buffers = {name: value for name, value in buffers.items() if name not in transient}
+        for name, value in (*parameters.items(), *buffers.items()):
+            if _is_name(name) and isinstance(value, Tensor):
+                tensors[prefix + name] = value
+        children = [(name, value) for name, value in modules.items() if _is_name(name) and isinstance(value, Record)]
+        waiting += [(f"{prefix}{name}.", child, (*parents, record)) for name, child in reversed(children)]
     return tensors
 
 
-def _items(value: object) -> Iterator[tuple[str, object]]:
-    """The entries of a dict whose keys are text; none of anything else."""
-    if isinstance(value, dict):
-        yield from ((key, content) for key, content in value.items() if isinstance(key, str))
+def _is_name(key: object) -> bool:
+    return isinstance(key, str) and len(key) <= _MAX_NAME
 
 
 def _read(data: Buffer, source: str, nested: bool = False) -> object:
     """The content of a file, or of bytes within one."""
-    if data[:4] == b"PK\x03\x04":
+    if data[:4] == b"PK\x03\x04" and not nested:
         return _read_archive(data, source)
-    plain = Machine(data, source, calls={} if nested else _PICKLED, constants=_DTYPES, keys=(Tensor,))
+    calls, steps = ({}, MAX_STEPS - _STEPS_IN_STORAGE) if nested else (_PICKLED, 0)
+    plain = Machine(data, source, calls=calls, constants=_DTYPES, keys=(Tensor,), steps=steps)
     first = plain.run()
-    return _read_stream(data, source, plain.position) if isinstance(first, int) and first == _MAGIC else first
+    return _read_stream(data, source, plain.position, steps) if isinstance(first, int) and first == _MAGIC else first
 
 
 # ---- the two containers
@@ -165,8 +167,8 @@ def _read_archive(data: Buffer, source: str) -> object:
     ).run()
 
 
-def _read_stream(data: Buffer, source: str, start: int) -> object:
-    """The content of the format before torch 1.6, behind its magic number."""
+def _read_stream(data: Buffer, source: str, start: int, steps: int) -> object:
+    """The content of the format before torch 1.6, behind its magic number; each of its pickles has taken steps."""
     storages = _Storages(source, len(data))
 
     def persistent(key: object) -> object:
@@ -184,8 +186,9 @@ def _read_stream(data: Buffer, source: str, start: int) -> object:
 
     def run(position: int) -> tuple[Any, int]:
         machine = Machine(
-            data, source, start=position, calls=_TORCH, constants=_DTYPES, persistent=persistent, keys=(Tensor,)
-        )
+            data, source, start=position, calls=_TORCH, constants=_DTYPES, persistent=persistent, keys=(Tensor,),
+            steps=steps,
+        )  # fmt: skip
         return machine.run(), machine.position
 
     version, position = run(start)
@@ -330,6 +333,7 @@ def _tensor(machine: Machine, args: Arguments) -> Tensor:
     """A view of a storage; none of its values lies outside, and no more of them are claimed than the storage has."""
     match args:
         case (Tensor() as storage, int() as offset, tuple() as size, tuple() as stride, *_) if storage.dim() == 1:
+            machine.count_steps(_STEPS_OF_TENSOR)
             count = array_size(size)
             if count is None or len(stride) != len(size):
                 machine.refuse("a tensor has no valid shape")
@@ -414,6 +418,7 @@ def _storage_of_bytes(machine: Machine, args: Arguments) -> Tensor:
     match args:
         case (bytes() as content,):
             machine.copy_bytes(len(content))
+            machine.count_steps(_STEPS_OF_STORAGE)
             storage = _read(content, machine.source, nested=True)
             if isinstance(storage, Tensor):
                 return storage
@@ -427,7 +432,8 @@ _TORCH: dict[str, Call] = {
     "torch._tensor._rebuild_from_type_v2": _tensor_with_attributes,
     "torch._utils._rebuild_parameter": _parameter,
     "torch._utils._rebuild_parameter_with_state": _parameter,
-    "torch.nn.parameter.Parameter": _parameter,
+    "torch.nn.parameter.Parameter": _parameter,  # before torch 1.0
+    "torch.autograd.variable.Variable": _parameter,
     "torch.Size": _size,
     "torch.device": _device,
     "torch._utils._rebuild_qtensor": _unread_tensor,

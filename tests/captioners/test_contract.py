@@ -26,10 +26,10 @@ def features() -> Features:
     return Features(torch.randn(2, 4, 8, generator=generator), is_region)
 
 
-def tiny(model: str = "sat", **settings: object) -> EncoderDecoderCaptioner:
-    """A captioner of the words a, b and c over features of size 8."""
+def tiny(model: str = "sat", words: str = "a b c", **settings: object) -> EncoderDecoderCaptioner:
+    """A captioner of some words over features of size 8."""
     torch.manual_seed(3)
-    vocabulary = Vocabulary(["a", "b", "c"])
+    vocabulary = Vocabulary(words.split())
     config = MODELS[model][0].model_validate({"name": model, "embedding_size": 6, "hidden_size": 7, **settings})
     decoder = build_decoder(config, feature_size=8, vocabulary_size=len(vocabulary))
     for weight in decoder.parameters():
@@ -49,6 +49,13 @@ def by_hand(decoder: Decoder, features: Features, image: int, ids: list[int]) ->
         logprobs.append(decoder.readout(output)[0, 0].double().log_softmax(-1)[target].item())
         word = target
     return logprobs
+
+
+def test_words_that_the_tokenizer_would_part_are_read_as_the_vocabulary_has_them(features: Features) -> None:
+    captioner = tiny(words="a tok#1 tok # 1 Dog")
+    (whole, parted), _ = captioner.logprobs(features, [["a tok#1 Dog", "a tok#1 zebra"], []])
+    assert [word.word for word in whole.words] == ["a", "tok#1", "Dog"]
+    assert [word.word for word in parted.words] == ["a", "tok", "#", "1", "zebra"]
 
 
 @pytest.mark.parametrize("model", ["nic", "sat", "updown", "stack"])

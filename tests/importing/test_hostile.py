@@ -95,7 +95,7 @@ WRONG: dict[str, Callable[[torch.Tensor], object]] = {
     "too large for single precision": lambda tensor: tensor.double() * 1e300,
     "one dimension more": lambda tensor: tensor.unsqueeze(0),
     "no dimension": lambda tensor: torch.tensor(1.0),
-    "empty": lambda tensor: tensor[:0],
+    "empty": lambda tensor: tensor.reshape(-1)[:0],
     "an array": lambda tensor: np.ones(3),
     "a number": lambda tensor: 1.0,
 }

@@ -205,7 +205,7 @@ C, D, W = CheckpointError, DataError, WeightsError
     [
         (without(PLAIN, "core.lang_lstm.bias_hh"), None, C, "language_lstm.bias_hh has nothing to be made of"),
         (without(PLAIN, "ctx2att.weight"), None, C, "There is no tensor ctx2att.weight in"),
-        (changed(PLAIN, ctx2att__weight=torch.ones(5, 9)), None, C, "ctx2att.weight has 5 x 9 where 5 x 6"),
+        (changed(PLAIN, ctx2att__weight=torch.ones(5, 9)), None, C, "ctx2att.weight has (5, 9) where (5, 6)"),
         (changed(PLAIN, ctx2att__weight=torch.ones(5)), None, C, "shape (5,); it should have 2 dimensions"),
         (changed(PLAIN, logit__bias=torch.ones(19).int()), None, C, "holds int32 instead of floating point"),
         (changed(PLAIN, logit__bias=torch.full((19,), torch.nan)), None, C, "contains NaN or infinity"),
@@ -215,7 +215,7 @@ C, D, W = CheckpointError, DataError, WeightsError
         (changed(PLAIN, core__att2ctx__0__weight=torch.ones(3)), None, C, "does not have (core.att2ctx"),
         ({"logit.weight": torch.ones(3, 2), "refiner.a": torch.ones(1)}, None, C, "weights of AoANet (aoa) of"),
         ({"core.a2h.weight": torch.ones(3, 2), "logit.weight": torch.ones(1)}, None, C, "weights of att2all2"),
-        ({"logit.0.weight": torch.ones(3), "logit.2.weight": torch.ones(3), "core.a2c.weight": torch.ones(1)}, None,
+        ({"logit.0.weight": torch.ones(3), "logit.3.weight": torch.ones(3), "core.a2c.weight": torch.ones(1)}, None,
          C, "more than one layer in front of its words (logit_layers)"),
         ({"decoder.word_emb.weight": torch.ones(3, 2)}, None, C, "is of meshed-memory-transformer of aimagelab"),
         ({"features.0.weight": torch.ones(3, 2)}, None, C, "is of no project that is known here"),

@@ -351,7 +351,7 @@ class EncoderDecoderCaptioner(Captioner):
             raise UsageError(
                 f"There are {len(texts)} entries of texts for the features of {len(features.vectors)} images."
             )
-        words = [[_words_of(text) for text in of_image] for of_image in texts]
+        words = [[_words_of(text, self.vocabulary) for text in of_image] for of_image in texts]
         ids = pad_captions([[self.vocabulary.encode(text) for text in of_image] for of_image in words])
         decoder = self.decoder if settings.stage is None else StageView(self.decoder, settings.stage)
         with eval_mode(decoder):
@@ -439,8 +439,13 @@ def _sample_names(
     return photos.names if photos.photos is None else [pixel_hash(image) for image in photos.photos.images]
 
 
-def _words_of(text: str | Caption) -> list[str]:
-    return tokenize(text) if isinstance(text, str) else [word.word for word in text.words]
+def _words_of(text: str | Caption, vocabulary: Vocabulary) -> list[str]:
+    """The words of a text. What stands between spaces is a word if the vocabulary has all of it: those of other
+    projects have words that our tokenizer would part."""
+    if not isinstance(text, str):
+        return [word.word for word in text.words]
+    words = text.split()
+    return words if all(word in vocabulary for word in words) else tokenize(text)
 
 
 def pixel_hash(image: Tensor) -> str:

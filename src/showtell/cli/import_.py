@@ -68,6 +68,7 @@ def import_(
     import json
 
     from showtell.errors import UsageError
+    from showtell.features import ENCODERS
     from showtell.features.store import FeatureStore
     from showtell.importing import import_checkpoint, require_replaceable
 
@@ -80,7 +81,7 @@ def import_(
     if features_from is None:
         if settings:
             raise UsageError(f"{settings[0]} is a setting of an encoder; name the encoder with --features-from.")
-    elif Path(features_from).is_dir():
+    elif Path(features_from).is_dir() and features_from not in ENCODERS:
         if settings:
             raise UsageError(
                 f"--features-from {features_from} is a store, which has no settings; leave {settings[0]} out."

@@ -160,7 +160,7 @@ def _named_tensors(content: object, file: Path) -> dict[str, Tensor]:
             return {}
         inner = next((content[key] for key in _NESTED if isinstance(content.get(key), (dict, Record))), None)
         if inner is None:
-            tensors = {str(name): _as_tensor(value) for name, value in content.items()}
+            tensors = {name: _as_tensor(value) for name, value in content.items() if isinstance(name, str)}
             return {name: tensor for name, tensor in tensors.items() if tensor is not None}
         content = inner
     raise WeightsError(

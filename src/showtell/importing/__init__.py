@@ -40,7 +40,6 @@ _INFOS = "the pickle with its options (opt) and words (vocab)"
 _WORDMAP = "the JSON file with the ids of its words"
 # Models of other projects that are not imported, by the name of a tensor.
 _OTHERS = {
-    "decoder.layers.0.enc_att.attention.fc_q.weight": "meshed-memory-transformer of aimagelab",
     "decoder.word_emb.weight": "meshed-memory-transformer of aimagelab",
 }
 
@@ -156,8 +155,9 @@ def _unknown(weights: Path, content: dict[Any, object], tensors: SourceTensors) 
         return f"{weights} holds options and words; it is for --infos, and the source is the file of weights beside it."
     other = next((name for key, name in _OTHERS.items() if key in tensors), None)
     what = f"is of {other}, which is not imported" if other else "is of no project that is known here"
+    names = sorted(key for key in content if isinstance(key, str))
     return (
-        f"{weights} {what} (it has {summarise(sorted(map(str, content)), 3)}); imported are the captioners of "
+        f"{weights} {what} (it has {summarise(names, 3) or 'nothing with a name'}); imported are the captioners of "
         f"{luo.PROJECT.name} and {tutorial.PROJECT.name} (docs/published_checkpoints.md)."
     )
 
@@ -183,7 +183,7 @@ def _build(converted: Converted) -> Decoder:
     assert empty is not None
     expected: dict[str, Tensor] = empty.state_dict()
     problems = [
-        f"{tensors.source_of(name)} has {_shape(own)} where {_shape(expected[name])} fits the others"
+        f"{tensors.source_of(name)} has {tuple(own.shape)} where {tuple(expected[name].shape)} fits the others"
         for name, own in parts.tensors.items()
         if name in expected and own.shape != expected[name].shape
     ]
@@ -197,10 +197,6 @@ def _build(converted: Converted) -> Decoder:
     decoder = build()
     decoder.load_state_dict(parts.tensors, strict=True)
     return decoder.eval()
-
-
-def _shape(tensor: Tensor) -> str:
-    return " x ".join(map(str, tensor.shape)) or "a single number"
 
 
 def _encoder_for(converted: Converted, encoder: Encoder | None, store: StoreInfo | None) -> Encoder:

@@ -56,7 +56,7 @@ _OTHERS = {
     "core.att1.": "stackatt or denseatt",
     "core.weight_ih_l0": "show_tell",
     "model.decoder.fc.": "m2transformer",
-    "model.decoder.model.": "bert",
+    "model.decoder.embeddings.": "bert",
     "_core.": "language_model",
 }
 _BASE = ("embed.", "fc_embed.", "att_embed.", "ctx2att.", "logit.")  # modules that every model of it once had
@@ -71,7 +71,7 @@ def architecture_of(tensors: SourceTensors) -> str | None:
     """
     if "model.tgt_embed.0.lut.weight" in tensors and "att_embed.0.weight" in tensors:
         return "transformer"
-    if tensors.has("logit.2.") and tensors.has("core."):
+    if tensors.has("logit.0.") and tensors.has("core."):
         raise CheckpointError(
             _unsupported(tensors, "a model with more than one layer in front of its words (logit_layers)")
         )
@@ -111,10 +111,10 @@ def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, objec
         DataError: the infos lack something, or are of another model.
     """
     options = SourceOptions.of(infos["opt"], file)
-    said = options.text("caption_model")
-    if said is not None and _ALIASES.get(said, said) != architecture:
+    named = options.text("caption_model")
+    if named is not None and _ALIASES.get(named, named) != architecture:
         options.contradictions.append(
-            f'{file} has caption_model "{shorten(said, 40)}", and the tensors are those of {architecture}; the files '
+            f'{file} has caption_model "{shorten(named, 40)}", and the tensors are those of {architecture}; the files '
             "may be of two runs"
         )
     kind = _ARCHITECTURES[architecture]
@@ -436,13 +436,12 @@ def _check_positions(tensors: SourceTensors, size: int) -> None:
     name = "model.tgt_embed.1.pe"
     if name not in tensors:
         return
-    given = tensors.look_at(name).float()
+    rows = min(tensors.shape(name, dimensions=3)[1], _POSITIONS_COMPARED)
+    given = tensors.take(name, "")[0, :rows]
     tensors.leave_out(name, "computed by its formula")
-    rows = min(_POSITIONS_COMPARED, given.shape[1] if given.dim() == 3 else 0)
-    position = torch.arange(rows).unsqueeze(1)
-    angles = position * torch.exp(torch.arange(0, size, 2) * (-math.log(10_000.0) / size))
-    formula = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
-    if not rows or given.shape[2] != size or not torch.allclose(given[0, :rows], formula, atol=1e-2):
+    angles = torch.arange(rows).unsqueeze(1) * torch.exp(torch.arange(0, size, 2) * (-math.log(10_000.0) / size))
+    formula = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)[:, :size]
+    if given.shape != formula.shape or not torch.allclose(given, formula, atol=1e-2):
         raise CheckpointError(
             f"The positions in {tensors.file} ({name}) are not the sines and cosines of {PROJECT.name}, so it computes "
             "something else; it is not imported."

@@ -146,7 +146,7 @@ def _tensors_of(module: object) -> dict[str, Tensor]:
     if isinstance(module, Record):
         return dict(module_tensors(module))
     if isinstance(module, dict):
-        return {str(name): tensor for name, tensor in module.items() if isinstance(tensor, Tensor)}
+        return {name: tensor for name, tensor in module.items() if isinstance(name, str) and isinstance(tensor, Tensor)}
     return {}
 
 
@@ -164,8 +164,8 @@ def _settings(encoder: object, decoder: object) -> dict[str, object]:
     own = decoder.attributes if isinstance(decoder, Record) else {}
     sizes = {name: own.get(name) for name in ("attention_dim", "embed_dim", "decoder_dim", "vocab_size", "encoder_dim")}
     grid = _child(encoder, "adaptive_pool").get("output_size")
-    if isinstance(grid, tuple) and len(set(grid)) == 1:
-        grid = grid[0]
+    if isinstance(grid, tuple) and all(side == grid[0] for side in grid[1:]):
+        grid = grid[0] if grid else None
     return {**sizes, "dropout": _child(decoder, "dropout").get("p"), "encoded_image_size": grid}
 
 

@@ -17,8 +17,8 @@ from showtell.torch_files import read_torch_file
 
 _WEIGHTS = (".pth", ".pt", ".tar", ".bin", ".ckpt")  # what files of weights end in, where a folder is given
 _NO_WEIGHTS = ("optimizer",)  # what others of them begin with
+_MAX_NESTING = 8  # of dicts around the tensors, which may contain themselves
 _LARGE = 100_000_000  # bytes, from which on reading is announced
-_MAX_NESTING = 8  # of weights within a file
 _MAX_INFOS = 512 * 2**20  # bytes of a file of words and options
 
 
@@ -102,11 +102,11 @@ def tensors_of(content: dict[Any, object]) -> dict[str, Tensor]:
 
     What stands beside them, such as the metadata that torch attaches, is left out.
     """
-    return {str(name): tensor for name, tensor in _tensors(content).items()}
+    return _tensors(content)
 
 
-def _tensors(content: dict[Any, object]) -> dict[Any, Tensor]:
-    return {name: value for name, value in content.items() if isinstance(value, Tensor)}
+def _tensors(content: dict[Any, object]) -> dict[str, Tensor]:
+    return {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
 
 
 def _as_dict(content: object) -> dict[Any, object]:

@@ -89,9 +89,9 @@ class SourceOptions:
             origin: which ones.
         """
         self.read.append(Option(name, value, origin))
-        said = self._values.get(name)
-        if said is not None and (not isinstance(said, int | float | np.number) or said != value):
-            self.contradictions.append(f"{self.file} has {name} {_shown(said)}, and by {origin} it is {value}")
+        given = self._values.get(name)
+        if given is not None and (not isinstance(given, int | float | np.number) or given != value):
+            self.contradictions.append(f"{self.file} has {name} {_shown(given)}, and by {origin} it is {value}")
 
     def _number(self, name: str, default: float) -> float:
         value = self._values.get(name)

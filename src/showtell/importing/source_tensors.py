@@ -158,9 +158,9 @@ class SourceTensors:
         return {f"{becomes}.{_COUNTER}": torch.tensor(0), **self.module(prefix, becomes)}
 
     def leave_out(self, prefix: str, reason: str) -> None:
-        """Account for tensors that the model does not use, if there are some and nothing of them was taken."""
+        """Account for tensors that the model does not use, if there are some and none of them became anything."""
         names = [name for name in self._tensors if name.startswith(prefix)]
-        if not any(name in self._becomes for name in names):
+        if not any(self._becomes.get(name) for name in names):
             self._becomes |= dict.fromkeys(names, f"not used: {reason}")
 
     def refuse_rest(self, model: str) -> None:

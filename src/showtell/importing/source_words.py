@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from showtell.errors import CheckpointError, DataError, printable, shorten, summarise
+from showtell.errors import DataError, printable, shorten, summarise
 from showtell.text.tokenizer import tokenize
-from showtell.text.vocabulary import SPECIAL, Vocabulary
+from showtell.text.vocabulary import SPECIAL, Vocabulary, word_fault
 
 NEVER = -1e4  # bias of words that have no row in the source: e to that is 0
 
@@ -50,7 +50,7 @@ class SourceWords:
         if self.never_typed:
             sentence += (
                 f"; {len(self.never_typed):,} of them are words that the tokenizer never makes of a text "
-                f"({summarise(self.never_typed, 5)}): the model may generate them, and texts to be scored have others"
+                f"({summarise(self.never_typed, 5)}): a text has them only where all of its words are in the vocabulary"
             )
         return sentence
 
@@ -88,14 +88,14 @@ def map_words(
     Raises:
         DataError: ids are missing or beyond the table, or a word occurs twice or is none.
     """
-    marks = {name: index for name, index in (("begin", begin), ("end", end), ("pad", pad)) if index is not None}
-    for name, index in (*marks.items(), *((("unknown", unknown),) if unknown is not None else ())):
+    marks = {"begin": begin, "end": end, "pad": pad, **({} if unknown is None else {"unknown": unknown})}
+    for name, index in marks.items():
         if not 0 <= index < rows:
             raise DataError(
                 f"The id of {name} in {source} is {index}, and {weights} has the words 0 to {rows - 1}: the two files "
                 "do not belong together."
             )
-    special = {*marks.values(), *(() if unknown is None else (unknown,))}
+    special = set(marks.values())
     beyond = sorted(index for index in words if not 0 <= index < rows)
     missing = [index for index in range(rows) if index not in words and index not in special]
     if beyond or missing:
@@ -112,29 +112,21 @@ def map_words(
     first: dict[str, int] = {}
     for index, word in ordinary.items():
         shown = printable(shorten(word, 40))
-        if any("\ud800" <= char <= "\udfff" for char in word):
-            raise DataError(f'The word of id {index} in {source} is "{shown}", which has half a character.')
         if word in SPECIAL:
             raise DataError(f'The word of id {index} in {source} is "{shown}", which marks something else here.')
+        if fault := word_fault(word):
+            raise DataError(f'The word of id {index} in {source}, "{shown}", {fault}; no vocabulary has such a word.')
         if word in first:
             raise DataError(f'{source} has the word "{shown}" twice, with ids {first[word]} and {index}.')
         first[word] = index
-    vocabulary = Vocabulary(list(ordinary.values()))
-    try:
-        Vocabulary.from_json(vocabulary.to_json(), source)  # what a checkpoint would not be opened with
-    except CheckpointError as error:
-        raise DataError(str(error)) from error
-    taken: set[int] = set()
-    predicted: dict[int, int | None] = {}
-    for ours, theirs in (
-        (Vocabulary.end, end), (Vocabulary.unknown, unknown), (Vocabulary.begin, begin), (Vocabulary.pad, pad),
-    ):  # fmt: skip
-        predicted[ours] = theirs if theirs is not None and theirs not in taken else None
-        taken |= {theirs} if theirs is not None else set()
-    fed = {Vocabulary.pad: pad, Vocabulary.begin: begin, Vocabulary.end: end, Vocabulary.unknown: unknown}
+    embedded: list[int | None] = [pad, begin, end, unknown]  # in the order of our ids
+    predicted: list[int | None] = [None] * len(SPECIAL)
+    for ours in (Vocabulary.end, Vocabulary.unknown, Vocabulary.begin, Vocabulary.pad):  # what a shared row stands for
+        if embedded[ours] not in predicted:
+            predicted[ours] = embedded[ours]
     return SourceWords(
-        vocabulary,
-        (*(fed[index] for index in range(len(SPECIAL))), *ordinary),
-        (*(predicted[index] for index in range(len(SPECIAL))), *ordinary),
+        Vocabulary(list(ordinary.values())),
+        (*embedded, *ordinary),
+        (*predicted, *ordinary),
         tuple(word for word in first if tokenize(word) != [word]),
     )

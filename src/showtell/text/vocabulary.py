@@ -53,7 +53,7 @@ class Vocabulary:
         """
         counts = Counter(word for caption in captions for word in caption)
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        kept = [word for word, count in ordered if count >= min_count and word not in SPECIAL and not _fault(word)]
+        kept = [word for word, count in ordered if count >= min_count and word not in SPECIAL and not word_fault(word)]
         return cls(kept[:max_size])
 
     def encode(self, words: Iterable[str], max_length: int | None = None) -> list[int]:
@@ -102,7 +102,7 @@ class Vocabulary:
             raise CheckpointError(f"The vocabulary in {source} is damaged: its words should be a list of texts.")
         ids: dict[str, int] = {word: index for index, word in enumerate(SPECIAL)}
         for index, word in enumerate(words, start=len(SPECIAL)):
-            fault = _fault(word) or (f"is that of id {ids[word]} too" if word in ids else None)
+            fault = word_fault(word) or (f"is that of id {ids[word]} too" if word in ids else None)
             if fault:
                 quoted = printable(shorten(word, 40))
                 raise CheckpointError(
@@ -118,7 +118,7 @@ class Vocabulary:
         return vocabulary
 
 
-def _fault(word: str) -> str | None:
+def word_fault(word: str) -> str | None:
     """What keeps a text from being a word of a vocabulary, as the end of a sentence; None where it is one."""
     if not word:
         return "is empty"
