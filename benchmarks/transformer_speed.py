@@ -11,12 +11,15 @@ backward pass and Adam.
 The plain way (`plain.py`) has no cache and copies what it encoded for every beam; in training it copies the features
 for every caption in front of the encoder, as the reference does. All have the same weights: the captions are compared
 word by word first, and the gradients without dropout. A different word or gradient is an error.
+
+With one thread the time is that of the processor, which other work on the machine disturbs less.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -172,13 +175,14 @@ def rows_of(images: int, regions: int, repeats: int, reference: Path | None) -> 
             raise RuntimeError(f"The gradients of {name} differ from ours by {difference:.1e}.")
 
     rows = []
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     steps = {name: trained(weights, loss, fused=name == "ours") for name, (weights, loss) in losses.items()}
     about = {"images": images, "regions": regions, "words": WORDS, "threads": torch.get_num_threads()}
     for what, unit, amount, runs in (
         (f"decode_beam{BEAMS}", "images/s", images, decodings),
         ("train_step", "captions/s", images * CAPTIONS, steps),
     ):
-        took = dict(zip(runs, seconds(repeats, *runs.values()), strict=True))
+        took = dict(zip(runs, seconds(repeats, *runs.values(), clock=clock), strict=True))
         for name in list(runs)[1:]:
             against = f"{name}, {amount / took[name]:.1f} {unit}"
             row = {"name": f"transformer_{what}", "value": amount / took["ours"], "unit": unit}

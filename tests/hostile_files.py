@@ -372,6 +372,9 @@ TORCH_FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "archive: no data.pkl": (lambda: patched(archive([]), b"data.pkl", b"date.pkl"), "without data.pkl"),
     "archive: TorchScript": (lambda: archive([], {"w/constants.pkl": b"N."}), "is an archive of TorchScript"),
+    "archive: TorchScript, which is compressed": (
+        lambda: archive([], {"w/constants.pkl": b"N."}, compression=zipfile.ZIP_DEFLATED), "is an archive of"
+    ),
     "archive: no end": (lambda: archive([tensor()])[:-22], "its archive has no end"),
     "archive: half of it": (lambda: archive([tensor()])[:100], "its archive has no end"),
     "archive: more entries than it has": (lambda: end_of(archive([]), count=60_000), "ends too early"),

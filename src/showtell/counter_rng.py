@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -44,9 +45,9 @@ def _signed(number: int) -> int:
 def _mix(x: Tensor) -> Tensor:
     """Mix the bits of int32 values in place: the two-round multiply-xorshift hash "lowbias32" of C. Wellons."""
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-        x ^= (x >> shift) & ((1 << (32 - shift)) - 1)
+        x ^= (x >> shift).bitwise_and_((1 << (32 - shift)) - 1)
         x *= _signed(factor)
-    x ^= (x >> 16) & 0xFFFF
+    x ^= (x >> 16).bitwise_and_(0xFFFF)
     return x
 
 
@@ -69,6 +70,15 @@ class CounterRNG:
         Returns:
             float32 of that shape.
         """
+        return self._bits(shape, device).to(torch.float32) * 2.0**-24
+
+    def at_least(self, probability: float, shape: Sequence[int], device: torch.device) -> Tensor:
+        """Whether each number of `uniform`, for the same arguments, is at least a probability: bool of that shape."""
+        rounded = torch.tensor(probability, dtype=torch.float32).item()  # as torch compares it with the numbers
+        return self._bits(shape, device) >= math.ceil(rounded * 2**24)
+
+    def _bits(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        """The numbers times 2**24, int32."""
         if self._keys.device != device:
             self._keys = self._keys.to(device)
         self._call += 1
@@ -77,7 +87,7 @@ class CounterRNG:
         for axis, (size, factor) in enumerate(zip(shape[1:], _AXES, strict=False)):
             index = torch.arange(size, dtype=torch.int32, device=device) * _signed(factor)
             x = x.unsqueeze(-1) + index.reshape(*[1] * (axis + 1), size)
-        return (_mix(x) & 0xFFFFFF).to(torch.float32) * 2.0**-24
+        return _mix(x).bitwise_and_(0xFFFFFF)
 
     def timesteps(self, items: Iterable[ItemT]) -> Iterator[ItemT]:
         """The items of a loop over time, between which the requests are counted anew for each.
@@ -161,7 +171,7 @@ class Dropout(nn.Module):
         rng = _current.get()
         if rng is None:
             return F.dropout(x, self.probability)
-        keep = rng.uniform(x.shape, x.device) >= self.probability
+        keep = rng.at_least(self.probability, x.shape, x.device)
         return x * keep.to(x.dtype) / (1 - self.probability)
 
     def extra_repr(self) -> str:

@@ -265,6 +265,8 @@ class Machine:
         text = self.line()
         if len(text) < 2 or text[:1] != text[-1:] or text[:1] not in (b"'", b'"'):
             self.refuse("text has no quotes")
+        if b"\\" not in text:
+            return text[1:-1].decode("latin-1")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes that are none, which stay as they are
             return codecs.escape_decode(text[1:-1])[0].decode("latin-1")

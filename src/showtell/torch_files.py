@@ -140,6 +140,9 @@ def _read_archive(data: Buffer, source: str) -> object:
         raise WeightsError(
             f"{source} is an archive of TorchScript, which is a program: save the state dict of the model alone."
         )
+    packed = next((name for name, place in entries.items() if place == _PACKED), None)
+    if packed is not None:
+        raise damaged(source, f"the entry {packed[:80]} is compressed or encrypted, which torch.save does not do")
     if f"{folder}/data.pkl" not in entries:
         raise damaged(source, "an archive without data.pkl")
     begin, size = entries.get(f"{folder}/byteorder", (0, 0))
@@ -257,14 +260,14 @@ _END_64 = struct.Struct("<4sQ2H2L4Q")
 _END_64_LOCATOR = struct.Struct("<4sLQL")
 _LISTED = struct.Struct("<4s6H3L5H2L")  # an entry in the list
 _LOCAL = struct.Struct("<4s5H3L2H")  # an entry in front of its content
+_PACKED = (-1, 0)  # in place of begin and size: an entry that is not stored as it is
 _IN_EXTRA = 0xFFFFFFFF  # a number that does not fit, and stands in the extra field
 
 
 def _archive_entries(data: Buffer, source: str) -> Entries:
     """The entries of an archive in the order of its list, by name.
 
-    Only what torch.save writes is read: stored as it is, with nothing in front, between and behind that contradicts the
-    list. So nothing is decompressed, and the entries together are no larger than the file.
+    Nothing is decompressed, and what is stored as it is lies where the list has it, together no larger than the file.
     """
     try:
         return dict(_listed(data, source))
@@ -297,10 +300,12 @@ def _listed(data: Buffer, source: str) -> Iterator[tuple[str, tuple[int, int]]]:
         unpacked, packed, offset = _large(extra, (unpacked, packed, offset))
         if signature != b"PK\x01\x02" or position > end:
             raise damaged(source, "the list of its archive is broken")
-        if method or flags & 1 or packed != unpacked:
-            raise damaged(source, f"the entry {name[:80]} is compressed or encrypted, which torch.save does not do")
         if name in names or name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/"):
             raise damaged(source, f"the entry {name[:80]} occurs twice or lies outside of the archive")
+        names.add(name)
+        if method or flags & 1 or packed != unpacked:
+            yield name, _PACKED
+            continue
         left -= unpacked
         start = offset + _LOCAL.size
         if left < 0 or start > begin:
@@ -309,7 +314,6 @@ def _listed(data: Buffer, source: str) -> Iterator[tuple[str, tuple[int, int]]]:
         start += name_size + extra_size
         if signature != b"PK\x03\x04" or start + unpacked > begin:
             raise damaged(source, f"the entry {name[:80]} is not where the list has it")
-        names.add(name)
         yield name, (start, unpacked)
 
 

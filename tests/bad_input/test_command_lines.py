@@ -146,7 +146,7 @@ ROWS: list[Row] = [
     ("store on a file", "features scenes --encoder small_cnn --out r.yaml", "r.yaml is a file; --out needs", None),
     ("store on a dataset", "features scenes --encoder small_cnn --out scenes", "scenes holds other files (", None),
     ("store of another", "features scenes --encoder small_cnn --out store", "The features in store are of sm", None),
-    ("weights that are text", f"{FEATURES} --weights r.yaml", "r.yaml is damaged, or no file of weights; give", None),
+    ("weights that are text", f"{FEATURES} --weights r.yaml", "r.yaml is damaged, or no file of torch.save", None),
     ("arrays of objects", "features --from e --out new", "it is damaged or holds Python objects.", objects_in_an_array),
     ("empty TSV", "features --from e.tsv --out new", "e.tsv holds no features.", text("e.tsv", "")),
     ("no HDF5", "features --from e.h5 --out new", "e.h5 cannot be read as HDF5", text("e.h5", "xx")),

@@ -381,7 +381,7 @@ def test_no_pixels(size: tuple[int, int]) -> None:
 def test_the_thinnest_photos_are_prepared(size: tuple[int, int], tmp_path: Path) -> None:
     Image.new("RGB", size, (9, 8, 7)).save(tmp_path / "a.png")
     squares = {"mean": (0, 0, 0), "deviation": (1, 1, 1), "image_size": 16, "interpolation": "bilinear"}
-    for resize, longest in (("squash", None), ("crop", None), ("fit", 32)):
+    for resize, longest in (("squash", None), ("crop", None), ("fit", 32), ("none", 32)):
         preprocessing = Preprocessing(resize=resize, longest=longest, **squares)
         prepared = prepare_photo(tmp_path / "a.png", preprocessing)
         assert prepared.size == size
@@ -397,13 +397,13 @@ def test_a_photo_so_thin_that_its_rows_need_more_than_its_pixels(size: tuple[int
     )
 
 
-@pytest.mark.parametrize("resize", ["squash", "crop", "fit"])
+@pytest.mark.parametrize("resize", ["squash", "crop", "fit", "none"])
 def test_a_thin_photo_is_made_lower_before_it_is_made_wider(resize: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The order of the two passes changes nothing but the last bit."""
     photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (3000, 3, 3), dtype=np.uint8))
     preprocessing = Preprocessing(
-        image_size=32, resize=resize, longest=64 if resize == "fit" else None, interpolation="bilinear", mean=(0, 0, 0),
-        deviation=(1, 1, 1),
+        image_size=32, resize=resize, longest=64 if resize in ("fit", "none") else None, interpolation="bilinear",
+        mean=(0, 0, 0), deviation=(1, 1, 1),
     )  # fmt: skip
     usual = preprocessing.prepare(photo).int()
     monkeypatch.setattr("showtell.images.preprocessing._MAX_RESIZE_BYTES", 1000)

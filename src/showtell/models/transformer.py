@@ -124,8 +124,9 @@ class UnbiasedLayerNorm(nn.LayerNorm):
         super().__init__(size, eps=1e-6)
 
     def forward(self, x: Tensor) -> Tensor:  # noqa: D102
-        deviation, mean = torch.std_mean(x, -1, keepdim=True)
-        return self.weight * ((x - mean) / (deviation + self.eps)) + self.bias
+        centred = x - x.mean(-1, keepdim=True)
+        deviation = torch.linalg.vector_norm(centred, dim=-1, keepdim=True) / (x.shape[-1] - 1) ** 0.5
+        return torch.addcmul(self.bias, centred / (deviation + self.eps), self.weight)
 
 
 LAYER_NORMS: dict[str, type[nn.LayerNorm]] = {"torch": nn.LayerNorm, "unbiased": UnbiasedLayerNorm}
