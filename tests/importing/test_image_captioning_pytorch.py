@@ -126,6 +126,17 @@ def test_the_best_of_two_runs_is_taken_from_a_folder(tmp_path: Path, case: str):
     assert decoders_are_equal(best, import_checkpoint(tmp_path))
 
 
+def test_infos_are_those_whose_name_has_most_in_common_with_the_weights(tmp_path: Path):
+    for case, name in ((UPDOWN, "updown"), (NEWFC, "newfc"), (TRANSFORMER, "transformer-best")):
+        folder = write_luo(tmp_path / name, case).parent
+        (folder / "model-best.pth").rename(tmp_path / f"model_{name}.pth")
+        (folder / "infos_run-best.pkl").rename(tmp_path / f"infos_{name}.pkl")
+    for name in ("updown", "newfc", "transformer-best"):
+        report = import_checkpoint(tmp_path / f"model_{name}.pth").report
+        assert report.files["infos"] == str(tmp_path / f"infos_{name}.pkl")
+    assert import_checkpoint(tmp_path).report.model == "transformer"  # the only one called best
+
+
 # --- words ---
 
 
@@ -261,7 +272,7 @@ def test_files_that_are_missing_or_mistaken_for_each_other(tmp_path: Path):
     with pytest.raises(UsageError, match=r"which has no such file as --wordmap names; it has --infos"):
         import_checkpoint(weights, wordmap=infos)
     infos.unlink()
-    with pytest.raises(UsageError, match=r"has no words: there is no infos\*\.pkl beside it"):
+    with pytest.raises(UsageError, match=r"has no words: there is no \*infos\*\.pkl beside it"):
         import_checkpoint(weights)
     for name in ("infos_a.pkl", "infos_b.pkl"):
         weights.with_name(name).write_bytes(b"")

@@ -38,7 +38,7 @@ def import_(
         typer.Option(
             metavar="FILE",
             help="Pickle with options and words, of ImageCaptioning.pytorch.",
-            show_default="infos*.pkl beside the weights",
+            show_default="*infos*.pkl beside the weights",
         ),
     ] = None,
     wordmap: Annotated[
@@ -46,7 +46,7 @@ def import_(
         typer.Option(
             metavar="FILE",
             help="JSON with the ids of words, of a-PyTorch-Tutorial-to-Image-Captioning.",
-            show_default="WORDMAP*.json beside the weights",
+            show_default="*WORDMAP*.json beside the weights",
         ),
     ] = None,
     features_from: Annotated[

@@ -110,7 +110,7 @@ def import_checkpoint(
     files = {"weights": weights}
     if tutorial.is_checkpoint(content):
         _refuse_option(infos, "--infos", tutorial.PROJECT.name, "--wordmap")
-        files["words"] = Path(wordmap or source_files.find_beside(weights, "WORDMAP*.json", _WORDMAP, "--wordmap"))
+        files["words"] = Path(wordmap or source_files.find_beside(weights, "*WORDMAP*.json", _WORDMAP, "--wordmap"))
         words = source_files.read_wordmap_file(files["words"])
         if not tutorial.is_wordmap(words):
             raise DataError(
@@ -124,7 +124,7 @@ def import_checkpoint(
         if architecture is None:
             raise CheckpointError(_unknown(weights, content, tensors))
         _refuse_option(wordmap, "--wordmap", luo.PROJECT.name, "--infos")
-        files["infos"] = Path(infos or source_files.find_beside(weights, "infos*.pkl", _INFOS, "--infos"))
+        files["infos"] = Path(infos or source_files.find_beside(weights, "*infos*.pkl", _INFOS, "--infos"))
         read = source_files.read_infos_file(files["infos"])
         if not luo.is_infos(read):
             raise DataError(f"{files['infos']} is no infos file of {luo.PROJECT.name}: it should be {_INFOS}.")

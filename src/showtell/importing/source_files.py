@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def find_weights(source: Path) -> Path:
 
 
 def find_beside(weights: Path, pattern: str, what: str, option: str) -> Path:
-    """The file that belongs to weights, in their folder.
+    """The file that belongs to weights, in their folder: of several the one whose name has most in common with theirs.
 
     Args:
         weights: the file.
@@ -62,13 +63,18 @@ def find_beside(weights: Path, pattern: str, what: str, option: str) -> Path:
         raise UsageError(
             f"{weights} has no words: there is no {pattern} beside it, {what}; give it with {option} FILE."
         )
-    if len(files) > 1:
-        files = [path for path in files if _is_best(path) == _is_best(weights)] or files
+    common = [(_is_best(path) == _is_best(weights), len(_parts(path) & _parts(weights))) for path in files]
+    files = [path for path, parts in zip(files, common, strict=True) if parts == max(common)]
     return _only(files, f"Several files beside {weights} may have its words", f"name one with {option} FILE")
 
 
 def _is_best(path: Path) -> bool:
     return "best" in path.name.lower()
+
+
+def _parts(path: Path) -> set[str]:
+    """The parts of a file's name, without suffixes."""
+    return set(re.split(r"[-_. ]+", path.name.lower().removesuffix(path.suffix.lower())))
 
 
 def _only(files: Sequence[Path], problem: str, remedy: str) -> Path:
