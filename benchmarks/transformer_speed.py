@@ -10,7 +10,7 @@ backward pass and Adam.
 
 The plain way (`plain.py`) has no cache and copies what it encoded for every beam; in training it copies the features
 for every caption in front of the encoder, as the reference does. All have the same weights: the captions are compared
-word by word first, and the gradients without dropout. A different word or gradient is an error.
+word by word first, and the gradients of the embeddings without dropout; a different word or gradient is an error.
 
 With one thread the time is that of the processor, which other work on the machine disturbs less.
 """
