@@ -19,7 +19,7 @@ from showtell.errors import ImageError, UsageError
 from showtell.serving.batcher import LocalEngine
 from showtell.serving.engine import ClosingError, Question, QueueFullError, TooLateError
 from showtell.serving.settings import ServeSettings
-from tests.serving.fakes import FakeCaptioner
+from tests.serving.fake_captioner import FakeCaptioner
 
 
 @asynccontextmanager
