@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from showtell.captioners.contract import About, Abilities
+from showtell.captioners.contract import Abilities, About
 from showtell.captions import Caption, ModelExplanation, TextLogprobs
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import ShowtellError
