@@ -251,6 +251,17 @@ class Captioner(abc.ABC):
         check_abilities(self.about.name, self.abilities, settings)
         return settings
 
+    def check_occlusion(self, method: str | None) -> None:
+        """Make sure that it has an occlusion method; None is none.
+
+        Raises:
+            UsageError: it has not; the sentence names those that it has.
+        """
+        if method is not None and method not in self.abilities.occlusion:
+            raise UsageError(
+                f'{self.about.name} has no occlusion method "{method}"; {nearest(method, self.abilities.occlusion)}.'
+            )
+
     def load_calibration(self, settings: DecodingConfig | None = None) -> None:
         """From now on, give captions the calibrated confidence that `showtell calibrate` kept beside the weights.
 
@@ -524,11 +535,7 @@ class Captioner(abc.ABC):
             UsageError: a setting or an occlusion method that this captioner cannot honour.
         """
         settings = self.check(settings or self.decoding)
-        if occlusion is not None and occlusion not in self.abilities.occlusion:
-            raise UsageError(
-                f'{self.about.name} has no occlusion method "{occlusion}"; '
-                f"{nearest(occlusion, self.abilities.occlusion)}."
-            )
+        self.check_occlusion(occlusion)
         pairs = zip(photos, repeat(None) if boxes is None else boxes, strict=boxes is not None)
         for batch in prepare_batches(pairs, lambda pair: self.open_photo(*pair), batch_size):
             prepared = [photo for _, photo in batch if not isinstance(photo, ImageError)]

@@ -60,8 +60,6 @@ def v1_router(engine: Engine) -> APIRouter:
         is_calibrated = asked.take("calibrated", bool, False)
         attention = asked.take("attention", bool, False)
         settings = captioner.settings(**asked.settings())
-        if attention and captioner.abilities.attention is None:
-            raise UsageError(f"{captioner.about.name} has no attention to show; leave attention out.")
         if is_calibrated and not captioner.is_calibrated:
             raise UsageError(f"{captioner.name} has no calibration; run showtell calibrate, or leave calibrated out.")
         answer = await ask(
@@ -199,11 +197,6 @@ async def explain(request: Request, engine: Engine) -> Explanation:
     asked = await read_photo_request(request)
     captioner = choose_captioner(engine, asked)
     occlusion = asked.take("occlusion", str)
-    methods = captioner.abilities.occlusion
-    if occlusion is not None and occlusion not in methods:
-        raise UsageError(
-            f'{captioner.about.name} has no occlusion method "{occlusion}"; {nearest(occlusion, methods)}.'
-        )
     settings = captioner.settings(**{**asked.settings(), "num_return_sequences": 1})
     question = Question("explanation", captioner.name, asked.photo, settings, occlusion=occlusion)
     answer = await ask(request, engine, question, asked.name)
