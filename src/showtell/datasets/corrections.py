@@ -1,4 +1,4 @@
-"""Corrections of `showtell serve`: captions that people accepted or wrote, in a database beside their photos.
+"""Corrections: captions that people accepted or wrote, in a database beside their photos.
 
     corrections.sqlite3    a row for each photo; `serving/corrections.py` writes it
     photos/                the photos, named by the SHA-256 of their bytes
