@@ -20,7 +20,7 @@ from showtell.errors import DataError, summarise
 
 EXAMPLE = "captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg"
 
-# The columns of a table that `showtell caption --correct` writes for a person to correct, and `showtell serve` for
+# The columns of a table that `showtell caption --correct` writes for a person to correct, and a server for
 # what they corrected.
 CORRECTIONS = ("image", "caption", "confidence", "split")
 
