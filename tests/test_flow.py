@@ -15,7 +15,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "showtell"
 MAY_IMPORT: dict[str, str] = {
     # tools
     "errors": "",
-    "config": "",
+    "config": "errors",
     "types": "",
     "renamed": "",
     "counter_rng": "",

@@ -248,18 +248,7 @@ class Captioner(abc.ABC):
         Raises:
             UsageError: it cannot; the sentence says what it can.
         """
-        abilities = self.abilities
-        if settings.kind not in abilities.searches:
-            raise UsageError(
-                f"{self.about.name} has no search {settings.kind}; choose one of {', '.join(abilities.searches)}."
-            )
-        for name, setting in type(settings).model_fields.items():
-            value = getattr(settings, name)
-            if name not in abilities.settings and value != setting.default:
-                shown = shorten(",".join(value) if isinstance(value, tuple) else str(value))
-                raise UsageError(
-                    f"{self.about.name} cannot honour {name}={shown}; it knows {', '.join(abilities.settings)}."
-                )
+        check_abilities(self.about.name, self.abilities, settings)
         return settings
 
     def check_occlusion(self, method: str | None) -> None:
@@ -556,6 +545,21 @@ class Captioner(abc.ABC):
                 results = iter(self.explain_encoded(encoded, settings, occlusion=occlusion))
             for (source, _), photo in batch:
                 yield source, photo if isinstance(photo, ImageError) else next(results)
+
+
+def check_abilities(name: str, abilities: Abilities, settings: DecodingConfig) -> None:
+    """Make sure that a captioner of some name and abilities can honour settings.
+
+    Raises:
+        UsageError: it cannot; the sentence says what it can.
+    """
+    if settings.kind not in abilities.searches:
+        raise UsageError(f"{name} has no search {settings.kind}; choose one of {', '.join(abilities.searches)}.")
+    for setting, field_of in type(settings).model_fields.items():
+        value = getattr(settings, setting)
+        if setting not in abilities.settings and value != field_of.default:
+            shown = shorten(",".join(value) if isinstance(value, tuple) else str(value))
+            raise UsageError(f"{name} cannot honour {setting}={shown}; it knows {', '.join(abilities.settings)}.")
 
 
 def is_one_photo(photo: object) -> TypeIs[PhotoToCaption]:
