@@ -52,7 +52,7 @@ class LocalEngine(Engine):
             )
             for name, captioner in captioners.items()
         }
-        self.metrics = Metrics(lambda: self._waiting, lambda: self._running)
+        self.metrics: Metrics = Metrics(lambda: self._waiting, lambda: self._running)
         devices = dict.fromkeys(captioner.device for captioner in captioners.values())
         self._queues = {device: DeviceQueue(settings.max_batch, settings.max_wait, self.metrics) for device in devices}
         self._photo_bytes = 0
