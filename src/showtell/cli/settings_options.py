@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
 import typer
 
-from showtell.units import Unit
-
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from showtell.config import Config
+    from showtell.units import Unit
 
 
 class SettingsOptions(abc.ABC):
@@ -98,6 +97,8 @@ def option_name(name: str, field: FieldInfo) -> str:
 
 
 def _parameter(name: str, field: FieldInfo, options: SettingsOptions) -> inspect.Parameter:
+    from showtell.units import Unit
+
     kind: Any = field.annotation
     config = options.config()
     help = re.sub(r"`(\w+)`", lambda match: _option_of(match, config), field.description or "")
