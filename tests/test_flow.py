@@ -15,7 +15,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "showtell"
 MAY_IMPORT: dict[str, str] = {
     # tools
     "errors": "",
-    "config": "",
+    "config": "errors",
     "types": "",
     "renamed": "",
     "counter_rng": "",
@@ -52,8 +52,8 @@ MAY_IMPORT: dict[str, str] = {
     "bulk": "captioners captions decoding errors images",
     "reports": "captioners captions checkpoint compare_searches datasets decoding errors evaluation explanations "
     "features files images renamed scenes scores text",
-    "serving": "captioners captions config datasets decoding decoding_config errors explanations files images reports "
-    "text",
+    "serving": "captioners captions confidence config datasets decoding decoding_config errors explanations files "
+    "images reports text",
     # training
     "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from showtell.captioners.contract import About, Abilities
+from showtell.captioners.contract import Abilities, About, check_abilities
 from showtell.captions import Caption, ModelExplanation, TextLogprobs
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import ShowtellError
@@ -45,6 +45,18 @@ class ServedCaptioner:
     abilities: Abilities
     decoding: DecodingConfig  # default settings
     is_calibrated: bool = False
+
+    def settings(self, **given: Any) -> DecodingConfig:
+        """Its default settings with those that a person gives, as the command line takes them.
+
+        What only the captioner itself can judge, such as a word that it does not know, is refused by `Engine.ask`.
+
+        Raises:
+            UsageError: an unknown name, a value out of range, or a setting that the captioner cannot honour.
+        """
+        settings = self.decoding.changed(**self.decoding.with_implied_search(given))
+        check_abilities(self.about.name, self.abilities, settings)
+        return settings
 
 
 class QueueFullError(ShowtellError):

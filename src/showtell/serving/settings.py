@@ -1,4 +1,4 @@
-"""The settings of `showtell serve`, declared once for its options, its routes and its documentation.
+"""The settings of the server, declared once for its options, its routes and its documentation.
 
 The module loads without torch and without the extra `serve`, so that help can be made from it.
 """
