@@ -446,7 +446,7 @@ def test_hostile_names_name_no_path(store, tmp_path):
         row, _ = store.add(id, content, name=name, captioner=name, caption="a dog")
         assert row.name.isprintable()
         assert 1 <= len(row.name) <= 200
-        json.dumps(row.to_json()).encode()
+        row.model_dump_json().encode()
     assert {path.name for path in tmp_path.iterdir()} == {"kept"}
     assert len(list((store.folder / "photos").iterdir())) == len(HOSTILE)
     with zipfile.ZipFile(BytesIO(content_of(store, "zip"))) as archive:

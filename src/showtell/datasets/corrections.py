@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Literal, get_args
 from urllib.parse import quote
 
 from showtell.datasets.issues import DatasetIssues
@@ -23,7 +24,8 @@ from showtell.errors import StorageError, first_line, one_line
 DATABASE = "corrections.sqlite3"
 PHOTOS = "photos"
 CHECKED = ("accepted", "corrected")  # states of rows that a person vouches for
-STATES = (UNCHECKED, *CHECKED, "skipped")
+Status = Literal["unchecked", "accepted", "corrected", "skipped"]
+STATES = get_args(Status)
 EXAMPLE = "the folder of showtell serve --corrections, with its corrections.sqlite3"
 
 APPLICATION = 0x53543031  # what SQLite keeps of who wrote a database
@@ -35,7 +37,7 @@ SCHEMA = f"""CREATE TABLE corrections (
     name TEXT NOT NULL CHECK (typeof(name) = 'text'),
     captioner TEXT NOT NULL CHECK (typeof(captioner) = 'text'),
     proposed TEXT NOT NULL CHECK (typeof(proposed) = 'text'),
-    confidence REAL CHECK (confidence IS NULL OR typeof(confidence) = 'real'),
+    confidence REAL CHECK (confidence IS NULL OR typeof(confidence) = 'real' AND confidence BETWEEN 0 AND 1),
     caption TEXT NOT NULL CHECK (typeof(caption) = 'text'),
     status TEXT NOT NULL CHECK (status IN {STATES}),
     revision INTEGER NOT NULL CHECK (typeof(revision) = 'integer'),

@@ -150,6 +150,12 @@ def photo_suffix(content: bytes, name: str) -> str:
     return _FORMATS[str(_identify(BytesIO(content), name).format)]
 
 
+def photo_media_type(suffix: str) -> str:
+    """The media type of image files with a suffix of `photo_suffix`, such as "image/png"."""
+    _formats()
+    return Image.MIME.get(Image.EXTENSION.get(suffix, ""), "application/octet-stream")
+
+
 def to_photo(source: PhotoSource, min_size: SizeFunction | None = None) -> DecodedPhoto:
     """A photo in any form that people have it: path, bytes of a file, image, or array.
 

@@ -16,6 +16,8 @@ from fastapi import FastAPI
 
 from showtell import __version__
 from showtell.images.loading import READERS
+from showtell.serving.correction_routes import correction_router
+from showtell.serving.corrections import CorrectionStore
 from showtell.serving.engine import Engine
 from showtell.serving.guard import BodyGuard, HostGuard, OriginGuard, SecurityHeaders, TokenGuard
 from showtell.serving.problems import Problem, handle_problems
@@ -36,6 +38,8 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
         settings: of the server.
     """
 
+    store = None if settings.corrections is None else CorrectionStore(settings.corrections)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with ThreadPoolExecutor(READERS, thread_name_prefix="thumbnails") as threads:
@@ -50,6 +54,8 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
                 yield
             finally:
                 await engine.close()
+                if store is not None:
+                    store.close()
 
     app = FastAPI(
         title="showtell", version=__version__, description=ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None
@@ -57,6 +63,8 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
     handle_problems(app)
     app.include_router(v1_router(engine))
     app.include_router(health_router(engine))
+    if store is not None:
+        app.include_router(correction_router(store))
     app.openapi = functools.partial(_openapi, app, settings)  # type: ignore[method-assign]
     # The last one is the outermost.
     app.add_middleware(BodyGuard, max_body=settings.max_body, body_timeout=settings.body_timeout)

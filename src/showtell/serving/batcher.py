@@ -146,12 +146,12 @@ class LocalEngine(Engine):
             reason = f"{self._waiting} photos wait already, and no more may"
         elif self._photo_bytes + len(question.photo) > limit and self._photo_bytes:
             reason = (
-                f"Photos of {self._photo_bytes / 1e6:,.0f} MB wait already, and no more than {limit / 1e6:,.0f} may"
+                f"Photos of {self._photo_bytes / 1e6:,.0f} MB wait already, and no more than {limit / 1e6:,.0f} MB may"
             )
         else:
             return
         seconds = queue.seconds_to_work_off
-        raise QueueFullError(f"{reason}; ask again in {math.ceil(seconds)} seconds.", seconds)
+        raise QueueFullError(f"{reason}; ask again in {math.ceil(seconds)} s.", seconds)
 
     @property
     def _waiting(self) -> int:

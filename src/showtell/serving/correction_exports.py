@@ -57,7 +57,7 @@ def _as_csv(rows: Iterable[Correction], splits: Mapping[str, str]) -> Iterator[s
 
 
 def _as_json_lines(rows: Iterable[Correction], splits: Mapping[str, str]) -> Iterator[str]:
-    return (json.dumps({**row.to_json(), "split": splits[row.id]}, ensure_ascii=False) + "\n" for row in rows)
+    return (json.dumps({**row.model_dump(), "split": splits[row.id]}, ensure_ascii=False) + "\n" for row in rows)
 
 
 _TEXTS: dict[str, tuple[str, Callable[[Iterable[Correction], Mapping[str, str]], Iterator[str]]]] = {

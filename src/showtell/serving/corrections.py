@@ -15,14 +15,15 @@ import time
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from PIL import Image
+from pydantic import Field, computed_field
 
+from showtell.config import Config
 from showtell.datasets.corrections import (
     APPLICATION,
     CHECKED,
@@ -31,6 +32,7 @@ from showtell.datasets.corrections import (
     SCHEMA,
     SCHEMA_VERSION,
     STATES,
+    Status,
     check_database,
     connect,
     draw_correction_splits,
@@ -67,55 +69,34 @@ class ConflictError(ShowtellError):
         self.now = now
 
 
-@dataclass(frozen=True)
-class Correction:
+class Correction(Config):
     """A photo with the caption that was proposed and the one that it has now."""
 
-    id: str  # SHA-256 of the photo's bytes, in hexadecimal digits
-    file: str  # of the photo, below `PHOTOS`
-    name: str  # as the client called it: shown, and never a path
-    captioner: str
-    proposed: str  # what the captioner said
-    confidence: float | None  # of that, 0 to 1
-    caption: str  # as it is now
-    status: str  # one of `STATES`
-    revision: int  # one more after each change
-    created: str  # ISO 8601, UTC
-    changed: str
+    id: str = Field(description="SHA-256 of the photo's bytes, in hexadecimal digits.")
+    file: str = Field(exclude=True)  # of the photo, below `PHOTOS`
+    name: str = Field(description="What the client called it, to be shown.")
+    captioner: str = Field(description="Who proposed a caption.")
+    proposed: str = Field(description="The caption that was proposed.")
+    confidence: float | None = Field(description="Of the caption that was proposed, 0 to 1.")
+    caption: str = Field(description="The caption as it is now.")
+    status: Status = Field(description="What a person said about it.")
+    revision: int = Field(description="One more after each change; the next change has to name it.")
+    created: str = Field(description="ISO 8601, UTC.")
+    changed: str = Field(description="ISO 8601, UTC.")
 
+    @computed_field(description="The photo's path from the folder of corrections.")  # type: ignore[prop-decorator]
     @property
     def image(self) -> str:
         """The photo's path from the folder of the store."""
         return f"{PHOTOS}/{self.file}"
 
-    def to_json(self) -> dict[str, Any]:
-        """As the API answers it."""
-        return {
-            "id": self.id,
-            "image": self.image,
-            "name": self.name,
-            "captioner": self.captioner,
-            "caption": self.caption,
-            "proposed": self.proposed,
-            "confidence": self.confidence,
-            "status": self.status,
-            "revision": self.revision,
-            "created": self.created,
-            "changed": self.changed,
-        }
 
-
-@dataclass(frozen=True)
-class CorrectionPage:
+class CorrectionPage(Config):
     """Some of the rows that were asked for."""
 
     rows: list[Correction]
-    total: int  # rows that were asked for, on all pages
-    counts: dict[str, int]  # rows of each status, whatever was asked for
-
-    def to_json(self) -> dict[str, Any]:
-        """As the API answers it."""
-        return {"rows": [row.to_json() for row in self.rows], "total": self.total, "counts": self.counts}
+    total: int = Field(description="Rows that were asked for, on all pages.")
+    counts: dict[Status, int] = Field(description="Rows of each status, whatever was asked for.")
 
 
 class CorrectionStore:
@@ -317,7 +298,8 @@ class CorrectionStore:
                 (*values, limit, offset),
             ).fetchall()
         total = sum(count for status, count in counts.items() if not statuses or status in statuses)
-        return CorrectionPage(list(map(_correction, rows)), total, {state: counts.get(state, 0) for state in STATES})
+        by_status = {state: counts.get(state, 0) for state in STATES}
+        return CorrectionPage(rows=list(map(_correction, rows)), total=total, counts=by_status)
 
     def rows(self, statuses: Collection[str] = ()) -> tuple[list[Correction], dict[str, str]]:
         """All rows with one of these statuses, or any, as they were added, and the split of each row of the store."""

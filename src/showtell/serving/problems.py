@@ -19,7 +19,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from showtell.errors import ImageError, ShowtellError, UsageError, one_line
+from showtell.errors import ImageError, ShowtellError, StorageError, UsageError, one_line
+from showtell.serving.corrections import ConflictError, UnknownCorrectionError
 from showtell.serving.engine import ClosingError, QueueFullError, TooLateError
 
 MEDIA_TYPE = "application/problem+json"
@@ -30,6 +31,9 @@ STATUSES: tuple[tuple[type[ShowtellError], int], ...] = (
     (QueueFullError, 429),
     (TooLateError, 504),
     (ClosingError, 503),
+    (UnknownCorrectionError, 404),
+    (ConflictError, 409),
+    (StorageError, 507),
 )
 DEFECT = "Something failed inside the server; its log has the details."
 # What each status means here, for the description of the API.
@@ -48,6 +52,7 @@ MEANINGS = {
     500: "A defect of the server.",
     503: "The server is not ready, or is ending.",
     504: "The answer was not there in time.",
+    507: "The folder of corrections cannot be read or written; the disk may be full.",
 }
 COMMON = (401, 403, 421, 500)  # that any route can answer
 OF_PHOTOS = (400, 404, 408, 413, 415, 422, 429, 503, 504)  # that a route which takes a photo can answer
@@ -100,6 +105,8 @@ def to_response(error: Exception) -> ProblemResponse:
         return ProblemResponse(422, f"{where}: {problem['msg'].removeprefix('Value error, ')}.")
     if isinstance(error, QueueFullError):
         return ProblemResponse(429, str(error), {"Retry-After": str(max(1, math.ceil(error.retry_after)))})
+    if isinstance(error, ConflictError):
+        return ProblemResponse(409, str(error), extra={"row": error.now.model_dump()})
     if isinstance(error, ShowtellError):
         return ProblemResponse(status_of(error), str(error))
     return ProblemResponse(500, DEFECT)
