@@ -125,11 +125,11 @@
 
   // --- captions ---
 
-  const served_of = (name) => served.captioners.find((one) => one.name === name) ?? served.captioners[0];
+  const captionerOf = (name) => served.captioners.find((one) => one.name === name) ?? served.captioners[0];
 
   /** The settings of a question, of those that a captioner knows. */
   function settingsFor(...names) {
-    const known = (field) => names.every((name) => served_of(name).abilities.settings.includes(field));
+    const known = (field) => names.every((name) => captionerOf(name).abilities.settings.includes(field));
     return Object.fromEntries(Object.entries(choices.decoding).filter(([field]) => known(field)));
   }
 
@@ -144,6 +144,7 @@
     try {
       const photo = await photoOf(row);
       const query = { captioner, name: row.name, ...settings };
+      if (captionerOf(captioner).is_calibrated && !Object.keys(settings).length) query.calibrated = true;
       const response = await server.ask("/v1/captions", { method: "POST", body: photo, query, headers: headersOf(photo) });
       const { captions } = await response.json();
       Object.assign(row, { captions, captioner, settings: JSON.stringify(settings), error: null, phase: "done" });
@@ -458,7 +459,7 @@
   }
 
   function onRunnerUp(row, captioners) {
-    if (!captioners.every((name) => served_of(name).abilities.settings.includes("prefix"))) return undefined;
+    if (!captioners.every((name) => captionerOf(name).abilities.settings.includes("prefix"))) return undefined;
     return (words, section) => {
       const title = $("h3", section.closest(".model")).textContent;
       explain(row, { words, captioner: captioners.find((name) => name === title) ?? captioners[0] });
@@ -687,7 +688,7 @@
 
   /** Show the settings that the captioner in the form knows, with its own values as placeholders. */
   function fitSettings() {
-    const one = served_of(control("captioner").value);
+    const one = captionerOf(control("captioner").value);
     const [beside, occlusion] = [control("beside").value, control("occlusion").value];
     control("beside").replaceChildren(option("", "none"), ...served.captioners.filter(({ name }) => name !== one.name).map(({ name }) => option(name)));
     control("occlusion").replaceChildren(option("", "none"), ...one.abilities.occlusion.map((name) => option(name)));

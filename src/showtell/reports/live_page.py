@@ -1,4 +1,4 @@
-"""The live page of `showtell serve`: photos are dropped, captioned, explained and corrected in the browser.
+"""The live page of a server: photos are dropped, captioned, explained and corrected in the browser.
 
     live_page([{"name": "scenes", "about": ..., "abilities": ..., "decoding": ..., "is_calibrated": False}], ...)
     explanation_card(explanation)       # of one photo, which the page asks for and puts beside it

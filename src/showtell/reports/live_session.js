@@ -171,7 +171,7 @@ class ServerStore {
       const response = await server.ask(`/v1/corrections/${row.id}`, { method: "PATCH", body, headers, once: true });
       return ServerStore.fromRow(await response.json());
     } catch (error) {
-      if (error.status === 409) throw new Conflict(ServerStore.fromRow(error.problem.current));
+      if (error.status === 409) throw new Conflict(ServerStore.fromRow(error.problem.row));
       throw error;
     }
   }
