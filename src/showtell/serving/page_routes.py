@@ -1,7 +1,7 @@
 """The routes of the live page: the page itself, and the cards of explanations that it asks for.
 
-    GET  /                      the page
-    POST /page/explanation      a photo and settings, as /v1/explanations takes them, of one captioner or of several
+GET  /                      the page
+POST /page/explanation      a photo and settings, as /v1/explanations takes them, of one captioner or of several
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ def page_router(engine: Engine, settings: ServeSettings) -> APIRouter:
     @cache
     def content() -> str:
         captioners = [describe_captioner(one) for one in engine.captioners.values()]
-        return live_page(
-            captioners, has_corrections=settings.corrections is not None, max_body=settings.max_body
-        )
+        return live_page(captioners, has_corrections=settings.corrections is not None, max_body=settings.max_body)
 
     @router.get("/", summary="The page", response_class=HTMLResponse, responses=problems.describe())
     async def page() -> HTMLResponse:
