@@ -51,8 +51,8 @@ MAY_IMPORT: dict[str, str] = {
     "types",
     "compare_searches": "captioners captions decoding errors images scores",
     "bulk": "captioners captions decoding errors images",
-    "reports": "captioners captions checkpoint compare_searches datasets errors evaluation explanations features "
-    "files images renamed scenes scores",
+    "reports": "captioners captions checkpoint compare_searches datasets decoding errors evaluation explanations "
+    "features files images renamed scenes scores text",
     "serving": "captioners captions confidence config datasets decoding decoding_config errors explanations files "
     "images reports text units",
     # training
