@@ -46,8 +46,10 @@ class ServeOptions(SettingsOptions):
 
     def default_of(self, field: FieldInfo, unit: Unit | None) -> str | bool:
         """The default that the help shows."""
-        if field.default is None or isinstance(field.default, bool):
-            return False
+        if isinstance(field.default, bool):
+            return False  # a switch shows both its forms
+        if field.default is None:
+            return "none"
         return str(field.default) if unit is None else unit.show(field.default)
 
 

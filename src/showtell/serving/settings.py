@@ -26,7 +26,7 @@ class ServeSettings(Config):
     )
     port: int = Field(7860, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     token: str | None = Field(
-        None, min_length=16, max_length=1000, description="What clients must show to be answered (default: nothing)."
+        None, min_length=16, max_length=1000, description="What clients must show to be answered."
     )
     open: bool = Field(False, description="Listen beyond this machine without a token.")
     max_batch: int = Field(32, ge=1, le=1024, description="Largest number of photos in a batch.")
@@ -43,9 +43,7 @@ class ServeSettings(Config):
     body_timeout: Annotated[float, DURATION] = Field(
         20.0, gt=0, le=3600, description="Time in which headers and body must have come."
     )
-    corrections: Path | None = Field(
-        None, description="Folder that keeps the photos and captions that people correct (default: none are kept)."
-    )
+    corrections: Path | None = Field(None, description="Folder that keeps the photos and captions that people correct.")
 
     @property
     def is_local(self) -> bool:
