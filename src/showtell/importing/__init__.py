@@ -131,7 +131,8 @@ def import_checkpoint(
         converted = luo.convert(tensors, architecture, read, str(files["infos"]))
     decoder = _build(converted)
     used = _encoder_for(converted, encoder, store)
-    report = _report(converted, files, used)
+    decoding = DecodingConfig.checked(converted.parts.decoding)
+    report = _report(converted, files, used, decoding)
     about = {
         "licence": converted.project.licence,
         "imported": {
@@ -140,7 +141,6 @@ def import_checkpoint(
             "options": {one.name: one.value for one in report.options}, "scores": report.scores or {},
         },
     }  # fmt: skip
-    decoding = DecodingConfig.checked(converted.parts.decoding)
     return Imported(Checkpoint(used, decoder, converted.words.vocabulary, decoding, about), report)
 
 
@@ -229,7 +229,7 @@ def _encoder_for(converted: Converted, encoder: Encoder | None, store: StoreInfo
     return Precomputed(PrecomputedConfig(feature_size=parts.feature_size, source=name)).eval()
 
 
-def _report(converted: Converted, files: dict[str, Path], encoder: Encoder) -> ImportReport:
+def _report(converted: Converted, files: dict[str, Path], encoder: Encoder, decoding: DecodingConfig) -> ImportReport:
     parts, options = converted.parts, converted.options
     features, notes = parts.features_described, list(parts.notes)
     if isinstance(encoder, Precomputed):
@@ -263,6 +263,7 @@ def _report(converted: Converted, files: dict[str, Path], encoder: Encoder) -> I
         options=tuple(options.read),
         words=converted.words.describe(),
         features=features,
+        decoding=f"{decoding.kind}, " + ", ".join(f"{key}={value}" for key, value in parts.decoding.items()),
         contradictions=tuple(options.contradictions),
         notes=tuple(notes),
         scores=parts.scores or None,

@@ -43,6 +43,7 @@ class ImportReport:
     options: tuple[Option, ...]
     words: str  # about the vocabulary, in a sentence
     features: str  # what the model looks at, in a sentence
+    decoding: str  # the default settings of its searches, in a sentence
     contradictions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what a person should know of the conversion
     scores: dict[str, float] | None = None  # that the authors' run recorded
@@ -74,6 +75,7 @@ class ImportReport:
         rows = [(one.name, str(one.value), one.origin) for one in self.options]
         lines += ["", *_table([("option", "value", "read from"), *rows])]
         lines += ["", f"vocabulary: {self.words}", f"features: {self.features}"]
+        lines.append(f"decoding: {self.decoding}")
         if self.scores:
             scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items())
             lines.append(f"scores that its authors' run recorded: {scores}")
