@@ -24,9 +24,9 @@ $(READY): pyproject.toml
 quickstart: $(READY)
 	$(BIN)/showtell quickstart
 
-# A process for each core, up to four (each takes up to 2.5 GB), with a thread that does not spin while it waits.
+# A process for each core, up to four: each takes up to 2.5 GB.
 test: $(READY)
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow --timeout 3600
