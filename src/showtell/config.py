@@ -7,9 +7,11 @@ command line, `docs/recipe_keys.md` and the table in `docs/decoding.md` are made
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from showtell.errors import UsageError
 
 # A number of units, layers, samples, ...: memory is allocated by it, so it has a bound.
 Size = Annotated[int, Field(ge=1, le=65_536)]
@@ -24,6 +26,18 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
+    @classmethod
+    def checked(cls, content: Mapping[str, Any]) -> Self:
+        """The settings of a mapping.
+
+        Raises:
+            UsageError: an unknown key or a bad value, in one sentence.
+        """
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise UsageError(describe_problem(error)) from error
+
     @field_validator("*", mode="before")
     @classmethod
     def _fits_64_bits(cls, value: Any) -> Any:
@@ -31,6 +45,13 @@ class Config(BaseModel):
             if not -(2**63) <= number < 2**63:
                 raise ValueError("whole numbers have at most 64 bits here")
         return value
+
+
+def describe_problem(error: ValidationError) -> str:
+    """The first problem of settings, a sentence."""
+    problem = error.errors()[0]
+    where = f"{problem['loc'][0]}: " if problem["loc"] else ""
+    return f"{where}{problem['msg'].removeprefix('Value error, ')}."
 
 
 def _whole_numbers(value: Any) -> Iterator[int]:

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from showtell.config import Config
 from showtell.errors import UsageError, nearest
@@ -272,15 +272,15 @@ class DecodingConfig(Config):
             kept = {name: value for name, value in kept.items() if name not in unused}
         return self.checked({**kept, **changes})
 
-    @classmethod
-    def checked(cls, content: dict[str, Any]) -> Self:
-        """The settings of a mapping; a bad value is a UsageError with one sentence."""
-        try:
-            return cls.model_validate(content)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            where = f"{problem['loc'][0]}: " if problem["loc"] else ""
-            raise UsageError(f"{where}{problem['msg'].removeprefix('Value error, ')}.") from error
+    def with_implied_search(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Changes that a person asks for, with the search that they imply.
+
+        A beam width given to settings that sample or decode greedily selects beam search.
+        """
+        implied = {}
+        if "search" not in given and given.get("num_beams", 1) > 1 and self.search in ("greedy", "sample"):
+            implied["search"] = "diverse-beam" if "num_beam_groups" in given else "beam"
+        return {**given, **implied}
 
 
 def _ids(words: Sequence[str], vocabulary: Vocabulary) -> tuple[int, ...]:

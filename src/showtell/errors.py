@@ -3,7 +3,8 @@
     ShowtellError              any of those below; the command line prints its message and exits with status 2
     ├── UsageError             an option, argument or name that does not exist
     ├── DataError              a dataset, image or file of predictions that cannot be used
-    │   └── ImageError         one image that cannot be read; the others of its batch are used
+    │   ├── ImageError         one image that cannot be read; the others of its batch are used
+    │   └── StorageError       a database that is damaged, foreign or cannot be written
     ├── RecipeError            a recipe with unknown keys or values out of range
     ├── CheckpointError        a checkpoint that is damaged or does not fit what it is used with
     ├── WeightsError           encoder weights that cannot be found, read or loaded
@@ -41,6 +42,10 @@ class DataError(ShowtellError):
 
 class ImageError(DataError):
     """One image that cannot be read. The others of its batch are used."""
+
+
+class StorageError(DataError):
+    """A database that is damaged, of another program, or cannot be written. What it holds is left as it is."""
 
 
 class RecipeError(ShowtellError):

@@ -248,19 +248,19 @@ class Captioner(abc.ABC):
         Raises:
             UsageError: it cannot; the sentence says what it can.
         """
-        abilities = self.abilities
-        if settings.kind not in abilities.searches:
-            raise UsageError(
-                f"{self.about.name} has no search {settings.kind}; choose one of {', '.join(abilities.searches)}."
-            )
-        for name, setting in type(settings).model_fields.items():
-            value = getattr(settings, name)
-            if name not in abilities.settings and value != setting.default:
-                shown = shorten(",".join(value) if isinstance(value, tuple) else str(value))
-                raise UsageError(
-                    f"{self.about.name} cannot honour {name}={shown}; it knows {', '.join(abilities.settings)}."
-                )
+        check_abilities(self.about.name, self.abilities, settings)
         return settings
+
+    def check_occlusion(self, method: str | None) -> None:
+        """Make sure that it has an occlusion method; None is none.
+
+        Raises:
+            UsageError: it has not; the sentence names those that it has.
+        """
+        if method is not None and method not in self.abilities.occlusion:
+            raise UsageError(
+                f'{self.about.name} has no occlusion method "{method}"; {nearest(method, self.abilities.occlusion)}.'
+            )
 
     def load_calibration(self, settings: DecodingConfig | None = None) -> None:
         """From now on, give captions the calibrated confidence that `showtell calibrate` kept beside the weights.
@@ -535,11 +535,7 @@ class Captioner(abc.ABC):
             UsageError: a setting or an occlusion method that this captioner cannot honour.
         """
         settings = self.check(settings or self.decoding)
-        if occlusion is not None and occlusion not in self.abilities.occlusion:
-            raise UsageError(
-                f'{self.about.name} has no occlusion method "{occlusion}"; '
-                f"{nearest(occlusion, self.abilities.occlusion)}."
-            )
+        self.check_occlusion(occlusion)
         pairs = zip(photos, repeat(None) if boxes is None else boxes, strict=boxes is not None)
         for batch in prepare_batches(pairs, lambda pair: self.open_photo(*pair), batch_size):
             prepared = [photo for _, photo in batch if not isinstance(photo, ImageError)]
@@ -549,6 +545,21 @@ class Captioner(abc.ABC):
                 results = iter(self.explain_encoded(encoded, settings, occlusion=occlusion))
             for (source, _), photo in batch:
                 yield source, photo if isinstance(photo, ImageError) else next(results)
+
+
+def check_abilities(name: str, abilities: Abilities, settings: DecodingConfig) -> None:
+    """Make sure that a captioner of some name and abilities can honour settings.
+
+    Raises:
+        UsageError: it cannot; the sentence says what it can.
+    """
+    if settings.kind not in abilities.searches:
+        raise UsageError(f"{name} has no search {settings.kind}; choose one of {', '.join(abilities.searches)}.")
+    for setting, field_of in type(settings).model_fields.items():
+        value = getattr(settings, setting)
+        if setting not in abilities.settings and value != field_of.default:
+            shown = shorten(",".join(value) if isinstance(value, tuple) else str(value))
+            raise UsageError(f"{name} cannot honour {setting}={shown}; it knows {', '.join(abilities.settings)}.")
 
 
 def is_one_photo(photo: object) -> TypeIs[PhotoToCaption]:

@@ -5,8 +5,6 @@ A format is a function from results (`captions.caption_result`) to pieces of tex
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from showtell.datasets.splits import UNCHECKED, VAL_SHARE, draw_splits
-from showtell.datasets.table import CORRECTIONS, as_text_cell
+from showtell.datasets.table import as_text_cell, correction_lines, csv_line
 from showtell.errors import UsageError, printable
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
@@ -44,10 +42,10 @@ def _as_json_lines(results: Iterable[CaptionResult], calibrated: bool = False) -
 
 
 def _as_csv(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
-    yield _row("image", "caption", "logprob", "confidence")
+    yield csv_line("image", "caption", "logprob", "confidence")
     for result in results:
         for caption in result.get("captions", ()):
-            yield _row(
+            yield csv_line(
                 as_text_cell(result["image"]),
                 as_text_cell(caption["text"]),
                 f"{caption['logprob']:.4f}",
@@ -97,12 +95,12 @@ def as_corrections(
     least = float("inf") if accept_above is None else accept_above
     accepted = (name for name, (best, *_) in photos if best.confidence >= least and not _has_unknown(best))
     splits = draw_splits(accepted, val=VAL_SHARE, test=0)
-    yield "\ufeff" + _row(*CORRECTIONS)  # the mark tells spreadsheets that this is UTF-8
-    for name, captions in photos:
-        for caption in captions:
-            if name not in splits or (caption.confidence >= least and not _has_unknown(caption)):
-                confidence = f"{caption.confidence:.3f}"
-                yield _row(as_text_cell(name), as_text_cell(caption.text), confidence, splits.get(name, UNCHECKED))
+    yield from correction_lines(
+        (name, caption.text, caption.confidence, splits.get(name, UNCHECKED))
+        for name, captions in photos
+        for caption in captions
+        if name not in splits or (caption.confidence >= least and not _has_unknown(caption))
+    )
 
 
 def _has_unknown(caption: Caption) -> bool:
@@ -179,9 +177,3 @@ def _json(result: CaptionResult) -> str:
     """JSON in one line, with whatever cannot be shown escaped, file names that are no UTF-8 included."""
     text = json.dumps(result, ensure_ascii=False)
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
-
-
-def _row(*cells: str) -> str:
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerow(cells)
-    return stream.getvalue()

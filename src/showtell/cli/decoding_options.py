@@ -159,7 +159,4 @@ def settings_of(captioner: Captioner, given: Mapping[str, Any]) -> DecodingConfi
     Raises:
         UsageError: a value is out of range, or without effect.
     """
-    asked = dict(given)
-    if "search" not in given and given.get("num_beams", 1) > 1 and captioner.decoding.search in ("greedy", "sample"):
-        asked["search"] = "diverse-beam" if "num_beam_groups" in given else "beam"
-    return captioner.settings(**asked)
+    return captioner.settings(**captioner.decoding.with_implied_search(given))

@@ -70,6 +70,11 @@ def load_calibration(folder: Path, weights: str, settings: DecodingConfig) -> Ca
     return calibration
 
 
+def is_same_search(settings: DecodingConfig, other: DecodingConfig) -> bool:
+    """Whether a calibration of the captions of one search is about those of another."""
+    return _search(settings) == _search(other)
+
+
 def _search(settings: DecodingConfig) -> dict[str, object]:
     return settings.model_dump(mode="json", exclude=_IRRELEVANT) | {"search": settings.kind}
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from showtell.datasets import coco, flickr, hub, jsonl, karpathy, table, text_files
+from showtell.datasets import coco, corrections, flickr, hub, jsonl, karpathy, table, text_files
 from showtell.datasets.issues import DatasetIssues, counted, examine
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.datasets.source_files import read_json
@@ -42,6 +42,7 @@ READERS: Registry[Reader] = Registry(
     "showtell.readers",
     {
         "hub": hub,  # by the name alone; the others by the content
+        "corrections": corrections,
         "karpathy": karpathy,
         "coco": coco,
         "flickr": flickr,

@@ -28,8 +28,8 @@ class DatasetIssues:
         """The dataset's folder: what the user named, or the folder of the file that they named."""
         return self.root if self.root.is_dir() else self.root.parent
 
-    def dataset(self, form: str, records: Iterable[CaptionRecord]) -> CaptionDataset:
-        """The dataset of a format, with its records, problems and warnings."""
+    def dataset(self, form: str, records: Iterable[CaptionRecord], unchecked_remedy: str = "") -> CaptionDataset:
+        """The dataset of a format, with its records, problems and warnings; see `CaptionDataset.unchecked_remedy`."""
         return CaptionDataset(
             self.root,
             form,
@@ -37,6 +37,7 @@ class DatasetIssues:
             tuple(self.problems),
             tuple(self.warnings),
             split_lists_folder=self.split_lists_folder,
+            unchecked_remedy=unchecked_remedy,
         )
 
     def collect(

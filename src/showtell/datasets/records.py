@@ -59,6 +59,7 @@ class CaptionDataset:
     warnings: tuple[str, ...] = ()  # sentences; a dataset with these can be used
     split_lists_folder: Path | None = None  # where lists would choose the splits, if they were drawn at random
     restval: int = 0  # images of split train that Karpathy's file calls restval
+    unchecked_remedy: str = ""  # how images of split unchecked get another split, if not by a column
     name: str = ""  # from its file, as Karpathy's have one: coco, flickr8k, flickr30k
 
     def __repr__(self) -> str:
@@ -83,9 +84,10 @@ class CaptionDataset:
         """
         records = tuple(record for record in self.records if record.split == name)
         if not records and UNCHECKED in self.splits:
+            remedy = self.unchecked_remedy or f'write "{name}" into the column split of each caption that is right'
             raise DataError(
-                f'{self.root} has no split "{name}", and {self.splits[UNCHECKED]} images in split "{UNCHECKED}": write '
-                f'"{name}" into the column split of each caption that is right.'
+                f'{self.root} has no split "{name}", and {self.splits[UNCHECKED]} images in split "{UNCHECKED}": '
+                f"{remedy}."
             )
         if not records:
             raise DataError(f'{self.root} has no split "{name}": {nearest(name, self.splits)}.')

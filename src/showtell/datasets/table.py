@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from showtell.errors import DataError, summarise
 
 EXAMPLE = "captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg"
 
-# The columns of a table that `showtell caption --correct` writes, for a person to correct and to train on.
+# The columns of a table that `showtell caption --correct` writes for a person to correct, and a server for
+# what they corrected.
 CORRECTIONS = ("image", "caption", "confidence", "split")
 
 # What spreadsheets take for a formula; cells that begin so are written with an apostrophe before, and read without it.
@@ -71,6 +72,21 @@ def as_text_cell(text: str) -> str:
 def from_text_cell(cell: str) -> str:
     """The text of a cell that `as_text_cell` made."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def correction_lines(rows: Iterable[tuple[str, str, float | None, str]]) -> Iterator[str]:
+    """The lines of a table of corrections: rows of image, caption, confidence and split."""
+    yield "\ufeff" + csv_line(*CORRECTIONS)  # the mark tells spreadsheets that this is UTF-8
+    for image, caption, confidence, split in rows:
+        shown = "" if confidence is None else f"{confidence:.3f}"
+        yield csv_line(as_text_cell(image), as_text_cell(caption), shown, split)
+
+
+def csv_line(*cells: str) -> str:
+    """Cells as a line of CSV."""
+    stream = StringIO()
+    csv.writer(stream, lineterminator="\n").writerow(cells)
+    return stream.getvalue()
 
 
 def _is_correction_table(file: Path) -> bool:

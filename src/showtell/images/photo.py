@@ -22,9 +22,22 @@ from PIL import ExifTags, Image, features
 from showtell.errors import ImageError
 
 # Photos come from anywhere, so no other decoder of Pillow is let near them: EPS, for one, would start Ghostscript.
-_FORMATS = (
-    *("JPEG", "MPO", "PNG", "WEBP", "GIF", "TIFF", "BMP", "DIB", "HEIF", "AVIF", "JPEG2000", "PPM", "ICO"),
-)  # fmt: skip
+# Each has the suffix that its files are kept with.
+_FORMATS = {
+    "JPEG": ".jpg",
+    "MPO": ".jpg",  # begins with a JPEG, which is all that others look at
+    "PNG": ".png",
+    "WEBP": ".webp",
+    "GIF": ".gif",
+    "TIFF": ".tif",
+    "BMP": ".bmp",
+    "DIB": ".bmp",
+    "HEIF": ".heic",
+    "AVIF": ".avif",
+    "JPEG2000": ".jp2",
+    "PPM": ".ppm",
+    "ICO": ".ico",
+}
 
 MAX_PIXELS = 110_000_000  # with what Pillow needs to decode, convert and turn it, about 1 GB; phones have up to 108
 MAX_FILE_BYTES = 512 * 2**20
@@ -126,6 +139,21 @@ def decode_photo(content: bytes, name: str) -> Image.Image:
         ImageError: the bytes are empty, damaged, too many pixels to be safe, or no image.
     """
     return _decode(BytesIO(content), name).image
+
+
+def photo_suffix(content: bytes, name: str) -> str:
+    """The suffix that an image file should have by its content, such as ".png"; its pixels are not decoded.
+
+    Raises:
+        ImageError: the bytes are empty or no image.
+    """
+    return _FORMATS[str(_identify(BytesIO(content), name).format)]
+
+
+def photo_media_type(suffix: str) -> str:
+    """The media type of image files with a suffix of `photo_suffix`, such as "image/png"."""
+    _formats()
+    return Image.MIME.get(Image.EXTENSION.get(suffix, ""), "application/octet-stream")
 
 
 def to_photo(source: PhotoSource, min_size: SizeFunction | None = None) -> DecodedPhoto:

@@ -1,0 +1,184 @@
+"""Corrections: captions that people accepted or wrote, in a database beside their photos.
+
+    corrections.sqlite3    a row for each photo; `serving/corrections.py` writes it
+    photos/                the photos, named by the SHA-256 of their bytes
+
+What was accepted or corrected is drawn into train and val; all other photos are "unchecked".
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Literal, get_args
+from urllib.parse import quote
+
+from showtell.datasets.issues import DatasetIssues
+from showtell.datasets.records import CaptionDataset, CaptionRecord
+from showtell.datasets.splits import UNCHECKED, VAL_SHARE, draw_splits
+from showtell.errors import StorageError, first_line, one_line
+
+DATABASE = "corrections.sqlite3"
+PHOTOS = "photos"
+CHECKED = ("accepted", "corrected")  # states of rows that a person vouches for
+Status = Literal["unchecked", "accepted", "corrected", "skipped"]
+STATES = get_args(Status)
+EXAMPLE = "the folder of showtell serve --corrections, with its corrections.sqlite3"
+
+APPLICATION = 0x53543031  # what SQLite keeps of who wrote a database
+SCHEMA_VERSION = 1
+SCHEMA = f"""CREATE TABLE corrections (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE CHECK (typeof(id) = 'text' AND length(id) = 64 AND id NOT GLOB '*[^0-9a-f]*'),
+    file TEXT NOT NULL CHECK (typeof(file) = 'text' AND file GLOB id || '.[a-z]*' AND file NOT GLOB '*[^a-z0-9.]*'),
+    name TEXT NOT NULL CHECK (typeof(name) = 'text'),
+    captioner TEXT NOT NULL CHECK (typeof(captioner) = 'text'),
+    proposed TEXT NOT NULL CHECK (typeof(proposed) = 'text'),
+    confidence REAL CHECK (confidence IS NULL OR typeof(confidence) = 'real' AND confidence BETWEEN 0 AND 1),
+    caption TEXT NOT NULL CHECK (typeof(caption) = 'text'),
+    status TEXT NOT NULL CHECK (status IN {STATES}),
+    revision INTEGER NOT NULL CHECK (typeof(revision) = 'integer'),
+    created TEXT NOT NULL CHECK (typeof(created) = 'text'),
+    changed TEXT NOT NULL CHECK (typeof(changed) = 'text')
+)"""
+BUSY_SECONDS = 10  # how long a change waits for that of another process
+
+
+def recognises(path: Path) -> bool:
+    """Whether this is a folder of corrections, or the database in it."""
+    return _database(path).is_file()
+
+
+def read(path: Path) -> CaptionDataset:
+    """Read the photos of a folder of corrections that have a caption; an image's id is the SHA-256 of its bytes.
+
+    The folder may be in use by a server.
+    """
+    issues = DatasetIssues(path)
+    records = issues.collect([_database(path)], lambda database, _: _records(database))
+    if not records and not issues.problems:
+        issues.problems.append(f"{path} holds no photo with a caption yet; {_remedy(path)}.")
+    return issues.dataset("corrections", records, _remedy(path))
+
+
+def draw_correction_splits(states: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The split of each photo by its id: train or val for those that are `CHECKED`, "unchecked" for all others.
+
+    Args:
+        states: id and status of each photo.
+    """
+    states = list(states)
+    drawn = draw_splits((image_id for image_id, status in states if status in CHECKED), val=VAL_SHARE, test=0)
+    return {image_id: drawn.get(image_id, UNCHECKED) for image_id, _ in states}
+
+
+def _database(path: Path) -> Path:
+    return path if path.name == DATABASE else path / DATABASE
+
+
+def _remedy(path: Path) -> str:
+    return (
+        f"accept or correct captions on the page of: showtell serve CHECKPOINT --corrections {_database(path).parent}"
+    )
+
+
+def _records(database: Path) -> list[CaptionRecord]:
+    with closing(connect(database)) as connection, translated_errors(database):
+        check_database(connection, database)
+        rows = connection.execute(
+            "SELECT id, file, caption, status FROM corrections WHERE caption <> '' ORDER BY number"
+        ).fetchall()
+    splits = draw_correction_splits((row["id"], row["status"]) for row in rows)
+    photos = database.parent / PHOTOS
+    return [CaptionRecord(row["id"], photos / row["file"], splits[row["id"]], (row["caption"],)) for row in rows]
+
+
+# --- the database ---
+
+
+def connect(database: Path, *, create: bool = False) -> sqlite3.Connection:
+    """Open a database of corrections. In a folder that cannot be written to, and that nobody writes, it is only read.
+
+    Raises:
+        StorageError: it cannot be opened.
+    """
+    mode = "rwc" if create else "rw"
+    if not os.access(database.parent, os.W_OK):
+        is_settled = not database.with_name(f"{DATABASE}-wal").exists()
+        mode = "ro&immutable=1" if is_settled else "ro"
+    with translated_errors(database):
+        connection = sqlite3.connect(
+            f"file:{quote(os.fsencode(database.absolute()))}?mode={mode}",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,  # transactions begin where we say so
+            check_same_thread=False,
+        )
+        connection.row_factory = sqlite3.Row
+        return connection
+
+
+def check_database(connection: sqlite3.Connection, database: Path) -> None:
+    """Make sure that a database is one of corrections, of this version and undamaged.
+
+    Its table has to be the one above to the letter, so that what is read of it has the types and the form that are
+    declared there, whoever wrote it.
+
+    Raises:
+        StorageError: it was written by another program or by a later version of this one, or is damaged.
+    """
+    with translated_errors(database):
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application != APPLICATION:
+        raise StorageError(
+            f"{database} is a database of another program; choose another folder for corrections, or move it away."
+        )
+    if version != SCHEMA_VERSION:
+        raise StorageError(
+            f"{database} has version {version}, and version {SCHEMA_VERSION} is read here; upgrade showtell."
+        )
+    with translated_errors(database):
+        schema = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'corrections'").fetchone()
+        defect = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if schema is None or schema["sql"] != SCHEMA:
+        defect = "its table is not the one of corrections"
+    if defect != "ok":
+        raise StorageError(_describe(database, "SQLITE_CORRUPT", one_line(defect)))
+
+
+@contextmanager
+def translated_errors(database: Path) -> Iterator[None]:
+    """Say what SQLite's errors mean, and what to do.
+
+    Raises:
+        StorageError: in place of any of them.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        raise StorageError(_describe(database, name, first_line(error))) from error
+
+
+def _describe(database: Path, name: str, message: str) -> str:
+    if name == "SQLITE_NOTADB":
+        return (
+            f"{database} is damaged, or no database at all; move it away, together with the files {DATABASE}-wal and "
+            f"{DATABASE}-shm, and restore it from a backup: the photos beside it are not touched."
+        )
+    if name.startswith("SQLITE_CORRUPT"):
+        return (
+            f"{database} is damaged ({message}) and was left as it is: restore it from a backup, or take out what can "
+            f"still be read with: sqlite3 {DATABASE} .recover"
+        )
+    if name == "SQLITE_FULL":
+        return f"{database} cannot be written: the disk is full; make room, and repeat what was not confirmed."
+    if name.startswith("SQLITE_BUSY"):
+        return f"{database} has been in use by another process for {BUSY_SECONDS} seconds; try again."
+    if name.startswith("SQLITE_READONLY"):
+        return f"{database} cannot be written; change the permissions of its folder, or choose another."
+    return f"{database} cannot be used: {message}; check its folder and the disk, and repeat what was not confirmed."

@@ -1,0 +1,1 @@
+"""Captioners behind HTTP: a bounded queue that makes batches, an API, and the routes of the page."""

@@ -1,0 +1,102 @@
+"""The shapes of answers, for the description of the API: what `to_json` of captions and explanations writes.
+
+Answers are made by those methods; the tests hold what they write to these shapes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Shape(BaseModel):
+    """An object with exactly these keys."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+class WordAnswer(Shape):
+    """A word of a caption."""
+
+    word: str
+    logprob: float = Field(description="Natural logarithm of its probability, given the photo and the words before.")
+
+
+class TokenAnswer(Shape):
+    """A piece of a text, of captioners whose vocabulary is not made of words."""
+
+    id: int = Field(description="In the model's vocabulary.")
+    token: str
+    logprob: float
+
+
+class AttentionAnswer(Shape):
+    """Where the model looked at each word."""
+
+    shape: list[int] = Field(description="Words, regions.")
+    weights: list[list[float]] = Field(description="Of each word on each region; rows sum to one.")
+    boxes: list[list[float]] | None = Field(description="Left, top, right, bottom in pixels of the upright photo.")
+
+
+class CaptionAnswer(Shape):
+    """A caption, as `showtell caption --format json` writes it."""
+
+    text: str
+    logprob: float = Field(description="Of the whole caption, its end included.")
+    score: float | None = Field(description="What the search ranked it by.")
+    confidence: float = Field(description="0 to 1; if calibrated, the chance that it is good.")
+    calibrated: bool
+    finished: bool = Field(description="False where the limit on the length cut it off.")
+    words: list[WordAnswer]
+    tokens: list[TokenAnswer] | None = Field(None, description="Of captioners of transformers.")
+    attention: AttentionAnswer | None = Field(None, description="If it was asked for.")
+
+
+class CaptionsAnswer(Shape):
+    """The captions of a photo, the best first."""
+
+    image: str = Field(description="The name that was given, or photo.")
+    captions: list[CaptionAnswer]
+
+
+class TextAnswer(Shape):
+    """How likely a text is as a caption of a photo."""
+
+    text: str
+    logprob: float = Field(description="Of the whole text, its end included.")
+    words: list[WordAnswer]
+    end: float = Field(description="Log-probability of the end after the last word.")
+    tokens: list[TokenAnswer] | None = Field(None, description="Of captioners of transformers.")
+
+
+class LogprobsAnswer(Shape):
+    """The texts in the order in which they came."""
+
+    image: str
+    texts: list[TextAnswer]
+
+
+class ExplanationAnswer(Shape):
+    """A caption explained, as `showtell explain --format json` writes it (docs/explaining.md has the keys)."""
+
+    image: str
+    size: list[int] = Field(description="Width and height of the upright photo, in whose pixels boxes are.")
+    references: list[str]
+    models: list[dict[str, Any]]
+
+
+class CaptionerAnswer(Shape):
+    """A captioner of this server."""
+
+    name: str = Field(description="The value of captioner.")
+    about: dict[str, Any] = Field(description="What it is and where it comes from.")
+    abilities: dict[str, Any] = Field(description="Searches, settings and methods that it has.")
+    decoding: dict[str, Any] = Field(description="Its default settings.")
+    is_calibrated: bool = Field(description="Whether calibrated=true can be asked for with its default settings.")
+
+
+class CaptionersAnswer(Shape):
+    """The captioners of this server, the default first."""
+
+    captioners: list[CaptionerAnswer]

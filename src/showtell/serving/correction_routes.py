@@ -1,0 +1,138 @@
+"""The routes of corrections, of servers that have a folder for them.
+
+    PUT /v1/corrections/photos/{id}    a photo with its proposed caption; id is the SHA-256 of its bytes
+    GET /v1/corrections/photos/{id}    the photo; /thumbnail: a small JPEG of it
+    GET /v1/corrections                rows, in pages
+    PATCH /v1/corrections/{id}         a caption or status, made from a revision; 409 with the row if that is old
+    GET /v1/corrections/export         all of it as CSV, JSON lines or zip
+
+Files and the database are read and written by threads. What was answered is on disk.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+
+from showtell.config import Config
+from showtell.datasets.corrections import Status
+from showtell.errors import UsageError, nearest
+from showtell.images.photo import photo_media_type
+from showtell.serving import problems
+from showtell.serving.correction_exports import Format, export
+from showtell.serving.corrections import Correction, CorrectionPage, CorrectionStore, Order
+from showtell.serving.photo_requests import read_photo_request
+from showtell.serving.routes import describe_photo
+
+MAX_PAGE = 1_000  # rows
+_FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}  # an id names these bytes and no others
+_FIELDS = {
+    "captioner": {"type": "string", "description": "Who proposes the caption."},
+    "caption": {"type": "string", "description": "The caption that is proposed."},
+    "confidence": {"type": "number", "description": "Of the caption, 0 to 1."},
+}
+
+Statuses = Annotated[list[Status] | None, Query(alias="status", description="Of the rows (default: any).")]
+
+
+class CorrectionChange(Config):
+    """What a person changes of a row."""
+
+    revision: int = Field(ge=1, description="Of the row that was looked at.")
+    caption: str | None = Field(None, description="The caption as it should be.")
+    status: Status | None = Field(
+        None, description='Default: a new caption is "corrected", or "accepted" if it is the one that was proposed.'
+    )
+
+
+def correction_router(store: CorrectionStore) -> APIRouter:
+    """The routes over a store."""
+    router = APIRouter(prefix="/v1/corrections", tags=["corrections"])
+
+    @router.get("", summary="List corrections", responses=problems.describe(422, 507))
+    def rows(
+        order: Annotated[Order, Query(description="Those of which the captioner was least sure first.")] = "least_sure",
+        status: Statuses = None,
+        offset: Annotated[int, Query(ge=0, le=2**53, description="Rows to leave out.")] = 0,
+        limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Rows to return at most.")] = 100,
+    ) -> CorrectionPage:
+        """Some of the rows, and how many there are of each status."""
+        return store.page(order, status or (), offset, limit)
+
+    @router.get("/export", summary="Export corrections", response_class=Response, responses=_describe_exports())
+    def exported(
+        format: Annotated[Format, Query(description="A table, all that is known, or photos with texts and a table.")],
+        status: Statuses = None,
+    ) -> StreamingResponse:
+        """A file that `showtell train` takes as a dataset; the table and JSON lines in the folder of corrections."""
+        file = export(store, format, status or ())
+        headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
+        return StreamingResponse(file.content, media_type=file.media_type, headers=headers)
+
+    @router.put(
+        "/photos/{id}",
+        summary="Keep a photo",
+        response_model=Correction,
+        responses={
+            201: {"model": Correction, "description": "It is new."},
+            **problems.describe(400, 408, 413, 415, 422, 507),
+        },
+        openapi_extra=describe_photo({}, **_FIELDS),
+    )
+    async def put_photo(id: str, request: Request) -> Response:
+        """Keep a photo and the caption that is proposed for it; one that is there already keeps its row."""
+        asked = await read_photo_request(request)
+        kinds: dict[str, Any] = {"captioner": str, "caption": str, "confidence": float}
+        given = {name: asked.take(name, kind) for name, kind in kinds.items() if name in asked.fields}
+        if asked.fields:
+            name = next(iter(asked.fields))
+            raise UsageError(f'A correction has no field "{name}": {nearest(name, [*kinds, "name"])}.')
+
+        def add() -> tuple[Correction, bool]:
+            return store.add(id, asked.photo, name=asked.name, **given)
+
+        row, is_new = await request.app.state.thumbnails(add)
+        return JSONResponse(row.model_dump(), 201 if is_new else 200)
+
+    @router.get(
+        "/photos/{id}", summary="Get a photo", response_class=FileResponse, responses=problems.describe(404, 507)
+    )
+    async def photo(id: str) -> FileResponse:
+        """The bytes that were sent."""
+        path = await run_in_threadpool(store.photo, id)
+        return FileResponse(path, media_type=photo_media_type(path.suffix), headers=_FOREVER)
+
+    @router.get(
+        "/photos/{id}/thumbnail",
+        summary="Get a small photo",
+        response_class=Response,
+        responses=problems.describe(404, 422, 507),
+    )
+    async def thumbnail(id: str, request: Request) -> Response:
+        """A JPEG of at most 256 pixels a side."""
+        content = await request.app.state.thumbnails(store.thumbnail, id)
+        return Response(content, media_type="image/jpeg", headers=_FOREVER)
+
+    @router.patch("/{id}", summary="Correct, accept or skip a caption", responses=_describe_conflict())
+    def change(id: str, change: CorrectionChange) -> Correction:
+        """Change a row, if nobody else has since the revision that is named."""
+        return store.change(id, change.revision, caption=change.caption, status=change.status)
+
+    return router
+
+
+def _describe_conflict() -> dict[int | str, dict[str, Any]]:
+    """The problems of a change; a conflict has the row as it is now."""
+    described = problems.describe(404, 409, 422, 507)
+    described[409]["description"] = "Somebody else changed it in the meantime; `row` is what it is now."
+    return described
+
+
+def _describe_exports() -> dict[int | str, dict[str, Any]]:
+    kinds = ("text/csv", "application/jsonl", "application/zip")
+    content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in kinds}
+    return {200: {"description": "The file.", "content": content}, **problems.describe(422, 507)}

@@ -1,0 +1,442 @@
+"""Captions that people correct: a database and photos in a folder, which is a dataset at any time.
+
+A photo is kept under the SHA-256 of its bytes, whole, before its row is written. What a method has returned is on
+disk: SQLite in WAL mode with `synchronous=FULL`. Each change of a row names the revision that it was made from, so
+that two tabs or two servers cannot overwrite each other. `datasets/corrections.py` has the layout and reads the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import threading
+import time
+import unicodedata
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Literal, get_args
+
+from PIL import Image
+from pydantic import Field, computed_field
+
+from showtell.config import Config
+from showtell.datasets.corrections import (
+    APPLICATION,
+    CHECKED,
+    DATABASE,
+    PHOTOS,
+    SCHEMA,
+    SCHEMA_VERSION,
+    STATES,
+    Status,
+    check_database,
+    connect,
+    draw_correction_splits,
+    translated_errors,
+)
+from showtell.datasets.splits import UNCHECKED
+from showtell.errors import DataError, ShowtellError, StorageError, UsageError, first_line, nearest, printable, shorten
+from showtell.files import require_writable_folder, write_bytes
+from showtell.images.photo import decode_photo, open_photo_at_least, photo_suffix
+from showtell.text.vocabulary import SPECIAL, Vocabulary
+
+Order = Literal["least_sure", "newest"]
+
+MAX_CAPTION = 2_000  # characters
+MAX_NAME = 200
+THUMBNAIL = 256  # pixels of the longer side
+_STALE_SECONDS = 3600  # after which a half-written photo is nobody's any more
+
+_ORDERS: dict[Order, str] = {
+    "least_sure": "confidence, number",  # those without a confidence come first
+    "newest": "number DESC",
+}
+
+
+class UnknownCorrectionError(ShowtellError):
+    """There is no row, or no photo, of this id."""
+
+
+class ConflictError(ShowtellError):
+    """A row was changed since the revision that a change was made from; `now` is the row as it is."""
+
+    def __init__(self, message: str, now: Correction) -> None:
+        super().__init__(message)
+        self.now = now
+
+
+class Correction(Config):
+    """A photo with the caption that was proposed and the one that it has now."""
+
+    id: str = Field(description="SHA-256 of the photo's bytes, in hexadecimal digits.")
+    file: str = Field(exclude=True)  # of the photo, below `PHOTOS`
+    name: str = Field(description="What the client called it, to be shown.")
+    captioner: str = Field(description="Who proposed a caption.")
+    proposed: str = Field(description="The caption that was proposed.")
+    confidence: float | None = Field(description="Of the caption that was proposed, 0 to 1.")
+    caption: str = Field(description="The caption as it is now.")
+    status: Status = Field(description="What a person said about it.")
+    revision: int = Field(description="One more after each change; the next change has to name it.")
+    created: str = Field(description="ISO 8601, UTC.")
+    changed: str = Field(description="ISO 8601, UTC.")
+
+    @computed_field(description="The photo's path from the folder of corrections.")  # type: ignore[prop-decorator]
+    @property
+    def image(self) -> str:
+        """The photo's path from the folder of the store."""
+        return f"{PHOTOS}/{self.file}"
+
+
+class CorrectionPage(Config):
+    """Some of the rows that were asked for."""
+
+    rows: list[Correction]
+    total: int = Field(description="Rows that were asked for, on all pages.")
+    counts: dict[Status, int] = Field(description="Rows of each status, whatever was asked for.")
+
+
+class CorrectionStore:
+    """Photos and their captions in a folder; several threads and several processes may use one folder.
+
+    Args:
+        folder: is made if it is not there.
+
+    Raises:
+        UsageError: it is a file.
+        DataError: it cannot be written to.
+        StorageError: its database is damaged, or was written by something else.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        require_writable_folder(folder, "--corrections")
+        self.folder = folder
+        self._photos = folder / PHOTOS
+        self._database = folder / DATABASE
+        try:
+            self._photos.mkdir(parents=True, exist_ok=True)
+            self._remove_half_written()
+        except OSError as error:
+            raise DataError(f"Cannot write {self._photos}: {error.strerror or error}.") from error
+        self._lock = threading.Lock()
+        self._connection = connect(self._database, create=True)
+        try:
+            self._prepare()
+            check_database(self._connection, self._database)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close the database; what was written stays written without it, too."""
+        with self._lock, translated_errors(self._database):
+            self._connection.close()
+
+    def _prepare(self) -> None:
+        """Make the tables of a new database, whichever process comes first; another program's is left as it is."""
+        connection = self._connection
+        with translated_errors(self._database):
+            connection.execute("PRAGMA synchronous = FULL")
+            if connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+                return
+            connection.execute("PRAGMA journal_mode = WAL")
+        with self._writing():
+            if not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+                connection.execute(SCHEMA)
+                connection.execute("CREATE INDEX corrections_by_confidence ON corrections (confidence, number)")
+                connection.execute(f"PRAGMA application_id = {APPLICATION}")
+                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _remove_half_written(self) -> None:
+        """Remove what killed processes left of photos; those of running ones are young."""
+        for path in self._photos.glob(".*.tmp"):
+            with suppress(OSError):
+                if path.stat().st_mtime < time.time() - _STALE_SECONDS:
+                    path.unlink()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction of the one connection that writes: all of it is on disk when the block ends, or none."""
+        with self._lock, translated_errors(self._database):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # some errors have ended the transaction themselves
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection that sees the rows of one moment and keeps nobody from writing."""
+        with closing(connect(self._database)) as connection, translated_errors(self._database):
+            connection.execute("BEGIN")
+            yield connection
+
+    # --- rows ---
+
+    def add(
+        self,
+        id: str,
+        content: bytes,
+        *,
+        name: str = "photo",
+        captioner: str = "",
+        caption: str = "",
+        confidence: float | None = None,
+    ) -> tuple[Correction, bool]:
+        """Keep a photo with the caption that a captioner proposes. A photo that is there already keeps its row.
+
+        Args:
+            id: SHA-256 of the bytes, in hexadecimal digits.
+            content: the bytes of an image file.
+            name: the client's name of it.
+            captioner: that proposes the caption.
+            caption: "" if there is none.
+            confidence: of the caption, 0 to 1.
+
+        Returns:
+            The row, and whether it is new.
+
+        Raises:
+            ImageError: the photo cannot be read.
+            UsageError: the id is not that of the bytes, or the caption is no text.
+            StorageError: the folder cannot be written, or the disk is full.
+        """
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != id:
+            raise UsageError(f"The photo has the SHA-256 {digest} and not {shorten(printable(id), 64)}; send it whole.")
+        if confidence is not None and not 0 <= confidence <= 1:
+            raise UsageError(f"A confidence of {confidence} is none; give a number from 0 to 1.")
+        caption = _valid_caption(caption)
+        name, captioner = _as_name(name) or "photo", _as_name(captioner)
+        row = self._find(id)
+        if row is not None and self._is_kept(row, len(content)):
+            return row, False
+        decode_photo(content, f'"{name}"')
+        file = f"{id}{photo_suffix(content, name)}"
+        self._write_photo(file, content)
+        now = _now()
+        values = (id, file, name, captioner, caption, confidence, caption, UNCHECKED, 1, now, now)
+        with self._writing() as connection:
+            columns = "id, file, name, captioner, proposed, confidence, caption, status, revision, created, changed"
+            marks = ", ".join("?" * len(values))
+            is_new = connection.execute(
+                f"INSERT INTO corrections ({columns}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING", values
+            ).rowcount
+            row = _row(connection, id)
+        assert row is not None
+        return row, bool(is_new)
+
+    def change(self, id: str, revision: int, *, caption: str | None = None, status: str | None = None) -> Correction:
+        """Change the caption or the status of a row.
+
+        Args:
+            id: of the row.
+            revision: that the change was made from.
+            caption: the new one; None leaves it.
+            status: the new one; None: a new caption is "corrected", or "accepted" if it is the one that was proposed.
+
+        Returns:
+            The row with its new revision; it is on disk.
+
+        Raises:
+            ConflictError: the row has another revision by now.
+            UnknownCorrectionError: there is no such row.
+            UsageError: nothing is to be changed, the status does not exist, or the caption is no text to learn from.
+            StorageError: it cannot be written.
+        """
+        if caption is None and status is None:
+            raise UsageError('A change needs "caption", "status" or both.')
+        if status is not None and status not in STATES:
+            raise UsageError(f'There is no status "{shorten(printable(status))}": {nearest(status, STATES)}.')
+        if caption is not None:
+            caption = _valid_caption(caption)
+        with self._writing() as connection:
+            row = _row(connection, id)
+            if row is None:
+                raise _unknown(id)
+            if row.revision != revision:
+                raise ConflictError(
+                    f"The caption was changed elsewhere: it has revision {row.revision} by now, and the change was "
+                    f"made from revision {revision}; look at it again.",
+                    row,
+                )
+            new_caption = row.caption if caption is None else caption
+            new_status = status or ("accepted" if new_caption == row.proposed else "corrected")
+            if new_status in CHECKED:
+                _require_trainable(new_caption, new_status)
+            connection.execute(
+                "UPDATE corrections SET caption = ?, status = ?, revision = revision + 1, changed = ? WHERE id = ?",
+                (new_caption, new_status, _now(), id),
+            )
+            row = _row(connection, id)
+        assert row is not None
+        return row
+
+    def page(
+        self, order: Order = "least_sure", statuses: Collection[str] = (), offset: int = 0, limit: int = 100
+    ) -> CorrectionPage:
+        """Some of the rows, in an order that does not depend on the moment.
+
+        Args:
+            order: the least sure first, those without a confidence before all, or the newest first.
+            statuses: of the rows; empty: any.
+            offset: rows to leave out.
+            limit: rows to return at most.
+        """
+        assert order in get_args(Order)
+        chosen, values = _where(statuses)
+        with self._reading() as connection:
+            counts = dict(connection.execute("SELECT status, COUNT(*) FROM corrections GROUP BY status").fetchall())
+            rows = connection.execute(
+                f"SELECT * FROM corrections {chosen} ORDER BY {_ORDERS[order]} LIMIT ? OFFSET ?",
+                (*values, limit, offset),
+            ).fetchall()
+        total = sum(count for status, count in counts.items() if not statuses or status in statuses)
+        by_status = {state: counts.get(state, 0) for state in STATES}
+        return CorrectionPage(rows=list(map(_correction, rows)), total=total, counts=by_status)
+
+    def rows(self, statuses: Collection[str] = ()) -> tuple[list[Correction], dict[str, str]]:
+        """All rows with one of these statuses, or any, as they were added, and the split of each row of the store."""
+        chosen, values = _where(statuses)
+        with self._reading() as connection:
+            states = connection.execute("SELECT id, status FROM corrections").fetchall()
+            rows = connection.execute(f"SELECT * FROM corrections {chosen} ORDER BY number", values).fetchall()
+        return list(map(_correction, rows)), draw_correction_splits(map(tuple, states))
+
+    def _find(self, id: str) -> Correction | None:
+        with self._reading() as connection:
+            return _row(connection, id)
+
+    # --- photos ---
+
+    def photo(self, id: str) -> Path:
+        """The file of a photo.
+
+        Raises:
+            UnknownCorrectionError: there is none.
+        """
+        row = self._find(id)
+        if row is None:
+            raise _unknown(id)
+        return self.photo_of(row)
+
+    def photo_of(self, row: Correction) -> Path:
+        """The file of a row's photo.
+
+        Raises:
+            StorageError: somebody removed it.
+        """
+        path = self._photos / row.file
+        if not path.is_file():
+            raise StorageError(f"The photo {path} is missing; put it back, or send it again.")
+        return path
+
+    def thumbnail(self, id: str) -> bytes:
+        """A small JPEG of a photo, of at most `THUMBNAIL` pixels a side.
+
+        Raises:
+            UnknownCorrectionError: there is no such photo.
+            ImageError: it was damaged since it was kept.
+        """
+        image = open_photo_at_least(self.photo(id), _thumbnail_size).image
+        image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
+        stream = BytesIO()
+        image.save(stream, "JPEG", quality=80)
+        return stream.getvalue()
+
+    def _write_photo(self, file: str, content: bytes) -> None:
+        try:
+            write_bytes(self._photos / file, content)
+            _flush_folder(self._photos)
+        except (DataError, OSError) as error:
+            raise StorageError(
+                f"{first_line(error)}; make room or change the folder, and send the photo again."
+            ) from error
+
+    def _is_kept(self, row: Correction, size: int) -> bool:
+        try:
+            return (self._photos / row.file).stat().st_size == size
+        except OSError:
+            return False
+
+
+def _correction(row: sqlite3.Row) -> Correction:
+    return Correction(**{name: row[name] for name in row.keys() if name != "number"})  # noqa: SIM118 (no mapping)
+
+
+def _row(connection: sqlite3.Connection, id: str) -> Correction | None:
+    row = connection.execute("SELECT * FROM corrections WHERE id = ?", (id,)).fetchone()
+    return None if row is None else _correction(row)
+
+
+def _where(statuses: Collection[str]) -> tuple[str, Sequence[str]]:
+    """The condition that a row has one of these statuses, and its values; no condition without any."""
+    return (f"WHERE status IN ({', '.join('?' * len(statuses))})" if statuses else ""), tuple(statuses)
+
+
+def _unknown(id: str) -> UnknownCorrectionError:
+    return UnknownCorrectionError(
+        f"There is no photo {shorten(printable(id), 64)} among the corrections; send it first."
+    )
+
+
+def _valid_caption(caption: str) -> str:
+    """A caption in one line.
+
+    Raises:
+        UsageError: it is too long, or has characters that are none.
+    """
+    caption = " ".join(caption.split())
+    if len(caption) > MAX_CAPTION:
+        raise UsageError(f"The caption has {len(caption):,} characters, and {MAX_CAPTION:,} are allowed; shorten it.")
+    for number, char in enumerate(caption, start=1):
+        if unicodedata.category(char) in ("Cc", "Cs"):
+            raise UsageError(
+                f"Character {number} of the caption is no text (U+{ord(char):04X}, a control character or half a "
+                "character); remove it."
+            )
+    return caption
+
+
+def _require_trainable(caption: str, status: str) -> None:
+    """Make sure that a caption can be learned from.
+
+    Raises:
+        UsageError: it is empty, or has the token of unknown words.
+    """
+    token = SPECIAL[Vocabulary.unknown]
+    if not caption:
+        raise UsageError(f'A caption that is {status} cannot be empty; write one, or give it the status "skipped".')
+    if token in caption.split():
+        raise UsageError(f"The caption has {token}, which stands for a word; write that word, and it can be {status}.")
+
+
+def _as_name(name: str) -> str:
+    """What somebody called a thing, in one line: control characters are escaped, and a long name is shortened."""
+    return shorten(printable(" ".join(name.split())), MAX_NAME)
+
+
+def _thumbnail_size(size: tuple[int, int]) -> tuple[int, int]:
+    scale = min(1.0, THUMBNAIL / max(size))
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the names of new files survive a power cut, where folders can be flushed."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,88 @@
+"""What a server measures of itself, for Prometheus: its queue, its batches, how long things take, and what fails.
+
+    showtell_queue_length             questions that wait, prepared or not
+    showtell_running                  questions that are being computed
+    showtell_batch_size               histogram of the photos in a batch, by captioner and kind
+    showtell_stage_seconds            histogram of what a question spends in prepare, wait, encode and answer
+    showtell_question_seconds         histogram from its arrival to its answer, by captioner and kind
+    showtell_errors_total             questions without an answer, by the name of the error
+    process_resident_memory_bytes     of this process
+
+`encode` and `answer` are those of the batch that the question was in. A GPU computes while Python goes on: there
+`encode` is the time to ask for it, and `answer` has the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import psutil
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+Stage = Literal["prepare", "wait", "encode", "answer"]
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Metrics:
+    """The numbers of one engine, in a registry of their own."""
+
+    def __init__(self, waiting: Callable[[], int], running: Callable[[], int]) -> None:
+        """Begin to count.
+
+        Args:
+            waiting: how many questions wait; called when the numbers are asked for.
+            running: how many are being computed.
+        """
+        self.registry = CollectorRegistry()
+
+        def gauge(name: str, documentation: str, value: Callable[[], int]) -> None:
+            Gauge(name, documentation, registry=self.registry).set_function(value)
+
+        gauge("showtell_queue_length", "Questions that wait, prepared or not.", waiting)
+        gauge("showtell_running", "Questions that are being computed.", running)
+        process = psutil.Process()
+        gauge("process_resident_memory_bytes", "Resident memory.", lambda: process.memory_info().rss)
+        of_question = ("captioner", "kind")
+        self._batch_size = Histogram(
+            "showtell_batch_size", "Photos in a batch.", of_question, buckets=SIZES, registry=self.registry
+        )
+        self._stage = Histogram(
+            "showtell_stage_seconds",
+            "What a question spends in prepare, wait, encode and answer.",
+            ("stage",),
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._question = Histogram(
+            "showtell_question_seconds",
+            "From the arrival of a question to its answer.",
+            of_question,
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._errors = Counter(
+            "showtell_errors", "Questions without an answer, by the error.", ("error",), registry=self.registry
+        )
+
+    def batch(self, captioner: str, kind: str, size: int) -> None:
+        """A batch was computed."""
+        self._batch_size.labels(captioner, kind).observe(size)
+
+    def stages(self, seconds: Mapping[Stage, float]) -> None:
+        """What one question spent."""
+        for stage, value in seconds.items():
+            self._stage.labels(stage).observe(value)
+
+    def answered(self, captioner: str, kind: str, seconds: float) -> None:
+        """A question was answered, so long after it came."""
+        self._question.labels(captioner, kind).observe(seconds)
+
+    def failed(self, error: BaseException) -> None:
+        """A question was not answered."""
+        self._errors.labels(type(error).__name__).inc()
+
+    def render(self) -> bytes:
+        """All of them, in the text format of Prometheus."""
+        return generate_latest(self.registry)

@@ -1,0 +1,139 @@
+"""Errors as answers: problem details of RFC 9457, each with the sentence that the command line prints.
+
+    {"type": "about:blank", "title": "Unprocessable Content", "status": 422, "detail": "photo is empty; ..."}
+
+`type` is about:blank throughout: the status says what kind of problem it is, and the sentence what to do about it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from showtell.errors import ImageError, ShowtellError, StorageError, UsageError, one_line
+from showtell.serving.corrections import ConflictError, UnknownCorrectionError
+from showtell.serving.engine import ClosingError, QueueFullError, TooLateError
+
+MEDIA_TYPE = "application/problem+json"
+# The status of an error: that of the first of these types that it is; of any other, 500.
+STATUSES: tuple[tuple[type[ShowtellError], int], ...] = (
+    (ImageError, 422),
+    (UsageError, 422),
+    (QueueFullError, 429),
+    (TooLateError, 504),
+    (ClosingError, 503),
+    (UnknownCorrectionError, 404),
+    (ConflictError, 409),
+    (StorageError, 507),
+)
+DEFECT = "Something failed inside the server; its log has the details."
+# What each status means here, for the description of the API.
+MEANINGS = {
+    400: "The request cannot be read: no JSON, broken multipart.",
+    401: "The token is missing or wrong.",
+    403: "The request came from a page of another site.",
+    404: "There is no such captioner, photo or path.",
+    408: "The body did not come in time.",
+    409: "Somebody else changed it in the meantime.",
+    413: "The body is larger than the server takes.",
+    415: "The body is of a type that is not read.",
+    421: "The host name is none of the server's.",
+    422: "The photo cannot be read, or the captioner cannot honour a setting.",
+    429: "Too many photos wait; Retry-After says when to come again.",
+    500: "A defect of the server.",
+    503: "The server is not ready, or is ending.",
+    504: "The answer was not there in time.",
+    507: "The folder of corrections cannot be read or written; the disk may be full.",
+}
+COMMON = (401, 403, 421, 500)  # that any route can answer
+OF_PHOTOS = (400, 404, 408, 413, 415, 422, 429, 503, 504)  # that a route which takes a photo can answer
+
+
+class Problem(BaseModel):
+    """Why a request was not answered (RFC 9457)."""
+
+    type: str = Field("about:blank", description="The status says what kind of problem it is.")
+    title: str = Field(description="The status in words.")
+    status: int = Field(description="HTTP status.")
+    detail: str = Field(description="One sentence: what was given, what is allowed, what to do.")
+
+
+class ProblemResponse(JSONResponse):
+    """A problem as an answer.
+
+    Args:
+        status: HTTP status.
+        detail: a sentence; it is shown in one line, escaped for terminals.
+        headers: of the answer.
+        extra: members beside those of `Problem`.
+    """
+
+    media_type = MEDIA_TYPE
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=one_line(detail))
+        super().__init__({**problem.model_dump(), **(extra or {})}, status, headers)
+
+
+def status_of(error: ShowtellError) -> int:
+    """The status that answers an error."""
+    return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
+
+
+def to_response(error: Exception) -> ProblemResponse:
+    """The answer to an error of ours, of starlette or of fastapi; a defect tells nothing of itself."""
+    if isinstance(error, HTTPException):
+        return ProblemResponse(error.status_code, error.detail, error.headers)
+    if isinstance(error, RequestValidationError):
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"][1:]) or "the body"
+        return ProblemResponse(422, f"{where}: {problem['msg'].removeprefix('Value error, ')}.")
+    if isinstance(error, QueueFullError):
+        return ProblemResponse(429, str(error), {"Retry-After": str(max(1, math.ceil(error.retry_after)))})
+    if isinstance(error, ConflictError):
+        return ProblemResponse(409, str(error), extra={"row": error.now.model_dump()})
+    if isinstance(error, ShowtellError):
+        return ProblemResponse(status_of(error), str(error))
+    return ProblemResponse(500, DEFECT)
+
+
+def describe(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that answers with some problems beside those that any route has."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": MEANINGS[status], "content": content} for status in sorted({*statuses, *COMMON})}
+
+
+def handle_problems(app: FastAPI) -> None:
+    """Answer every error that leaves a route of the app with a problem."""
+
+    async def answer(request: Request, error: Exception) -> ProblemResponse:
+        if isinstance(error, HTTPException) and error.status_code == 404 and error.detail == "Not Found":
+            error = HTTPException(404, f"There is nothing at {request.url.path}; /docs lists what there is.")
+        if isinstance(error, HTTPException) and error.status_code == 405:
+            allowed = (error.headers or {}).get("Allow", "another method")
+            sentence = f"{request.method} is not allowed at {request.url.path}; use {allowed}."
+            error = HTTPException(405, sentence, error.headers)
+        return to_response(error)
+
+    for kind in (HTTPException, RequestValidationError, ShowtellError, Exception):
+        app.add_exception_handler(kind, answer)
+
+
+async def refuse(error: HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request with a problem before any route has seen it."""
+    await to_response(error)(scope, receive, send)

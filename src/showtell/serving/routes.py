@@ -1,0 +1,287 @@
+"""The routes of version 1 of the API about photos: captions, log-probabilities, explanations, and who makes them.
+
+    POST /v1/captions        GET /v1/captioners
+    POST /v1/logprobs        GET /healthz, /readyz
+    POST /v1/explanations
+
+A photo and its settings come in any form of `photo_requests.py`. The answers are those of the command line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from showtell.captioners.contract import CONDITIONS
+from showtell.captions import Caption, ModelExplanation, TextLogprobs, caption_result
+from showtell.decoding_config import DecodingConfig
+from showtell.errors import ImageError, UsageError, nearest
+from showtell.explanations import Explanation
+from showtell.explanations.explanation import photo_to_show
+from showtell.images.photo import IN_MEMORY
+from showtell.serving import problems
+from showtell.serving.answers import CaptionersAnswer, CaptionsAnswer, ExplanationAnswer, LogprobsAnswer
+from showtell.serving.engine import Engine, Question, ServedCaptioner
+from showtell.serving.photo_requests import PhotoRequest, read_photo_request
+
+MAX_TEXTS = 256  # of a question for log-probabilities
+MAX_TEXT = 10_000  # characters of one
+CAPTIONER = {"type": "string", "description": "Name of a captioner of /v1/captioners (default: the first)."}
+NAME = {"type": "string", "description": "Name of the photo, for the answer alone."}
+AnswerT = TypeVar("AnswerT")
+
+
+def v1_router(engine: Engine) -> APIRouter:
+    """The routes that ask an engine."""
+    router = APIRouter(prefix="/v1")
+
+    @router.post(
+        "/captions",
+        tags=["captions"],
+        summary="Caption a photo",
+        response_model=None,
+        responses={200: {"model": CaptionsAnswer}, **problems.describe(*problems.OF_PHOTOS)},
+        openapi_extra=describe_photo(
+            setting_schemas(),
+            calibrated={"type": "boolean", "description": "Give the chance that a caption is good as its confidence."},
+            attention={"type": "boolean", "description": "Give the attention of each word."},
+        ),
+    )
+    async def captions(request: Request) -> JSONResponse:
+        """The captions of a photo, the best first: equal to those of `showtell caption`, whatever shares its batch."""
+        asked = await read_photo_request(request)
+        captioner = choose_captioner(engine, asked)
+        is_calibrated = asked.take("calibrated", bool, False)
+        attention = asked.take("attention", bool, False)
+        settings = captioner.settings(**asked.settings())
+        if is_calibrated and not captioner.is_calibrated:
+            raise UsageError(f"{captioner.name} has no calibration; run showtell calibrate, or leave calibrated out.")
+        answer = await ask(
+            request,
+            engine,
+            Question("captions", captioner.name, asked.photo, settings, attention=attention),
+            asked.name,
+        )
+        found = [one for one in answer if isinstance(one, Caption)]
+        if is_calibrated and any(one.calibrated_confidence is None for one in found):
+            raise UsageError(f"The calibration of {captioner.name} is about other settings; leave calibrated out.")
+        if not is_calibrated:
+            found = [replace(one, calibrated_confidence=None) for one in found]
+        return JSONResponse(caption_result(asked.name, found))
+
+    @router.post(
+        "/logprobs",
+        tags=["captions"],
+        summary="How likely texts are as captions of a photo",
+        response_model=None,
+        responses={200: {"model": LogprobsAnswer}, **problems.describe(*problems.OF_PHOTOS)},
+        openapi_extra=describe_photo(
+            {name: schema for name, schema in setting_schemas().items() if name in CONDITIONS},
+            texts={"type": "array", "items": {"type": "string"}, "description": "The texts."},
+        ),
+    )
+    async def logprobs(request: Request) -> JSONResponse:
+        """The log-probability of each word and of the end of the texts, given the photo."""
+        asked = await read_photo_request(request)
+        captioner = choose_captioner(engine, asked)
+        texts = asked.take("texts", tuple[str, ...], ())
+        if not 1 <= len(texts) <= MAX_TEXTS or max(map(len, texts)) > MAX_TEXT:
+            raise UsageError(
+                f"texts should be 1 to {MAX_TEXTS} texts of at most {MAX_TEXT:,} characters; "
+                f"{'give some' if not texts else 'send fewer or shorter ones'}."
+            )
+        other = next((name for name in asked.fields if name not in CONDITIONS), None)
+        if other is not None:
+            raise UsageError(
+                f'The log-probabilities of given texts do not depend on "{other}"; the conditions are '
+                f"{' and '.join(CONDITIONS)}."
+            )
+        settings = captioner.settings(**asked.settings())
+        answer = await ask(
+            request, engine, Question("logprobs", captioner.name, asked.photo, settings, texts=texts), asked.name
+        )
+        found = [one.to_json() for one in answer if isinstance(one, TextLogprobs)]
+        return JSONResponse({"image": asked.name, "texts": found})
+
+    @router.post(
+        "/explanations",
+        tags=["captions"],
+        summary="Explain a caption",
+        response_model=None,
+        responses={200: {"model": ExplanationAnswer}, **problems.describe(*problems.OF_PHOTOS)},
+        openapi_extra=describe_photo(
+            {name: schema for name, schema in setting_schemas().items() if name != "num_return_sequences"},
+            occlusion=OCCLUSION,
+        ),
+    )
+    async def explanations(request: Request) -> JSONResponse:
+        """The best caption, each word with its probability, its runners-up and where the model looked."""
+        return JSONResponse((await explain(request, engine)).to_json())
+
+    @router.get(
+        "/captioners",
+        tags=["captioners"],
+        summary="List the captioners",
+        response_model=None,
+        responses={200: {"model": CaptionersAnswer}, **problems.describe()},
+    )
+    async def captioners() -> JSONResponse:
+        """What each is, what it can do, and its default settings."""
+        return JSONResponse({"captioners": [describe_captioner(one) for one in engine.captioners.values()]})
+
+    return router
+
+
+def health_router(engine: Engine) -> APIRouter:
+    """What watchers of a server ask, without a token."""
+    router = APIRouter(tags=["health"])
+
+    @router.get("/healthz", summary="Whether the server runs", responses=problems.describe())
+    async def healthz() -> dict[str, bool]:
+        """It answers, so it runs."""
+        return {"alive": True}
+
+    @router.get("/readyz", summary="Whether the server takes questions", responses=problems.describe(503))
+    async def readyz() -> dict[str, bool]:
+        """Whether its captioners are there."""
+        if not engine.status()["ready"]:
+            raise HTTPException(503, "The captioners are not ready; ask again in a moment.", {"Retry-After": "1"})
+        return {"ready": True}
+
+    return router
+
+
+def describe_captioner(captioner: ServedCaptioner) -> dict[str, Any]:
+    """A captioner as plain data, without the paths of this machine."""
+    about = captioner.about
+    return {
+        "name": captioner.name,
+        "about": {**about.to_json(), "folder": None, "source": about.source if about.revision else None},
+        "abilities": captioner.abilities.to_json(),
+        "decoding": captioner.decoding.model_dump(mode="json"),
+        "is_calibrated": captioner.is_calibrated,
+    }
+
+
+def choose_captioner(engine: Engine, asked: PhotoRequest) -> ServedCaptioner:
+    """The captioner that a request names, or the first.
+
+    Raises:
+        HTTPException: there is none of that name.
+    """
+    return captioner_named(engine, asked.take("captioner", str))
+
+
+def captioner_named(engine: Engine, name: str | None) -> ServedCaptioner:
+    """The captioner of some name; None is the first.
+
+    Raises:
+        HTTPException: there is none.
+    """
+    captioners = engine.captioners
+    if name is None:
+        return next(iter(captioners.values()))
+    if name not in captioners:
+        raise HTTPException(404, f'There is no captioner "{name}"; {nearest(name, captioners)}.')
+    return captioners[name]
+
+
+async def explain(request: Request, engine: Engine) -> Explanation:
+    """The explanation of the best caption of the photo in a request."""
+    asked = await read_photo_request(request)
+    captioner = choose_captioner(engine, asked)
+    occlusion = asked.take("occlusion", str)
+    settings = captioner.settings(**{**asked.settings(), "num_return_sequences": 1})
+    question = Question("explanation", captioner.name, asked.photo, settings, occlusion=occlusion)
+    answer = await ask(request, engine, question, asked.name)
+    assert isinstance(answer, ModelExplanation)
+    photo, size = await request.app.state.thumbnails(photo_to_show, asked.photo)
+    return Explanation(asked.name, size, photo, (replace(answer, model=captioner.name),))
+
+
+async def ask(request: Request, engine: Engine, question: Question, name: str) -> Any:
+    """The answer of an engine; if the client goes away first, the question is taken back.
+
+    Args:
+        request: where it came from.
+        engine: that answers.
+        question: what is asked.
+        name: of the photo, for messages.
+
+    Raises:
+        ImageError: the photo cannot be read.
+    """
+    answer = asyncio.ensure_future(engine.ask(question))
+    gone = asyncio.ensure_future(_has_gone(request))
+    try:
+        await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise HTTPException(400, "The client has gone.")  # that nobody reads
+        return answer.result()
+    except ImageError as error:
+        raise ImageError(str(error).replace(IN_MEMORY, name, 1)) from error
+    finally:
+        answer.cancel()
+        gone.cancel()
+
+
+async def _has_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+# --- the description of the API ---
+
+OCCLUSION = {"type": "string", "description": "Hide each region in turn by this method of the captioner's abilities."}
+
+
+def setting_schemas() -> dict[str, dict[str, Any]]:
+    """The JSON schema of each decoding setting. Defaults are left out: they are the captioner's."""
+    properties: Mapping[str, dict[str, Any]] = DecodingConfig.model_json_schema()["properties"]
+    return {
+        name: {key: value for key, value in schema.items() if key not in ("title", "default")}
+        for name, schema in properties.items()
+    }
+
+
+def describe_photo(settings: Mapping[str, Any], **fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters and the body of a route that takes a photo, as OpenAPI has them.
+
+    Args:
+        settings: schemas of the decoding settings that it takes.
+        fields: schemas of its further fields.
+    """
+    every = {"captioner": CAPTIONER, "name": NAME, **fields, **settings}
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    kinds: Sequence[str] = ("image/jpeg", "image/png", "image/*")
+
+    def form(image: Mapping[str, Any]) -> dict[str, Any]:
+        return {"schema": {"type": "object", "required": ["image"], "properties": {"image": image, **every}}}
+
+    return {
+        "parameters": [
+            {
+                "name": name,
+                "in": "query",
+                "required": False,
+                "description": schema["description"],
+                "schema": {key: value for key, value in schema.items() if key != "description"},
+            }
+            for name, schema in every.items()
+        ],
+        "requestBody": {
+            "required": True,
+            "description": "The photo; in a form or in JSON, settings can stand beside it.",
+            "content": {
+                **dict.fromkeys(kinds, binary),
+                "multipart/form-data": form({"type": "string", "format": "binary", "description": "The photo."}),
+                "application/json": form({"type": "string", "description": "The photo as a data: URL in base64."}),
+            },
+        },
+    }

@@ -1,0 +1,88 @@
+"""An engine without a model: it answers at once, or when it is told to, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from PIL import Image
+
+from showtell.captioners.contract import Abilities, About
+from showtell.captions import Caption, ExplainedCaption, ExplainedWord, ModelExplanation, TextLogprobs, Word
+from showtell.decoding import DecodingConfig
+from showtell.images.photo import to_photo
+from showtell.serving.engine import Answer, Engine, Question, ServedCaptioner
+
+WORDS = ("a", "red", "circle")
+LOGPROBS = (-0.25, -0.5, -0.125)
+
+
+def photo_bytes(size: tuple[int, int] = (48, 32), kind: str = "PNG", color: str = "red") -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", size, color).save(stream, kind)
+    return stream.getvalue()
+
+
+def served(name: str = "toy", **changes: Any) -> ServedCaptioner:
+    abilities = Abilities(
+        searches=("greedy", "beam", "diverse-beam", "sample"),
+        settings=tuple(field for field in DecodingConfig.model_fields if field != "prompt"),
+        attention="grid",
+        occlusion=("mean", "pixels"),
+    )
+    about = About(name="toy model", library="tests", parameters=1, preprocessing={})
+    return ServedCaptioner(
+        **{"name": name, "about": about, "abilities": abilities, "decoding": DecodingConfig(), **changes}
+    )
+
+
+class FakeEngine(Engine):
+    """Answers with the same words for each photo, after reading it."""
+
+    def __init__(self, *captioners: ServedCaptioner, error: Exception | None = None) -> None:
+        self._captioners = {one.name: one for one in captioners or (served(),)}
+        self.questions: list[Question] = []
+        self.error = error
+        self.go = asyncio.Event()
+        self.go.set()
+        self.cancelled = 0
+        self.state = "new"
+        self.words = WORDS
+
+    @property
+    def captioners(self) -> Mapping[str, ServedCaptioner]:
+        return self._captioners
+
+    async def start(self) -> None:
+        self.state = "started"
+
+    async def ask(self, question: Question) -> Answer:
+        self.questions.append(question)
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if self.error is not None:
+            raise self.error
+        to_photo(question.photo)
+        words = tuple(Word(*pair) for pair in zip(self.words, LOGPROBS, strict=True))
+        text, logprob = " ".join(self.words), sum(LOGPROBS) - 1
+        if question.kind == "logprobs":
+            return [TextLogprobs(text, (Word(text, -1.0),), -0.5) for text in question.texts]
+        if question.kind == "explanation":
+            explained = tuple(ExplainedWord(word, 0.5, (("blue", 0.25),)) for word in self.words)
+            caption = ExplainedCaption(text, explained, logprob, True, 0.5, attention=torch.full((3, 4), 0.25))
+            return ModelExplanation("", (caption,), torch.zeros(4, 4), grid=(2, 2))
+        calibrated = 0.75 if self.captioners[question.captioner].is_calibrated else None
+        best = Caption(text, logprob, True, words, logprob, calibrated)
+        return [best] * question.settings.num_return_sequences
+
+    def status(self) -> dict[str, Any]:
+        return {"ready": self.state == "started", "waiting": 0, "running": 0}
+
+    async def close(self) -> None:
+        self.state = "closed"

@@ -1,0 +1,315 @@
+"""The API over an engine that answers at once: forms of photos, settings, and the sentence of every mistake."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from fastapi.testclient import TestClient
+
+from showtell.errors import ImageError
+from showtell.serving.answers import CaptionersAnswer, CaptionsAnswer, ExplanationAnswer, LogprobsAnswer
+from showtell.serving.app import create_app
+from showtell.serving.engine import ClosingError, QueueFullError, TooLateError
+from showtell.serving.settings import ServeSettings
+from tests.serving.fakes import FakeEngine, photo_bytes, served
+
+PNG = {"Content-Type": "image/png"}
+PHOTO = photo_bytes()
+DATA_URL = "data:image/png;base64," + base64.b64encode(PHOTO).decode()
+LOCAL = "http://127.0.0.1:7860"
+
+
+@pytest.fixture
+def engine():
+    return FakeEngine(served("toy", is_calibrated=True), served("other"))
+
+
+@pytest.fixture
+def client(engine):
+    with TestClient(create_app(engine, ServeSettings(max_body=100_000)), base_url=LOCAL) as client:
+        yield client
+
+
+def post(client, path="/v1/captions", content=PHOTO, headers=PNG, **more):
+    return client.post(path, content=content, headers=headers, **more)
+
+
+def detail(response, status):
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    problem = response.json()
+    assert problem["status"] == status
+    assert problem["type"] == "about:blank"
+    return problem["detail"]
+
+
+# --- photos and settings in every form ---
+
+
+def test_the_same_photo_and_settings_in_every_form_are_the_same_question(client, engine):
+    fields = {"num_beams": 3, "bad_words": ["a dog", "cat"], "no_unknown": True, "length_penalty": 0.5}
+    query = {"num_beams": "3", "bad_words": ["a dog", "cat"], "no_unknown": "true", "length_penalty": "0.5"}
+    in_address = post(client, params=query)
+    in_form = client.post("/v1/captions", files={"image": ("photo", PHOTO)}, data=query)
+    in_json = client.post("/v1/captions", json={"image": DATA_URL, **fields})
+    assert in_address.status_code == 200
+    assert in_address.json() == in_form.json() == in_json.json()
+    assert engine.questions[0] == engine.questions[1] == engine.questions[2]
+    settings = engine.questions[0].settings
+    assert (settings.num_beams, settings.bad_words, settings.length_penalty) == (3, ("a dog", "cat"), 0.5)
+    assert engine.questions[0].photo == PHOTO
+
+
+def test_captions_are_what_the_command_line_writes(client):
+    answer = post(client, params={"num_beams": 2, "num_return_sequences": 2, "name": "beach.jpg"}).json()
+    CaptionsAnswer.model_validate(answer)
+    assert answer["image"] == "beach.jpg"
+    assert [caption["text"] for caption in answer["captions"]] == ["a red circle"] * 2
+    assert answer["captions"][0]["logprob"] == -1.875
+
+
+def test_fields_of_the_body_win_over_those_of_the_address(client, engine):
+    client.post(
+        "/v1/captions?num_beams=2&captioner=toy", json={"image": DATA_URL, "num_beams": 4, "captioner": "other"}
+    )
+    assert engine.questions[0].settings.num_beams == 4
+    assert engine.questions[0].captioner == "other"
+
+
+def test_a_confidence_is_calibrated_only_where_that_is_asked_for(client):
+    plain, calibrated = (post(client, params={"calibrated": value}).json()["captions"][0] for value in (False, True))
+    assert not plain["calibrated"]
+    assert calibrated["calibrated"]
+    assert calibrated["confidence"] == 0.75
+    assert plain["confidence"] == pytest.approx(0.6257840096)  # exp(-1.875 / 4)
+    assert detail(post(client, params={"calibrated": True, "captioner": "other"}), 422) == (
+        "other has no calibration; run showtell calibrate, or leave calibrated out."
+    )
+
+
+def test_log_probabilities_of_texts(client, engine):
+    answer = post(client, "/v1/logprobs", params={"texts": ["a dog", "a cat"]}).json()
+    LogprobsAnswer.model_validate(answer)
+    assert [text["text"] for text in answer["texts"]] == ["a dog", "a cat"]
+    assert engine.questions[0].texts == ("a dog", "a cat")
+
+
+def test_an_explanation_has_the_size_of_the_photo(client, engine):
+    answer = post(client, "/v1/explanations", params={"occlusion": "mean", "num_beams": 2}).json()
+    ExplanationAnswer.model_validate(answer)
+    assert answer["size"] == [48, 32]
+    assert [model["model"] for model in answer["models"]] == ["toy"]
+    assert (engine.questions[0].occlusion, engine.questions[0].settings.num_beams) == ("mean", 2)
+
+
+def test_the_captioners_are_listed_without_paths_of_the_machine(client):
+    answer = client.get("/v1/captioners").json()
+    CaptionersAnswer.model_validate(answer)
+    assert [one["name"] for one in answer["captioners"]] == ["toy", "other"]
+    assert answer["captioners"][0]["about"]["folder"] is None
+    assert "num_beams" in answer["captioners"][0]["abilities"]["settings"]
+
+
+def test_the_engine_lives_as_long_as_the_app(engine):
+    assert engine.state == "new"
+    with TestClient(create_app(engine, ServeSettings()), base_url=LOCAL) as client:
+        assert client.get("/readyz").json() == {"ready": True}
+        engine.state = "starting"
+        assert detail(client.get("/readyz"), 503).startswith("The captioners are not ready")
+        assert client.get("/healthz").json() == {"alive": True}
+    assert engine.state == "closed"
+
+
+# --- mistakes ---
+
+MISTAKES = {
+    "no photo": (422, {"content": b""}, "photo is empty; it should hold an image."),
+    "no image": (422, {"content": b"hello"}, "photo is not an image: it holds text."),
+    "no image of a name": (
+        422,
+        {"content": b"hello", "params": {"name": "a.png"}},
+        "a.png is not an image: it holds text.",
+    ),
+    "an unknown setting": (
+        422,
+        {"params": {"num_beam": 2}},
+        'There is no decoding setting "num_beam"; did you mean "num_beams"?',
+    ),
+    "out of range": (422, {"params": {"num_beams": 0}}, "num_beams: Input should be greater than or equal to 1."),
+    "no number": (422, {"params": {"num_beams": "x"}}, "num_beams: Input should be a valid integer"),
+    "a number of more than 64 bits": (
+        422,
+        {"params": {"seed": "9" * 40}},
+        "seed: whole numbers have at most 64 bits here.",
+    ),
+    "not finite": (
+        422,
+        {"params": {"search": "sample", "temperature": "1e999"}},
+        "temperature: Input should be a finite number.",
+    ),
+    "given twice": (422, {"params": {"num_beams": [1, 2]}}, "num_beams is given 2 times, and has one value."),
+    "without effect": (422, {"params": {"top_k": 5}}, "top_k=5 has no effect with search=greedy; use search=sample."),
+    "not honoured": (422, {"params": {"prompt": "hi"}}, "toy model cannot honour prompt=hi; it knows search,"),
+    "an unknown captioner": (
+        404,
+        {"params": {"captioner": "toi"}},
+        'There is no captioner "toi"; did you mean "toy"? Known: other, toy.',
+    ),
+    "no type": (415, {"headers": {}}, "Content-Type is missing; send the photo as image/jpeg"),
+    "an unknown type": (
+        415,
+        {"headers": {"Content-Type": "text/html"}},
+        'Content-Type is "text/html"; send the photo as',
+    ),
+    "too large": (
+        413,
+        {"content": bytes(100_001)},
+        "A body may have 100,000 bytes, and this one has 100,001 bytes; send a smaller photo.",
+    ),
+    "not boolean": (422, {"params": {"attention": "maybe"}}, "attention: Input should be a valid boolean"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_answered_with_one_sentence(client, mistake):
+    status, request, sentence = MISTAKES[mistake]
+    assert detail(post(client, **request), status).startswith(sentence)
+
+
+JSON_MISTAKES = {
+    "no JSON": (400, b"{", "The body is no JSON in UTF-8: Expecting property name"),
+    "no UTF-8": (400, b'{"image": "\xff"}', "The body is no JSON in UTF-8:"),
+    "a lone surrogate": (400, b'{"image": "\\ud800"}', "The body is no JSON in UTF-8:"),
+    "no object": (400, b"[1, 2]", "The body should be a JSON object, not [1, 2]."),
+    "not finite": (400, b'{"length_penalty": NaN}', "The body is no JSON in UTF-8: NaN is no number of JSON."),
+    "nested deep": (400, b"[" * 50_000, "The body is no JSON in UTF-8: it is nested too deep."),
+    "no image": (422, b"{}", 'The JSON has no "image"; put the photo there as "data:image/jpeg;base64,...".'),
+    "a number": (422, b'{"image": 5}', 'image is "5", and that is no photo; send the photo itself'),
+    "broken base64": (
+        422,
+        b'{"image": "data:image/png;base64,AAA"}',
+        "image is a data: URL whose base64 is broken: incorrect padding.",
+    ),
+    "spaces in base64": (
+        422,
+        b'{"image": "data:image/png;base64,AA AA"}',
+        "image is a data: URL whose base64 is broken:",
+    ),
+    "a nested setting": (
+        422,
+        json.dumps({"image": DATA_URL, "num_beams": {"a": 1}}).encode(),
+        "num_beams: Input should be a valid integer.",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", JSON_MISTAKES)
+def test_a_mistake_in_json_is_answered_with_one_sentence(client, mistake):
+    status, content, sentence = JSON_MISTAKES[mistake]
+    response = post(client, content=content, headers={"Content-Type": "application/json"})
+    assert detail(response, status).startswith(sentence)
+
+
+FORM = {"Content-Type": "multipart/form-data; boundary=x"}
+FORM_MISTAKES = {
+    "no boundary": (
+        400,
+        {"Content-Type": "multipart/form-data"},
+        b"",
+        "The form cannot be read: Missing boundary in multipart.",
+    ),
+    "no end": (
+        400,
+        FORM,
+        b'--x\r\nContent-Disposition: form-data; name="image"; filename="a"\r\n\r\nabc',
+        "The form has no file",
+    ),
+    "junk": (400, FORM, b"\x00\xff" * 500, "The form cannot be read: Invalid multipart data."),
+    "no name": (
+        400,
+        FORM,
+        b"--x\r\nContent-Disposition: form-data\r\n\r\nabc\r\n--x--",
+        "The form cannot be read: The Content-Disposition header",
+    ),
+    "no file": (
+        400,
+        FORM,
+        b'--x\r\nContent-Disposition: form-data; name="image"\r\n\r\nabc\r\n--x--',
+        "The form has no file; send the photo as a file",
+    ),
+    "another file": (
+        400,
+        FORM,
+        b'--x\r\nContent-Disposition: form-data; name="b"; filename="a"\r\n\r\nabc\r\n--x--',
+        'The form has a file "b"; send the photo',
+    ),
+    "many fields": (
+        400,
+        FORM,
+        b'--x\r\nContent-Disposition: form-data; name="b"\r\n\r\nabc\r\n' * 101,
+        "The form cannot be read: Too many fields.",
+    ),
+    "a long field": (
+        400,
+        FORM,
+        b'--x\r\nContent-Disposition: form-data; name="b"\r\n\r\n' + b"a" * 70_000,
+        "The form cannot be read: Part exceeded",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", FORM_MISTAKES)
+def test_a_mistake_in_a_form_is_answered_with_one_sentence(client, mistake):
+    status, headers, content, sentence = FORM_MISTAKES[mistake]
+    assert detail(post(client, content=content, headers=headers), status).startswith(sentence)
+
+
+def test_texts_are_asked_for_and_bounded(client):
+    assert detail(post(client, "/v1/logprobs"), 422).startswith("texts should be 1 to 256 texts of at most 10,000")
+    assert detail(post(client, "/v1/logprobs", params={"texts": "a", "num_beams": 2}), 422) == (
+        'The log-probabilities of given texts do not depend on "num_beams"; the conditions are stage and prompt.'
+    )
+
+
+def test_a_path_or_method_that_is_none_is_answered_with_one_sentence(client):
+    assert detail(client.get("/v2/captions"), 404) == "There is nothing at /v2/captions; /docs lists what there is."
+    assert detail(client.get("/v1/captions"), 405) == "GET is not allowed at /v1/captions; use POST."
+
+
+ERRORS = {
+    "queue": (QueueFullError("Too many photos wait.", 2.5), 429),
+    "late": (TooLateError("It took too long."), 504),
+    "closing": (ClosingError("The server is ending."), 503),
+    "image": (ImageError("The image in memory is damaged."), 422),
+    "defect": (ZeroDivisionError("secret"), 500),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_of_the_engine_has_its_status(name):
+    error, status = ERRORS[name]
+    app = create_app(FakeEngine(error=error), ServeSettings())
+    with TestClient(app, base_url=LOCAL, raise_server_exceptions=False) as client:
+        response = post(client)
+    sentence = detail(response, status)
+    assert response.headers.get("retry-after") == ("3" if name == "queue" else None)
+    expected = {"image": "photo is damaged.", "defect": "Something failed inside the server; its log has the details."}
+    assert sentence == expected.get(name, str(error))
+
+
+# --- the description ---
+
+
+def test_the_description_has_each_route_with_its_settings_and_errors(client):
+    content = client.get("/openapi.json").json()
+    operation = content["paths"]["/v1/captions"]["post"]
+    parameters = {one["name"]: one for one in operation["parameters"]}
+    assert parameters["num_beams"]["schema"] == {"maximum": 1000, "minimum": 1, "type": "integer"}
+    assert parameters["num_beams"]["description"] == "Beam width; 1 is greedy search."
+    assert {"captioner", "calibrated", "attention", "bad_words"} <= parameters.keys()
+    assert set(operation["requestBody"]["content"]) >= {"image/*", "multipart/form-data", "application/json"}
+    assert {"200", "404", "413", "415", "422", "429", "503", "504"} <= operation["responses"].keys()
+    assert "Problem" in content["components"]["schemas"]
+    assert set(content["components"]["schemas"]["CaptionAnswer"]["properties"]) >= {"text", "logprob", "words"}
