@@ -20,6 +20,7 @@ from showtell.serving.correction_routes import correction_router
 from showtell.serving.corrections import CorrectionStore
 from showtell.serving.engine import Engine
 from showtell.serving.guard import BodyGuard, HostGuard, OriginGuard, SecurityHeaders, TokenGuard
+from showtell.serving.page_routes import page_router
 from showtell.serving.problems import Problem, handle_problems
 from showtell.serving.routes import health_router, v1_router
 from showtell.serving.settings import ServeSettings
@@ -63,6 +64,7 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
     handle_problems(app)
     app.include_router(v1_router(engine))
     app.include_router(health_router(engine))
+    app.include_router(page_router(engine, settings))
     if store is not None:
         app.include_router(correction_router(store))
     app.openapi = functools.partial(_openapi, app, settings)  # type: ignore[method-assign]

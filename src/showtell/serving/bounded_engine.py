@@ -43,7 +43,7 @@ class BoundedEngine(Engine):
             )
             for name, captioner in captioners.items()
         }
-        self.metrics = Metrics(lambda: self._waiting, lambda: self._running)
+        self.metrics: Metrics = Metrics(lambda: self._waiting, lambda: self._running)
         self._photo_bytes = 0
         self._is_ready = False
         self._is_closing = False

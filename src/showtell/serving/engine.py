@@ -11,12 +11,15 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from showtell.captioners.contract import Abilities, About, check_abilities
 from showtell.captions import Caption, ModelExplanation, TextLogprobs
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import ShowtellError
+
+if TYPE_CHECKING:
+    from showtell.serving.metrics import Metrics
 
 Kind = Literal["captions", "logprobs", "explanation"]
 Answer = list[Caption] | list[TextLogprobs] | ModelExplanation
@@ -81,6 +84,8 @@ class LostError(ShowtellError):
 
 class Engine(abc.ABC):
     """Answers questions. Its methods are called on the thread of the event loop."""
+
+    metrics: Metrics | None = None  # what it measures of itself, if it does
 
     @property
     @abc.abstractmethod

@@ -32,6 +32,19 @@ MAX_TRIES = 3  # replicas that a question is asked of; a photo that kills each o
 MEMORY = 0.9  # weight of the mean time of answers against that of the newest
 
 
+def require_ray_serve() -> None:
+    """Make sure that Ray Serve is installed.
+
+    Raises:
+        MissingDependencyError: it is not.
+    """
+    require_ray()
+    try:
+        import ray.serve  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError('Replicas need Ray Serve; pip install "showtell[ray]".') from error
+
+
 class RayEngine(BoundedEngine):
     """Answers with replicas, each of which has all captioners."""
 
@@ -42,15 +55,7 @@ class RayEngine(BoundedEngine):
             captioners: by name, the default first; they are moved to the CPU, and each replica gets a copy.
             settings: of the queue, and of the batches of each replica.
             replicas: processes that answer.
-
-        Raises:
-            MissingDependencyError: Ray Serve is not installed.
         """
-        require_ray()
-        try:
-            import ray.serve  # noqa: F401
-        except ImportError as error:
-            raise MissingDependencyError('The engine ray needs Ray Serve; pip install "showtell[ray]".') from error
         super().__init__(captioners, settings)
         self._unsent = {name: captioner.to("cpu") for name, captioner in captioners.items()}
         self._replicas = replicas

@@ -1,7 +1,7 @@
 """The routes of version 1 of the API about photos: captions, log-probabilities, explanations, and who makes them.
 
     POST /v1/captions        GET /v1/captioners
-    POST /v1/logprobs        GET /healthz, /readyz
+    POST /v1/logprobs        GET /healthz, /readyz, /metrics
     POST /v1/explanations
 
 A photo and its settings come in any form of `photo_requests.py`. The answers are those of the command line.
@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from showtell.captioners.contract import CONDITIONS
 from showtell.captions import Caption, ModelExplanation, TextLogprobs, caption_result
@@ -139,7 +140,7 @@ def v1_router(engine: Engine) -> APIRouter:
 
 
 def health_router(engine: Engine) -> APIRouter:
-    """What watchers of a server ask, without a token."""
+    """What watchers of a server ask; whether it runs and is ready, without a token."""
     router = APIRouter(tags=["health"])
 
     @router.get("/healthz", summary="Whether the server runs", responses=problems.describe())
@@ -153,6 +154,18 @@ def health_router(engine: Engine) -> APIRouter:
         if not engine.status()["ready"]:
             raise HTTPException(503, "The captioners are not ready; ask again in a moment.", {"Retry-After": "1"})
         return {"ready": True}
+
+    @router.get(
+        "/metrics",
+        summary="What the server measures of itself",
+        response_class=PlainTextResponse,
+        responses=problems.describe(404),
+    )
+    async def metrics() -> Response:
+        """Queue, batches, latencies by stage, errors and memory, in the text format of Prometheus."""
+        if engine.metrics is None:
+            raise HTTPException(404, "This engine measures nothing of itself.")
+        return Response(engine.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     return router
 
