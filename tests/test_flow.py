@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, str] = {
     "bulk": "captioners captions decoding errors images",
     "reports": "captioners captions checkpoint compare_searches datasets decoding errors evaluation explanations "
     "features files images renamed scenes scores text",
-    "serving": "captioners captions confidence config datasets decoding decoding_config errors explanations files "
+    "serving": "bulk captioners captions confidence config datasets decoding decoding_config errors explanations files "
     "images reports text units",
     # training
     "recipes": "errors",

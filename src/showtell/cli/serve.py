@@ -108,9 +108,14 @@ def _make_engine(
     """What answers questions to the captioners of some checkpoints."""
     from showtell.cli.explain import short_names
     from showtell.serving.batcher import LocalEngine
+    from showtell.serving.ray_engine import RayEngine, require_ray_serve
 
-    names = short_names(checkpoints)
-    return LocalEngine(_open(dict(zip(names, checkpoints, strict=True)), dtype), settings)
+    if name is EngineName.ray:
+        require_ray_serve()
+    captioners = _open(dict(zip(short_names(checkpoints), checkpoints, strict=True)), dtype)
+    return (
+        RayEngine(captioners, settings, replicas or 1) if name is EngineName.ray else LocalEngine(captioners, settings)
+    )
 
 
 def _open(checkpoints: Mapping[str, str], dtype: str | None) -> dict[str, Captioner]:

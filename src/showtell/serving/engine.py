@@ -78,6 +78,10 @@ class ClosingError(ShowtellError):
     """The server is ending and takes no new questions."""
 
 
+class LostError(ShowtellError):
+    """The processes that were to answer died, one after another."""
+
+
 class Engine(abc.ABC):
     """Answers questions. Its methods are called on the thread of the event loop."""
 
@@ -104,6 +108,7 @@ class Engine(abc.ABC):
             QueueFullError: too many are waiting.
             TooLateError: the time-out passed.
             ClosingError: `close` was called.
+            LostError: whoever was asked died.
         """
 
     @abc.abstractmethod

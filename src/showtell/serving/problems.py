@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from showtell.errors import ImageError, ShowtellError, StorageError, UsageError, one_line
 from showtell.serving.corrections import ConflictError, UnknownCorrectionError
-from showtell.serving.engine import ClosingError, QueueFullError, TooLateError
+from showtell.serving.engine import ClosingError, LostError, QueueFullError, TooLateError
 
 MEDIA_TYPE = "application/problem+json"
 # The status of an error: that of the first of these types that it is; of any other, 500.
@@ -31,6 +31,7 @@ STATUSES: tuple[tuple[type[ShowtellError], int], ...] = (
     (QueueFullError, 429),
     (TooLateError, 504),
     (ClosingError, 503),
+    (LostError, 503),
     (UnknownCorrectionError, 404),
     (ConflictError, 409),
     (StorageError, 507),
