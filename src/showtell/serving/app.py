@@ -64,6 +64,7 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
     app = FastAPI(
         title="showtell", version=__version__, description=ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None
     )
+    app.state.max_words = settings.max_words
     handle_problems(app)
     app.include_router(v1_router(engine))
     app.include_router(chat_router(engine))

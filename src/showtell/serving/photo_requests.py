@@ -29,6 +29,7 @@ from showtell.errors import UsageError, printable, shorten
 
 MAX_FIELDS = 100  # of a form
 MAX_FIELD = 65_536  # bytes of a field of a form
+MAX_JSON = 50_000  # values of JSON, roughly: to read millions takes seconds, in which nobody else is answered
 MAX_NAME = 200  # characters of a photo's name that are shown
 UNNAMED = "photo"
 _HALF = "The body ended before its end."
@@ -121,6 +122,8 @@ def parse_json(body: bytes) -> dict[str, Any]:
     Raises:
         HTTPException: it is none.
     """
+    if sum(map(body.count, (b",", b":", b"[", b"{"))) > MAX_JSON:
+        raise HTTPException(400, f"The JSON has more than {MAX_JSON:,} values, which no question needs.")
     try:
         content = json.loads(body, parse_constant=_refuse_constant)
         if b"\\u" in body:

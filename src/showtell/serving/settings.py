@@ -37,6 +37,12 @@ class ServeSettings(Config):
     max_body: Annotated[int, SIZE] = Field(
         20_000_000, ge=1_000, le=1_000_000_000, description="Largest body of a request."
     )
+    max_words: int = Field(
+        5_000,
+        ge=20,
+        le=10_000_000,
+        description="Largest number of words that a question may ask for: beams or samples times their length.",
+    )
     timeout: Annotated[float, DURATION] = Field(
         60.0, gt=0, le=3600, description="Time after which nobody waits for an answer any more."
     )
