@@ -187,7 +187,7 @@ JSON_MISTAKES = {
     "not finite": (400, b'{"length_penalty": NaN}', "The body is no JSON in UTF-8: NaN is no number of JSON."),
     "many values": (
         400,
-        b"[" + b"1," * 60_000 + b"1]",
+        b"[" + b"," * 60_000 + b"]",
         "The JSON has more than 50,000 values, which no question needs.",
     ),
     "nested deep": (400, b"[" * 49_000, "The body is no JSON in UTF-8: it is nested too deep."),
