@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 
 import pytest
 from fastapi.testclient import TestClient
@@ -313,3 +314,13 @@ def test_the_description_has_each_route_with_its_settings_and_errors(client):
     assert {"200", "404", "413", "415", "422", "429", "503", "504"} <= operation["responses"].keys()
     assert "Problem" in content["components"]["schemas"]
     assert set(content["components"]["schemas"]["CaptionAnswer"]["properties"]) >= {"text", "logprob", "words"}
+
+
+def test_the_description_is_a_page_that_loads_nothing(client):
+    page = client.get("/docs")
+    assert page.headers["content-security-policy"].startswith("default-src 'none'; ")
+    assert "script" not in page.headers["content-security-policy"]
+    for path in client.get("/openapi.json").json()["paths"]:
+        assert f"{path}</code>" in page.text
+    assert "Beam width; 1 is greedy search." in page.text
+    assert not re.findall(r"(?:src|href)=\"(?!#|openapi.json|data:)", page.text)
