@@ -62,7 +62,13 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
                     store.close()
 
     app = FastAPI(
-        title="showtell", version=__version__, description=ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None
+        title="showtell",
+        version=__version__,
+        description=ABOUT,
+        lifespan=lifespan,
+        docs_url=None,  # these would load scripts from elsewhere
+        redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.max_words = settings.max_words
     handle_problems(app)
