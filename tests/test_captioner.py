@@ -170,3 +170,13 @@ def test_a_picture_of_any_size_becomes_the_square_of_the_encoder(captioner):
         assert square.dtype == torch.uint8
         assert square[0].min() == 255
         assert square[1:].max() == 0
+
+
+def test_a_prefix_is_gone_on_from_in_captions_and_explanations(captioner, photos):
+    photo = photos[0]
+    other = captioner.explain(photo).models[0].caption.words[0].others[0][0]
+    (caption,) = captioner.caption(photo, prefix=other, max_length=6)
+    explained = captioner.explain(photo, prefix=other, max_length=6).models[0].caption
+    assert caption.words[0].word == explained.words[0].word == other
+    assert explained.text == caption.text
+    assert explained.words[0].probability == pytest.approx(math.exp(caption.words[0].logprob))

@@ -16,6 +16,7 @@ MAY_IMPORT: dict[str, str] = {
     # tools
     "errors": "",
     "config": "errors",
+    "units": "",
     "types": "",
     "renamed": "",
     "counter_rng": "",
@@ -50,10 +51,10 @@ MAY_IMPORT: dict[str, str] = {
     "types",
     "compare_searches": "captioners captions decoding errors images scores",
     "bulk": "captioners captions decoding errors images",
-    "reports": "captioners captions checkpoint compare_searches datasets errors evaluation explanations features "
-    "files images renamed scenes scores",
-    "serving": "captioners captions confidence config datasets decoding decoding_config errors explanations files "
-    "images reports text",
+    "reports": "captioners captions checkpoint compare_searches datasets decoding errors evaluation explanations "
+    "features files images renamed scenes scores text",
+    "serving": "bulk captioners captions confidence config datasets decoding decoding_config errors explanations files "
+    "images reports text units",
     # training
     "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",
@@ -64,7 +65,7 @@ MAY_IMPORT: dict[str, str] = {
     # the command line
     "cli": "bulk captioners captions checkpoint compare_searches confidence config counter_rng datasets decoding "
     "decoding_config doctor environment errors evaluation explanations features files grounding images importing "
-    "progress quickstart renamed reports scenes scores serving text training",
+    "progress quickstart renamed reports scenes scores serving text training units",
     "__main__": "cli",
     "__init__": "captioners errors explanations scores training",
 }

@@ -16,7 +16,7 @@ from showtell.errors import UsageError, nearest
 from showtell.text.endings import BAD_ENDINGS
 from showtell.text.function_words import FUNCTION_WORDS
 from showtell.text.tokenizer import tokenize
-from showtell.text.vocabulary import Vocabulary
+from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 if TYPE_CHECKING:
     from showtell.decoding.ranking import LengthPenalty
@@ -83,6 +83,11 @@ class DecodingConfig(Config):
         "average, 0.65 for wu).",
     )
     force_words: tuple[str, ...] = Field((), description="Words and phrases that captions must contain.")
+
+    prefix: str | None = Field(
+        None,
+        description="Words that captions begin with; the search goes on behind them, where the other rules hold.",
+    )
 
     num_beam_groups: int | None = Field(
         None,
@@ -170,6 +175,13 @@ class DecodingConfig(Config):
         for rule, phrases in (("must", forced), ("must not", bad)):
             if () in phrases.values():
                 return f"a text that {rule} occur has no words in it; leave it out"
+        if self.prefix is not None:
+            begin = tuple(tokenize(self.prefix))
+            if not begin:
+                return "prefix has no words in it; leave it out"
+            for other, part in bad.items():
+                if _contains(begin, part):
+                    return f'prefix has "{other}" in it, which must not occur; leave one of them out'
         for text, phrase in forced.items():
             for other, part in bad.items():
                 if _contains(phrase, part):
@@ -226,20 +238,17 @@ class DecodingConfig(Config):
         """The rules for captions, in the ids of a vocabulary.
 
         Raises:
-            UsageError: a required word is not in the vocabulary.
+            UsageError: a required word is not in the vocabulary, or the prefix is too long.
         """
         from showtell.decoding.rules import Rules
 
         forced, bad = self._phrases("force_words"), self._phrases("bad_words")
         for text, phrase in forced.items():
-            for word in phrase:
-                if word not in vocabulary:
-                    close = difflib.get_close_matches(word, vocabulary.words, n=1)
-                    hint = f'; the nearest is "{close[0]}"' if close else ""
-                    raise UsageError(
-                        f'"{text}" must occur, but "{word}" is none of the {len(vocabulary)} words that the model '
-                        f"knows{hint}."
-                    )
+            _require_known(phrase, vocabulary, f'"{text}" must occur')
+        begin = () if self.prefix is None else tuple(vocabulary.split(self.prefix))
+        _require_known(begin, vocabulary, f'captions should begin with "{self.prefix}"')
+        if len(begin) > self.max_length:
+            raise UsageError(f"prefix has {len(begin)} words and max_length is {self.max_length}; raise it.")
         # A phrase with a word that the vocabulary lacks cannot occur anyway.
         known = [phrase for phrase in bad.values() if all(word in vocabulary for word in phrase)]
         endings = sorted(word for word in BAD_ENDINGS if word in vocabulary) if self.no_bad_endings else ()
@@ -254,6 +263,7 @@ class DecodingConfig(Config):
             ),
             bad_endings=_ids(endings, vocabulary),
             required=tuple(_ids(phrase, vocabulary) for phrase in forced.values()),
+            prefix=_ids(begin, vocabulary),
         )
 
     def changed(self, **changes: Any) -> Self:
@@ -281,6 +291,19 @@ class DecodingConfig(Config):
         if "search" not in given and given.get("num_beams", 1) > 1 and self.search in ("greedy", "sample"):
             implied["search"] = "diverse-beam" if "num_beam_groups" in given else "beam"
         return {**given, **implied}
+
+
+def _require_known(words: Sequence[str], vocabulary: Vocabulary, rule: str) -> None:
+    """Make sure that a vocabulary has words that a rule asks for.
+
+    Raises:
+        UsageError: it lacks one.
+    """
+    for word in words:
+        if word not in vocabulary or word in SPECIAL[: Vocabulary.unknown]:
+            close = difflib.get_close_matches(word, vocabulary.words, n=1)
+            hint = f'; the nearest is "{close[0]}"' if close else ""
+            raise UsageError(f'{rule}, but "{word}" is none of the {len(vocabulary)} words that the model knows{hint}.')
 
 
 def _ids(words: Sequence[str], vocabulary: Vocabulary) -> tuple[int, ...]:

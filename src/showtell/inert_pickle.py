@@ -113,7 +113,30 @@ def load_pickle(data: Buffer, source: str) -> object:
     Raises:
         WeightsError: it is damaged, no pickle, larger than what is read, or names what could only do harm.
     """
+    refuse_other_kinds(data, source)
     return Machine(data, source).run()
+
+
+# What files begin with that are given in the place of a pickle most often.
+_OTHER_KINDS = (
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"\x89PNG", "a PNG image"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"version https://git-lfs", "what Git LFS has in the place of the file: git lfs pull fetches it"),
+    (b"<", "a page of HTML or XML, such as a download site shows in place of the file"),
+)
+
+
+def refuse_other_kinds(data: Buffer, source: str) -> None:
+    """Refuse files of a known kind that is no pickle.
+
+    Raises:
+        WeightsError: it is one; the message says of which kind.
+    """
+    begin = bytes(data[:64]).lstrip() if data[:1] in (b"<", b" ", b"\n", b"\r", b"\t") else bytes(data[:64])
+    kind = next((name for magic, name in _OTHER_KINDS if begin.startswith(magic)), None)
+    if kind:
+        raise WeightsError(f"{source} is {kind}; give a file that torch.save or pickle wrote.")
 
 
 def damaged(source: str, reason: str) -> WeightsError:

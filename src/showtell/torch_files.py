@@ -24,7 +24,17 @@ import torch
 from torch import Tensor
 
 from showtell.errors import WeightsError, first_line
-from showtell.inert_pickle import MAX_STEPS, Arguments, Buffer, Call, Machine, Record, array_size, damaged
+from showtell.inert_pickle import (
+    MAX_STEPS,
+    Arguments,
+    Buffer,
+    Call,
+    Machine,
+    Record,
+    array_size,
+    damaged,
+    refuse_other_kinds,
+)
 
 MAX_ENTRIES = 100_000  # of an archive, and tensors and modules within one module
 _MAX_DEPTH = 100  # of modules
@@ -119,10 +129,17 @@ def _is_name(key: object) -> bool:
     return isinstance(key, str) and len(key) <= _MAX_NAME
 
 
+def is_archive(data: Buffer) -> bool:
+    """Whether a file is an archive, as torch.save has written them since torch 1.6."""
+    return bytes(data[:4]) == b"PK\x03\x04"
+
+
 def _read(data: Buffer, source: str, nested: bool = False) -> object:
     """The content of a file, or of bytes within one."""
-    if data[:4] == b"PK\x03\x04" and not nested:
+    if is_archive(data) and not nested:
         return _read_archive(data, source)
+    if not nested:
+        refuse_other_kinds(data, source)
     calls, steps = ({}, MAX_STEPS - _STEPS_IN_STORAGE) if nested else (_PICKLED, 0)
     plain = Machine(data, source, calls=calls, constants=_DTYPES, keys=(Tensor,), steps=steps)
     first = plain.run()

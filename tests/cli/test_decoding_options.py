@@ -15,7 +15,8 @@ import pytest
 from pydantic import Field
 
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
-from showtell.cli.decoding_options import DecodingOptions, option_name, settings_of, with_decoding_options
+from showtell.cli.decoding_options import DecodingOptions, settings_of
+from showtell.cli.settings_options import option_name, with_settings_options
 from showtell.decoding import SEARCHES, DecodingConfig
 from showtell.errors import UsageError
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
@@ -53,7 +54,7 @@ def decode(checkpoint: str, *, decoding: Annotated[dict[str, Any], DecodingOptio
 
 
 def options_of(verb: Callable[..., None]) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(with_decoding_options(verb)).parameters)
+    return dict(inspect.signature(with_settings_options(verb)).parameters)
 
 
 def test_every_setting_is_an_option_and_every_choice_is_there():
@@ -94,7 +95,7 @@ def test_a_new_field_is_an_option_a_key_and_a_row_with_no_other_edit(monkeypatch
 def test_a_verb_without_decoding_is_left_as_it_is():
     def other(name: str) -> None: ...
 
-    assert with_decoding_options(other) is other
+    assert with_settings_options(other) is other
 
 
 def test_a_search_without_its_setting_refuses_it_by_name():

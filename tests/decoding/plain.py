@@ -46,7 +46,9 @@ def met(words: Sequence[int], required: Sequence[Sequence[int]]) -> int:
 
 def may_say(words: Sequence[int], word: int, rules: Rules, max_length: int) -> bool:
     after = [*words, word]
-    if word in NEVER or any(has(after, phrase) for phrase in rules.forbidden):
+    if len(words) < len(rules.prefix):
+        return word == rules.prefix[len(words)]
+    if word in NEVER or any(tuple(after[-len(phrase) :]) == phrase for phrase in rules.forbidden):
         return False
     if word == END:
         wanting = any(not has(words, phrase) for phrase in rules.required)

@@ -26,7 +26,11 @@ RULES = {
     "endings": Rules(bad_endings=(4, 5)),
     "required": Rules(required=((5,),)),
     "phrases": Rules(required=((4, 5), (6,))),
+    "a phrase that repeats": Rules(required=((4, 4, 4),)),
     "phrases once": Rules(required=((5, 4), (6,)), repeatable=(4,)),
+    "prefix": Rules(prefix=(5,)),
+    "prefix against rules": Rules(prefix=(4, 4), min_length=2, no_repeat_ngram_size=1, forbidden=((4,), (4, 6))),
+    "prefix and phrases": Rules(prefix=(5,), required=((5, 4), (6,))),
     "everything": Rules(
         min_length=1, no_repeat_ngram_size=2, forbidden=((6, 3),), bad_endings=(6,), required=((6, 4),)
     ),
@@ -82,7 +86,7 @@ def test_diverse_beam_is_that_of_the_plain_version(seed):
     groups, width = choose.choice([1, 2, 3, 4]), choose.choice([1, 2, 3])
     wanted, diversity = choose.randint(1, groups * width), choose.choice([0.0, 0.3, 1.0, 5.0])
     penalty = choose.choice(PENALTIES)
-    rules = RULES[choose.choice(["none", "bigrams", "endings", "but function words"])]
+    rules = RULES[choose.choice(["none", "bigrams", "endings", "but function words", "prefix"])]
     decoder, features = table_decoder(images=2, steps=6, size=9, seed=seed)
     captions = beam(
         decoder, features, 5, groups * width, num_return=wanted, groups=groups, diversity=diversity,

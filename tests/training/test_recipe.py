@@ -39,10 +39,13 @@ def refused(change: dict[str, object]) -> str:
         ({"training.epochs": "many"}, "training.epochs: input should be a valid integer"),
         (
             {"training.schedule": "stairs"},
-            "training.schedule: input should be 'constant', 'linear', 'cosine' or 'step', got 'stairs'",
+            "training.schedule: input should be 'constant', 'linear', 'cosine', 'inverse_sqrt' or 'step', got 'stairs'",
         ),
         ({"training.optimizer": {"nam": "adam"}}, 'training.optimizer.nam: no such key; did you mean "name"?'),
-        ({"model.name": "sad"}, 'model.name: there is no model "sad"; did you mean "sat"? Known: hacap, nic, sat, '),
+        (
+            {"model.name": "sad"},
+            'model.name: there is no model "sad"; did you mean "sat"? Known: att2in, hacap, nic, sat, ',
+        ),
         ({"model.hidden": 4}, 'model.hidden: no such key; did you mean "hidden_size"?'),
         ({"decoding.no_repeat_words": "maybe"}, "decoding.no_repeat_words: should be true or false, got 'maybe'"),
         (

@@ -129,6 +129,15 @@ def test_other_settings_are_named_with_the_values_to_give(going_on, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_recipe_of_another_model_names_those_of_the_checkpoint(going_on, tmp_path):
+    other = copy.deepcopy(going_on)
+    other["model"]["name"] = "updown"
+    with pytest.raises(
+        RecipeError, match=r"has the model sat and the recipe updown; choose a recipe of sat \(coco/sat_hard_xu2015, "
+    ):
+        train(other, tmp_path / "run", quiet=True)
+
+
 def test_what_cannot_be_started_from_is_refused(going_on, tmp_path):
     going_on["training"]["start_from"] = str(tmp_path / "none")
     with pytest.raises(CheckpointError, match="There is no checkpoint folder"):

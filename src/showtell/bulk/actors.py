@@ -4,34 +4,27 @@ A row that goes in is a part; rows that come out are batches of records, as soon
 photos themselves, with the threads of the plain engine, and the captioner does with a part what it does with a folder:
 the two engines give the same captions. What travels between processes is the captioner, once for each actor, names and
 captions; photos do not, which is why the object store can be small.
-
-RAY_ADDRESS names a cluster; without it Ray runs on this machine alone. Nothing is reported to Ray's makers.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import logging
 import os
-import socket
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from showtell.bulk.cluster import STORE, connected
 from showtell.bulk.parts import Part, Source, part_from_json, part_to_json, read_part
 from showtell.captioners import Captioner
 from showtell.captions import CaptionResult, caption_result
 from showtell.decoding import DecodingConfig
-from showtell.errors import ImageError, MissingDependencyError, UsageError
+from showtell.errors import ImageError
 from showtell.images.loading import READERS
 from showtell.images.photo import IN_MEMORY
-
-_STORE = 128 * 2**20  # bytes for names and captions, beside the weights
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,9 @@ def caption_parts(
     numbered = [{"number": number, "part": json.dumps(part_to_json(part))} for number, part in parts]
     if not numbered:
         return
-    with _ray(_STORE + 2 * captioner.memory_bytes) as ray:
+    with connected(STORE + 2 * captioner.memory_bytes):
+        import ray.data
+
         resources = ray.cluster_resources()
         cores, gpus = resources.get("CPU", 1), resources.get("GPU", 0)
         size = min(workers or int(gpus) or int(cores), len(numbered))
@@ -174,66 +169,3 @@ def caption_sources(
             captions = ImageError(str(captions).replace(IN_MEMORY, name, 1))
         yield caption_result(name, captions)
     yield from lost()
-
-
-def require_ray() -> None:
-    """Make sure that Ray is installed, without loading it.
-
-    Raises:
-        MissingDependencyError: it is not.
-    """
-    if importlib.util.find_spec("ray") is None:
-        raise MissingDependencyError('The engine ray needs Ray; pip install "showtell[ray]".')
-
-
-def _check_port_open(address: str) -> None:
-    """Make sure that somebody listens at host:port; Ray itself tries again for minutes.
-
-    Raises:
-        OSError: nobody does.
-    """
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=10).close()
-
-
-@contextmanager
-def _ray(store: int) -> Iterator[Any]:
-    """Ray, quiet, started if it is not running; what was started here is stopped here.
-
-    Args:
-        store: bytes of the object store of this machine.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-        UsageError: no cluster lets us in at RAY_ADDRESS.
-    """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    require_ray()
-    import ray
-    import ray.data
-
-    for name in ("ray", "ray.data"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    if ray.is_initialized():
-        yield ray
-        return
-    address = os.environ.get("RAY_ADDRESS")
-    # Whatever else runs here; with an address it is the cluster's.
-    alone: dict[str, Any] = {"address": "local", "object_store_memory": store, "include_dashboard": False}
-    try:
-        if address:
-            _check_port_open(address)
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if address else alone))
-    except OSError as error:
-        if not address:
-            raise
-        raise UsageError(
-            f"No Ray cluster lets us in at RAY_ADDRESS={address}: start one with ray start --head, give its address "
-            "and, where it wants a token, RAY_AUTH_MODE=token; or unset RAY_ADDRESS to work on this machine alone."
-        ) from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()

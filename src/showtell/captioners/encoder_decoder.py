@@ -27,7 +27,6 @@ from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
 from showtell.images.photo import PhotoSource
 from showtell.models import Capability, Decoder
 from showtell.models.contract import eval_mode
-from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import EncodedBatch, EnsembleFeatures, Features, PreparedBatch, map_tensors, upcast_half
 
@@ -441,12 +440,8 @@ def _sample_names(
 
 
 def _words_of(text: str | Caption, vocabulary: Vocabulary) -> list[str]:
-    """The words of a text. What stands between spaces is a word if the vocabulary has all of it: those of other
-    projects have words that our tokenizer would part."""
-    if not isinstance(text, str):
-        return [word.word for word in text.words]
-    words = text.split()
-    return words if all(word in vocabulary for word in words) else tokenize(text)
+    """The words of a text, or those that a caption was made of."""
+    return vocabulary.split(text) if isinstance(text, str) else [word.word for word in text.words]
 
 
 def pixel_hash(image: Tensor) -> str:

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from showtell import __version__, renamed
-from showtell.cli.decoding_options import with_decoding_options
+from showtell.cli.settings_options import with_settings_options
 from showtell.environment import check_hub_endpoint
 from showtell.errors import UsageError, notify
 
@@ -40,6 +40,7 @@ VERBS = {
     "calibrate": "calibrate:calibrate",
     "import": "import_:import_",
     "score": "score:score",
+    "serve": "serve:serve",
     "doctor": "doctor:doctor",
 }
 GROUPS = {"data": "Draw, fetch and check datasets."}
@@ -58,7 +59,7 @@ class _Verb(TyperCommand):
 
     def with_options(self) -> Any:
         """The verb as typer makes it from the function's signature."""
-        verb = with_decoding_options(self._function)
+        verb = with_settings_options(self._function)
 
         @functools.wraps(verb)
         def call(**arguments: Any) -> None:

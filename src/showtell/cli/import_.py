@@ -28,7 +28,7 @@ def import_(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Settings of the encoder of --features-from, such as weights=FILE.",
+            help="Settings of the encoder of --features-from (docs/encoders.md), such as weights=FILE.",
             show_default=False,
         ),
     ] = None,
@@ -61,13 +61,14 @@ def import_(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be imported and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a checkpoint of the weights of another project, without running anything of its files.
+    """Make a checkpoint of a published captioner: ImageCaptioning.pytorch, a-PyTorch-Tutorial-to-Image-Captioning.
 
-    It opens, captions, explains and trains like any other (docs/published_checkpoints.md).
+    Nothing of its files is run. The checkpoint opens, captions, explains and trains like any other
+    (docs/published_checkpoints.md).
     """
     import json
 
-    from showtell.errors import UsageError
+    from showtell.errors import UsageError, notify
     from showtell.features import ENCODERS
     from showtell.features.store import FeatureStore
     from showtell.importing import import_checkpoint, require_replaceable
@@ -93,6 +94,8 @@ def import_(
     if not dry_run:
         assert out is not None
         imported.save(out)
+    if warning := imported.report.warning():
+        notify(warning)
     if as_json:
         content = {"checkpoint": None if dry_run else str(out), **imported.report.to_json()}
         typer.echo(json.dumps(content, ensure_ascii=False))

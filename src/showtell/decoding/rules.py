@@ -20,6 +20,7 @@ class Rules:
     forbidden: tuple[tuple[int, ...], ...] = ()  # words and phrases that do not occur
     bad_endings: tuple[int, ...] = ()  # words that no caption ends on
     required: tuple[tuple[int, ...], ...] = ()  # words and phrases that must occur; kept by `Constraints`
+    prefix: tuple[int, ...] = ()  # words that captions begin with, whatever the other rules say of them
 
 
 class LogitsProcessor:
@@ -45,6 +46,11 @@ class LogitsProcessor:
         """
         rules, length = self.rules, words.shape[-1]
         minus_inf = float("-inf")
+        if length < len(rules.prefix):
+            prefix_word = logprobs[..., rules.prefix[length]].clone()
+            logprobs.fill_(minus_inf)
+            logprobs[..., rules.prefix[length]] = prefix_word
+            return
         logprobs.index_fill_(-1, self._never, minus_inf)
         if length < rules.min_length:
             logprobs[..., Vocabulary.end] = minus_inf

@@ -131,7 +131,8 @@ def import_checkpoint(
         converted = luo.convert(tensors, architecture, read, str(files["infos"]))
     decoder = _build(converted)
     used = _encoder_for(converted, encoder, store)
-    report = _report(converted, files, used)
+    decoding = DecodingConfig.checked(converted.parts.decoding)
+    report = _report(converted, files, used, decoding)
     about = {
         "licence": converted.project.licence,
         "imported": {
@@ -140,7 +141,6 @@ def import_checkpoint(
             "options": {one.name: one.value for one in report.options}, "scores": report.scores or {},
         },
     }  # fmt: skip
-    decoding = DecodingConfig.checked(converted.parts.decoding)
     return Imported(Checkpoint(used, decoder, converted.words.vocabulary, decoding, about), report)
 
 
@@ -213,7 +213,7 @@ def _encoder_for(converted: Converted, encoder: Encoder | None, store: StoreInfo
     size = encoder.feature_size if encoder is not None else store.feature_size if store is not None else None
     if size is not None and size != parts.feature_size:
         raise UsageError(
-            f"--features-from has {size:,} numbers to a vector, and the model in {converted.tensors.file} takes "
+            f"The vectors of --features-from have {size:,} numbers, and the model in {converted.tensors.file} takes "
             f"{parts.feature_size:,}: {parts.features_described}."
         )
     if encoder is not None:
@@ -229,7 +229,7 @@ def _encoder_for(converted: Converted, encoder: Encoder | None, store: StoreInfo
     return Precomputed(PrecomputedConfig(feature_size=parts.feature_size, source=name)).eval()
 
 
-def _report(converted: Converted, files: dict[str, Path], encoder: Encoder) -> ImportReport:
+def _report(converted: Converted, files: dict[str, Path], encoder: Encoder, decoding: DecodingConfig) -> ImportReport:
     parts, options = converted.parts, converted.options
     features, notes = parts.features_described, list(parts.notes)
     if isinstance(encoder, Precomputed):
@@ -238,10 +238,20 @@ def _report(converted: Converted, files: dict[str, Path], encoder: Encoder) -> I
             f"--features-from {parts.encoder_options}"
         )
     elif parts.encoder is None:
-        name = encoder.config.name  # type: ignore[attr-defined]
-        features += f", made by the encoder {name}"
-        if name != parts.encoder_options.partition(" ")[0]:
-            notes.append(f"the model was not trained on what {name} sees, so that its captions may be of nothing")
+        name, *wanted = parts.encoder_options.split()
+        given = encoder.config.model_dump(mode="json")
+        features += f", made by the encoder {given['name']}"
+        others = [
+            one for one in wanted if (pair := one.split("="))[0] != "weights" and str(given.get(pair[0])) != pair[1]
+        ]
+        if given["name"] != name:
+            notes.append(
+                f"the model was not trained on what {given['name']} sees, so that its captions may be of nothing"
+            )
+        elif others:
+            notes.append(f"the model was trained on features of {name} {' '.join(others)}; give these settings too")
+        if given.get("weights") == "random":
+            notes.append(f"{given['name']} has random weights, so that the captions are of nothing; give weights=FILE")
     return ImportReport(
         model=parts.name,
         project=converted.project.name,
@@ -253,6 +263,7 @@ def _report(converted: Converted, files: dict[str, Path], encoder: Encoder) -> I
         options=tuple(options.read),
         words=converted.words.describe(),
         features=features,
+        decoding=f"{decoding.kind}, " + ", ".join(f"{key}={value}" for key, value in parts.decoding.items()),
         contradictions=tuple(options.contradictions),
         notes=tuple(notes),
         scores=parts.scores or None,

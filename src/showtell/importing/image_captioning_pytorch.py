@@ -114,8 +114,7 @@ def convert(tensors: SourceTensors, architecture: str, infos: Mapping[Any, objec
     named = options.text("caption_model")
     if named is not None and _ALIASES.get(named, named) != architecture:
         options.contradictions.append(
-            f'{file} has caption_model "{shorten(named, 40)}", and the tensors are those of {architecture}; the files '
-            "may be of two runs"
+            f'{file} has caption_model "{shorten(named, 40)}", and the tensors are those of {architecture}'
         )
     kind = _ARCHITECTURES[architecture]
     words = _words(infos["vocab"], options, tensors, kind)

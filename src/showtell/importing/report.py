@@ -26,6 +26,7 @@ class Option:
     name: str  # as the source calls it
     value: object
     origin: str  # what it was read from
+    is_seen: bool = False  # tensors show it, whatever the options say
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class ImportReport:
     options: tuple[Option, ...]
     words: str  # about the vocabulary, in a sentence
     features: str  # what the model looks at, in a sentence
+    decoding: str  # the default settings of its searches, in a sentence
     contradictions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what a person should know of the conversion
     scores: dict[str, float] | None = None  # that the authors' run recorded
@@ -50,9 +52,20 @@ class ImportReport:
         """Plain data."""
         return asdict(self)
 
+    def warning(self) -> str | None:
+        """A sentence where the files say different things; None where they agree."""
+        if not self.contradictions:
+            return None
+        unproved = [f"{one.name}={one.value}" for one in self.options if not one.is_seen]
+        return (
+            f"the files contradict each other, so they may be of two runs: {'; '.join(self.contradictions)}. Where "
+            f"tensors show a value it is used; nothing but the options says {', '.join(unproved)}: if these are of "
+            "another run, the captions are wrong."
+        )
+
     def describe(self) -> str:
         """The report as text."""
-        lines = [f"{self.model} of {self.project} ({self.licence}, {self.address})"]
+        lines = [f"{self.model} of {self.project} ({self.address}; licence of its code: {self.licence})"]
         lines += [f"{kind}: {path}, SHA-256 {self.fingerprints[kind]}" for kind, path in self.files.items()]
         groups = [(one.name, f"{one.tensors}", f"{one.weights:,}", one.becomes) for one in self.tensors]
         total = (
@@ -62,10 +75,10 @@ class ImportReport:
         rows = [(one.name, str(one.value), one.origin) for one in self.options]
         lines += ["", *_table([("option", "value", "read from"), *rows])]
         lines += ["", f"vocabulary: {self.words}", f"features: {self.features}"]
+        lines.append(f"decoding: {self.decoding}")
         if self.scores:
             scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items())
             lines.append(f"scores that its authors' run recorded: {scores}")
-        lines += [f"contradiction: {one}" for one in self.contradictions]
         lines += [f"note: {one}" for one in self.notes]
         return "\n".join(map(printable, lines))  # names and values are of a file that anybody may have made
 

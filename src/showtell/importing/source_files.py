@@ -14,7 +14,7 @@ from showtell.errors import DataError, UsageError, WeightsError, notify, summari
 from showtell.files import read_json, require_regular_file
 from showtell.hub import SETTINGS
 from showtell.inert_pickle import Record, load_pickle
-from showtell.torch_files import read_torch_file
+from showtell.torch_files import is_archive, read_torch_file
 
 _WEIGHTS = (".pth", ".pt", ".tar", ".bin", ".ckpt")  # what files of weights end in, where a folder is given
 _NO_WEIGHTS = ("optimizer",)  # what others of them begin with
@@ -121,7 +121,12 @@ def read_infos_file(file: Path) -> dict[Any, object]:
         DataError: it cannot be read.
         WeightsError: it is damaged, or names what could only do harm.
     """
-    return _as_dict(load_pickle(_read_bytes(file), str(file)))
+    content = _read_bytes(file)
+    if is_archive(content):
+        raise DataError(
+            f"{file} holds weights, not words and options; give the infos_*.pkl that was saved beside them."
+        )
+    return _as_dict(load_pickle(content, str(file)))
 
 
 def _read_bytes(file: Path) -> bytes:

@@ -88,7 +88,7 @@ class SourceOptions:
             value: that the tensors show.
             origin: which ones.
         """
-        self.read.append(Option(name, value, origin))
+        self.read.append(Option(name, value, origin, is_seen=True))
         given = self._values.get(name)
         if given is not None and (not isinstance(given, int | float | np.number) or given != value):
             self.contradictions.append(f"{self.file} has {name} {_shown(given)}, and by {origin} it is {value}")

@@ -14,8 +14,10 @@ ImageCaptioning.pytorch (Luo), whose weights are published, has two of it: `att2
     I_i <- max(0, W_v I_i + b_v)                                `project_features: 512`
     max(0, x_t) in place of x_t                                 `embedding_relu: true`
 
-and what `models/region_input.py` does to the I_i. The self-critical reward is `objectives/self_critical.py`; the FC
-model of the same paper is `models/nic.py` with `cell: lstm_maxout` and `image: input`.
+and what `models/region_input.py` does to the I_i. alpha_t is computed in `AdditiveAttention` (`models/attention.py`),
+the gates, g, c_t and h_t in `MaxoutLstmCell` (`models/recurrent.py`). The self-critical reward is
+`objectives/self_critical.py`; the FC model of the same paper is `models/nic.py` with `cell: lstm_maxout` and
+`image: input`.
 
 Where this differs from the paper, or the paper is silent:
  1. b_alpha adds the same number to all scores and cancels in the softmax; we have none.

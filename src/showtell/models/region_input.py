@@ -7,8 +7,9 @@
     a_i <- BN(a_i)                                       `feature_batch_norm: before_and_after`
 
 These are choices of ImageCaptioning.pytorch (Luo, 2017 to 2020), in which the published weights of `att2in`, `updown`
-and `transformer` were trained: its options `norm_att_feat`, `use_box`, `norm_box_feat`, `use_bn` and `drop_prob_lm`. No
-paper has them, and all are off by default.
+and `transformer` were trained: its options `norm_att_feat` (`normalise_features`), `use_box` (`box_features:
+appended`, with `norm_box_feat` `normalised`), `use_bn` 1 and 2 (`feature_batch_norm: before` and `before_and_after`)
+and `drop_prob_lm` (`input_dropout`). No paper has them, and all are off by default.
 
 Where this differs from it:
  1. It sorts regions by area where boxes are used. No model here depends on their order, so they are not sorted.

@@ -133,7 +133,7 @@ LAYER_NORMS: dict[str, type[nn.LayerNorm]] = {"torch": nn.LayerNorm, "unbiased":
 
 
 class MultiHeadAttention(nn.Module):
-    """Attention in h heads (§3.2)."""
+    """Attention in h heads (§3.2, eq. 1)."""
 
     if TYPE_CHECKING:
 
@@ -171,14 +171,14 @@ class MultiHeadAttention(nn.Module):
         owners = of.keys.dim() - 3  # axes of what has its own keys: an image, or a row of it
         lookers = x.shape[owners:-1]  # the others
         queries = torch.unflatten(self.query(x), -1, (self.heads, -1)).flatten(owners, -3).transpose(-2, -3)
-        scores = (queries * queries.shape[-1] ** -0.5) @ of.keys.mT  # (..., h, Q, K)
+        scores = (queries * queries.shape[-1] ** -0.5) @ of.keys.mT  # eq. 1, Q K' / sqrt(d_k): (..., h, Q, K)
         weights = torch.unflatten(scores, -2, lookers).masked_fill(~is_key, float("-inf")).softmax(-1)
-        found = self.dropout(weights).flatten(-1 - len(lookers), -2) @ of.values  # (..., h, Q, d)
+        found = self.dropout(weights).flatten(-1 - len(lookers), -2) @ of.values  # eq. 1: (..., h, Q, d)
         return self.output(found.transpose(-2, -3).reshape(x.shape)), weights
 
 
 class FeedForward(nn.Module):
-    """FFN (§3.3)."""
+    """FFN (§3.3, eq. 2)."""
 
     if TYPE_CHECKING:
 
@@ -192,7 +192,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., H) to (..., H)."""
-        return self.outer(self.dropout(torch.relu(self.inner(x))))
+        return self.outer(self.dropout(torch.relu(self.inner(x))))  # eq. 2
 
 
 class Residual(nn.Module):
@@ -280,7 +280,7 @@ class DecoderLayer(nn.Module):
 
 
 def sinusoids(positions: Tensor, size: int) -> Tensor:
-    """PE: positions (...) to (..., size), float32."""
+    """PE (§3.5): positions (...) to (..., size), float32."""
     rates = torch.exp(torch.arange(0, size, 2, device=positions.device) * (-math.log(10_000.0) / size))
     angles = positions.unsqueeze(-1) * rates
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)[..., :size]
@@ -337,7 +337,7 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
         x = self.region_input.after(self.feature_projection(vectors), is_region)
         for layer in self.encoder_layers:
             x = layer(x, is_region)
-        x = self.encoder_norm(x)
+        x = self.encoder_norm(x)  # m
         memory = tuple(layer.attention.read(x) for layer in self._decoder_layers)
         none = x.new_empty(len(x), 1, self.config.heads, 0, x.shape[-1] // self.config.heads)
         rows = TransformerRows((KeysValues(none, none),) * len(memory), is_region.new_empty(len(x), 1, 0))
@@ -350,7 +350,7 @@ class TransformerDecoder(Decoder[Tensor, TransformerImage, TransformerRows]):
         positions = rows.is_key.sum(-1, keepdim=True) + steps  # (B, N, T)
         embedded = self.embedding(words)
         positioned = embedded * self.config.hidden_size**0.5 + sinusoids(positions, embedded.shape[-1]).to(embedded)
-        x = self.dropout(positioned)
+        x = self.dropout(positioned)  # z_1 .. z_T (§3.4)
         is_past = rows.is_key.unsqueeze(2).expand(*words.shape, -1)
         is_visible = torch.cat([is_past, (steps <= steps.unsqueeze(-1)).expand(*words.shape, -1)], -1)
         read = []

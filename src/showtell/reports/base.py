@@ -27,14 +27,17 @@ def templates() -> jinja2.Environment:
     return environment
 
 
-def render_page(template: str, title: str, *, styles: Sequence[str] = (), script: str = "", **values: Any) -> str:
-    """A page of HTML in one file that loads nothing.
+def render_page(
+    template: str, title: str, *, styles: Sequence[str] = (), script: str = "", is_live: bool = False, **values: Any
+) -> str:
+    """A page of HTML in one file that loads nothing, or, if it is live, only from the server that it came from.
 
     Args:
         template: file name of a template that extends base.html.j2.
         title: of the page.
         styles: CSS after that of all pages.
         script: JavaScript of the page.
+        is_live: whether the page is one of a server, which it may ask.
         values: for the template.
     """
     style = "\n".join([resource("base.css"), *styles])
@@ -44,18 +47,24 @@ def render_page(template: str, title: str, *, styles: Sequence[str] = (), script
         .render(
             values,
             title=title,
-            policy=Markup(content_policy(style, script)),
+            policy=Markup(content_policy(style, script, is_live=is_live)),
             style=Markup(style),
             script=Markup(script),
         )
     )
 
 
-def content_policy(style: str, script: str = "") -> str:
-    """The Content-Security-Policy that allows one stylesheet, one script and pictures in the page, and nothing else."""
+def content_policy(style: str, script: str = "", *, is_live: bool = False) -> str:
+    """The Content-Security-Policy that allows one stylesheet, one script and pictures in the page, and nothing else.
+
+    A live page may ask its own server too, and show pictures that it has or that people gave it.
+    """
+    own = "connect-src 'self'; " if is_live else ""
+    pictures = "'self' data: blob:" if is_live else "data:"
     allowed = f"script-src '{_hash(script)}'; " if script else ""
     return (
-        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; {allowed}base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; {own}img-src {pictures}; style-src '{_hash(style)}'; {allowed}"
+        "base-uri 'none'; form-action 'none'"
     )
 
 

@@ -1,298 +1,5 @@
-// Draws the maps of explanations and handles mouse and keyboard; it loads nothing.
-"use strict";
+// The written page of explanations: sorts and filters its photos, and opens their cards; it loads nothing.
 (() => {
-  const MAX_SHADE = 0.55; // opacity of the shade over pixels without attention
-  const CONTOUR = 0.5; // share of a smooth map's maximum at which a line is drawn
-  // Colours of occlusion: regions that support the word, and regions that speak against it.
-  const SUPPORTING = [255, 140, 0], OPPOSING = [60, 150, 255];
-  const SMALL = 160; // pixels of the longer side of a smoothed map and of a thumbnail
-  let smooth = true;
-  const captions = []; // all of the page
-
-  const decode = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-  const percent = (share) => (share > 0 && share < 0.01 ? "<1%" : `${Math.round(100 * share)}%`);
-
-  function element(name, text, className) {
-    const made = document.createElement(name);
-    if (text !== undefined) made.textContent = text;
-    if (className) made.className = className;
-    return made;
-  }
-
-  /** Values of regions, 0 to 1, as a map (height x width) of at most 1: smooth for grids if asked for, or as they are. */
-  function valueMap(model, values, width, height) {
-    const map = new Float32Array(width * height);
-    if (model.grid && smooth) {
-      const { rows, columns, samples, across, down } = model.grid; // share of each column and of each row at each sample
-      const lines = Array.from({ length: rows }, (_, row) => {
-        const line = new Float32Array(width);
-        for (let column = 0; column < columns; column++)
-          for (let u = 0; u < width; u++)
-            line[u] += values[row * columns + column] * across[column * samples + Math.floor((u * samples) / width)];
-        return line;
-      });
-      let highest = 0;
-      for (let v = 0, at = 0; v < height; v++) {
-        const sample = Math.floor((v * samples) / height);
-        for (let row = 0; row < rows; row++)
-          for (let u = 0; u < width; u++) map[at + u] += lines[row][u] * down[row * samples + sample];
-        for (const end = at + width; at < end; at++) highest = Math.max(highest, map[at]);
-      }
-      return highest > 0 ? map.map((value) => value / highest) : map;
-    }
-    model.boxes.forEach(([left, top, right, bottom], region) => { // the maximum where several overlap
-      const last = Math.min(width, Math.round(right * width));
-      for (let v = Math.max(0, Math.round(top * height)); v < Math.min(height, Math.round(bottom * height)); v++)
-        for (let u = Math.max(0, Math.round(left * width)); u < last; u++)
-          map[v * width + u] = Math.max(map[v * width + u], values[region]);
-    });
-    return map;
-  }
-
-  /** Paint a map of values over a canvas; `paint` turns a value into a colour and its opacity. */
-  function paintMap(canvas, model, values, paint) {
-    const shrink = Math.min(1, SMALL / Math.max(canvas.width, canvas.height));
-    const exact = !(model.grid && smooth);
-    const width = exact ? canvas.width : Math.max(1, Math.round(canvas.width * shrink));
-    const height = exact ? canvas.height : Math.max(1, Math.round(canvas.height * shrink));
-    const shades = new Uint32Array(Uint8ClampedArray.from({ length: 4 * 256 }, (_, at) => paint((at >> 2) / 255)[at & 3]).buffer);
-    const picture = new ImageData(width, height);
-    const pixels = new Uint32Array(picture.data.buffer);
-    valueMap(model, values, width, height).forEach((value, at) => { pixels[at] = shades[Math.round(255 * value)]; });
-    const sheet = document.createElement("canvas");
-    sheet.width = width;
-    sheet.height = height;
-    sheet.getContext("2d").putImageData(picture, 0, 0);
-    const context = canvas.getContext("2d");
-    context.imageSmoothingQuality = "high";
-    context.drawImage(sheet, 0, 0, canvas.width, canvas.height);
-  }
-
-  /** Lines where a smooth map crosses a level: of each square between four samples, the edges that cross it, joined. */
-  function drawContour(canvas, model, values) {
-    if (!(model.grid && smooth)) return;
-    const shrink = SMALL / Math.max(canvas.width, canvas.height);
-    const width = Math.max(2, Math.round(canvas.width * shrink)), height = Math.max(2, Math.round(canvas.height * shrink));
-    const map = valueMap(model, values, width, height);
-    const path = new Path2D();
-    for (let v = 0; v + 1 < height; v++)
-      for (let u = 0; u + 1 < width; u++) {
-        const corners = [[u, v], [u + 1, v], [u + 1, v + 1], [u, v + 1]].map(([x, y]) => [x, y, map[y * width + x] - CONTOUR]);
-        const crossings = corners.flatMap(([x, y, value], index) => {
-          const [otherX, otherY, other] = corners[(index + 1) % 4];
-          if (value < 0 === other < 0) return [];
-          const share = value / (value - other);
-          return [[x + share * (otherX - x), y + share * (otherY - y)]];
-        });
-        for (let index = 0; index + 1 < crossings.length; index += 2) {
-          path.moveTo(...crossings[index].map((position, axis) => (position + 0.5) * (axis ? canvas.height / height : canvas.width / width)));
-          path.lineTo(...crossings[index + 1].map((position, axis) => (position + 0.5) * (axis ? canvas.height / height : canvas.width / width)));
-        }
-      }
-    const context = canvas.getContext("2d");
-    for (const [colour, line] of [["#000a", 3.5], ["#fff", 1.5]]) {
-      context.lineWidth = line * Math.max(0.6, canvas.width / 320);
-      context.strokeStyle = colour;
-      context.stroke(path);
-    }
-  }
-
-  const shade = (value) => [0, 0, 0, 255 * MAX_SHADE * (1 - value)];
-  const tint = (colour) => (value) => [...colour, 190 * value];
-
-  function outline(canvas, [left, top, right, bottom], colour, width) {
-    const context = canvas.getContext("2d");
-    const box = [left * canvas.width, top * canvas.height, (right - left) * canvas.width, (bottom - top) * canvas.height];
-    context.lineWidth = width * 2;
-    context.strokeStyle = "#000a";
-    context.strokeRect(...box);
-    context.lineWidth = width;
-    context.strokeStyle = colour;
-    context.strokeRect(...box);
-    return box;
-  }
-
-  function drawLabel(canvas, text, x, y) {
-    const context = canvas.getContext("2d");
-    const size = Math.max(11, canvas.width / 32);
-    context.font = `${size}px system-ui, sans-serif`;
-    const wide = context.measureText(text).width + size * 0.6;
-    const left = Math.max(0, Math.min(x, canvas.width - wide));
-    const top = Math.max(0, Math.min(y, canvas.height - size * 1.4));
-    context.fillStyle = "#000c";
-    context.fillRect(left, top, wide, size * 1.4);
-    context.fillStyle = "#fff";
-    context.fillText(text, left + size * 0.3, top + size * 1.05);
-  }
-
-  /** A ring around the centre of the region that hard attention sampled. */
-  function drawRing(canvas, [left, top, right, bottom]) {
-    const context = canvas.getContext("2d");
-    const radius = Math.max(3, canvas.width / 40);
-    for (const [colour, width] of [["#000", 4], ["#ffd400", 2]]) {
-      context.beginPath();
-      context.arc(((left + right) / 2) * canvas.width, ((top + bottom) / 2) * canvas.height, radius, 0, 2 * Math.PI);
-      context.lineWidth = (width * Math.max(canvas.width, 120)) / 240;
-      context.strokeStyle = colour;
-      context.stroke();
-    }
-  }
-
-  function drawAttention(canvas, model, word, large) {
-    paintMap(canvas, model, word.attention, shade);
-    drawContour(canvas, model, word.attention);
-    if (large && word.peak !== null) outline(canvas, model.boxes[word.peak], "#ff5a4f", canvas.width / 320);
-    for (const [region, title, weight] of word.named.toReversed()) { // the region of the highest weight on top
-      const width = (0.5 + 1.5 * (weight / word.named[0][2])) * Math.max(1, canvas.width / 320);
-      const [x, y] = outline(canvas, model.boxes[region], "#ff5a4f", width);
-      if (large) drawLabel(canvas, `${title} ${percent(weight)}`, x, y);
-    }
-    if (word.sampledRegion !== null) drawRing(canvas, model.boxes[word.sampledRegion]);
-  }
-
-  function drawOcclusion(canvas, model, word) {
-    const context = canvas.getContext("2d");
-    context.fillStyle = "#0009";
-    context.fillRect(0, 0, canvas.width, canvas.height);
-    for (const [sign, colour] of [[1, SUPPORTING], [-1, OPPOSING]]) {
-      const values = Float32Array.from(word.occlusion, (drop) => Math.max(0, sign * drop));
-      const highest = Math.max(...values);
-      const scale = model.grid && smooth ? highest : 1; // smooth maps are relative to their maximum
-      if (highest > 0) paintMap(canvas, model, values, (value) => tint(colour)(value * scale));
-    }
-    if (word.needed !== null) outline(canvas, model.boxes[word.needed], "#fff", canvas.width / 320);
-  }
-
-  function resizeCanvas(canvas, image, longest) {
-    const scale = longest / Math.max(image.naturalWidth, image.naturalHeight);
-    canvas.width = Math.max(1, Math.round(image.naturalWidth * scale));
-    canvas.height = Math.max(1, Math.round(image.naturalHeight * scale));
-  }
-
-  /** A caption with its buttons, maps and thumbnails. */
-  class Caption {
-    constructor(section, model, words, image) {
-      Object.assign(this, { section, model, image, selected: null });
-      this.words = words.map((word) => ({
-        ...word,
-        attention: word.attention && Float32Array.from(decode(word.attention), (value) => value / 255),
-        occlusion: word.occlusion && Float32Array.from(new Int8Array(decode(word.occlusion).buffer), (value) => value / 127),
-      }));
-      this.buttons = [...section.querySelectorAll(".words button")];
-      this.thumbnails = [...section.querySelectorAll(".thumbnails li")];
-      this.columns = [...section.querySelectorAll(".word-values svg, .word-values ol")].map((chart) =>
-        [...chart.querySelectorAll("rect, li")]); // one per word, in each chart and below them
-      this.details = section.querySelector(".details");
-      this.hint = this.details.textContent;
-      this.buttons.forEach((button, index) => {
-        button.tabIndex = index ? -1 : 0;
-        button.style.setProperty("--probability", this.words[index].p);
-        button.addEventListener("click", () => this.select(this.selected === index ? null : index));
-        button.addEventListener("keydown", (event) => this.key(event, index));
-      });
-      for (const column of [this.thumbnails, ...this.columns])
-        column.forEach((item, index) =>
-          item.addEventListener("click", () => this.select(this.selected === index ? null : index)));
-    }
-
-    key(event, index) {
-      const last = this.buttons.length - 1;
-      const next = { ArrowRight: Math.min(index + 1, last), ArrowLeft: Math.max(index - 1, 0), Home: 0, End: last }[event.key];
-      if (event.ctrlKey || event.altKey || event.metaKey || (next === undefined && event.key !== "Escape")) return;
-      event.preventDefault();
-      if (next !== undefined) this.buttons[next].focus();
-      this.select(next ?? null);
-    }
-
-    select(index) {
-      this.selected = index;
-      this.buttons.forEach((button, at) => {
-        button.setAttribute("aria-pressed", String(at === index));
-        if (index !== null) button.tabIndex = at === index ? 0 : -1;
-      });
-      for (const column of [this.thumbnails, ...this.columns])
-        column.forEach((item, at) => item.classList.toggle("selected", at === index));
-      this.draw();
-      this.showDetails();
-    }
-
-    draw() {
-      const word = this.selected === null ? null : this.words[this.selected];
-      for (const [kind, paint] of [["attention", drawAttention], ["occlusion", drawOcclusion]]) {
-        const canvas = this.section.querySelector(`canvas.${kind}`);
-        if (!canvas) continue;
-        resizeCanvas(canvas, this.image, 640);
-        if (word && word[kind]) paint(canvas, this.model, word, true);
-      }
-    }
-
-    showDetails() {
-      this.details.replaceChildren();
-      this.details.classList.toggle("empty", this.selected === null);
-      if (this.selected === null) {
-        this.details.append(element("p", this.hint, "small"));
-        return;
-      }
-      const word = this.words[this.selected];
-      const list = element("ol");
-      for (const [index, [text, p]] of [[word.word, word.p], ...word.others].entries()) {
-        const line = element("li", undefined, index ? "" : "chosen-word");
-        const bar = element("i");
-        bar.style.width = `${100 * p}%`;
-        line.append(element("span", text || "end"), bar, element("b", percent(p)));
-        list.append(line);
-      }
-      this.details.append(element("p", "The word, and the most likely alternatives:", "small"), list);
-      for (const sentence of word.sentences) this.details.append(element("p", sentence));
-      if (word.hallucinated)
-        this.details.append(element("p", `Hallucinated: the photo shows no ${word.hallucinated}.`, "bad"));
-    }
-
-    drawThumbnails() {
-      this.thumbnails.forEach((item, index) => {
-        const canvas = item.querySelector("canvas");
-        resizeCanvas(canvas, this.image, SMALL);
-        canvas.getContext("2d").imageSmoothingEnabled = !this.image.closest(".tiny");
-        canvas.getContext("2d").drawImage(this.image, 0, 0, canvas.width, canvas.height);
-        const word = this.words[index];
-        if (word.attention) drawAttention(canvas, this.model, word, false);
-        else drawOcclusion(canvas, this.model, word);
-      });
-      this.drawn = true;
-    }
-  }
-
-  /** Thumbnails are drawn when they come near the window, and all of them before printing. */
-  const observer = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      const caption = captions.find(({ section }) => section === target);
-      if (isIntersecting && !caption.drawn) caption.drawThumbnails();
-    }
-  }, { rootMargin: "400px" });
-  addEventListener("beforeprint", () => captions.forEach((caption) => caption.drawn || caption.drawThumbnails()));
-
-  async function openArticle(article) {
-    const data = JSON.parse(article.querySelector("script[type='application/json']").textContent);
-    const images = [...article.querySelectorAll(".frame img")];
-    for (const image of images.slice(1)) image.src = images[0].src;
-    await Promise.all(images.map((image) => image.decode()));
-    const sections = [...article.querySelectorAll(".explained")];
-    for (const { grid } of data.models)
-      if (grid) Object.assign(grid, { across: decode(grid.across), down: decode(grid.down) });
-    data.models.flatMap((model) => model.captions.map((words) => [model, words])).forEach(([model, words], index) => {
-      const caption = new Caption(sections[index], model, words, images[0]);
-      captions.push(caption);
-      observer.observe(caption.section);
-    });
-  }
-
-  function redraw() {
-    for (const caption of captions) {
-      caption.draw();
-      if (caption.drawn) caption.drawThumbnails();
-    }
-  }
-
   function sort(header) {
     const table = header.closest("table");
     const column = [...header.parentElement.children].indexOf(header);
@@ -312,22 +19,30 @@
     }
   }
 
-  const THEMES = ["system", "light", "dark"];
-  document.addEventListener("click", ({ target }) => {
-    const button = target.closest("button");
-    if (!button) return;
-    if (button.matches("th button")) sort(button.closest("th"));
-    if (button.matches(".theme")) {
-      const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "system") + 1) % THEMES.length];
-      document.documentElement.dataset.theme = next;
-      button.textContent = `Colours: ${next}`;
+  /** Show the photos alone whose rows have all words of a text. */
+  function filter(text) {
+    const words = text.toLowerCase().split(/\s+/);
+    const bodies = [...document.querySelectorAll(".overview tbody")];
+    for (const body of bodies) {
+      const row = body.textContent.toLowerCase();
+      body.hidden = !words.every((word) => row.includes(word));
+      document.getElementById(body.dataset.photo).hidden = body.hidden;
     }
-    if (button.matches(".smooth")) {
-      smooth = !smooth;
-      button.textContent = smooth ? "Maps: smooth" : "Maps: cells";
-      redraw();
-    }
+    const shown = bodies.filter((body) => !body.hidden).length;
+    document.querySelector(".bar [role='status']").textContent = text ? `${shown} of ${bodies.length} photos` : "";
+  }
+
+  document.addEventListener("input", ({ target }) => {
+    if (target.matches(".filter")) filter(target.value.trim());
   });
+
+  document.addEventListener("click", ({ target }) => {
+    const header = target.closest("th");
+    if (header && target.closest("button")) sort(header);
+  });
+
+  for (const body of document.querySelectorAll(".overview tbody"))
+    body.querySelector(".picture img").src = document.querySelector(`#${body.dataset.photo} .frame img`).src;
 
   // In a notebook the page is in a frame, which it makes as high as itself.
   if (window.frameElement)
@@ -335,7 +50,8 @@
       window.frameElement.style.height = `${document.documentElement.offsetHeight + 4}px`;
     }).observe(document.documentElement);
 
-  Promise.all([...document.querySelectorAll("article.photo")].map(openArticle)).then(() => {
+  const articles = [...document.querySelectorAll("article.photo")];
+  Promise.all(articles.map((article) => explanations.openArticle(article))).then(() => {
     document.documentElement.dataset.ready = "true";
   });
 })();

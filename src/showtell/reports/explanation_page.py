@@ -18,7 +18,7 @@ from showtell.explanations.explanation import Explanation
 from showtell.explanations.geometry import DEVIATION
 from showtell.files import write_text
 from showtell.reports.base import render_page, resource
-from showtell.reports.explanation_view import MAX_DROP, MIN_DROP, NUM_NAMED_REGIONS, view_photo
+from showtell.reports.explanation_view import MAX_DROP, NUM_NAMED_REGIONS, view_photo
 
 MAX_REPEATED = 30  # repeated captions that the page lists
 TITLE = "Explanations of captions"
@@ -81,8 +81,8 @@ def render_explanations(
     return render_page(
         template,
         title,
-        styles=[resource("explanation_page.css"), style],
-        script=resource("explanation_page.js"),
+        styles=[resource("explanation_card.css"), resource("explanation_page.css"), style],
+        script=resource("explanation_card.js") + resource("explanation_page.js"),
         photos=photos,
         models=list(dict.fromkeys(model.model for one in explanations for model in one.models)),
         scores=scores,
@@ -90,7 +90,6 @@ def render_explanations(
         repeated_captions=_repeated_captions(photos),
         collapsed=_collapsed(photos),
         max_drop=MAX_DROP,
-        min_drop=MIN_DROP,
         deviation=DEVIATION,
         named_regions=NUM_NAMED_REGIONS,
         is_fragment=is_fragment,

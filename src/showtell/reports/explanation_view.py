@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from PIL import Image
 from torch import Tensor
@@ -18,7 +19,7 @@ from showtell.captions import ExplainedCaption, ExplainedWord, ModelExplanation,
 from showtell.explanations.explanation import Explanation
 from showtell.explanations.geometry import attention_map
 from showtell.explanations.segments import segments
-from showtell.images.boxes import scale_boxes
+from showtell.images.boxes import Floats, scale_boxes
 from showtell.reports.base import data_url
 
 SAMPLES = 160  # of a smoothed map along each side
@@ -47,7 +48,8 @@ def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, An
         "width": width,
         "height": height,
         "is_tiny": max(width, height) <= MAX_TINY,
-        "is_tall": height > 1.2 * width,
+        "max_drop": MAX_DROP,
+        "min_drop": MIN_DROP,
         "references": explanation.references,
         "models": models,
         "are_beside": len(models) > 1 and all(len(model["captions"]) == 1 for model in models),  # stages want the width
@@ -74,6 +76,7 @@ def _picture(photo: Image.Image) -> str:
 def _view_model(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any]:
     return {
         "title": model.model,
+        "confidence": f"{model.caption.confidence:.0%}",
         "scores": model.scores,
         "hallucinated": list(dict.fromkeys(word.hallucinated for word in model.caption.words if word.hallucinated)),
         "captions": [_view_caption(model, caption, size) for caption in model.captions],
@@ -170,8 +173,6 @@ def _hint(model: ModelExplanation, caption: ExplainedCaption, correlations: Sequ
         )
     else:
         hint = f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
-    if has_collapsed(caption):
-        hint += " Every word looks most at the same region."
     if correlations:
         mean = statistics.mean(correlations)
         hint += f" Rank correlation of attention and occlusion: {mean:.2f} (Spearman, mean over the words)."
@@ -213,10 +214,15 @@ def describe_locations(weights: Tensor, model: ModelExplanation, size: tuple[int
     for row in weights:
         peak = int(row.argmax())
         column, line = centres[peak]
-        is_peak = float(row[peak]) * len(row) >= min(_MIN_PEAK, len(row))
-        where = f"the {_NINTHS[3 * line + column]}" if is_peak else "no location in particular"
-        texts.append(f"{where} ({'' if is_peak else 'at most '}{row[peak]:.0%} at {_region_name(model, peak)})")
+        flat = is_flat(row)
+        where = "no location in particular" if flat else f"the {_NINTHS[3 * line + column]}"
+        texts.append(f"{where} ({'at most ' if flat else ''}{row[peak]:.0%} at {_region_name(model, peak)})")
     return texts
+
+
+def is_flat(weights: Tensor) -> bool:
+    """Whether the attention of a word, (R,), has no peak worth naming."""
+    return bool(weights.max() * len(weights) < min(_MIN_PEAK, len(weights)))
 
 
 def has_collapsed(caption: ExplainedCaption) -> bool:
@@ -242,7 +248,7 @@ def _regions(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any]:
 
 
 def _grid_spread(boxes: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> dict[str, Any]:
-    """How the columns and the rows of a grid spread over a smoothed map, a byte for each of `SAMPLES` pixels.
+    """How the columns and the rows of a grid spread over a smoothed map, two bytes for each of `SAMPLES` pixels.
 
     A map is the product of the two, so that it can be drawn from a few weights: they are the maps of the first row and
     of the first column of cells, in a picture one pixel high and in one a pixel wide.
@@ -256,8 +262,8 @@ def _grid_spread(boxes: Tensor, grid: tuple[int, int], size: tuple[int, int]) ->
         "rows": rows,
         "columns": columns,
         "samples": SAMPLES,
-        "across": _bytes(torch.from_numpy(across)),
-        "down": _bytes(torch.from_numpy(down)),
+        "across": _shorts(across),
+        "down": _shorts(down),
     }
 
 
@@ -277,6 +283,7 @@ def _word_data(
         "sampledRegion": word.sampled_region,
         "hallucinated": word.hallucinated,
         "attention": None if weights is None or model.boxes is None else _bytes(weights),
+        "isFlat": weights is not None and is_flat(weights),
         "named": named,
         "peak": None if weights is None or model.grid is None else int(weights.argmax()),
         "occlusion": None if word.logprob_drop is None or model.boxes is None else _signed_bytes(word.logprob_drop),
@@ -320,12 +327,12 @@ def _describe_occlusion(model: ModelExplanation, word: ExplainedWord, correlatio
     if word.logprob_drop is None:
         return
     drop, region = word.logprob_drop.max(0)
-    if drop > 0:
+    if drop >= MIN_DROP:
         without = word.probability * math.exp(-float(drop))
         name = _region_name(model, int(region))
         yield f"Without {name} its probability is {without:.1%} instead of {word.probability:.1%}."
     else:
-        yield "No single region lowers its probability when hidden."
+        yield f"No single region lowers its log-probability by {MIN_DROP} or more when hidden."
     if correlation is not None:
         yield f"Rank correlation of attention and occlusion for this word: {correlation:.2f}."
 
@@ -340,14 +347,19 @@ def _region_name(model: ModelExplanation, region: int) -> str:
 def _bytes(values: Tensor) -> str:
     """Non-negative values as bytes, the highest of them 255, in base 64."""
     highest = values.max().clamp(min=torch.finfo(values.dtype).tiny)
-    return _encode((values * (255 / highest)).round().to(torch.uint8))
+    return _encode((values * (255 / highest)).round().to(torch.uint8).numpy())
+
+
+def _shorts(values: Floats) -> str:
+    """Non-negative values as numbers of two bytes, the highest of them 65,535, in base 64."""
+    return _encode((values * (65_535 / values.max())).round().astype("<u2"))
 
 
 def _signed_bytes(drops: Tensor) -> str:
     """Drops as signed bytes in base 64, those of `MAX_DROP` and more 127, those below `MIN_DROP` 0."""
     shown = drops.masked_fill(drops.abs() < MIN_DROP, 0)
-    return _encode((shown * (127 / MAX_DROP)).round().clamp(-127, 127).to(torch.int8))
+    return _encode((shown * (127 / MAX_DROP)).round().clamp(-127, 127).to(torch.int8).numpy())
 
 
-def _encode(values: Tensor) -> str:
-    return base64.b64encode(values.contiguous().numpy().tobytes()).decode("ascii")
+def _encode(values: npt.NDArray[Any]) -> str:
+    return base64.b64encode(values.tobytes()).decode("ascii")

@@ -7,30 +7,19 @@ import io
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from PIL import Image
 
 from showtell.captioners.contract import Captioner
 from showtell.confidence.storage import is_same_search
-from showtell.errors import UsageError, nearest
+from showtell.errors import UsageError
+from showtell.serving.bounded_engine import BoundedEngine
 from showtell.serving.device_queue import DeviceQueue, Pending
-from showtell.serving.engine import (
-    Answer,
-    ClosingError,
-    Engine,
-    Question,
-    QueueFullError,
-    ServedCaptioner,
-    TooLateError,
-)
-from showtell.serving.metrics import Metrics
+from showtell.serving.engine import Answer, Question
 from showtell.serving.settings import ServeSettings
 
-MEAN_PHOTO = 2_000_000  # bytes; the photos that wait may have so many each on average
 
-
-class LocalEngine(Engine):
+class LocalEngine(BoundedEngine):
     """Answers with captioners of this process, a batch at a time on each device.
 
     A captioner that has loaded the calibration of its default settings gives captions of that search their calibrated
@@ -44,25 +33,10 @@ class LocalEngine(Engine):
             captioners: by name, the default first.
             settings: of the queue.
         """
+        super().__init__(captioners, settings)
         self._opened = dict(captioners)
-        self._settings = settings
-        self._served = {
-            name: ServedCaptioner(
-                name, captioner.about, captioner.abilities, captioner.decoding, captioner.calibration is not None
-            )
-            for name, captioner in captioners.items()
-        }
-        self.metrics = Metrics(lambda: self._waiting, lambda: self._running)
         devices = dict.fromkeys(captioner.device for captioner in captioners.values())
         self._queues = {device: DeviceQueue(settings.max_batch, settings.max_wait, self.metrics) for device in devices}
-        self._photo_bytes = 0
-        self._is_ready = False
-        self._is_closing = False
-
-    @property
-    def captioners(self) -> Mapping[str, ServedCaptioner]:
-        """Those that it has, by name; the first is the default."""
-        return self._served
 
     async def start(self) -> None:
         """Get ready to answer: each captioner is asked for the caption of a grey photo, the first of its batches."""
@@ -74,22 +48,20 @@ class LocalEngine(Engine):
             await self.ask(Question("captions", name, grey.getvalue(), served.decoding, timeout=math.inf))
         self._is_ready = True
 
-    async def ask(self, question: Question) -> Answer:
-        """The answer, equal to what the captioner says of this photo alone; see `Engine.ask`."""
-        arrived = time.monotonic()
-        try:
-            answer = await self._ask(question)
-        except BaseException as error:
-            self.metrics.failed(error)
-            raise
-        self.metrics.answered(question.captioner, question.kind, time.monotonic() - arrived)
-        return answer
+    def _check(self, question: Question) -> None:
+        """Refuse what the captioner cannot do; see `BoundedEngine`."""
+        super()._check(question)
+        captioner = self._opened[question.captioner]
+        captioner.check(question.settings)
+        captioner.check_occlusion(question.occlusion)
+        if question.attention and captioner.abilities.attention is None:
+            raise UsageError(f"{captioner.about.name} has no attention to show; leave attention out.")
+        if question.kind == "logprobs" and not question.texts:
+            raise UsageError("Log-probabilities are those of given texts; give at least one.")
 
-    async def _ask(self, question: Question) -> Answer:
-        captioner = self._captioner_for(question)
-        queue = self._queues[captioner.device]
-        self._admit(question, queue)
-        seconds = self._settings.timeout if question.timeout is None else question.timeout
+    async def _answer(self, question: Question, seconds: float) -> Answer:
+        """Wait in the queue of the captioner's device; see `BoundedEngine`."""
+        captioner = self._opened[question.captioner]
         pending = Pending(
             question,
             captioner,
@@ -97,61 +69,12 @@ class LocalEngine(Engine):
             deadline=time.monotonic() + seconds,
             answer=asyncio.get_running_loop().create_future(),
         )
-        self._photo_bytes += len(question.photo)
+        queue = self._queues[captioner.device]
         queue.add(pending)
-        timeout = asyncio.timeout(seconds)
         try:
-            async with timeout:
-                return await pending.answer
-        except TimeoutError as error:
-            if not timeout.expired():
-                raise
-            raise TooLateError(
-                f"The answer was not there within {seconds:g} seconds and is not computed any more; ask again later."
-            ) from error
+            return await pending.answer
         finally:
             queue.forget(pending)
-            self._photo_bytes -= len(question.photo)
-
-    def _captioner_for(self, question: Question) -> Captioner:
-        """The captioner that is asked.
-
-        Raises:
-            UsageError: there is none of that name, or it cannot do what it is asked for.
-        """
-        captioner = self._opened.get(question.captioner)
-        if captioner is None:
-            raise UsageError(
-                f'There is no captioner "{question.captioner}"; {nearest(question.captioner, self._opened)}.'
-            )
-        captioner.check(question.settings)
-        captioner.check_occlusion(question.occlusion)
-        if question.attention and captioner.abilities.attention is None:
-            raise UsageError(f"{captioner.about.name} has no attention to show; leave attention out.")
-        if question.kind == "logprobs" and not question.texts:
-            raise UsageError("Log-probabilities are those of given texts; give at least one.")
-        return captioner
-
-    def _admit(self, question: Question, queue: DeviceQueue) -> None:
-        """Whether one more may wait.
-
-        Raises:
-            ClosingError: nobody may any more.
-            QueueFullError: not now.
-        """
-        if self._is_closing:
-            raise ClosingError("The server is ending and takes no new questions; ask again once it is back.")
-        limit = max(self._settings.max_body, self._settings.queue * MEAN_PHOTO)
-        if self._waiting >= self._settings.queue:
-            reason = f"{self._waiting} photos wait already, and no more may"
-        elif self._photo_bytes + len(question.photo) > limit and self._photo_bytes:
-            reason = (
-                f"Photos of {self._photo_bytes / 1e6:,.0f} MB wait already, and no more than {limit / 1e6:,.0f} MB may"
-            )
-        else:
-            return
-        seconds = queue.seconds_to_work_off
-        raise QueueFullError(f"{reason}; ask again in {math.ceil(seconds)} s.", seconds)
 
     @property
     def _waiting(self) -> int:
@@ -161,13 +84,8 @@ class LocalEngine(Engine):
     def _running(self) -> int:
         return sum(queue.running for queue in self._queues.values())
 
-    def status(self) -> dict[str, Any]:
-        """Whether it is ready, and how many wait and are being computed."""
-        return {
-            "ready": self._is_ready and not self._is_closing,
-            "waiting": self._waiting,
-            "running": self._running,
-        }
+    def _seconds_to_work_off(self, question: Question) -> float:
+        return self._queues[self._opened[question.captioner].device].seconds_to_work_off
 
     async def close(self) -> None:
         """Take no new questions, answer those that wait, and end the threads."""

@@ -11,12 +11,15 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from showtell.captioners.contract import Abilities, About, check_abilities
 from showtell.captions import Caption, ModelExplanation, TextLogprobs
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import ShowtellError
+
+if TYPE_CHECKING:
+    from showtell.serving.metrics import Metrics
 
 Kind = Literal["captions", "logprobs", "explanation"]
 Answer = list[Caption] | list[TextLogprobs] | ModelExplanation
@@ -75,8 +78,14 @@ class ClosingError(ShowtellError):
     """The server is ending and takes no new questions."""
 
 
+class LostError(ShowtellError):
+    """The processes that were to answer died, one after another."""
+
+
 class Engine(abc.ABC):
     """Answers questions. Its methods are called on the thread of the event loop."""
+
+    metrics: Metrics | None = None  # what it measures of itself, if it does
 
     @property
     @abc.abstractmethod
@@ -99,6 +108,7 @@ class Engine(abc.ABC):
             QueueFullError: too many are waiting.
             TooLateError: the time-out passed.
             ClosingError: `close` was called.
+            LostError: whoever was asked died.
         """
 
     @abc.abstractmethod

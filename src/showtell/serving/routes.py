@@ -1,7 +1,7 @@
 """The routes of version 1 of the API about photos: captions, log-probabilities, explanations, and who makes them.
 
     POST /v1/captions        GET /v1/captioners
-    POST /v1/logprobs        GET /healthz, /readyz
+    POST /v1/logprobs        GET /healthz, /readyz, /metrics
     POST /v1/explanations
 
 A photo and its settings come in any form of `photo_requests.py`. The answers are those of the command line.
@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from showtell.captioners.contract import CONDITIONS
 from showtell.captions import Caption, ModelExplanation, TextLogprobs, caption_result
@@ -27,11 +28,10 @@ from showtell.explanations.explanation import photo_to_show
 from showtell.images.photo import IN_MEMORY
 from showtell.serving import problems
 from showtell.serving.answers import CaptionersAnswer, CaptionsAnswer, ExplanationAnswer, LogprobsAnswer
+from showtell.serving.cost import require_affordable
 from showtell.serving.engine import Engine, Question, ServedCaptioner
 from showtell.serving.photo_requests import PhotoRequest, read_photo_request
 
-MAX_TEXTS = 256  # of a question for log-probabilities
-MAX_TEXT = 10_000  # characters of one
 CAPTIONER = {"type": "string", "description": "Name of a captioner of /v1/captioners (default: the first)."}
 NAME = {"type": "string", "description": "Name of the photo, for the answer alone."}
 AnswerT = TypeVar("AnswerT")
@@ -91,11 +91,6 @@ def v1_router(engine: Engine) -> APIRouter:
         asked = await read_photo_request(request)
         captioner = choose_captioner(engine, asked)
         texts = asked.take("texts", tuple[str, ...], ())
-        if not 1 <= len(texts) <= MAX_TEXTS or max(map(len, texts)) > MAX_TEXT:
-            raise UsageError(
-                f"texts should be 1 to {MAX_TEXTS} texts of at most {MAX_TEXT:,} characters; "
-                f"{'give some' if not texts else 'send fewer or shorter ones'}."
-            )
         other = next((name for name in asked.fields if name not in CONDITIONS), None)
         if other is not None:
             raise UsageError(
@@ -139,7 +134,7 @@ def v1_router(engine: Engine) -> APIRouter:
 
 
 def health_router(engine: Engine) -> APIRouter:
-    """What watchers of a server ask, without a token."""
+    """What watchers of a server ask; whether it runs and is ready, without a token."""
     router = APIRouter(tags=["health"])
 
     @router.get("/healthz", summary="Whether the server runs", responses=problems.describe())
@@ -153,6 +148,18 @@ def health_router(engine: Engine) -> APIRouter:
         if not engine.status()["ready"]:
             raise HTTPException(503, "The captioners are not ready; ask again in a moment.", {"Retry-After": "1"})
         return {"ready": True}
+
+    @router.get(
+        "/metrics",
+        summary="What the server measures of itself",
+        response_class=PlainTextResponse,
+        responses=problems.describe(404),
+    )
+    async def metrics() -> Response:
+        """Queue, batches, latencies by stage, errors and memory, in the text format of Prometheus."""
+        if engine.metrics is None:
+            raise HTTPException(404, "This engine measures nothing of itself.")
+        return Response(engine.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     return router
 
@@ -216,7 +223,9 @@ async def ask(request: Request, engine: Engine, question: Question, name: str) -
 
     Raises:
         ImageError: the photo cannot be read.
+        UsageError: the question is too large for this server, or not one for its captioner.
     """
+    require_affordable(question, request.app.state.max_words)
     answer = asyncio.ensure_future(engine.ask(question))
     gone = asyncio.ensure_future(_has_gone(request))
     try:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from showtell.errors import CheckpointError, UsageError, printable, shorten
-from showtell.text.tokenizer import TOKENIZER_VERSION
+from showtell.text.tokenizer import TOKENIZER_VERSION, tokenize
 
 MAX_WORD_LENGTH = 1000  # characters; a longer one is no word, and would fill every table and picture that shows it
 # Unicode categories of characters that are in no word.
@@ -55,6 +55,12 @@ class Vocabulary:
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         kept = [word for word, count in ordered if count >= min_count and word not in SPECIAL and not word_fault(word)]
         return cls(kept[:max_size])
+
+    def split(self, text: str) -> list[str]:
+        """The words of a text. What stands between spaces is a word if the vocabulary has all of it: those of other
+        projects have words that our tokenizer would part."""
+        words = text.split()
+        return words if all(word in self for word in words) else tokenize(text)
 
     def encode(self, words: Iterable[str], max_length: int | None = None) -> list[int]:
         """begin, the ids of the words (at most `max_length` of them), end."""

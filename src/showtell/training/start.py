@@ -21,6 +21,7 @@ from showtell.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from showtell.errors import RecipeError, summarise
 from showtell.features import Encoder, build_encoder
 from showtell.models import Decoder, build_decoder
+from showtell.recipes import find_recipe, recipe_names
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.training.recipe import Recipe
 
@@ -94,6 +95,11 @@ def _decoder(recipe: Recipe, encoder: Encoder, vocabulary: Vocabulary) -> Decode
 
 def _compare(recipe: Recipe, before: Checkpoint, checkpoint: Path | str) -> None:
     model = before.decoder.config
+    if recipe.model.name != model.name:
+        raise RecipeError(
+            f"training.start_from={checkpoint} has the model {model.name} and the recipe {recipe.model.name}; choose a "
+            f"recipe of {model.name} ({summarise(_recipes_of(model.name), 10)})."
+        )
     pairs = {
         "encoder": (recipe.encoder.feature_settings(), before.encoder.config.feature_settings()),
         "model": (
@@ -118,6 +124,13 @@ def _compare(recipe: Recipe, before: Checkpoint, checkpoint: Path | str) -> None
             f"training.start_from={checkpoint} has another encoder or model than the recipe; to start from it, set "
             f"{summarise(wanted, 10)}. On the command line: {overrides}"
         )
+
+
+def _recipes_of(model: str) -> list[str]:
+    """The names of recipes that train a model, those for COCO first: most checkpoints to start from are of it."""
+    contents = {name: yaml.safe_load(find_recipe(name).read_text(encoding="utf-8")) for name in recipe_names()}
+    names = [name for name, content in contents.items() if content["model"]["name"] == model]
+    return sorted(names, key=lambda name: not name.startswith("coco/"))
 
 
 def _as_yaml(settings: Mapping[str, Any], key: str) -> str:

@@ -1,0 +1,114 @@
+"""The live page of a server: photos are dropped, captioned, explained and corrected in the browser.
+
+    live_page([{"name": "scenes", "about": ..., "abilities": ..., "decoding": ..., "is_calibrated": False}], ...)
+    explanation_card(explanation)       # of one photo, which the page asks for and puts beside it
+
+It is one file that asks its own server alone, made of the parts of the written pages of explanations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from showtell.decoding import DecodingConfig
+from showtell.decoding.searches import SEARCHES
+from showtell.explanations.explanation import Explanation
+from showtell.images.photo_files import IMAGE_SUFFIXES
+from showtell.reports.base import content_policy, render_page, resource, templates
+from showtell.reports.explanation_view import view_photo
+from showtell.text.vocabulary import SPECIAL, Vocabulary
+
+STYLES = ("explanation_card.css", "live_page.css")
+SCRIPTS = (
+    "explanation_card.js",
+    "live_server.js",
+    "live_session.js",
+    "live_export.js",
+    "live_list.js",
+    "live_erase.js",
+    "live_page.js",
+)
+NOT_SET_HERE = ("prefix",)  # settings that the page makes itself
+KEYS = {
+    "↓ ↑ or J K": "the next, the previous photo",
+    "A": "accept the caption and go to the next unchecked photo",
+    "E": "edit the caption",
+    "Enter": "in the caption: save it and go to the next unchecked photo",
+    "Escape": "leave the caption; show the bare photo",
+    "S": "skip the photo",
+    "U": "undo: the photo is unchecked again",
+    "← →": "on a word: the next word and where the model looked",
+    "/": "search",
+    "?": "this list",
+}
+
+
+def live_page(captioners: Sequence[Mapping[str, Any]], *, has_corrections: bool, max_body: int) -> str:
+    """The page, one file of HTML.
+
+    Args:
+        captioners: as the route `/v1/captioners` gives them.
+        has_corrections: whether the server keeps corrections; otherwise the browser does.
+        max_body: largest photo that the server takes, in bytes.
+    """
+    return render_page(
+        "live_page.html.j2",
+        "showtell",
+        styles=[resource(name) for name in STYLES],
+        script=_script(),
+        is_live=True,
+        fields=list(_fields()),
+        keys=KEYS,
+        has_corrections=has_corrections,
+        served={
+            "captioners": list(captioners),
+            "hasCorrections": has_corrections,
+            "maxBody": max_body,
+            "suffixes": sorted(IMAGE_SUFFIXES),
+            "unknown": SPECIAL[Vocabulary.unknown],
+        },
+    )
+
+
+def live_policy() -> str:
+    """The Content-Security-Policy of the page, for a header: what its meta element says, and no frame around it."""
+    style = "\n".join(resource(name) for name in ("base.css", *STYLES))
+    return f"{content_policy(style, _script(), is_live=True)}; frame-ancestors 'none'"
+
+
+def explanation_card(explanation: Explanation) -> str:
+    """The card of one photo as on the written pages, HTML that the live page shows."""
+    macro = templates().get_template("explanation_card.html.j2").module.photo  # type: ignore[attr-defined]
+    return str(macro(view_photo(1, explanation, explanation.image), has_name=False))
+
+
+def _script() -> str:
+    return "\n".join(resource(name) for name in SCRIPTS)
+
+
+def _fields() -> Iterator[dict[str, Any]]:
+    """The decoding settings as fields of a form, made from their declaration."""
+    for name, schema in DecodingConfig.model_json_schema()["properties"].items():
+        if name in NOT_SET_HERE:
+            continue
+        # one that may be left out is a choice between its type and null
+        kind = next((one for one in schema.get("anyOf", ()) if one["type"] != "null"), schema)
+        searches = [search for search, entry in SEARCHES.items() if name in entry.settings]
+        used_by = f" With search {', '.join(searches)}." if searches else ""
+        yield {
+            "name": name,
+            "choices": _choices(name, kind),
+            "is_number": kind["type"] in ("integer", "number"),
+            "is_list": kind["type"] == "array",
+            "step": 1 if kind["type"] == "integer" else "any",
+            "min": kind.get("minimum", kind.get("exclusiveMinimum")),
+            "max": kind.get("maximum"),
+            "about": f"{schema['description']}{used_by}",
+        }
+
+
+def _choices(name: str, kind: Mapping[str, Any]) -> list[str]:
+    if name == "search":
+        return list(SEARCHES)
+    return ["true", "false"] if kind["type"] == "boolean" else kind.get("enum", [])

@@ -1,0 +1,103 @@
+// Asks the page's own server: waits where it is busy or away, and turns its problems into sentences.
+
+/** What the server says in place of an answer: a sentence and its status; 0 where nobody answered. */
+class ServerError extends Error {
+  constructor(status, sentence, problem = {}) {
+    super(sentence);
+    Object.assign(this, { status, problem });
+  }
+}
+
+const server = (() => {
+  const BUSY = [429, 503]; // statuses after which the same question is asked again
+  const LONGEST_WAIT = 30; // seconds between two tries
+  let waitUntil = 0; // no question is sent before: the queue of the server is full, or it is away
+  const watchers = new Set();
+
+  const sleep = (seconds, signal) =>
+    new Promise((resolve, reject) => {
+      const timer = setTimeout(resolve, 1000 * seconds);
+      signal?.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+    });
+
+  /** Tell watchers a sentence about the server, or "" when it answers again. */
+  const tell = (sentence) => watchers.forEach((watcher) => watcher(sentence));
+
+  async function problemOf(response) {
+    const problem = await response.json().catch(() => ({}));
+    const sentence = problem.detail ?? `The server answered ${response.status} ${response.statusText}.`;
+    return new ServerError(response.status, sentence, problem);
+  }
+
+  /**
+   * Ask until there is an answer; abort the signal to give up.
+   *
+   * @param {string} path - of the route.
+   * @param {object} [options] - of fetch, and `query`: names with a value or several; `once`: do not try again.
+   * @returns {Promise<Response>} a good answer; any other is thrown as a ServerError.
+   */
+  async function ask(path, { query = {}, once = false, ...options } = {}) {
+    const address = new URL(path, location.href);
+    for (const [name, values] of Object.entries(query))
+      for (const value of [values].flat()) address.searchParams.append(name, value);
+    for (let failures = 0; ; ) {
+      const pause = (waitUntil - Date.now()) / 1000;
+      if (pause > 0 && !once) await sleep(pause, options.signal);
+      let response;
+      try {
+        response = await fetch(address, options);
+      } catch (error) {
+        if (options.signal?.aborted) throw error;
+        const sentence = "The server does not answer";
+        if (once) throw new ServerError(0, `${sentence}; start it again, and repeat this.`);
+        failures += 1;
+        waitUntil = Date.now() + 1000 * Math.min(LONGEST_WAIT, 2 ** failures);
+        tell(`${sentence}; the page tries again until it does.`);
+        continue;
+      }
+      if (!once && BUSY.includes(response.status)) {
+        failures += 1;
+        const seconds = Number.parseFloat(response.headers.get("Retry-After")) || Math.min(LONGEST_WAIT, 2 ** failures);
+        waitUntil = Math.max(waitUntil, Date.now() + 1000 * seconds);
+        if (response.status === 503) tell((await problemOf(response)).message);
+        continue;
+      }
+      tell("");
+      if (!response.ok) throw await problemOf(response);
+      return response;
+    }
+  }
+
+  return { ask, watch: (watcher) => watchers.add(watcher) };
+})();
+
+/** Work on many things, a few at a time, in the order in which they came. */
+class Queue {
+  constructor(inFlight, work) {
+    Object.assign(this, { inFlight, work, waiting: [], running: 0, isPaused: false });
+  }
+
+  add(...things) {
+    this.waiting.push(...things);
+    this.advance();
+  }
+
+  pause(isPaused) {
+    this.isPaused = isPaused;
+    this.advance();
+  }
+
+  clear() {
+    this.waiting = [];
+  }
+
+  async advance() {
+    while (!this.isPaused && this.running < this.inFlight && this.waiting.length) {
+      this.running += 1;
+      this.work(this.waiting.shift()).finally(() => {
+        this.running -= 1;
+        this.advance();
+      });
+    }
+  }
+}

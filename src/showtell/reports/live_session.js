@@ -1,0 +1,182 @@
+// What the page keeps: photos and captions in the browser (IndexedDB), and what people decide, there or on the server.
+
+const STORED = ["id", "name", "size", "type", "added", "captioner", "settings", "captions", "error", "thumbnail",
+  "status", "text", "revision"]; // of a row
+
+/** SHA-256 in hexadecimal digits (FIPS 180-4); browsers have theirs on https and on this machine alone. */
+async function sha256(content) {
+  const hexadecimal = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  if (globalThis.crypto?.subtle) return hexadecimal(new Uint8Array(await crypto.subtle.digest("SHA-256", content)));
+  return hexadecimal(sha256Plain(new Uint8Array(content)));
+}
+
+function sha256Plain(content) {
+  const primes = [];
+  for (let number = 2; primes.length < 64; number++)
+    if (primes.every((prime) => number % prime)) primes.push(number);
+  const fraction = (value) => Math.floor((value - Math.floor(value)) * 2 ** 32) | 0;
+  const constants = Int32Array.from(primes, (prime) => fraction(Math.cbrt(prime)));
+  const state = Int32Array.from(primes.slice(0, 8), (prime) => fraction(Math.sqrt(prime)));
+  const padded = new Uint8Array(Math.ceil((content.length + 9) / 64) * 64);
+  padded.set(content);
+  padded[content.length] = 0x80;
+  const view = new DataView(padded.buffer);
+  view.setUint32(padded.length - 8, Math.floor(content.length / 2 ** 29));
+  view.setUint32(padded.length - 4, content.length * 8); // modulo 2^32
+  const words = new Int32Array(64);
+  const rotate = (word, by) => (word >>> by) | (word << (32 - by));
+  for (let block = 0; block < padded.length; block += 64) {
+    for (let t = 0; t < 16; t++) words[t] = view.getInt32(block + 4 * t);
+    for (let t = 16; t < 64; t++) {
+      const [early, late] = [words[t - 15], words[t - 2]];
+      words[t] = (words[t - 16] + (rotate(early, 7) ^ rotate(early, 18) ^ (early >>> 3)) + words[t - 7]
+        + (rotate(late, 17) ^ rotate(late, 19) ^ (late >>> 10))) | 0;
+    }
+    let [a, b, c, d, e, f, g, h] = state;
+    for (let t = 0; t < 64; t++) {
+      const first = (h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & f) ^ (~e & g)) + constants[t] + words[t]) | 0;
+      const second = ((rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & b) ^ (a & c) ^ (b & c))) | 0;
+      [a, b, c, d, e, f, g, h] = [(first + second) | 0, a, b, c, (d + first) | 0, e, f, g];
+    }
+    [a, b, c, d, e, f, g, h].forEach((value, index) => { state[index] += value; });
+  }
+  const result = new DataView(new ArrayBuffer(32));
+  state.forEach((value, index) => result.setInt32(4 * index, value));
+  return new Uint8Array(result.buffer);
+}
+
+/** Somebody else has changed a row in the meantime: another tab, or another person. */
+class Conflict extends Error {
+  constructor(theirs) {
+    super(`It was changed elsewhere in the meantime: “${theirs.text}”, ${theirs.status}.`);
+    this.theirs = theirs; // {text, status, revision}
+  }
+}
+
+/** Rows and photos in the browser's database; where it has none, in memory until the page is closed. */
+class BrowserStore {
+  async open() {
+    const request = indexedDB.open("showtell", 1);
+    request.onupgradeneeded = () => {
+      request.result.createObjectStore("rows", { keyPath: "id" });
+      request.result.createObjectStore("photos");
+      request.result.createObjectStore("choices");
+    };
+    this.database = await this.settle(request);
+    this.database.onversionchange = () => this.database.close();
+    navigator.storage?.persist?.(); // asks that the browser does not make room by forgetting it
+  }
+
+  settle(request) {
+    return new Promise((resolve, reject) => {
+      request.onsuccess = () => resolve(request.result);
+      request.onerror = () => reject(request.error);
+    });
+  }
+
+  /** Do something with stores, all of it or nothing; the value of the last request. */
+  async transact(names, mode, work) {
+    const transaction = this.database.transaction(names, mode);
+    const done = new Promise((resolve, reject) => {
+      transaction.oncomplete = resolve;
+      transaction.onabort = () => reject(transaction.error ?? new DOMException("", "AbortError"));
+    });
+    const stores = Object.fromEntries(names.map((name) => [name, transaction.objectStore(name)]));
+    const value = await Promise.all([work(stores), done]).then(([result]) => result);
+    return value;
+  }
+
+  rows() {
+    return this.transact(["rows"], "readonly", ({ rows }) => this.settle(rows.getAll()));
+  }
+
+  photo(id) {
+    return this.transact(["photos"], "readonly", ({ photos }) => this.settle(photos.get(id)));
+  }
+
+  /** Keep a row; what people decided is left as it is there. */
+  put(row, photo) {
+    return this.transact(["rows", "photos"], "readwrite", async ({ rows, photos }) => {
+      if (photo) photos.put(photo, row.id);
+      const before = await this.settle(rows.get(row.id));
+      const { status, text, revision } = before && before.revision > row.revision ? before : row;
+      rows.put({ ...Object.fromEntries(STORED.map((name) => [name, row[name]])), status, text, revision });
+    });
+  }
+
+  /** Keep a decision, if it was made from the newest one. */
+  decide(row, change) {
+    return this.transact(["rows"], "readwrite", async ({ rows }) => {
+      const stored = await this.settle(rows.get(row.id));
+      if (stored && stored.revision !== row.revision) throw new Conflict(stored);
+      const decided = { ...change, revision: row.revision + 1 };
+      rows.put({ ...Object.fromEntries(STORED.map((name) => [name, row[name]])), ...decided });
+      return decided;
+    });
+  }
+
+  remove(id) {
+    return this.transact(["rows", "photos"], "readwrite", ({ rows, photos }) => {
+      rows.delete(id);
+      photos.delete(id);
+    });
+  }
+
+  choice(name) {
+    return this.transact(["choices"], "readonly", ({ choices }) => this.settle(choices.get(name)));
+  }
+
+  choose(name, value) {
+    return this.transact(["choices"], "readwrite", ({ choices }) => { choices.put(value, name); });
+  }
+
+  clear() {
+    return this.transact(["rows", "photos"], "readwrite", ({ rows, photos }) => {
+      rows.clear();
+      photos.clear();
+    });
+  }
+}
+
+/** Decisions on the server, which keeps the photos that they are about. */
+class ServerStore {
+  static fromRow({ caption, status, revision }) {
+    return { text: status === "unchecked" ? null : caption, status, revision, isOnServer: true };
+  }
+
+  async rows() {
+    const rows = [];
+    for (let total = 1; rows.length < total; ) {
+      const page = await (await server.ask("/v1/corrections", { query: { offset: rows.length, limit: 500 } })).json();
+      total = page.rows.length ? page.total : 0;
+      rows.push(...page.rows);
+    }
+    return rows;
+  }
+
+  /** Send a photo with what was proposed of it; the server may have it, and decisions about it. */
+  async add(row, photo) {
+    const [best] = row.captions;
+    const query = { name: row.name, captioner: row.captioner, caption: best?.text ?? "" };
+    if (best) query.confidence = best.confidence;
+    const headers = { "Content-Type": photo.type.startsWith("image/") ? photo.type : "application/octet-stream" };
+    const response = await server.ask(`/v1/corrections/photos/${row.id}`, { method: "PUT", body: photo, query, headers });
+    return ServerStore.fromRow(await response.json());
+  }
+
+  async decide(row, { text, status }) {
+    const body = JSON.stringify({ revision: row.revision, caption: text, status });
+    const headers = { "Content-Type": "application/json" };
+    try {
+      const response = await server.ask(`/v1/corrections/${row.id}`, { method: "PATCH", body, headers, once: true });
+      return ServerStore.fromRow(await response.json());
+    } catch (error) {
+      if (error.status === 409) throw new Conflict(ServerStore.fromRow(error.problem.row));
+      throw error;
+    }
+  }
+
+  async photo(id) {
+    return (await server.ask(`/v1/corrections/photos/${id}`)).blob();
+  }
+}
