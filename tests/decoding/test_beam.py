@@ -26,6 +26,7 @@ RULES = {
     "endings": Rules(bad_endings=(4, 5)),
     "required": Rules(required=((5,),)),
     "phrases": Rules(required=((4, 5), (6,))),
+    "a phrase that repeats": Rules(required=((4, 4, 4),)),
     "phrases once": Rules(required=((5, 4), (6,)), repeatable=(4,)),
     "prefix": Rules(prefix=(5,)),
     "prefix against rules": Rules(prefix=(4, 4), min_length=2, no_repeat_ngram_size=1, forbidden=((4,), (4, 6))),

@@ -17,6 +17,7 @@ from showtell.images.photo import to_photo
 from showtell.serving.engine import Answer, Engine, Question, ServedCaptioner
 
 WORDS = ("a", "red", "circle")
+BOXES = torch.tensor([[0.0, 0, 24, 16], [24, 0, 48, 16], [0, 16, 24, 32], [24, 16, 48, 32]])  # of `photo_bytes()`
 LOGPROBS = (-0.25, -0.5, -0.125)
 
 
@@ -57,7 +58,12 @@ class FakeEngine(Engine):
         return self._captioners
 
     async def start(self) -> None:
+        self.loop = asyncio.get_running_loop()
         self.state = "started"
+
+    def release(self) -> None:
+        """Answer, from any thread."""
+        self.loop.call_soon_threadsafe(self.go.set)
 
     async def ask(self, question: Question) -> Answer:
         self.questions.append(question)
@@ -76,7 +82,7 @@ class FakeEngine(Engine):
         if question.kind == "explanation":
             explained = tuple(ExplainedWord(word, 0.5, (("blue", 0.25),)) for word in self.words)
             caption = ExplainedCaption(text, explained, logprob, True, 0.5, attention=torch.full((3, 4), 0.25))
-            return ModelExplanation("", (caption,), torch.zeros(4, 4), grid=(2, 2))
+            return ModelExplanation("", (caption,), BOXES, grid=(2, 2))
         calibrated = 0.75 if self.captioners[question.captioner].is_calibrated else None
         best = Caption(text, logprob, True, words, logprob, calibrated)
         return [best] * question.settings.num_return_sequences

@@ -130,6 +130,8 @@ def test_exports(client, tmp_path):
         assert answer.headers["content-disposition"] == f'attachment; filename="corrections.{format}"'
         file = tmp_path / "kept" / f"corrections.{format}"
         file.write_bytes(answer.content)
+        for number, name in ((1, "dog.jpg"), (2, "cat.png")):
+            (tmp_path / "kept" / name).write_bytes(make_photo(number)[1])
         assert open_dataset(file).split("train")[0].captions == ("=1+1",)
     assert "'=1+1" in (tmp_path / "kept" / "corrections.csv").read_text()
     content = client.get(f"{ROWS}/export", params={"format": "zip"}).content

@@ -24,7 +24,7 @@ from PIL import Image
 from showtell.datasets import open_dataset, read_dataset
 from showtell.datasets.corrections import CHECKED, DATABASE
 from showtell.errors import DataError, ImageError, StorageError, UsageError
-from showtell.serving.correction_exports import export, safe_stems
+from showtell.serving.correction_exports import export, safe_stems, table_names
 from showtell.serving.corrections import ConflictError, Correction, CorrectionStore, UnknownCorrectionError
 from tests.cli.test_caption import run
 from tests.cli.test_teach import SMALL
@@ -410,10 +410,13 @@ def test_every_export_is_the_same_dataset(tiny_scenes, tmp_path):
     assert splits.count("train") + splits.count("val") == 12
     assert 1 <= splits.count("val") <= 6  # a tenth by the photos' bytes
     assert records_of(tmp_path / "kept" / DATABASE) == records
-    for format in ("csv", "jsonl"):
-        file = tmp_path / "kept" / f"exported.{format}"
-        file.write_bytes(content_of(store, format))
-        assert records_of(file) == records
+    beside = tmp_path / "photos of the client"
+    shutil.copytree(photos[0].parent, beside)
+    (beside / photos[0].name).rename(beside / f"={photos[0].name}")  # a name that a spreadsheet would compute
+    (beside / "corrected.csv").write_bytes(content_of(store, "csv"))
+    assert records_of(beside / "corrected.csv") == records
+    (tmp_path / "kept" / "exported.jsonl").write_bytes(content_of(store, "jsonl"))
+    assert records_of(tmp_path / "kept" / "exported.jsonl") == records
     content = content_of(store, "zip")
     with zipfile.ZipFile(BytesIO(content)) as archive:
         assert archive.testzip() is None
@@ -433,9 +436,10 @@ def test_formulas_are_no_formulas_in_the_table(store):
     table = content_of(store, "csv").decode("utf-8-sig")
     assert table.splitlines() == [
         "image,caption,confidence,split",
-        f'photos/{row.file},"\'=HYPERLINK(""http://a"",""b"")",,train',
+        '1.png,"\'=HYPERLINK(""http://a"",""b"")",,train',
     ]
     (record,) = open_dataset(store.folder).records
+    shutil.copy(store.photo(row.id), store.folder / "1.png")
     (store.folder / "c.csv").write_text(table)
     assert open_dataset(store.folder / "c.csv").records[0].captions == record.captions
 
@@ -478,6 +482,29 @@ def test_names_of_a_zip_are_different():
     assert stems[:2] == ["dog", "dog-2"]
     assert len({stem.casefold() for stem in stems}) == len(names)
     assert safe_stems(["image.jpg"] * 5000)[-1] == "image-5000"
+
+
+def test_a_table_calls_photos_as_the_client_does(store):
+    """But for names that lead elsewhere, and those of two photos."""
+    names = [
+        "dog.jpg",
+        "trip/dog.jpg",
+        "DOG.JPG",
+        "dog.jpg",
+        "../dog.jpg",
+        "/etc/dog.jpg",
+        "C:\\dog.jpg",
+        "a//b.jpg",
+        "",
+        ".",
+    ]
+    for number, name in enumerate(names):
+        id, content = make_photo(number)
+        store.add(id, content, name=name)
+    assert table_names(store.rows()[0]) == [
+        *("dog.jpg", "trip/dog.jpg", "DOG.JPG", "dog-2.jpg", "dog.png", "dog-2.png", "dog-3.png", "b.png", "photo"),
+        "photo.png",
+    ]
 
 
 def test_a_zip_is_not_made_in_memory(store):

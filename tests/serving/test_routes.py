@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 
 import pytest
 from fastapi.testclient import TestClient
@@ -184,7 +185,12 @@ JSON_MISTAKES = {
     "a lone surrogate": (400, b'{"image": "\\ud800"}', "The body is no JSON in UTF-8:"),
     "no object": (400, b"[1, 2]", "The body should be a JSON object, not [1, 2]."),
     "not finite": (400, b'{"length_penalty": NaN}', "The body is no JSON in UTF-8: NaN is no number of JSON."),
-    "nested deep": (400, b"[" * 50_000, "The body is no JSON in UTF-8: it is nested too deep."),
+    "many values": (
+        400,
+        b"[" + b"," * 60_000 + b"]",
+        "The JSON has more than 50,000 values, which no question needs.",
+    ),
+    "nested deep": (400, b"[" * 49_000, "The body is no JSON in UTF-8: it is nested too deep."),
     "no image": (422, b"{}", 'The JSON has no "image"; put the photo there as "data:image/jpeg;base64,...".'),
     "a number": (422, b'{"image": 5}', 'image is "5", and that is no photo; send the photo itself'),
     "broken base64": (
@@ -266,8 +272,7 @@ def test_a_mistake_in_a_form_is_answered_with_one_sentence(client, mistake):
     assert detail(post(client, content=content, headers=headers), status).startswith(sentence)
 
 
-def test_texts_are_asked_for_and_bounded(client):
-    assert detail(post(client, "/v1/logprobs"), 422).startswith("texts should be 1 to 256 texts of at most 10,000")
+def test_texts_do_not_depend_on_the_search(client):
     assert detail(post(client, "/v1/logprobs", params={"texts": "a", "num_beams": 2}), 422) == (
         'The log-probabilities of given texts do not depend on "num_beams"; the conditions are stage and prompt.'
     )
@@ -313,3 +318,40 @@ def test_the_description_has_each_route_with_its_settings_and_errors(client):
     assert {"200", "404", "413", "415", "422", "429", "503", "504"} <= operation["responses"].keys()
     assert "Problem" in content["components"]["schemas"]
     assert set(content["components"]["schemas"]["CaptionAnswer"]["properties"]) >= {"text", "logprob", "words"}
+
+
+def test_the_description_is_a_page_that_loads_nothing(client):
+    page = client.get("/docs")
+    assert page.headers["content-security-policy"].startswith("default-src 'none'; ")
+    assert "script" not in page.headers["content-security-policy"]
+    for path in client.get("/openapi.json").json()["paths"]:
+        assert f"{path}</code>" in page.text
+    assert "Beam width; 1 is greedy search." in page.text
+    assert not re.findall(r"(?:src|href)=\"(?!#|openapi.json|data:)", page.text)
+
+
+BEAMS = "Beams or samples times max_length are"
+COSTLY = {
+    "beams": (
+        "captions",
+        {"num_beams": 300},
+        f"{BEAMS} 300 x 20 words, and this server takes 5,000 at a time; ask for",
+    ),
+    "samples": ("captions", {"search": "sample", "num_return_sequences": 300}, f"{BEAMS} 300 x 20 words"),
+    "length": ("captions", {"num_beams": 10, "max_length": 1000}, f"{BEAMS} 10 x 1,000 words"),
+    "forced": ("captions", {"num_beams": 100, "force_words": ["a b", "c"]}, f"{BEAMS} 400 x 20 words"),
+    "phrases": ("captions", {"bad_words": ["a b"] * 101}, "bad_words and force_words have 101 phrases, and this"),
+    "prefix": ("captions", {"prefix": "a " * 3000}, "A setting has a text of 6,000 characters, and this server takes"),
+    "occlusion": (
+        "explanations",
+        {"max_length": 400, "occlusion": "mean"},
+        f"{BEAMS} 1 x 400 words, times 16 for occlusion, and this server takes 5,000",
+    ),
+    "texts": ("logprobs", {"texts": ["a", "b" * 6000]}, "The texts have up to 6,002 words, and this server takes"),
+}
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_a_question_that_would_hold_up_all_others_is_refused(client, name):
+    path, settings, sentence = COSTLY[name]
+    assert detail(client.post(f"/v1/{path}", json={"image": DATA_URL, **settings}), 422).startswith(sentence)

@@ -21,7 +21,7 @@ class Constraints:
         self.words = sum(len(phrase) for phrase in phrases)  # C, the highest bank
         self._count = len(phrases)  # P
         longest = max((len(phrase) for phrase in phrases), default=0)
-        symbols = torch.full((len(phrases), longest), Vocabulary.pad)  # the distinct words of each phrase
+        symbols = torch.full((len(phrases), longest), -1)  # the distinct words of each phrase, then what is no word
         transitions = torch.zeros(
             len(phrases), longest + 1, longest + 1, dtype=torch.long
         )  # state and word to next state; 0 is any other word

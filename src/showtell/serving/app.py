@@ -13,9 +13,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.responses import HTMLResponse
 
 from showtell import __version__
 from showtell.images.loading import READERS
+from showtell.reports.api_page import api_page, api_policy
+from showtell.serving.chat import ChatRequest, chat_router
 from showtell.serving.correction_routes import correction_router
 from showtell.serving.corrections import CorrectionStore
 from showtell.serving.engine import Engine
@@ -59,17 +62,30 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
                     store.close()
 
     app = FastAPI(
-        title="showtell", version=__version__, description=ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None
+        title="showtell",
+        version=__version__,
+        description=ABOUT,
+        lifespan=lifespan,
+        docs_url=None,  # these would load scripts from elsewhere
+        redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
+    app.state.max_words = settings.max_words
     handle_problems(app)
     app.include_router(v1_router(engine))
+    app.include_router(chat_router(engine))
     app.include_router(health_router(engine))
     app.include_router(page_router(engine, settings))
     if store is not None:
         app.include_router(correction_router(store))
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(api_page(app.openapi()), headers={"Content-Security-Policy": api_policy()})
+
     app.openapi = functools.partial(_openapi, app, settings)  # type: ignore[method-assign]
     # The last one is the outermost.
-    app.add_middleware(BodyGuard, max_body=settings.max_body, body_timeout=settings.body_timeout)
+    app.add_middleware(BodyGuard, settings=settings)
     if settings.token is None:
         app.add_middleware(OriginGuard)
         app.add_middleware(HostGuard, names=[settings.host])
@@ -85,8 +101,10 @@ def _openapi(app: FastAPI, settings: ServeSettings) -> dict[str, Any]:
     if app.openapi_schema is None:
         content = FastAPI.openapi(app)
         components = content.setdefault("components", {})
-        schema = Problem.model_json_schema()
-        components.setdefault("schemas", {})["Problem"] = schema
+        schemas = components.setdefault("schemas", {})
+        for model in (Problem, ChatRequest):
+            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas |= {**schema.pop("$defs", {}), model.__name__: schema}
         if settings.token is not None:
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             content["security"] = [{"token": []}]

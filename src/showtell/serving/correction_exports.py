@@ -1,4 +1,4 @@
-"""Corrections as files: a table or JSON lines, which are datasets beside the photos, or a zip with photos and texts."""
+"""Corrections as files, each a dataset: a table beside the client's photos, JSON lines, a zip with photos and texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, cast
 
 from showtell.datasets.table import correction_lines
@@ -37,8 +37,9 @@ def export(store: CorrectionStore, format: Format, statuses: Collection[str] = (
 
     Args:
         store: that has them.
-        format: "csv": the table that `showtell caption --correct` writes, whose place is the folder of the store;
-            "jsonl": all that is known, a row in a line; "zip": `photos/`, a text beside each photo, and the table.
+        format: "csv": the table that `showtell caption --correct` writes, with the names that the client's photos have,
+            so that its place is beside them; "jsonl": all that is known, a row in a line, with the names of the folder
+            of the store; "zip": `photos/`, a text beside each photo, and the table.
         statuses: of the rows; empty: any.
 
     Raises:
@@ -53,7 +54,24 @@ def export(store: CorrectionStore, format: Format, statuses: Collection[str] = (
 
 
 def _as_csv(rows: Iterable[Correction], splits: Mapping[str, str]) -> Iterator[str]:
-    return correction_lines((row.image, row.caption, row.confidence, splits[row.id]) for row in rows)
+    rows = list(rows)
+    names = table_names(rows)
+    return correction_lines(
+        (name, row.caption, row.confidence, splits[row.id]) for name, row in zip(names, rows, strict=True)
+    )
+
+
+def table_names(rows: Iterable[Correction]) -> list[str]:
+    """What a table calls photos: as the client does, where that names a file below the table and no other photo."""
+    used: dict[str, int] = {}
+    names = []
+    for row in rows:
+        path = PurePosixPath(row.name)
+        is_below = path.name and str(path) == row.name and not path.is_absolute() and ".." not in path.parts
+        if not is_below or "\\" in row.name or row.name[1:2] == ":":
+            path = PurePosixPath(_safe_stem(row.name) + Path(row.file).suffix)
+        names.append(_different(str(path.with_suffix("")), path.suffix, used, fold=str))
+    return names
 
 
 def _as_json_lines(rows: Iterable[Correction], splits: Mapping[str, str]) -> Iterator[str]:
@@ -117,7 +135,7 @@ def safe_stems(names: Iterable[str]) -> list[str]:
     ['dog', 'DOG-2', 'a_b_', '_nul', 'photo']
     """
     used: dict[str, int] = {}
-    return [_different(_safe_stem(name), used) for name in names]
+    return [_different(_safe_stem(name), "", used) for name in names]
 
 
 def _safe_stem(name: str) -> str:
@@ -129,10 +147,15 @@ def _safe_stem(name: str) -> str:
     return f"_{stem}" if _RESERVED.fullmatch(stem) else stem
 
 
-def _different(stem: str, used: dict[str, int]) -> str:
-    """The stem, with a number if one is used that is equal where case and the encoding of accents do not count."""
-    number = used.get(stem.casefold(), 0) + 1
-    used[stem.casefold()] = number
-    if number == 1:
-        return stem
-    return _different(f"{stem}-{number}", used)
+def _different(stem: str, suffix: str, used: dict[str, int], fold: Callable[[str], str] = str.casefold) -> str:
+    """A name, with a number behind its stem if an equal one is used.
+
+    Args:
+        stem: of the name.
+        suffix: of the name.
+        used: how often each name is, as `fold` has it.
+        fold: makes names equal that cannot stand beside each other.
+    """
+    name = f"{stem}{suffix}"
+    number = used[fold(name)] = used.get(fold(name), 0) + 1
+    return name if number == 1 else _different(f"{stem}-{number}", suffix, used, fold)

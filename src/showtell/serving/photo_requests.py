@@ -29,8 +29,10 @@ from showtell.errors import UsageError, printable, shorten
 
 MAX_FIELDS = 100  # of a form
 MAX_FIELD = 65_536  # bytes of a field of a form
+MAX_JSON = 50_000  # values of JSON, roughly: to read millions takes seconds, in which nobody else is answered
 MAX_NAME = 200  # characters of a photo's name that are shown
 UNNAMED = "photo"
+_HALF = "The body ended before its end."
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,", re.ASCII | re.IGNORECASE)
 
 
@@ -83,38 +85,35 @@ async def read_photo_request(request: Request) -> PhotoRequest:
     """
     fields = _gather(request.query_params.multi_items())
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    try:
-        if kind == "multipart/form-data":
-            read = await _read_form(request)
-        elif kind == "application/json":
-            read = _read_json(await request.body())
-        elif kind == "application/octet-stream" or kind.startswith("image/"):
-            read = PhotoRequest(await request.body())
-        else:
-            given = f'"{shorten(kind, 60)}"' if kind else "missing"
-            raise HTTPException(
-                415,
-                f"Content-Type is {given}; send the photo as image/jpeg (or another image type), as the field image of "
-                "multipart/form-data, or as a data: URL in application/json.",
-            )
-    except ClientDisconnect as error:
-        raise HTTPException(400, "The body ended before its end.") from error
+    if kind == "multipart/form-data":
+        read = await _read_form(request)
+    elif kind == "application/json":
+        read = _read_json(await read_body(request))
+    elif kind == "application/octet-stream" or kind.startswith("image/"):
+        read = PhotoRequest(await read_body(request))
+    else:
+        given = f'"{shorten(kind, 60)}"' if kind else "missing"
+        raise HTTPException(
+            415,
+            f"Content-Type is {given}; send the photo as image/jpeg (or another image type), as the field image of "
+            "multipart/form-data, or as a data: URL in application/json.",
+        )
     read.fields = {**fields, **read.fields}
     name = read.take("name", str, read.name)
     read.name = shorten(printable(name), MAX_NAME) or UNNAMED
     return read
 
 
-async def read_json(request: Request) -> dict[str, Any]:
-    """The JSON object in a body.
+async def read_body(request: Request) -> bytes:
+    """The body of a request.
 
     Raises:
-        HTTPException: it is none.
+        HTTPException: the client went away in the middle of it.
     """
     try:
-        return parse_json(await request.body())
+        return await request.body()
     except ClientDisconnect as error:
-        raise HTTPException(400, "The body ended before its end.") from error
+        raise HTTPException(400, _HALF) from error
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
@@ -123,6 +122,8 @@ def parse_json(body: bytes) -> dict[str, Any]:
     Raises:
         HTTPException: it is none.
     """
+    if sum(map(body.count, (b",", b":", b"[", b"{"))) > MAX_JSON:
+        raise HTTPException(400, f"The JSON has more than {MAX_JSON:,} values, which no question needs.")
     try:
         content = json.loads(body, parse_constant=_refuse_constant)
         if b"\\u" in body:
@@ -204,6 +205,8 @@ async def _read_form(request: Request) -> PhotoRequest:
         (_, file), *_ = files
         fields = _gather([(name, value) for name, value in items if isinstance(value, str)])
         return PhotoRequest(await file.read(), file.filename or UNNAMED, fields)
+    except ClientDisconnect as error:
+        raise HTTPException(400, _HALF) from error
     except MultiPartException as error:
         raise HTTPException(400, f"The form cannot be read: {error.message.rstrip('.')}.") from error
     finally:

@@ -36,6 +36,7 @@ STATUSES: tuple[tuple[type[ShowtellError], int], ...] = (
     (ConflictError, 409),
     (StorageError, 507),
 )
+OPENAI_PATHS = ("/v1/chat", "/v1/models")
 DEFECT = "Something failed inside the server; its log has the details."
 # What each status means here, for the description of the API.
 MEANINGS = {
@@ -87,7 +88,7 @@ class ProblemResponse(JSONResponse):
         headers: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=one_line(detail))
+        self.problem = problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=one_line(detail))
         super().__init__({**problem.model_dump(), **(extra or {})}, status, headers)
 
 
@@ -113,6 +114,14 @@ def to_response(error: Exception) -> ProblemResponse:
     return ProblemResponse(500, DEFECT)
 
 
+def in_openai_shape(response: ProblemResponse) -> ProblemResponse:
+    """The same problem with the member in which OpenAI's clients look for the sentence."""
+    kind = "invalid_request_error" if response.status_code < 500 else "server_error"
+    error = {"message": response.problem.detail, "type": kind, "param": None, "code": None}
+    headers = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
+    return ProblemResponse(response.status_code, response.problem.detail, headers, {"error": error})
+
+
 def describe(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route that answers with some problems beside those that any route has."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -129,7 +138,8 @@ def handle_problems(app: FastAPI) -> None:
             allowed = (error.headers or {}).get("Allow", "another method")
             sentence = f"{request.method} is not allowed at {request.url.path}; use {allowed}."
             error = HTTPException(405, sentence, error.headers)
-        return to_response(error)
+        response = to_response(error)
+        return in_openai_shape(response) if request.url.path.startswith(OPENAI_PATHS) else response
 
     for kind in (HTTPException, RequestValidationError, ShowtellError, Exception):
         app.add_exception_handler(kind, answer)

@@ -21,7 +21,8 @@ from typing import Any
 
 from showtell.bulk.cluster import STORE, connected, require_ray
 from showtell.captioners.contract import Captioner
-from showtell.errors import MissingDependencyError, ShowtellError
+from showtell.datasets.issues import counted
+from showtell.errors import MissingDependencyError, ShowtellError, notify
 from showtell.serving.batcher import LocalEngine
 from showtell.serving.bounded_engine import BoundedEngine
 from showtell.serving.device_queue import BATCHES_AHEAD
@@ -69,6 +70,7 @@ class RayEngine(BoundedEngine):
 
     async def start(self) -> None:
         """Start the replicas, each of which has captioned a photo when this returns."""
+        notify(f"starting {counted(self._replicas, 'replica')} ...")
         # On a thread: Ray replaces the handlers of signals if it is started on the main one.
         self._handle = await asyncio.to_thread(self._deploy)
         self._is_ready = True

@@ -28,11 +28,10 @@ from showtell.explanations.explanation import photo_to_show
 from showtell.images.photo import IN_MEMORY
 from showtell.serving import problems
 from showtell.serving.answers import CaptionersAnswer, CaptionsAnswer, ExplanationAnswer, LogprobsAnswer
+from showtell.serving.cost import require_affordable
 from showtell.serving.engine import Engine, Question, ServedCaptioner
 from showtell.serving.photo_requests import PhotoRequest, read_photo_request
 
-MAX_TEXTS = 256  # of a question for log-probabilities
-MAX_TEXT = 10_000  # characters of one
 CAPTIONER = {"type": "string", "description": "Name of a captioner of /v1/captioners (default: the first)."}
 NAME = {"type": "string", "description": "Name of the photo, for the answer alone."}
 AnswerT = TypeVar("AnswerT")
@@ -92,11 +91,6 @@ def v1_router(engine: Engine) -> APIRouter:
         asked = await read_photo_request(request)
         captioner = choose_captioner(engine, asked)
         texts = asked.take("texts", tuple[str, ...], ())
-        if not 1 <= len(texts) <= MAX_TEXTS or max(map(len, texts)) > MAX_TEXT:
-            raise UsageError(
-                f"texts should be 1 to {MAX_TEXTS} texts of at most {MAX_TEXT:,} characters; "
-                f"{'give some' if not texts else 'send fewer or shorter ones'}."
-            )
         other = next((name for name in asked.fields if name not in CONDITIONS), None)
         if other is not None:
             raise UsageError(
@@ -229,7 +223,9 @@ async def ask(request: Request, engine: Engine, question: Question, name: str) -
 
     Raises:
         ImageError: the photo cannot be read.
+        UsageError: the question is too large for this server, or not one for its captioner.
     """
+    require_affordable(question, request.app.state.max_words)
     answer = asyncio.ensure_future(engine.ask(question))
     gone = asyncio.ensure_future(_has_gone(request))
     try:

@@ -1,0 +1,260 @@
+"""Captions in the shape of OpenAI's chat completions, for photo libraries and other programs that speak it.
+
+    POST /v1/chat/completions     one photo as a data: URL in the messages; its caption is the answer
+    GET  /v1/models               the captioners
+
+A captioner answers one photo and remembers nothing. Captioners that are asked something (chat models that see) are
+asked the text of the messages; the others caption the photo whatever the text says. The answer is at most `max_tokens`
+long, and sampled where a `temperature` above 0 is given; otherwise it is the one of the captioner's own search. Fields
+that change nothing about a caption are passed over; those that would and cannot be honoured are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from showtell.captions import Caption
+from showtell.config import describe_problem
+from showtell.errors import UsageError
+from showtell.serving import problems
+from showtell.serving.engine import Engine, Question, ServedCaptioner
+from showtell.serving.photo_requests import UNNAMED, parse_json, photo_of_url, read_body
+from showtell.serving.routes import ask, captioner_named
+
+REFUSED = {  # fields that change what an answer is
+    "tools": "A captioner calls no tools; leave tools out.",
+    "functions": "A captioner calls no functions; leave functions out.",
+    "audio": "A captioner answers in text; leave audio out.",
+}
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class TextPart(_Part):
+    """Text of a message."""
+
+    type: Literal["text", "input_text"]
+    text: str
+
+
+class ImageUrl(_Part):
+    """A photo."""
+
+    url: str = Field(description="data:image/jpeg;base64,...; no other URL is looked at.")
+
+
+class ImagePart(_Part):
+    """A photo of a message."""
+
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+class Message(_Part):
+    """A message; of those of the assistant nothing is read."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: list[Annotated[TextPart | ImagePart, Field(discriminator="type")]] | None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _text_to_part(cls, value: Any) -> Any:
+        return [{"type": "text", "text": value}] if isinstance(value, str) else value
+
+
+class StreamOptions(_Part):
+    """What a stream has beside its words."""
+
+    include_usage: bool = False
+
+
+class ChatRequest(BaseModel):
+    """A request for a caption; other fields of OpenAI's are passed over."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str | None = Field(None, description="Name of a captioner of /v1/models (default: the first).")
+    messages: list[Message] = Field(description="With exactly one photo in them.", min_length=1, max_length=1000)
+    max_tokens: int | None = Field(None, ge=1, le=10**9, description="The caption is cut off at so many tokens.")
+    max_completion_tokens: int | None = Field(None, ge=1, le=10**9, description="The same.")
+    temperature: float | None = Field(None, ge=0, le=2, description="Above 0 the caption is sampled.")
+    top_p: float | None = Field(None, gt=0, le=1, description="Of sampling.")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Of sampling.")
+    n: int = Field(1, ge=1, le=100, description="Number of different captions.")
+    logprobs: bool | None = Field(None, description="Give the log-probability of each word.")
+    stream: bool | None = Field(None, description="Send the words as server-sent events once the caption is there.")
+    stream_options: StreamOptions | None = None
+
+
+def chat_router(engine: Engine) -> APIRouter:
+    """The routes in OpenAI's shape."""
+    router = APIRouter(prefix="/v1", tags=["chat"])
+    described = {"schema": {"$ref": "#/components/schemas/ChatRequest"}}
+
+    @router.post(
+        "/chat/completions",
+        summary="Caption a photo, in the shape of OpenAI's chat completions",
+        responses=problems.describe(*problems.OF_PHOTOS),
+        response_model=None,
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": described}}},
+    )
+    async def completions(request: Request) -> Response:
+        """The caption of the one photo in the messages, as the answer of an assistant."""
+        asked = _read(await read_body(request))
+        captioner = captioner_named(engine, asked.model)
+        text, photo = _look_through(asked.messages)
+        settings = captioner.settings(**_settings(asked, captioner, text))
+        answer = await ask(request, engine, Question("captions", captioner.name, photo, settings), UNNAMED)
+        answered = _Answer(captioner.name, [one for one in answer if isinstance(one, Caption)], asked)
+        if not asked.stream:
+            return JSONResponse(answered.whole())
+        return StreamingResponse(answered.in_parts(), media_type="text/event-stream")
+
+    @router.get("/models", summary="List the captioners in OpenAI's shape", responses=problems.describe())
+    async def models() -> dict[str, Any]:
+        """The captioners as models."""
+        return {"object": "list", "data": [_model(one) for one in engine.captioners.values()]}
+
+    @router.get("/models/{name:path}", summary="Get a captioner in OpenAI's shape", responses=problems.describe(404))
+    async def model(name: str) -> dict[str, Any]:
+        """A captioner as a model."""
+        return _model(captioner_named(engine, name))
+
+    return router
+
+
+def _model(captioner: ServedCaptioner) -> dict[str, Any]:
+    return {"id": captioner.name, "object": "model", "created": 0, "owned_by": captioner.about.library}
+
+
+def _read(body: bytes) -> ChatRequest:
+    """What a request asks for.
+
+    Raises:
+        HTTPException: it is no JSON.
+        UsageError: it asks for what no captioner does.
+    """
+    content = parse_json(body)
+    for name, sentence in REFUSED.items():
+        if content.get(name):
+            raise UsageError(sentence)
+    form = content.get("response_format")
+    if form is not None and (not isinstance(form, dict) or form.get("type") != "text"):
+        raise UsageError('A captioner answers in plain text; leave response_format out, or set its type to "text".')
+    try:
+        return ChatRequest.model_validate(content)
+    except ValidationError as error:
+        raise UsageError(describe_problem(error)) from error
+
+
+def _look_through(messages: Sequence[Message]) -> tuple[str, bytes]:
+    """The text of the messages and the one photo in them.
+
+    Raises:
+        UsageError: there are none or several, or it is none.
+    """
+    texts, urls = [], []
+    for message in messages:
+        for part in message.content or () if message.role in ("system", "developer", "user") else ():
+            if isinstance(part, TextPart):
+                texts.append(part.text.strip())
+            else:
+                urls.append(part.image_url.url)
+    if len(urls) != 1:
+        raise UsageError(
+            f"The messages have {len(urls) or 'no'} photo{'s' if urls else ''}; send exactly one, as "
+            '{"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,..."}}.'
+        )
+    return "\n".join(filter(None, texts)), photo_of_url(urls[0], "image_url")
+
+
+def _settings(asked: ChatRequest, captioner: ServedCaptioner, text: str) -> dict[str, Any]:
+    """The decoding settings that a request comes to."""
+    own = captioner.decoding
+    limits = [one for one in (asked.max_tokens, asked.max_completion_tokens) if one is not None]
+    settings: dict[str, Any] = {"max_length": min([own.max_length, *limits])}
+    settings["min_length"] = min(own.min_length, settings["max_length"])
+    if text and own.prompt is not None:  # one that is asked something
+        settings["prompt"] = text
+    if asked.temperature:
+        settings |= {"search": "sample", "temperature": asked.temperature, "num_return_sequences": asked.n}
+        settings |= {name: value for name in ("top_p", "seed") if (value := getattr(asked, name)) is not None}
+    elif asked.n > 1:
+        settings |= {"num_return_sequences": asked.n, "num_beams": max(own.num_beams, asked.n)}
+    return settings
+
+
+class _Answer:
+    """Captions as a completion, whole or in parts."""
+
+    def __init__(self, model: str, captions: Sequence[Caption], asked: ChatRequest) -> None:
+        self._captions = captions
+        self._asked = asked
+        self._about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+        tokens = sum(len(one.tokens or one.words) for one in captions)
+        self._usage = {"prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens}
+
+    def whole(self) -> dict[str, Any]:
+        """The completion."""
+        choices = [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": caption.text, "refusal": None},
+                "finish_reason": _reason(caption),
+                "logprobs": {"content": _logprobs(caption), "refusal": None} if self._asked.logprobs else None,
+            }
+            for index, caption in enumerate(self._captions)
+        ]
+        return {**self._about, "object": "chat.completion", "choices": choices, "usage": self._usage}
+
+    def in_parts(self) -> Iterator[str]:
+        """Server-sent events: who answers, each word, and why it ends."""
+        for index, caption in enumerate(self._captions):
+            yield self._event(index, {"role": "assistant", "content": ""})
+            words = caption.text.split(" ")
+            of_words = _logprobs(caption) if self._asked.logprobs and not caption.tokens else None
+            for position, word in enumerate(words):
+                logprobs = None if of_words is None else of_words[position : position + 1]
+                yield self._event(index, {"content": word if position == 0 else f" {word}"}, logprobs=logprobs)
+            yield self._event(index, {}, _reason(caption))
+        if self._asked.stream_options is not None and self._asked.stream_options.include_usage:
+            yield _event({**self._about, "object": "chat.completion.chunk", "choices": [], "usage": self._usage})
+        yield "data: [DONE]\n\n"
+
+    def _event(
+        self, index: int, delta: dict[str, Any], reason: str | None = None, logprobs: list[Any] | None = None
+    ) -> str:
+        choice = {
+            "index": index,
+            "delta": delta,
+            "finish_reason": reason,
+            "logprobs": None if logprobs is None else {"content": logprobs, "refusal": None},
+        }
+        return _event({**self._about, "object": "chat.completion.chunk", "choices": [choice]})
+
+
+def _event(content: dict[str, Any]) -> str:
+    return f"data: {json.dumps(content, ensure_ascii=False, separators=(',', ':'))}\n\n"
+
+
+def _reason(caption: Caption) -> str:
+    return "stop" if caption.finished else "length"
+
+
+def _logprobs(caption: Caption) -> list[dict[str, Any]]:
+    """The tokens of a caption, or its words, with their log-probabilities."""
+    pairs = [(one.token, one.logprob) for one in caption.tokens] or [(one.word, one.logprob) for one in caption.words]
+    return [
+        {"token": token, "logprob": logprob, "bytes": list(token.encode()), "top_logprobs": []}
+        for token, logprob in pairs
+    ]

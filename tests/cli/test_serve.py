@@ -1,0 +1,181 @@
+"""`showtell serve`: its options, where it listens, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from showtell.errors import UsageError
+from showtell.serving.server import addresses, listen
+from showtell.serving.settings import ServeSettings
+from tests.cli.test_caption import run
+from tests.serving.fakes import FakeEngine, photo_bytes
+from tests.serving.servers import PATIENCE, running_server
+
+TOKEN = "0123456789abcdef"
+REFUSED = {
+    ("--max-wait", "5"): 'max_wait: "5" is no duration; write 5ms, 2s or 1m.',
+    ("--timeout", "2 days"): 'timeout: "2 days" is no duration; write 5ms, 2s or 1m.',
+    ("--max-body", "20XB"): 'max_body: "20XB" is no size; write 500kB, 20MB or 1GB.',
+    ("--max-body", "20"): 'max_body: "20" is no size; write 500kB, 20MB or 1GB.',
+    ("--max-body", "2B"): "max_body: Input should be greater than or equal to 1000.",
+    ("--port", "70000"): "port: Input should be less than or equal to 65535.",
+    ("--token", "short"): "token: String should have at least 16 characters.",
+    (
+        "--host",
+        "0.0.0.0",
+    ): "host=0.0.0.0 lets other machines connect; give a token of 16 characters or more, or open=true",
+    ("--host", "192.0.2.1", "--open"): "host=192.0.2.1 is no address of this machine; 127.0.0.1 always is.",
+    ("--replicas", "2"): "--replicas are of --engine ray; give that too.",
+}
+
+
+@pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
+def test_an_option_that_cannot_be_is_refused_in_one_sentence(capsys, arguments):
+    status, printed, err = run(capsys, "serve", "nowhere", *arguments)
+    assert (status, printed) == (2, "")
+    assert err.startswith(f"showtell: {REFUSED[arguments]}")
+    assert err.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_named_before_anything_is_opened(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, _, err = run(capsys, "serve", "nowhere", "--port", str(port))
+    assert status == 2
+    assert err == (
+        f"showtell: Port {port} of 127.0.0.1 is taken; end what listens there, or choose another port (0 takes a free "
+        "one).\n"
+    )
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
+def test_without_the_extra_it_says_how_to_get_it(capsys, monkeypatch, missing):
+    for name in [name for name in sys.modules if name.startswith("showtell.serving.") or name.split(".")[0] == missing]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    status, _, err = run(capsys, "serve", "nowhere")
+    assert status == 2
+    assert err.startswith(f"showtell: showtell serve needs {missing}")
+    assert err.endswith('; pip install "showtell[serve]".\n')
+
+
+def test_addresses_have_the_token_and_are_those_of_this_machine():
+    with listen(ServeSettings(port=0)) as listener:
+        port = listener.getsockname()[1]
+        assert addresses(ServeSettings(), listener) == [f"http://127.0.0.1:{port}/"]
+    everywhere = ServeSettings(host="0.0.0.0", port=0, token="a token of 16 &?/")
+    with listen(everywhere) as listener:
+        first, *others = addresses(everywhere, listener)
+        assert first == f"http://127.0.0.1:{listener.getsockname()[1]}/?token=a%20token%20of%2016%20%26%3F%2F"
+        assert all(other.endswith(first[first.index("/?") :]) and "0.0.0.0" not in other for other in others)
+
+
+def test_an_address_of_version_6_is_in_brackets():
+    try:
+        listener = listen(ServeSettings(host="::1", port=0))
+    except UsageError:
+        pytest.skip("this machine has no IPv6")
+    with listener:
+        assert addresses(ServeSettings(host="::1"), listener) == [f"http://[::1]:{listener.getsockname()[1]}/"]
+
+
+def test_what_is_being_answered_is_finished_before_it_ends():
+    engine = FakeEngine()
+    answers = []
+    with running_server(engine) as running:
+        engine.go.clear()
+        url = f"{running.url}/v1/captions"
+
+        def ask() -> None:
+            headers = {"Content-Type": "image/png"}
+            answers.append(httpx.post(url, content=photo_bytes(), headers=headers, timeout=PATIENCE))
+
+        client = threading.Thread(target=ask)
+        client.start()
+        while not engine.questions:
+            time.sleep(0.01)
+        running.server.handle_exit(signal.SIGTERM, None)
+        while running.server.servers and running.server.servers[0].is_serving():
+            time.sleep(0.01)
+        assert not answers
+        engine.release()
+        client.join(PATIENCE)
+    assert [answer.status_code for answer in answers] == [200]
+    assert not running.server.interrupted
+    assert engine.state == "closed"
+
+
+def test_a_client_that_goes_away_takes_its_question_back():
+    engine = FakeEngine()
+    with running_server(engine) as running:
+        engine.go.clear()
+        photo = photo_bytes()
+        head = (
+            f"POST /v1/captions HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: {len(photo)}"
+        )
+        connection = running.connect(head.encode() + b"\r\n\r\n" + photo)
+        while not engine.questions:
+            time.sleep(0.01)
+        connection.close()
+        deadline = time.monotonic() + PATIENCE
+        while not engine.cancelled and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert engine.cancelled == 1
+
+
+def start(checkpoint: Path, **variables: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "showtell", "serve", str(checkpoint), "--port", "0"]
+    environment = {**os.environ, **variables}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def test_as_a_process_it_says_where_it_is_and_answers_as_caption_does(capsys, tiny_checkpoint, tiny_scenes):
+    photo = next((tiny_scenes / "images").iterdir())
+    serving = start(tiny_checkpoint, SHOWTELL_TOKEN=TOKEN)
+    try:
+        assert serving.stdout is not None
+        address = serving.stdout.readline().strip()
+        assert address.endswith(f"/?token={TOKEN}")
+        url = f"{address.partition('?')[0]}v1/captions"
+        headers = {"Content-Type": "image/png", "Authorization": f"Bearer {TOKEN}"}
+        settings = {"num_beams": 3, "num_return_sequences": 2}
+        answer = httpx.post(url, content=photo.read_bytes(), headers=headers, params=settings, timeout=PATIENCE)
+        options = ["--num-beams", 3, "--num-return-sequences", 2, "--format", "json"]
+        _, printed, _ = run(capsys, "caption", tiny_checkpoint, photo, *options)
+        assert answer.json()["captions"] == json.loads(printed)[0]["captions"]
+        serving.send_signal(signal.SIGINT)
+        _, err = serving.communicate(timeout=PATIENCE)
+        assert serving.returncode == 130
+        assert err.endswith(
+            "showtell: ready; Ctrl-C ends it.\nshowtell: interrupted; what had been asked was answered.\n"
+        )
+        assert TOKEN not in err
+    finally:
+        serving.kill()
+        serving.communicate()
+
+
+@pytest.mark.slow
+def test_sigterm_ends_it_with_status_0(tiny_checkpoint):
+    serving = start(tiny_checkpoint)
+    try:
+        assert serving.stdout is not None
+        assert serving.stdout.readline().startswith("http://127.0.0.1:")
+        serving.send_signal(signal.SIGTERM)
+        _, err = serving.communicate(timeout=PATIENCE)
+        assert serving.returncode == 0
+        assert "Traceback" not in err
+    finally:
+        serving.kill()
+        serving.communicate()

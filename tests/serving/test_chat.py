@@ -1,0 +1,119 @@
+"""Captions in the shape of OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from fastapi.testclient import TestClient
+
+from showtell.decoding import DecodingConfig
+from showtell.serving.app import create_app
+from showtell.serving.settings import ServeSettings
+from tests.serving.fakes import FakeEngine, photo_bytes, served
+
+URL = "data:image/png;base64," + base64.b64encode(photo_bytes()).decode()
+IMAGE = {"type": "image_url", "image_url": {"url": URL, "detail": "low"}}
+
+
+@pytest.fixture
+def engine():
+    toy = served()
+    chat = served(
+        "chat", decoding=DecodingConfig(prompt="What is it?", max_length=100),
+        abilities=type(toy.abilities)(toy.abilities.searches, (*toy.abilities.settings, "prompt")),
+    )  # fmt: skip
+    return FakeEngine(toy, chat)
+
+
+@pytest.fixture
+def client(engine):
+    with TestClient(create_app(engine, ServeSettings()), base_url="http://localhost") as client:
+        yield client
+
+
+def ask(client, *parts, **more):
+    messages = [{"role": "system", "content": "You caption photos."}, {"role": "user", "content": list(parts)}]
+    return client.post("/v1/chat/completions", json={"messages": messages, **more})
+
+
+def test_a_photo_gets_its_caption(client, engine):
+    answer = ask(client, {"type": "text", "text": "Describe it."}, IMAGE, model="toy", user="me", logprobs=True).json()
+    (choice,) = answer["choices"]
+    assert answer["object"] == "chat.completion"
+    assert answer["model"] == "toy"
+    assert choice["message"] == {"role": "assistant", "content": "a red circle", "refusal": None}
+    assert choice["finish_reason"] == "stop"
+    assert [one["logprob"] for one in choice["logprobs"]["content"]] == [-0.25, -0.5, -0.125]
+    assert answer["usage"] == {"prompt_tokens": 0, "completion_tokens": 3, "total_tokens": 3}
+    assert engine.questions[0].settings == DecodingConfig()  # a captioner that is asked nothing
+
+
+def test_a_captioner_that_is_asked_something_is_asked_the_text(client, engine):
+    ask(client, {"type": "text", "text": "What colour?"}, IMAGE, model="chat", max_tokens=30)
+    settings = engine.questions[0].settings
+    assert settings.prompt == "You caption photos.\nWhat colour?"
+    assert settings.max_length == 30
+
+
+def test_settings_of_openai_are_those_of_decoding(client, engine):
+    ask(client, IMAGE, max_tokens=500, temperature=0)
+    ask(client, IMAGE, max_completion_tokens=5, temperature=0.5, top_p=0.9, seed=3, n=2)
+    ask(client, IMAGE, n=3)
+    plain, sampled, several = (question.settings for question in engine.questions)
+    assert plain == DecodingConfig()  # max_tokens is a bound, not a wish
+    assert (sampled.search, sampled.temperature, sampled.top_p, sampled.seed) == ("sample", 0.5, 0.9, 3)
+    assert (sampled.max_length, sampled.num_return_sequences) == (5, 2)
+    assert (several.kind, several.num_beams, several.num_return_sequences) == ("beam", 3, 3)
+
+
+def test_a_stream_has_the_words_and_an_end(client):
+    response = ask(client, IMAGE, stream=True, stream_options={"include_usage": True}, logprobs=True)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *events, last = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    assert last == "[DONE]"
+    *chunks, usage = map(json.loads, events)
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert deltas[0]["role"] == "assistant"
+    assert "".join(delta.get("content", "") for delta in deltas) == "a red circle"
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, None, None, None, "stop"]
+    assert [chunk["choices"][0]["logprobs"]["content"][0]["token"] for chunk in chunks[1:4]] == ["a", "red", "circle"]
+    assert usage["usage"]["completion_tokens"] == 3
+    assert usage["choices"] == []
+
+
+def test_the_captioners_are_models(client):
+    models = client.get("/v1/models").json()
+    assert [one["id"] for one in models["data"]] == ["toy", "chat"]
+    assert client.get("/v1/models/chat").json() == models["data"][1]
+    assert client.get("/v1/models/none").status_code == 404
+
+
+OTHER_URL = {"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest/meta-data"}}
+MISTAKES = {
+    "no photo": (422, ({"type": "text", "text": "hi"},), {}, "The messages have no photo; send exactly one, as"),
+    "two photos": (422, (IMAGE, IMAGE), {}, "The messages have 2 photos; send exactly one, as"),
+    "a URL": (422, (OTHER_URL,), {}, 'image_url is "http://169.254.169.254/latest/meta-data", and this server fetches'),
+    "another model": (404, (IMAGE,), {"model": "gpt-4o"}, 'There is no captioner "gpt-4o"; Known: chat, toy.'),
+    "tools": (422, (IMAGE,), {"tools": [{}]}, "A captioner calls no tools; leave tools out."),
+    "JSON wanted": (422, (IMAGE,), {"response_format": {"type": "json_object"}}, "A captioner answers in plain text"),
+    "sound": (422, ({"type": "input_audio"},), {}, "messages: Input tag 'input_audio' found using 'type' does not"),
+    "too many": (422, (IMAGE,), {"n": 1000}, "n: Input should be less than or equal to 100."),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_answered_where_openai_clients_look(client, mistake):
+    status, parts, more, sentence = MISTAKES[mistake]
+    response = ask(client, *parts, **more)
+    assert response.status_code == status
+    assert response.json()["detail"].startswith(sentence)
+    assert response.json()["error"]["message"] == response.json()["detail"]
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_no_messages_are_refused(client):
+    assert client.post("/v1/chat/completions", json={"messages": []}).json()["detail"].startswith("messages: List")
+    assert client.post("/v1/chat/completions", content=b"[]").status_code == 400
