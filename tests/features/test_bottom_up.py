@@ -17,6 +17,7 @@ from showtell.captioners import EncoderDecoderCaptioner
 from showtell.decoding import DecodingConfig
 from showtell.errors import WeightsError
 from showtell.features import build_encoder, encoder_config
+from showtell.features.batch_invariance import BatchInvariantConvolutions
 from showtell.features.bottom_up import BottomUp
 from showtell.features.bottom_up_detector import caffe_anchors
 from showtell.features.extraction import split
@@ -299,7 +300,8 @@ def test_a_store_and_an_explanation_keep_what_regions_are_called(encoder, tmp_pa
         pixels = noise(60, 90, index).permute(1, 2, 0).numpy()
         Image.fromarray(pixels).save(tmp_path / f"{index}.png")
         photos.append(encoder.prepare(tmp_path / f"{index}.png"))
-    features = encoder(stack_photos(photos))
+    with BatchInvariantConvolutions():  # as captioners and extraction have it
+        features = encoder(stack_photos(photos))
     info = StoreInfo.of(encoder, "fp32")
     with StoreWriter(tmp_path / "store", info) as writer:
         writer.write({str(i): one for i, one in enumerate(split(features, [photo.size for photo in photos]))})

@@ -20,6 +20,7 @@ from showtell.captions import Attention, Caption, ModelExplanation, TextLogprobs
 from showtell.decoding import SEARCHES, Captions, DecodingConfig, Ensemble, StageView, search
 from showtell.errors import CheckpointError, UsageError, or_raise
 from showtell.features import Encoder
+from showtell.features.batch_invariance import BatchInvariantConvolutions
 from showtell.features.ensemble import EnsembleEncoder
 from showtell.features.store import FeatureStore, StoredImage, collate_features
 from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
@@ -200,7 +201,7 @@ class EncoderDecoderCaptioner(Captioner):
     @torch.no_grad()
     def encode(self, batch: PreparedBatch) -> Features:
         """The features of prepared photos, in eval mode."""
-        with eval_mode(self.encoder):
+        with eval_mode(self.encoder), BatchInvariantConvolutions():
             features: Features = self.encoder(batch.to(self.device))
         return features
 

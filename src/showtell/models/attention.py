@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor, nn
 
-from showtell.models.kernels import ACTIVATIONS, additive_scores
+from showtell.models.kernels import ACTIVATIONS, additive_scores, weighted_sum
 from showtell.models.layers import Linear
 
 
@@ -26,7 +26,7 @@ def masked_softmax(scores: Tensor, is_region: Tensor) -> Tensor:
 def masked_mean(vectors: Tensor, is_region: Tensor) -> Tensor:
     """The mean over regions, padding masked: (B, R, D) and (B, R) to (B, D)."""
     present = is_region.unsqueeze(1).to(vectors.dtype)  # (B, 1, R)
-    return (present @ vectors).squeeze(1) / present.sum(-1)
+    return weighted_sum(present, vectors).squeeze(1) / present.sum(-1)
 
 
 class AdditiveAttention(nn.Module):

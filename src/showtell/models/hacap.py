@@ -62,7 +62,7 @@ from showtell.models.contract import Output, State
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
 from showtell.models.goals import GoalDecoder, GoalOutput
 from showtell.models.kernels import weighted_sum
-from showtell.models.layers import Embedding, Linear
+from showtell.models.layers import Embedding, Linear, scalar_gate
 from showtell.models.sru import Sru
 from showtell.types import Features
 
@@ -283,7 +283,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         """alpha_t, (B, N, R), and beta_t, (B, N)."""
         query = rows.hidden if self.config.attention_gradient else rows.hidden.detach()
         scores = self.attention.scores(query, image.projected).masked_fill(rows.is_first.unsqueeze(-1), 0.0)
-        beta = torch.sigmoid(self.beta(query).squeeze(-1)).masked_fill(rows.is_first, 1.0)
+        beta = scalar_gate(self.beta(query).squeeze(-1)).masked_fill(rows.is_first, 1.0)
         return masked_softmax(scores, image.is_region), beta
 
     def _goal(self, leak: Tensor, cells: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:

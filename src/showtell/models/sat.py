@@ -56,7 +56,7 @@ from showtell.models.attributes import ATTRIBUTES, Attributes
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State, gather_rows
 from showtell.models.kernels import weighted_sum
-from showtell.models.layers import Embedding, Linear
+from showtell.models.layers import Embedding, Linear, scalar_gate
 from showtell.models.recurrent import LstmCell
 from showtell.types import Features
 
@@ -275,7 +275,8 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         context, regions = self._attend(alpha, image.vectors, rows.is_expected)
         gate = None
         if self.beta is not None:
-            gate = torch.sigmoid(self.beta(rows.hidden))
+            gate = self.beta(rows.hidden)
+            gate = scalar_gate(gate) if gate.shape[-1] == 1 else torch.sigmoid(gate)
             context = gate * context
         gates = inputs.gates + self.lstm.project_input(context, offset=self.config.embedding_size)
         if image.attribute_gates is not None:

@@ -153,7 +153,7 @@
     } catch (error) {
       fail(row, error.message);
       errors = error.message === errors.sentence ? { ...errors, count: errors.count + 1 } : { sentence: error.message, count: 1 };
-      if (errors.count >= SAME_ERRORS && asking.waiting.length) stopFor(error.message);
+      if (errors.count >= SAME_ERRORS && !asking.isPaused && isBusy()) stopFor(error.message);
     }
     await keep(row);
     changed(row);
@@ -305,7 +305,7 @@
     if (!isWide() && document.body.dataset.view !== "pane" && focus) {
       document.body.dataset.view = "pane";
       history.pushState({ view: "pane" }, "");
-      pane.scrollTop = 0;
+      $(".looking", pane).scrollTop = 0;
       fit();
     }
   }
@@ -363,7 +363,7 @@
   function showPosition() {
     const at = list.rows.indexOf(chosen);
     $(".position", pane).textContent = at < 0 ? "not among those shown" : `${at + 1} of ${list.rows.length}`;
-    const badge = $(".pane > header .badge");
+    const badge = $("header .badge", pane);
     badge.textContent = stateOf(chosen);
     badge.className = `badge ${stateOf(chosen)}`;
     showDecision();
@@ -566,9 +566,10 @@
 
   function leaveEraser() {
     if (!eraser) return;
-    eraser.photo.close();
+    const { photo } = eraser;
     eraser = null;
     $(".card", pane).replaceChildren();
+    photo.close();
     $(".tools", pane).hidden = false;
   }
 

@@ -85,7 +85,7 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
 
     app.openapi = functools.partial(_openapi, app, settings)  # type: ignore[method-assign]
     # The last one is the outermost.
-    app.add_middleware(BodyGuard, max_body=settings.max_body, body_timeout=settings.body_timeout)
+    app.add_middleware(BodyGuard, settings=settings)
     if settings.token is None:
         app.add_middleware(OriginGuard)
         app.add_middleware(HostGuard, names=[settings.host])

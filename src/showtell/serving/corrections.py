@@ -74,7 +74,7 @@ class Correction(Config):
     """A photo with the caption that was proposed and the one that it has now."""
 
     id: str = Field(description="SHA-256 of the photo's bytes, in hexadecimal digits.")
-    file: str = Field(exclude=True)  # of the photo, below `PHOTOS`
+    file: str = Field(exclude=True, description="Name of the photo's file.")
     name: str = Field(description="What the client called it, to be shown.")
     captioner: str = Field(description="Who proposed a caption.")
     proposed: str = Field(description="The caption that was proposed.")
@@ -95,7 +95,7 @@ class Correction(Config):
 class CorrectionPage(Config):
     """Some of the rows that were asked for."""
 
-    rows: list[Correction]
+    rows: list[Correction] = Field(description="Of this page.")
     total: int = Field(description="Rows that were asked for, on all pages.")
     counts: dict[Status, int] = Field(description="Rows of each status, whatever was asked for.")
 

@@ -94,7 +94,7 @@ class TiledScores(torch.autograd.Function):
         for image, row in _tiles(images, rows, regions * size):
             tile = _squash(activation, p[image], q[image, row], buffer)
             each = tile.flatten(0, 1)  # (b n, R, A)
-            summed = torch.bmm(w.view(1, 1, -1).expand(len(each), 1, size), each.mT)
+            summed = plain.products(w.view(1, 1, -1).expand(len(each), 1, size), each.mT)
             scores[image, row] = summed.view(tile.shape[:-1])
         scores.mul_(activation.factor).add_(activation.shift * w.sum())
         return scores.to(projected.dtype)

@@ -1,0 +1,183 @@
+"""An answer of the engine is that of the captioner to the photo alone, whatever shares its batch."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
+from showtell.captions import caption_result
+from showtell.confidence.calibration import Calibration
+from showtell.decoding import DecodingConfig
+from showtell.features import build_encoder, encoder_config
+from showtell.models import MODELS, build_decoder
+from showtell.serving.batcher import LocalEngine
+from showtell.serving.engine import Question
+from showtell.serving.settings import ServeSettings
+from showtell.text.tokenizer import tokenize
+from showtell.text.vocabulary import Vocabulary
+from tests.serving.fake_captioner import Gate
+
+SIZE = 32  # of the toys: torch computes 32 numbers at a time by another function than the rest (docs/lab_notes.md)
+ENCODERS = {
+    "small_cnn": {"name": "small_cnn", "image_size": 48, "widths": [8, 16, SIZE]},
+    "timm": {"name": "mobilenetv3_small_050", "weights": "random", "image_size": 64, "seed": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def photos(tiny_scenes: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted((tiny_scenes / "images").iterdir())[:20]]
+
+
+def toy(model: str, encoder: str, texts: list[str]) -> EncoderDecoderCaptioner:
+    """A captioner with random weights that says something else of each photo."""
+    torch.manual_seed(0)
+    vocabulary = Vocabulary.build(map(tokenize, texts))
+    built = build_encoder(encoder_config(ENCODERS[encoder])).eval()
+    sizes = {"embedding_size": SIZE, "hidden_size": SIZE, "attention_size": SIZE}
+    settings = MODELS[model][0]
+    config = settings.model_validate({"name": model, **{k: v for k, v in sizes.items() if k in settings.model_fields}})
+    decoder = build_decoder(config, feature_size=built.feature_size, vocabulary_size=len(vocabulary))
+    for weight in decoder.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    decoding = DecodingConfig(num_beams=2, max_length=8)
+    return EncoderDecoderCaptioner(encoder=built, decoder=decoder.eval(), vocabulary=vocabulary, decoding=decoding)
+
+
+TEXTS = ["a red circle above a blue square", "two green stars and a small yellow cross", "an orange heart"] * 6
+
+
+def mixed(captioner: Captioner, name: str, photos: list[bytes]) -> list[Question]:
+    """Questions of several kinds and settings about photos, mixed."""
+    plain = captioner.decoding
+    kinds: list[dict[str, Any]] = [
+        {"kind": "captions", "settings": plain},
+        {
+            "kind": "captions",
+            "settings": plain.changed(num_beams=1),
+            "attention": captioner.abilities.attention == "grid",
+        },
+        {"kind": "captions", "settings": plain.changed(search="sample", num_return_sequences=3, seed=5)},
+        {"kind": "logprobs", "settings": plain, "texts": ("a red circle", "a heart")},
+        {"kind": "explanation", "settings": plain},
+        {"kind": "explanation", "settings": plain, "occlusion": "pixels"},
+    ]
+    rare = [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5]
+    return [
+        Question(captioner=name, photo=photo, **kinds[rare[number % len(rare)]]) for number, photo in enumerate(photos)
+    ]
+
+
+def answer_alone(captioner: Captioner, question: Question) -> Any:
+    """What the captioner says of the photo, through its own methods, as plain data."""
+    if question.kind == "captions":
+        settings = question.settings.model_dump(exclude_none=True)
+        captions = captioner.caption(question.photo, attention=question.attention, **settings)
+        return caption_result("photo", captions)
+    if question.kind == "logprobs":
+        return [one.to_json() for one in captioner.logprobs(question.photo, question.texts)]
+    photos = captioner.explain_photos([question.photo], question.settings, occlusion=question.occlusion)
+    ((_, explanation),) = photos
+    return explanation.to_json()
+
+
+def answer_of(question: Question, answer: Any) -> Any:
+    if question.kind == "captions":
+        return caption_result("photo", answer)
+    return [one.to_json() for one in answer] if question.kind == "logprobs" else answer.to_json()
+
+
+def ask_together(captioners: dict[str, Captioner], questions: list[Question]) -> tuple[list[Any], list[int]]:
+    """The answers to questions that all wait before the first is computed, and how large the batches were."""
+    gate, sizes = Gate(), []
+
+    async def run() -> list[Any]:
+        engine = LocalEngine(captioners, ServeSettings(max_wait=10, max_batch=len(questions)))
+        await engine.start()
+        gate.close()
+        for captioner in captioners.values():
+            encode = captioner.encode_prepared
+
+            def held(prepared: Any, encode: Any = encode) -> Any:
+                gate.pass_through()
+                sizes.append(len(prepared))
+                return encode(prepared)
+
+            captioner.encode_prepared = held  # type: ignore[method-assign]
+        tasks = [asyncio.create_task(engine.ask(question)) for question in questions]
+        while engine.status()["waiting"] + engine.status()["running"] < len(questions):
+            await asyncio.sleep(0.001)
+        gate.open()
+        answers = await asyncio.gather(*tasks)
+        await engine.close()
+        for captioner in captioners.values():
+            del captioner.encode_prepared
+        return answers
+
+    return asyncio.run(run()), sizes
+
+
+def is_exact() -> bool:
+    """Whether matrix products of this machine have the same bits in batches of any size: `MKL_CBWR=AUTO,STRICT`."""
+    x, weight = torch.randn(160, 512), torch.randn(512, 512)
+    return all(torch.equal((x[:rows] @ weight.T), (x @ weight.T)[:rows]) for rows in (1, 2, 5, 8, 33))
+
+
+def assert_same(alone: Any, together: Any) -> None:
+    """Equal to the last digit as JSON where the machine can do that; else equal words and nearly equal numbers."""
+    if is_exact():
+        assert json.dumps(alone) == json.dumps(together)
+    elif isinstance(alone, dict):
+        assert alone.keys() == together.keys()
+        for key in alone:
+            assert_same(alone[key], together[key])
+    elif isinstance(alone, list):
+        assert len(alone) == len(together)
+        for one, other in zip(alone, together, strict=True):
+            assert_same(one, other)
+    else:
+        assert together == (pytest.approx(alone, abs=1e-3) if isinstance(alone, float) else alone)
+
+
+@pytest.mark.parametrize(("model", "encoder"), [("sat", "small_cnn"), ("transformer", "timm"), ("updown", "timm")])
+def test_an_answer_does_not_depend_on_what_shares_its_batch(photos, model, encoder):
+    captioner = toy(model, encoder, TEXTS)
+    questions = mixed(captioner, "toy", photos)
+    expected = [answer_alone(captioner, question) for question in questions]
+    answers, sizes = ask_together({"toy": captioner}, questions)
+    assert max(sizes) > 3  # batches were shared
+    assert len({json.dumps(one) for one in expected}) > len(photos) // 2  # and photos differ
+    for question, alone, answer in zip(questions, expected, answers, strict=True):
+        assert_same(alone, answer_of(question, answer))
+
+
+def test_two_captioners_of_one_engine_answer_for_themselves(photos):
+    captioners = {"sat": toy("sat", "small_cnn", TEXTS), "nic": toy("nic", "small_cnn", TEXTS)}
+    questions = [one for name, captioner in captioners.items() for one in mixed(captioner, name, photos[:8])]
+    expected = [answer_alone(captioners[question.captioner], question) for question in questions]
+    answers, _ = ask_together(captioners, questions)
+    for question, alone, answer in zip(questions, expected, answers, strict=True):
+        assert_same(alone, answer_of(question, answer))
+
+
+def test_captions_of_the_calibrated_search_have_a_calibrated_confidence(photos):
+    captioner = toy("sat", "small_cnn", TEXTS)
+    captions = [captioner.caption(photo)[0] for photo in photos] * 2
+    captioner.calibration = Calibration.fit(captions, [True, False] * len(photos), "a test")
+    own, more, other = (
+        Question("captions", "toy", photos[0], settings)
+        for settings in (
+            captioner.decoding,
+            captioner.settings(num_return_sequences=2),
+            captioner.settings(num_beams=1),
+        )
+    )
+    (one, two, three), _ = ask_together({"toy": captioner}, [own, more, other])
+    assert one[0].calibrated_confidence == captioner.caption(photos[0])[0].calibrated_confidence is not None
+    assert [caption.calibrated_confidence is not None for caption in (*two, *three)] == [True, True, False]
