@@ -128,7 +128,7 @@ def test_a_captioner_that_has_no_prefix_refuses_it(client, engine):
     assert engine.questions[0].settings.prefix == "a red"
     toy = served()
     few = type(toy.abilities)(toy.abilities.searches, ("num_beams", "max_length"))
-    with pytest.raises(UsageError, match="toy model cannot honour prefix=a red; it knows num_beams, max_length."):
+    with pytest.raises(UsageError, match="toy model cannot honour prefix=a red; it knows num_beams, max_length"):
         served(abilities=few).settings(prefix="a red")
 
 
