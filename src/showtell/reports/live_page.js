@@ -7,7 +7,7 @@
   const THUMBNAIL = 144; // pixels of a side
   const CARDS = 24; // explanations that are remembered
   const SAME_ERRORS = 3; // equal errors in a row after which the queue waits for a person
-  const [FEW, MOST] = [5, 0.5]; // captions from which on it is said that more than this share are one and the same
+  const [FEW, MOST] = [10, 0.5]; // captions from which on it is said that more than this share are one and the same
 
   const kept = new BrowserStore();
   const decisions = served.hasCorrections ? new ServerStore() : kept;
@@ -586,7 +586,9 @@
     const next = nextUnchecked(row);
     for (const button of document.querySelectorAll(".decide button")) button.disabled = true;
     try {
-      Object.assign(row, await decisions.decide(row, { status, text: status === "unchecked" ? proposed(row) : text }));
+      const change = { status, text: status === "unchecked" ? proposed(row) : text };
+      if (served.hasCorrections && !row.isOnServer) Object.assign(row, await decisions.add(row, await photoOf(row)));
+      Object.assign(row, await decisions.decide(row, change));
       if (status === "unchecked") row.text = null;
       row.error = null;
       if (served.hasCorrections) await keep(row);
@@ -657,7 +659,7 @@
   tabs.addEventListener("message", async ({ data }) => {
     const row = byId.get(data);
     if (!row || !isKept || (row === chosen && isTyped())) return; // then it is a conflict, which is shown when it is saved
-    const stored = (await kept.rows()).find((one) => one.id === data);
+    const stored = await kept.row(data);
     if (!stored) return;
     Object.assign(row, { status: stored.status, text: stored.text, revision: stored.revision });
     if (row === chosen) setText(row);
