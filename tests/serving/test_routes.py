@@ -355,3 +355,27 @@ COSTLY = {
 def test_a_question_that_would_hold_up_all_others_is_refused(client, name):
     path, settings, sentence = COSTLY[name]
     assert detail(client.post(f"/v1/{path}", json={"image": DATA_URL, **settings}), 422).startswith(sentence)
+
+
+def test_every_operation_is_described(client):
+    content = client.get("/openapi.json").json()
+    for path, methods in content["paths"].items():
+        for method, operation in methods.items():
+            where = f"{method} {path}"
+            assert operation["summary"] and operation["description"].endswith("."), where
+            assert {"401", "403", "421", "500"} <= operation["responses"].keys(), where
+            assert all(one["description"] for one in operation.get("parameters", ()) if one["in"] == "query"), where
+            described = [answer["description"] for answer in operation["responses"].values()]
+            assert all(described), where
+            names = [schema["$ref"].rpartition("/")[2] for schema in references(operation)]
+            assert set(names) <= content["components"]["schemas"].keys(), where
+
+
+def references(content):
+    """Every {"$ref": ...} in some JSON."""
+    if isinstance(content, dict):
+        if "$ref" in content:
+            yield content
+        content = list(content.values())
+    for value in content if isinstance(content, list) else ():
+        yield from references(value)
