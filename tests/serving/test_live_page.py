@@ -388,7 +388,7 @@ def test_corrections_survive_a_reload_and_are_exported_for_training(page: Chromi
     click(page, "Close")
     click(page, "Clear")
     page.click("#clear [value='clear']")
-    page.wait_for("document.querySelector('.welcome').offsetParent")
+    page.wait_for("document.querySelector('.welcome')?.offsetParent")
 
 
 def wait_for_file(file: Path) -> Path:

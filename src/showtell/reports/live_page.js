@@ -70,7 +70,8 @@
     file.type.startsWith("image/") || served.suffixes.some((suffix) => file.name.toLowerCase().endsWith(suffix));
 
   /** Take files in: [file, name with folders]. */
-  function add(files) {
+  async function add(files) {
+    await beginning;
     const photos = files.filter(([file]) => isPhoto(file) && !file.name.startsWith("."));
     const others = files.length - photos.length;
     if (others) announce(`${count(others, "file")} left out: no photos by their names.`, true);
@@ -435,7 +436,11 @@
     explanations.close(place);
     place.innerHTML = html; // made by the server's own template, in which texts are escaped
     place.dataset.id = row.id;
-    await explanations.openArticle($("article", place), onRunnerUp(row, captioners));
+    try {
+      await explanations.openArticle($("article", place), onRunnerUp(row, captioners));
+    } catch (error) {
+      if (!control.signal.aborted) setNotice(element("p", `The explanation cannot be shown: ${error.message}`, "bad"));
+    }
     if (control.signal.aborted) return;
     place.removeAttribute("aria-busy");
     looking = null;
@@ -974,9 +979,9 @@
       button.hidden = !matchMedia("(pointer: coarse)").matches;
     showServed();
     refreshNow();
-    if (rows.length && isWide()) choose(list.rows[0], { focus: false });
+    if (list.rows.length && isWide()) choose(list.rows[0], { focus: false });
   }
 
   server.watch((sentence) => say("server", sentence));
-  begin().catch((error) => say("begin", `The session could not be opened: ${error.message}`));
+  const beginning = begin().catch((error) => say("begin", `The session could not be opened: ${error.message}`));
 })();
