@@ -68,6 +68,7 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # these would load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.max_words = settings.max_words
