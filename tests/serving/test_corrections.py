@@ -320,6 +320,9 @@ def test_a_later_version_a_foreign_table_and_a_damaged_page(tmp_path):
     change("ALTER TABLE corrections ADD COLUMN more")
     left = f"was left as it is: restore it from a backup, or take out what can still be read with: sqlite3 {DATABASE}"
     assert refused(tmp_path) == f"{database} is damaged (its table is not the one of corrections) and {left} .recover"
+    database.write_bytes(whole)
+    change("CREATE TRIGGER lost BEFORE UPDATE ON corrections BEGIN SELECT RAISE(IGNORE); END")
+    assert "its table is not the one of corrections" in refused(tmp_path)
     pages = bytearray(whole)
     pages[3 * 4096 : 5 * 4096] = bytes(2 * 4096)
     database.write_bytes(pages)
