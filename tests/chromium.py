@@ -15,6 +15,8 @@ import json
 import os
 import shutil
 import subprocess
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,7 +27,23 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
     *("--disable-sync", "--disable-component-update", "--disable-dev-shm-usage", "--force-device-scale-factor=1"),
 )
-KEYS = {"ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "Escape": 27, "Tab": 9, "Enter": 13}
+KEYS = {
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+    "Home": 36,
+    "End": 35,
+    "Escape": 27,
+    "Tab": 9,
+    "Enter": 13,
+    "Backspace": 8,
+    " ": 32,
+}
+TEXTS = {"Enter": "\r", " ": " "}  # of keys that write something, beside letters
+SHIFT = 8  # of the modifiers of a key
+AXE = Path(__file__).parent / "axe" / "axe.min.js"  # axe-core 4.14.1, with its licences beside it
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
 class Chromium:
@@ -69,21 +87,15 @@ class Chromium:
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """One command of the protocol and its result."""
-        self._last += 1
-        message: dict[str, Any] = {"id": self._last, "method": method, "params": parameters}
-        if self._session:
-            message["sessionId"] = self._session
-        content = json.dumps(message).encode() + b"\0"
-        while content:
-            content = content[os.write(self._out, content) :]
-        while (answer := self._read()).get("id") != self._last:
+        number = self._send(method, parameters)
+        while (answer := self._read()).get("id") != number:
             self._note(answer)
         assert "error" not in answer, (method, answer)
         return answer["result"]
 
-    def open(self, page: Path) -> None:
-        """Open a file and wait until it has loaded."""
-        self.call("Page.navigate", url=page.resolve().as_uri())
+    def open(self, page: Path | str) -> None:
+        """Open a file or an address and wait until it has loaded."""
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         loaded = "document.readyState == 'complete' ? done() : addEventListener('load', () => done())"
         self.ask(f"new Promise(done => {loaded})")
 
@@ -93,10 +105,49 @@ class Chromium:
         assert "exceptionDetails" not in response, response["exceptionDetails"]
         return response["result"].get("value")
 
-    def press(self, key: str) -> None:
+    def wait_for(self, expression: str, seconds: float = 60) -> None:
+        """Wait until an expression is true, on this page or on the next one."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.ask(f"Boolean({expression})"):
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"never true: {expression}")
+
+    def resize(self, width: int, height: int, scheme: str = "light") -> None:
+        """The size of the window, a phone's if it is narrow, and the colours that people prefer."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def choose_files(self, selector: str, files: Sequence[Path]) -> None:
+        """Files of an input, as from its dialog."""
+        root = self.call("DOM.getDocument")["root"]["nodeId"]
+        node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file) for file in files])
+
+    def drop(self, files: Sequence[Path], x: float = 400, y: float = 300) -> None:
+        """Files and folders dropped from the desktop."""
+        data = {"items": [], "files": [str(file) for file in files], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            self.call("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
+
+    def type(self, text: str) -> None:
+        """A text where the focus is."""
+        self.call("Input.insertText", text=text)
+
+    def accessibility_problems(self) -> list[str]:
+        """What axe-core finds wrong with the page as it is: names, roles, contrasts and more."""
+        self.ask(f"{AXE.read_text(encoding='utf-8')}; 0")
+        options = json.dumps({"runOnly": RULES, "resultTypes": ["violations"]})
+        found = self.ask(f"axe.run({options}).then(result => result.violations)")
+        return [f"{one['id']}: {node['html']}: {node['failureSummary']}" for one in found for node in one["nodes"]]
+
+    def press(self, key: str, modifiers: int = 0) -> None:
         """A key, as from a keyboard."""
-        code = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
-        text = {"text": "\r"} if key == "Enter" else {}
+        code = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS.get(key, ord(key[0].upper()))}
+        code["modifiers"] = modifiers
+        text = {"text": TEXTS.get(key, key)} if key in TEXTS or len(key) == 1 else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", **code, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **code)
 
@@ -114,6 +165,17 @@ class Chromium:
         response = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         file.write_bytes(base64.b64decode(response["data"]))
 
+    def _send(self, method: str, parameters: dict[str, Any]) -> int:
+        """Send a command; its number."""
+        self._last += 1
+        message: dict[str, Any] = {"id": self._last, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        content = json.dumps(message).encode() + b"\0"
+        while content:
+            content = content[os.write(self._out, content) :]
+        return self._last
+
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
             content = os.read(self._in, 1 << 16)
@@ -126,6 +188,8 @@ class Chromium:
     def _note(self, event: dict[str, Any]) -> None:
         params = event.get("params", {})
         match event.get("method"):
+            case "Page.javascriptDialogOpening":  # such as "leave the page?"
+                self._send("Page.handleJavaScriptDialog", {"accept": True})
             case "Network.requestWillBeSent":
                 self.requests.append(params["request"]["url"])
             case "Runtime.exceptionThrown":

@@ -20,7 +20,7 @@ from showtell.serving.server import addresses, listen
 from showtell.serving.settings import ServeSettings
 from tests.cli.test_caption import run
 from tests.serving.fakes import FakeEngine, photo_bytes
-from tests.serving.servers import PATIENCE, running_server
+from tests.serving.servers import PATIENCE, read_all, running_server
 
 TOKEN = "0123456789abcdef"
 REFUSED = {
@@ -116,15 +116,30 @@ def test_what_is_being_answered_is_finished_before_it_ends():
     assert engine.state == "closed"
 
 
+def test_a_second_interrupt_does_not_wait():
+    engine = FakeEngine()
+    with running_server(engine) as running:
+        engine.go.clear()
+        with running.connect(request(photo_bytes())) as connection:
+            while not engine.questions:
+                time.sleep(0.01)
+            running.server.handle_exit(signal.SIGINT, None)
+            running.server.handle_exit(signal.SIGINT, None)
+            assert b"200 OK" not in read_all(connection)
+    assert running.server.interrupted
+    assert (engine.cancelled, engine.state) == (1, "closed")
+
+
+def request(photo: bytes) -> bytes:
+    head = "POST /v1/captions HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n"
+    return f"{head}Content-Length: {len(photo)}\r\n\r\n".encode() + photo
+
+
 def test_a_client_that_goes_away_takes_its_question_back():
     engine = FakeEngine()
     with running_server(engine) as running:
         engine.go.clear()
-        photo = photo_bytes()
-        head = (
-            f"POST /v1/captions HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: {len(photo)}"
-        )
-        connection = running.connect(head.encode() + b"\r\n\r\n" + photo)
+        connection = running.connect(request(photo_bytes()))
         while not engine.questions:
             time.sleep(0.01)
         connection.close()

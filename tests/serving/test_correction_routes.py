@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import base64
 import io
+import random
+import subprocess
+import sys
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
@@ -234,3 +241,33 @@ def test_the_description_has_every_route(client):
     row = client.app.openapi()["components"]["schemas"]["Correction"]["properties"]
     put(client, 1)
     assert client.get(ROWS).json()["rows"][0].keys() == row.keys()
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_has_what_it_confirmed(tiny_checkpoint, tmp_path):
+    """The command, killed at random moments while four clients correct; the last one is asked what there is."""
+    command = [sys.executable, "-m", "showtell", "serve", str(tiny_checkpoint), "--port", "0", "--corrections"]
+    moments, confirmed = random.Random(0), {}
+
+    def correct(url: str, number: int) -> None:
+        """Correct one photo until the server is gone."""
+        id, content = make_photo(number)
+        with httpx.Client(base_url=url, timeout=60) as client, suppress(httpx.TransportError):
+            row = client.put(f"{ROWS}/photos/{id}", content=content, headers=PNG, params={"caption": "a dog"}).json()
+            while True:
+                change = {"revision": row["revision"], "caption": f"a dog of revision {row['revision'] + 1}"}
+                confirmed[id] = row = client.patch(f"{ROWS}/{id}", json=change).json()
+
+    for _ in range(5):
+        with subprocess.Popen([*command, str(tmp_path)], stdout=subprocess.PIPE, text=True) as server:
+            url = server.stdout.readline().strip()
+            rows = {row["id"]: row for row in httpx.get(url + ROWS[1:]).json()["rows"]}
+            for id, row in confirmed.items():
+                assert rows[id]["revision"] in (row["revision"], row["revision"] + 1)  # one may not have been answered
+                assert rows[id]["caption"] == f"a dog of revision {rows[id]['revision']}"
+            with ThreadPoolExecutor(4) as pool:
+                clients = [pool.submit(correct, url, number) for number in range(4)]
+                time.sleep(moments.uniform(0.3, 1.5))
+                server.kill()
+                assert [one.result() for one in clients] == [None] * 4
+    assert sum(row["revision"] for row in confirmed.values()) > 20

@@ -19,6 +19,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from PIL import Image
 
 from showtell.datasets import open_dataset, read_dataset
@@ -200,6 +201,17 @@ def test_many_threads_change_one_row_one_after_another(store):
     assert store.page().rows[0].revision == 2
 
 
+def test_a_new_database_is_made_by_one_process_at_a_time(tmp_path):
+    """SQLite does not wait where WAL mode is switched on: without the lock 6 of 240 that began at once failed."""
+    with ThreadPoolExecutor(1) as pool:
+        with FileLock(tmp_path / ".corrections.lock"):
+            other = pool.submit(CorrectionStore, tmp_path)
+            with pytest.raises(TimeoutError):
+                other.result(timeout=0.3)
+            assert not (tmp_path / DATABASE).exists() or not (tmp_path / DATABASE).stat().st_size
+        assert other.result(timeout=60).page().total == 0
+
+
 def correct(folder: Path, seed: int, rounds: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.serving.corrector", str(folder), str(seed), str(rounds)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -308,6 +320,9 @@ def test_a_later_version_a_foreign_table_and_a_damaged_page(tmp_path):
     change("ALTER TABLE corrections ADD COLUMN more")
     left = f"was left as it is: restore it from a backup, or take out what can still be read with: sqlite3 {DATABASE}"
     assert refused(tmp_path) == f"{database} is damaged (its table is not the one of corrections) and {left} .recover"
+    database.write_bytes(whole)
+    change("CREATE TRIGGER lost BEFORE UPDATE ON corrections BEGIN SELECT RAISE(IGNORE); END")
+    assert "its table is not the one of corrections" in refused(tmp_path)
     pages = bytearray(whole)
     pages[3 * 4096 : 5 * 4096] = bytes(2 * 4096)
     database.write_bytes(pages)
@@ -344,6 +359,8 @@ def test_folders_that_cannot_be_used(tmp_path):
     (tmp_path / "taken" / "photos").write_text("text")
     with pytest.raises(DataError, match=r"^Cannot write .*/taken/photos: File exists\.$"):
         CorrectionStore(tmp_path / "taken")
+    with pytest.raises(UsageError, match=r"^--corrections / is the root of all files; choose a name below it\.$"):
+        CorrectionStore(Path("/"))
 
 
 def test_a_full_disk_is_told_and_what_was_there_stays(store):
@@ -568,4 +585,4 @@ def test_a_folder_that_cannot_be_written_can_be_trained_on(tiny_scenes, tmp_path
         path.chmod(0o555 if path.is_dir() else 0o444)
     monkeypatch.setattr(os, "access", lambda *arguments: False)  # root may write everywhere
     assert records_of(tmp_path / "copy") == records_of(tmp_path / "kept")
-    assert {path.name for path in (tmp_path / "copy").iterdir()} == {DATABASE, "photos"}
+    assert {path.name for path in (tmp_path / "copy").glob("[!.]*")} == {DATABASE, "photos"}

@@ -179,3 +179,26 @@ def test_a_client_that_does_not_read_is_cut():
             except (BrokenPipeError, ConnectionResetError):
                 return
         raise AssertionError("it went on for ever")
+
+
+def test_many_large_bodies_at_a_time_do_not_fill_the_memory():
+    png = {"Content-Type": "image/png"}
+    with running_server(FakeEngine(), queue=1, max_body=1_500_000) as running:  # 2 MB for all
+
+        def post_until(status: int, photo: bytes) -> httpx.Response:
+            deadline = time.monotonic() + PATIENCE
+            while time.monotonic() < deadline:
+                answer = httpx.post(f"{running.url}/v1/captions", content=photo, headers=png, timeout=PATIENCE)
+                if answer.status_code == status:
+                    return answer
+            raise AssertionError(answer.text)
+
+        begun = [running.connect(HEAD + b"Content-Length: 1500000\r\n\r\n" + bytes(900_000)) for _ in range(2)]
+        try:
+            refused = post_until(429, bytes(900_000))
+        finally:
+            for connection in begun:
+                connection.close()
+        assert refused.headers["retry-after"] == "1"
+        assert refused.json()["detail"].startswith("Bodies of 2 MB come in already; send the photo again in a moment.")
+        post_until(200, photo_bytes() + bytes(900_000))

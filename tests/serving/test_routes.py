@@ -9,7 +9,7 @@ import re
 import pytest
 from fastapi.testclient import TestClient
 
-from showtell.errors import ImageError
+from showtell.errors import ImageError, UsageError
 from showtell.serving.answers import CaptionersAnswer, CaptionsAnswer, ExplanationAnswer, LogprobsAnswer
 from showtell.serving.app import create_app
 from showtell.serving.engine import ClosingError, QueueFullError, TooLateError
@@ -121,6 +121,15 @@ def test_the_engine_lives_as_long_as_the_app(engine):
         assert detail(client.get("/readyz"), 503).startswith("The captioners are not ready")
         assert client.get("/healthz").json() == {"alive": True}
     assert engine.state == "closed"
+
+
+def test_a_captioner_that_has_no_prefix_refuses_it(client, engine):
+    post(client, params={"prefix": "a red"})
+    assert engine.questions[0].settings.prefix == "a red"
+    toy = served()
+    few = type(toy.abilities)(toy.abilities.searches, ("num_beams", "max_length"))
+    with pytest.raises(UsageError, match="toy model cannot honour prefix=a red; it knows num_beams, max_length"):
+        served(abilities=few).settings(prefix="a red")
 
 
 # --- mistakes ---
@@ -355,3 +364,27 @@ COSTLY = {
 def test_a_question_that_would_hold_up_all_others_is_refused(client, name):
     path, settings, sentence = COSTLY[name]
     assert detail(client.post(f"/v1/{path}", json={"image": DATA_URL, **settings}), 422).startswith(sentence)
+
+
+def test_every_operation_is_described(client):
+    content = client.get("/openapi.json").json()
+    for path, methods in content["paths"].items():
+        for method, operation in methods.items():
+            where = f"{method} {path}"
+            assert operation["summary"] and operation["description"].endswith("."), where
+            assert {"401", "403", "421", "500"} <= operation["responses"].keys(), where
+            assert all(one["description"] for one in operation.get("parameters", ()) if one["in"] == "query"), where
+            described = [answer["description"] for answer in operation["responses"].values()]
+            assert all(described), where
+            names = [schema["$ref"].rpartition("/")[2] for schema in references(operation)]
+            assert set(names) <= content["components"]["schemas"].keys(), where
+
+
+def references(content):
+    """Every {"$ref": ...} in some JSON."""
+    if isinstance(content, dict):
+        if "$ref" in content:
+            yield content
+        content = list(content.values())
+    for value in content if isinstance(content, list) else ():
+        yield from references(value)

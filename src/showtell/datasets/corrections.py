@@ -142,9 +142,11 @@ def check_database(connection: sqlite3.Connection, database: Path) -> None:
             f"{database} has version {version}, and version {SCHEMA_VERSION} is read here; upgrade showtell."
         )
     with translated_errors(database):
-        schema = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'corrections'").fetchone()
+        schema = connection.execute(
+            "SELECT sql FROM sqlite_master WHERE name = 'corrections' OR type IN ('trigger', 'view')"
+        ).fetchall()
         defect = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    if schema is None or schema["sql"] != SCHEMA:
+    if [row["sql"] for row in schema] != [SCHEMA]:
         defect = "its table is not the one of corrections"
     if defect != "ok":
         raise StorageError(_describe(database, "SQLITE_CORRUPT", one_line(defect)))

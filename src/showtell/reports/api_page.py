@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from markupsafe import Markup, escape
+
 from showtell.reports.base import content_policy, render_page, resource
 
 STYLE = "api_page.css"
@@ -21,13 +23,14 @@ def api_page(content: Mapping[str, Any]) -> str:
         "api_page.html.j2",
         f"The API of {content['info']['title']}",
         styles=[resource(STYLE)],
-        about=[" ".join(part.split()) for part in content["info"].get("description", "").split("\n\n")],
+        about=[_text(part) for part in content["info"].get("description", "").split("\n\n")],
         version=content["info"]["version"],
         operations=list(_operations(content)),
+        names=set(content["components"]["schemas"]),
         shapes=[
             {
                 "name": name,
-                "about": _first_paragraph(schema.get("description", "")),
+                "about": _text(schema.get("description", "")),
                 "rows": _rows(schema.get("properties", {}), schema.get("required", ())),
             }
             for name, schema in content["components"]["schemas"].items()
@@ -58,14 +61,14 @@ def _operations(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 "method": method.upper(),
                 "path": path,
                 "summary": operation.get("summary", ""),
-                "about": _first_paragraph(operation.get("description", "")),
+                "about": _text(operation.get("description", "")),
                 "bodies": list(kinds),
                 "body_about": body.get("description", ""),
                 "parameters": [
                     {
                         "name": name,
                         "type": _type(one["schema"]),
-                        "about": one.get("description", ""),
+                        "about": _text(one.get("description", "")),
                         "required": one.get("required", False),
                     }
                     for name, one in parameters.items()
@@ -86,7 +89,12 @@ def _operations(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _rows(properties: Mapping[str, Any], required: Any) -> list[dict[str, Any]]:
     return [
-        {"name": name, "type": _type(schema), "about": schema.get("description", ""), "required": name in required}
+        {
+            "name": name,
+            "type": _type(schema),
+            "about": _text(schema.get("description", "")),
+            "required": name in required,
+        }
         for name, schema in properties.items()
     ]
 
@@ -121,5 +129,8 @@ def _type(schema: Mapping[str, Any]) -> str:
     return ", ".join([kind, *bounds]) if bounds else str(kind)
 
 
-def _first_paragraph(text: str) -> str:
-    return " ".join(text.partition("\n\n")[0].split())
+def _text(text: str) -> Markup:
+    """The first paragraph of a text, with what is between backticks as code."""
+    parts = " ".join(text.partition("\n\n")[0].split()).split("`")
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(part) if index % 2 else escape(part) for index, part in enumerate(parts))

@@ -24,7 +24,7 @@ class Eraser {
     this.colour = this.meanColour();
     this.canvas.addEventListener("pointerdown", (event) => this.begin(event));
     this.canvas.addEventListener("pointermove", (event) => this.extend(event));
-    this.canvas.addEventListener("pointerup", () => this.end());
+    this.canvas.addEventListener("pointerup", (event) => { this.extend(event); this.end(); });
     this.canvas.addEventListener("pointercancel", () => this.end());
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     this.canvas.addEventListener("focus", () => this.draw());
@@ -123,9 +123,10 @@ class Eraser {
     const { width, height } = this.canvas;
     if (document.activeElement !== this.canvas || this.tool === "brush" || this.drawing) return;
     const { x, y, w, h } = this.cursor;
+    const scale = width / 640;
     for (const [colour, line] of [["#000", 4], ["#fff", 2]]) {
-      context.setLineDash(colour === "#fff" ? [8, 6] : []);
-      context.lineWidth = line;
+      context.setLineDash(colour === "#fff" ? [8 * scale, 6 * scale] : []);
+      context.lineWidth = line * scale;
       context.strokeStyle = colour;
       context.strokeRect(x * width, y * height, w * width, h * height);
     }

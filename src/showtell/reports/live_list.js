@@ -12,7 +12,8 @@ class VirtualList {
     new ResizeObserver(() => this.plan()).observe(list);
     list.addEventListener("click", ({ target }) => {
       const node = target.closest("[role='option']");
-      if (node) this.onChoose(this.rows.find((row) => this.nodes.get(row)?.node === node));
+      const row = node && this.rows.find((one) => this.nodes.get(one)?.node === node);
+      if (row) this.onChoose(row);
     });
     list.addEventListener("keydown", (event) => {
       const page = Math.max(1, Math.floor(list.clientHeight / this.height) - 1);

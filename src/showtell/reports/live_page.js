@@ -7,7 +7,7 @@
   const THUMBNAIL = 144; // pixels of a side
   const CARDS = 24; // explanations that are remembered
   const SAME_ERRORS = 3; // equal errors in a row after which the queue waits for a person
-  const [FEW, MOST] = [5, 0.5]; // captions from which on it is said that more than this share are one and the same
+  const [FEW, MOST] = [10, 0.5]; // captions from which on it is said that more than this share are one and the same
 
   const kept = new BrowserStore();
   const decisions = served.hasCorrections ? new ServerStore() : kept;
@@ -70,7 +70,8 @@
     file.type.startsWith("image/") || served.suffixes.some((suffix) => file.name.toLowerCase().endsWith(suffix));
 
   /** Take files in: [file, name with folders]. */
-  function add(files) {
+  async function add(files) {
+    await beginning;
     const photos = files.filter(([file]) => isPhoto(file) && !file.name.startsWith("."));
     const others = files.length - photos.length;
     if (others) announce(`${count(others, "file")} left out: no photos by their names.`, true);
@@ -153,7 +154,7 @@
     } catch (error) {
       fail(row, error.message);
       errors = error.message === errors.sentence ? { ...errors, count: errors.count + 1 } : { sentence: error.message, count: 1 };
-      if (errors.count >= SAME_ERRORS && asking.waiting.length) stopFor(error.message);
+      if (errors.count >= SAME_ERRORS && !asking.isPaused && isBusy()) stopFor(error.message);
     }
     await keep(row);
     changed(row);
@@ -305,7 +306,7 @@
     if (!isWide() && document.body.dataset.view !== "pane" && focus) {
       document.body.dataset.view = "pane";
       history.pushState({ view: "pane" }, "");
-      pane.scrollTop = 0;
+      $(".looking", pane).scrollTop = 0;
       fit();
     }
   }
@@ -363,7 +364,7 @@
   function showPosition() {
     const at = list.rows.indexOf(chosen);
     $(".position", pane).textContent = at < 0 ? "not among those shown" : `${at + 1} of ${list.rows.length}`;
-    const badge = $(".pane > header .badge");
+    const badge = $("header .badge", pane);
     badge.textContent = stateOf(chosen);
     badge.className = `badge ${stateOf(chosen)}`;
     showDecision();
@@ -435,7 +436,11 @@
     explanations.close(place);
     place.innerHTML = html; // made by the server's own template, in which texts are escaped
     place.dataset.id = row.id;
-    await explanations.openArticle($("article", place), onRunnerUp(row, captioners));
+    try {
+      await explanations.openArticle($("article", place), onRunnerUp(row, captioners));
+    } catch (error) {
+      if (!control.signal.aborted) setNotice(element("p", `The explanation cannot be shown: ${error.message}`, "bad"));
+    }
     if (control.signal.aborted) return;
     place.removeAttribute("aria-busy");
     looking = null;
@@ -566,9 +571,10 @@
 
   function leaveEraser() {
     if (!eraser) return;
-    eraser.photo.close();
+    const { photo } = eraser;
     eraser = null;
     $(".card", pane).replaceChildren();
+    photo.close();
     $(".tools", pane).hidden = false;
   }
 
@@ -585,7 +591,9 @@
     const next = nextUnchecked(row);
     for (const button of document.querySelectorAll(".decide button")) button.disabled = true;
     try {
-      Object.assign(row, await decisions.decide(row, { status, text: status === "unchecked" ? proposed(row) : text }));
+      const change = { status, text: status === "unchecked" ? proposed(row) : text };
+      if (served.hasCorrections && !row.isOnServer) Object.assign(row, await decisions.add(row, await photoOf(row)));
+      Object.assign(row, await decisions.decide(row, change));
       if (status === "unchecked") row.text = null;
       row.error = null;
       if (served.hasCorrections) await keep(row);
@@ -656,7 +664,7 @@
   tabs.addEventListener("message", async ({ data }) => {
     const row = byId.get(data);
     if (!row || !isKept || (row === chosen && isTyped())) return; // then it is a conflict, which is shown when it is saved
-    const stored = (await kept.rows()).find((one) => one.id === data);
+    const stored = await kept.row(data);
     if (!stored) return;
     Object.assign(row, { status: stored.status, text: stored.text, revision: stored.revision });
     if (row === chosen) setText(row);
@@ -971,9 +979,9 @@
       button.hidden = !matchMedia("(pointer: coarse)").matches;
     showServed();
     refreshNow();
-    if (rows.length && isWide()) choose(list.rows[0], { focus: false });
+    if (list.rows.length && isWide()) choose(list.rows[0], { focus: false });
   }
 
   server.watch((sentence) => say("server", sentence));
-  begin().catch((error) => say("begin", `The session could not be opened: ${error.message}`));
+  const beginning = begin().catch((error) => say("begin", `The session could not be opened: ${error.message}`));
 })();

@@ -104,7 +104,7 @@ def _fields() -> Iterator[dict[str, Any]]:
             "step": 1 if kind["type"] == "integer" else "any",
             "min": kind.get("minimum", kind.get("exclusiveMinimum")),
             "max": kind.get("maximum"),
-            "about": f"{schema['description']}{used_by}",
+            "about": f"{schema['description']}{used_by}".replace("`", ""),
         }
 
 

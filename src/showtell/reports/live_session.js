@@ -90,6 +90,10 @@ class BrowserStore {
     return this.transact(["rows"], "readonly", ({ rows }) => this.settle(rows.getAll()));
   }
 
+  row(id) {
+    return this.transact(["rows"], "readonly", ({ rows }) => this.settle(rows.get(id)));
+  }
+
   photo(id) {
     return this.transact(["photos"], "readonly", ({ photos }) => this.settle(photos.get(id)));
   }

@@ -68,6 +68,7 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # these would load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     app.state.max_words = settings.max_words
@@ -81,11 +82,15 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(api_page(app.openapi()), headers={"Content-Security-Policy": api_policy()})
+        return HTMLResponse(documentation(), headers={"Content-Security-Policy": api_policy()})
+
+    @functools.cache
+    def documentation() -> str:
+        return api_page(app.openapi())
 
     app.openapi = functools.partial(_openapi, app, settings)  # type: ignore[method-assign]
     # The last one is the outermost.
-    app.add_middleware(BodyGuard, max_body=settings.max_body, body_timeout=settings.body_timeout)
+    app.add_middleware(BodyGuard, settings=settings)
     if settings.token is None:
         app.add_middleware(OriginGuard)
         app.add_middleware(HostGuard, names=[settings.host])

@@ -23,8 +23,6 @@ from showtell.serving.engine import (
 from showtell.serving.metrics import Metrics
 from showtell.serving.settings import ServeSettings
 
-MEAN_PHOTO = 2_000_000  # bytes; the photos that wait may have so many each on average
-
 
 class BoundedEngine(Engine):
     """An engine that takes at most so many questions at a time, and gives up those that are late."""
@@ -91,7 +89,7 @@ class BoundedEngine(Engine):
         """
         if self._is_closing:
             raise ClosingError("The server is ending and takes no new questions; ask again once it is back.")
-        limit = max(self._settings.max_body, self._settings.queue * MEAN_PHOTO)
+        limit = self._settings.photo_bytes
         if self._waiting >= self._settings.queue:
             reason = f"{self._waiting} photos wait already, and no more may"
         elif self._photo_bytes + len(question.photo) > limit and self._photo_bytes:

@@ -20,6 +20,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Literal, get_args
 
+from filelock import FileLock
 from PIL import Image
 from pydantic import Field, computed_field
 
@@ -124,7 +125,8 @@ class CorrectionStore:
         self._lock = threading.Lock()
         self._connection = connect(self._database, create=True)
         try:
-            self._prepare()
+            with FileLock(folder / ".corrections.lock"):  # SQLite does not wait where WAL mode is switched on
+                self._prepare()
             check_database(self._connection, self._database)
         except BaseException:
             self._connection.close()

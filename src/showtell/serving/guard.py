@@ -27,6 +27,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from showtell.serving.problems import refuse
+from showtell.serving.settings import ServeSettings
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 OPEN_PATHS = ("/healthz", "/readyz")  # that need no token
@@ -221,16 +222,17 @@ def _digest(token: str) -> str:
 class BodyGuard:
     """Refuses bodies that are larger than allowed, as soon as that is known, and those that do not come in time.
 
+    All bodies that come in at a time share a limit too: what many clients send together must fit into memory.
+
     Args:
         app: what comes after.
-        max_body: bytes.
-        body_timeout: seconds from the end of the headers to the end of the body.
+        settings: of the server.
     """
 
-    def __init__(self, app: ASGIApp, max_body: int, body_timeout: float) -> None:
+    def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:
         self._app = app
-        self._max_body = max_body
-        self._body_timeout = body_timeout
+        self.settings = settings
+        self.bytes = 0  # of all bodies that are read or worked on
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -239,52 +241,58 @@ class BodyGuard:
             return
         headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
-        body = _Body(receive, self._max_body, self._body_timeout)
-        body.has_ended = length == "0" and "transfer-encoding" not in headers
+        body = _Body(self, receive, has_ended=length == "0" and "transfer-encoding" not in headers)
         sender = _Sender(send, body)
-        if not length.isdecimal() or len(length) > 18:
-            await refuse(HTTPException(400, "Content-Length is no number of bytes."), scope, receive, sender)
-        elif int(length) > self._max_body:
-            await refuse(body.too_large(int(length)), scope, receive, sender)
-        else:
-            await self._app(scope, body.receive, sender)
+        try:
+            if not length.isdecimal() or len(length) > 18:
+                await refuse(HTTPException(400, "Content-Length is no number of bytes."), scope, receive, sender)
+            elif int(length) > self.settings.max_body:
+                await refuse(body.too_large(int(length)), scope, receive, sender)
+            else:
+                await self._app(scope, body.receive, sender)
+        finally:
+            self.bytes -= body.size
 
 
 class _Body:
     """The body of a request as it comes."""
 
-    def __init__(self, receive: Receive, max_body: int, seconds: float) -> None:
+    def __init__(self, guard: BodyGuard, receive: Receive, has_ended: bool) -> None:
+        self._guard = guard
         self._receive = receive
-        self._max_body = max_body
-        self._seconds = seconds
-        self._deadline = asyncio.get_running_loop().time() + seconds
-        self._size = 0
-        self.has_ended = False
+        self._deadline = asyncio.get_running_loop().time() + guard.settings.body_timeout
+        self.size = 0
+        self.has_ended = has_ended
 
     def too_large(self, size: int | None = None) -> HTTPException:
-        given = "more than that" if size is None else f"{size:,} bytes"
-        return HTTPException(
-            413, f"A body may have {self._max_body:,} bytes, and this one has {given}; send a smaller photo."
-        )
+        limit, given = self._guard.settings.max_body, "more than that" if size is None else f"{size:,} bytes"
+        return HTTPException(413, f"A body may have {limit:,} bytes, and this one has {given}; send a smaller photo.")
 
     async def receive(self) -> Message:
         """The next part.
 
         Raises:
-            HTTPException: it is too large, or late.
+            HTTPException: it is too large, or late, or comes with too much at a time.
         """
         if self.has_ended:
             return await self._receive()
+        settings = self._guard.settings
         try:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError as error:
             raise HTTPException(
-                408, f"The body has not come within {self._seconds:g} seconds; send it faster, or a smaller photo."
+                408,
+                f"The body has not come within {settings.body_timeout:g} seconds; send it faster, or a smaller photo.",
             ) from error
-        self._size += len(message.get("body", b""))
-        if self._size > self._max_body:
+        size = len(message.get("body", b""))
+        self.size += size
+        self._guard.bytes += size
+        if self.size > settings.max_body:
             raise self.too_large()
+        if self._guard.bytes > settings.photo_bytes and self._guard.bytes > self.size:
+            sentence = f"Bodies of {self._guard.bytes / 1e6:,.0f} MB come in already; send the photo again in a moment."
+            raise HTTPException(429, sentence, {"Retry-After": "1"})
         self.has_ended = not message.get("more_body", False)
         return message
 

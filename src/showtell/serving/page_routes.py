@@ -20,7 +20,7 @@ from showtell.reports.live_page import explanation_card, live_page, live_policy
 from showtell.serving import problems
 from showtell.serving.engine import Engine, Question
 from showtell.serving.photo_requests import read_photo_request
-from showtell.serving.routes import ask, captioner_named, describe_captioner
+from showtell.serving.routes import ask, captioner_named, describe_captioner, describe_explanation
 from showtell.serving.settings import ServeSettings
 
 
@@ -43,6 +43,7 @@ def page_router(engine: Engine, settings: ServeSettings) -> APIRouter:
         summary="The card of an explanation",
         response_class=HTMLResponse,
         responses=problems.describe(*problems.OF_PHOTOS),
+        openapi_extra=describe_explanation(),
     )
     async def explanation(request: Request) -> HTMLResponse:
         """The best caption of a photo by each captioner that is named, explained, as HTML for the page."""

@@ -110,10 +110,7 @@ def v1_router(engine: Engine) -> APIRouter:
         summary="Explain a caption",
         response_model=None,
         responses={200: {"model": ExplanationAnswer}, **problems.describe(*problems.OF_PHOTOS)},
-        openapi_extra=describe_photo(
-            {name: schema for name, schema in setting_schemas().items() if name != "num_return_sequences"},
-            occlusion=OCCLUSION,
-        ),
+        openapi_extra=describe_explanation(),
     )
     async def explanations(request: Request) -> JSONResponse:
         """The best caption, each word with its probability, its runners-up and where the model looked."""
@@ -257,6 +254,12 @@ def setting_schemas() -> dict[str, dict[str, Any]]:
         name: {key: value for key, value in schema.items() if key not in ("title", "default")}
         for name, schema in properties.items()
     }
+
+
+def describe_explanation() -> dict[str, Any]:
+    """The parameters and the body of a route that explains the best caption of a photo."""
+    settings = {name: schema for name, schema in setting_schemas().items() if name != "num_return_sequences"}
+    return describe_photo(settings, occlusion=OCCLUSION)
 
 
 def describe_photo(settings: Mapping[str, Any], **fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import errno
 import math
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -85,7 +86,20 @@ class Server(uvicorn.Server):
 
 def _protocol(settings: ServeSettings) -> type[TimedProtocol]:
     """The protocol with the limits of some settings; uvicorn makes it without arguments of ours."""
-    return type("TimedProtocol", (TimedProtocol,), {"seconds": settings.body_timeout})
+    limits = {
+        "seconds": settings.body_timeout,
+        "max_connections": min(TimedProtocol.max_connections, _open_files() - 100),
+    }
+    return type("TimedProtocol", (TimedProtocol,), limits)
+
+
+def _open_files() -> int:
+    """How many files this process may have open."""
+    try:
+        import resource
+    except ImportError:  # Windows, where sockets are none
+        return sys.maxsize
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def listen(settings: ServeSettings) -> socket.socket:

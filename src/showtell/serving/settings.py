@@ -14,6 +14,8 @@ from pydantic import Field, model_validator
 from showtell.config import Config
 from showtell.units import DURATION, SIZE
 
+MEAN_PHOTO = 2_000_000  # bytes
+
 
 class ServeSettings(Config):
     """How photos are taken in and how many wait. Times are in seconds, sizes in bytes."""
@@ -50,6 +52,11 @@ class ServeSettings(Config):
         20.0, gt=0, le=3600, description="Time in which headers and body must have come."
     )
     corrections: Path | None = Field(None, description="Folder that keeps the photos and captions that people correct.")
+
+    @property
+    def photo_bytes(self) -> int:
+        """Bytes of photos that may come in or wait at a time: of the queue's, so many each on average."""
+        return max(self.max_body, self.queue * MEAN_PHOTO)
 
     @property
     def is_local(self) -> bool:

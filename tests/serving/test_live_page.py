@@ -1,0 +1,482 @@
+"""The live page in a real Chromium: photos come in, are looked at, corrected and exported, over a real server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from showtell.captions import Caption, ExplainedCaption, ExplainedWord, ModelExplanation, Word
+from showtell.datasets import read_dataset
+from showtell.images.photo import to_photo
+from showtell.serving.corrections import CorrectionStore
+from showtell.serving.engine import Answer, Question, QueueFullError
+from tests.chromium import SHIFT, Chromium
+from tests.serving.fakes import FakeEngine, served
+from tests.serving.servers import Running, running_server
+
+COLOURS = {"red": 0.9, "green": 0.3, "blue": 0.6}  # of photos, and how sure the captioner is of each
+GRID = (2, 2)
+BOXES = torch.tensor([[0.0, 0, 24, 16], [24, 0, 48, 16], [0, 16, 24, 32], [24, 16, 48, 32]])
+STATUS = "document.querySelector('.pane header .badge').textContent"
+READY = "document.documentElement.dataset.ready == 'true'"
+
+OVERFLOWING = (  # classes of what is wider than its place
+    "[...document.querySelectorAll('main *')].filter(one => one.clientWidth && one.scrollWidth > one.clientWidth + 1"
+    " && !['hidden', 'clip'].includes(getComputedStyle(one).overflowX)).map(one => one.className)"
+)
+
+
+class ColourEngine(FakeEngine):
+    """Says the colour of the pixel in the middle of a photo."""
+
+    def __init__(self) -> None:
+        super().__init__(served("toy"), served("other"))
+        self.say: Callable[[str], str] = "a {} photo".format
+        self.refusals = 0  # questions to send away before one is answered
+        self.has_collapsed = False
+
+    async def ask(self, question: Question) -> Answer:
+        self.questions.append(question)
+        if self.refusals:
+            self.refusals -= 1
+            raise QueueFullError("Too many photos wait.", 0.01)
+        image = to_photo(question.photo).image.convert("RGB")
+        pixel = image.getpixel((image.width // 2, image.height // 2))
+        assert isinstance(pixel, tuple)
+        colour = max(zip(pixel, COLOURS, strict=True))[1] if max(pixel) - min(pixel) > 60 else "grey"
+        sure = COLOURS.get(colour, 0.5)
+        text = self.say(colour)
+        if question.settings.prefix is not None:
+            text = f"{question.settings.prefix} thing"
+        words = text.split()
+        if question.kind == "explanation":
+            peaks = [0 if self.has_collapsed else position % 4 for position in range(len(words) + 1)]
+            explained = tuple(ExplainedWord(word, sure, (("dog", 0.2), ("", 0.1))) for word in (*words, ""))
+            caption = ExplainedCaption(text, explained, -1.0, True, sure, attention=torch.eye(4)[peaks])
+            return ModelExplanation("", (caption,), BOXES, GRID)
+        best = Caption(text, -1.0, True, tuple(Word(word, -0.1) for word in words), None)
+        best = replace(best, logprob=float(torch.tensor(sure).log()) * (len(words) + 1))
+        others = [replace(best, text=f"{text} {number}") for number in range(1, question.settings.num_return_sequences)]
+        return [best, *others]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with Chromium(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running_server(ColourEngine()) as running:
+        yield running
+
+
+@pytest.fixture
+def engine(server: Running) -> ColourEngine:
+    """The engine as it is at first."""
+    engine = server.engine
+    assert isinstance(engine, ColourEngine)
+    engine.__init__()  # type: ignore[misc]
+    return engine
+
+
+@pytest.fixture
+def page(browser: Chromium, server: Running, engine: ColourEngine) -> Iterator[Chromium]:
+    """The page with an empty session; nothing may be asked of another server, nor complained of."""
+    yield from fresh_page(browser, server)
+
+
+def fresh_page(browser: Chromium, server: Running) -> Iterator[Chromium]:
+    browser.open("about:blank")
+    browser.call("Storage.clearDataForOrigin", origin=server.url, storageTypes="all")
+    browser.requests.clear()
+    browser.complaints.clear()
+    browser.resize(1280, 900)
+    browser.open(f"{server.url}/")
+    browser.wait_for(READY)
+    yield browser
+    own = ("data:", f"blob:{server.url}/", f"{server.url}/")
+    assert [address for address in browser.requests if not address.startswith(own)] == []
+    assert [one for one in browser.complaints if "status of 4" not in one] == []  # answers that tests ask for
+
+
+def save(file: Path, colour: str, size: tuple[int, int] = (48, 32), number: int = 0) -> Path:
+    """A photo of one colour; those of different numbers differ in a corner."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    image = Image.new("RGB", size, {"green": (0, 200, 0)}.get(colour, colour))
+    image.putpixel((0, 0), (number % 256, number // 256, 0))
+    image.save(file)
+    return file
+
+
+@pytest.fixture
+def album(tmp_path: Path) -> Path:
+    """A folder of three photos, one in a folder of its own."""
+    folder = tmp_path / "album"
+    for name, colour in (("one.png", "red"), ("=two.png", "green"), ("deeper/three.png", "blue")):
+        save(folder / name, colour)
+    return folder
+
+
+def add(page: Chromium, *files: Path) -> None:
+    page.choose_files("#files", files)
+    captioned(page, len(files))
+
+
+def captioned(page: Chromium, photos: int) -> None:
+    """Wait until so many photos are there, and all have their captions."""
+    page.wait_for(f"document.querySelector('.shown').textContent.includes('{photos} photo') && {READY}")
+
+
+def rows(page: Chromium) -> list[str]:
+    """Captions, names and more of the list."""
+    return page.ask(
+        "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done("  # when it is drawn
+        "[...document.querySelectorAll('.row')].sort((a, b) => a.ariaPosInSet - b.ariaPosInSet).map(row => "
+        "[...row.querySelectorAll('p:first-child, .meta span')].map(one => one.textContent).join(' | '))))))"
+    )
+
+
+def click(page: Chromium, text: str) -> None:
+    """Click the button with a text that can be seen."""
+    page.ask(
+        "(() => { for (const old of document.querySelectorAll('.to-click')) old.classList.remove('to-click');"
+        " [...document.querySelectorAll('button')].find(one => one.textContent.trim() == "
+        f"{json.dumps(text)} && one.offsetParent).classList.add('to-click') }})()"
+    )
+    page.click(".to-click")
+
+
+def text(page: Chromium, selector: str) -> str:
+    return page.ask(f"document.querySelector({json.dumps(selector)}).textContent")
+
+
+# --- photos come in ---
+
+
+def test_photos_are_chosen_dropped_and_pasted(page: Chromium, album: Path, tmp_path: Path):
+    (album / "notes.txt").write_text("no photo")
+    page.drop([album])
+    captioned(page, 3)
+    assert rows(page) == [  # the least sure first
+        "a green photo | album/=two.png | 30%",
+        "a blue photo | album/deeper/three.png | 60%",
+        "a red photo | album/one.png | 90%",
+    ]
+    assert text(page, ".announcer").endswith("captioned.")
+    add_more = save(tmp_path / "more" / "one.png", "blue", number=1)
+    page.choose_files("#files", [add_more, album / "one.png"])  # the second is there already
+    captioned(page, 4)
+    content = list(add_more.read_bytes())
+    page.ask(  # what a browser does when a picture is pasted
+        f"(() => {{ const file = new File([new Uint8Array({content}).reverse()], 'image.png', {{ type: 'image/png' }});"
+        " const clipboardData = new DataTransfer(); clipboardData.items.add(file);"
+        " document.body.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true })) })()"
+    )
+    captioned(page, 5)
+    last = rows(page)[-1]
+    assert re.fullmatch(r"(pasted [\d. -]+ image.png) is not an image, .* \| \1 \| failed", last), last
+    assert text(page, ".shown") == "5 photos: 4 unchecked, 1 failed"
+
+
+def test_a_full_server_is_asked_again_when_it_says(page: Chromium, engine: ColourEngine, album: Path):
+    engine.refusals = 3
+    add(page, album / "one.png", album / "=two.png")
+    assert len(rows(page)) == 2
+    assert [question.kind for question in engine.questions].count("captions") == 5
+
+
+def test_a_long_list_has_few_rows_in_the_page_and_filters(page: Chromium, tmp_path: Path):
+    files = [save(tmp_path / f"{number}.png", list(COLOURS)[number % 3], (12, 8), number) for number in range(150)]
+    add(page, *files)
+    assert page.ask("document.querySelectorAll('.row').length") < 40
+    assert page.ask("document.querySelector('.row').ariaSetSize") == "150"
+    page.click("[name='text']")
+    page.type("BLUE 4")
+    blue = [number for number in range(150) if number % 3 == 2 and "4" in str(number)]
+    assert text(page, ".shown") == f"{len(blue)} of 150 photos: 150 unchecked"
+    assert all("a blue photo" in row for row in rows(page))
+    page.ask("document.querySelector('[name=text]').value = ''; document.querySelector('[name=most]').value = 59;"
+             "document.querySelector('[name=most]').dispatchEvent(new Event('input', { bubbles: true }))")  # fmt: skip
+    assert text(page, ".shown").startswith("50 of 150 photos")
+    page.click(".list")
+    page.press("End")
+    assert text(page, ".position") == "50 of 50"
+    page.wait_for("document.querySelector('.row[aria-selected=true]').ariaPosInSet == '50'")
+
+
+# --- looking ---
+
+
+def test_words_are_buttons_and_a_runner_up_goes_on_from_there(page: Chromium, engine: ColourEngine, album: Path):
+    add(page, album / "one.png")
+    page.wait_for("document.querySelector('.words button')")
+    page.click(".words button:nth-child(2)")
+    assert "Looks at the upper right (100% at row 1, column 2)." in text(page, ".details")
+    shade = "[...document.querySelector('canvas.attention').getContext('2d').getImageData(0, 60, 640, 1).data]"
+    line = page.ask(shade)[3::4]
+    looked_at, beside = line[480], line[60]
+    assert looked_at < beside
+    click(page, "dog")
+    page.wait_for("document.querySelector('.explained').dataset.text == 'a dog thing'")
+    assert engine.questions[-1].settings.prefix == "a dog"
+    assert text(page, ".notice").startswith("From “a dog” on.")
+    click(page, "Use this caption")
+    assert page.ask("document.querySelector('#caption').value") == "a dog thing"
+    click(page, "Back to the whole photo and its caption")
+    page.wait_for("document.querySelector('.explained').dataset.text == 'a red photo'")
+    assert page.ask("document.querySelector('#caption').value") == "a dog thing"  # what was chosen stays
+
+
+def test_a_region_is_erased_by_mouse_and_by_keyboard(page: Chromium, engine: ColourEngine, tmp_path: Path):
+    photo = Image.new("RGB", (300, 200), (0, 200, 0))
+    photo.paste((255, 0, 0), (100, 70, 200, 130))  # a red spot in the middle
+    photo.save(tmp_path / "spot.png")
+    add(page, tmp_path / "spot.png")
+    assert rows(page)[0].startswith("a red photo")
+    click(page, "Erase a region")
+    page.wait_for("document.querySelector('.erasing')")
+    for _ in range(3):
+        page.press("ArrowLeft", SHIFT)  # narrower, still over the middle
+    page.press("ArrowRight")
+    page.press(" ")
+    page.press("Backspace")
+    page.press(" ")
+    page.press("Enter")
+    page.wait_for("document.querySelector('.notice ins')")
+    assert text(page, ".notice").startswith("Without the erased region: a red green photo")
+    assert (text(page, ".notice del"), text(page, ".notice ins")) == ("red", "green")
+    erased = Image.open(BytesIO(engine.questions[-1].photo)).convert("RGB")
+    assert erased.size == (300, 200)
+    mean = erased.getpixel((150, 100))
+    assert mean == pytest.approx((26, 180, 0), abs=8)  # the mean colour of the photo
+    assert erased.getpixel((5, 5)) == (0, 200, 0)
+    click(page, "Erase a region")
+    page.wait_for("document.querySelector('.erasing')")
+    box = page.ask("Object.values(document.querySelector('.card canvas').getBoundingClientRect().toJSON()).slice(0, 4)")
+    for kind, share in (("mousePressed", 0.3), ("mouseMoved", 0.5), ("mouseReleased", 0.7)):
+        x, y = box[0] + share * box[2], box[1] + share * box[3]
+        page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+    click(page, "Caption without it")
+    page.wait_for("document.querySelector('.notice ins')")
+
+
+def test_two_captioners_stand_beside_each_other_with_settings(page: Chromium, engine: ColourEngine, album: Path):
+    click(page, "Settings")
+    assert page.ask("document.querySelector('[data-field=prompt]').hidden")  # that this captioner does not know
+    assert page.ask("document.querySelector('#set-max_length').placeholder") == "20"
+    page.ask("document.querySelector('#set-beside').value = 'other'")
+    page.click("#set-num_beams")
+    page.type("3")
+    page.click("#set-num_return_sequences")
+    page.type("2")
+    page.click("#set-bad_words")
+    page.type("a cow, cat")
+    click(page, "Use from now on")
+    add(page, album / "one.png")
+    page.wait_for("document.querySelectorAll('.model').length == 2")
+    assert page.ask("[...document.querySelectorAll('.model h3')].map(one => one.textContent)") == ["toy", "other"]
+    assert text(page, ".others") == "Other captionsa red photo 190%"
+    settings = [question.settings for question in engine.questions]
+    assert {(one.num_beams, one.bad_words) for one in settings} == {(3, ("a cow", "cat"))}
+    page.open(page.ask("location.href"))  # settings survive
+    captioned(page, 1)
+    assert text(page, ".models-served").startswith("Captions by toy beside other, ")
+
+
+def test_a_model_that_has_gone_wrong_looks_like_it(page: Chromium, engine: ColourEngine, tmp_path: Path):
+    engine.say = {"red": "", "green": "a cow", "blue": "a cow"}.__getitem__
+    engine.has_collapsed = True
+    add(page, *(save(tmp_path / f"{n}.png", list(COLOURS)[n % 3], number=n) for n in range(12)))
+    assert page.ask("[...document.querySelectorAll('.banners li')].map(one => one.textContent)") == [
+        "4 of 12 captions are empty: the model ends before its first word.",
+        "8 of 12 photos have one and the same caption, “a cow”: the model seems to say it whatever it sees.",
+    ]
+    assert sum("(empty caption)" in row for row in rows(page)) == 4
+    page.click(".list")
+    page.press("Home")
+    page.wait_for("document.querySelector('.guard')")
+    assert "attention has probably collapsed" in text(page, ".guard")
+
+
+def test_a_setting_that_is_refused_stops_the_queue_with_its_sentence(page: Chromium, tmp_path: Path):
+    click(page, "Settings")
+    page.click("#set-temperature")
+    page.type("0.5")
+    click(page, "Use from now on")
+    files = [save(tmp_path / f"{number}.png", "red", number=number) for number in range(30)]
+    page.choose_files("#files", files)
+    page.wait_for("document.querySelector('.banners li')")
+    assert "temperature=0.5 has no effect with search=greedy; use search=sample." in text(page, ".banners")
+    page.wait_for("document.querySelector('.shown').textContent.includes('waiting')")
+    waiting = int(re.search(r"(\d+) waiting", text(page, ".shown"))[1])  # type: ignore[index]
+    assert waiting >= 15
+    click(page, "Settings")
+    page.ask("document.querySelector('#set-temperature').value = ''")
+    click(page, "Use, and caption anew")
+    page.wait_for("document.querySelector('.shown').textContent == '30 photos: 30 unchecked'")
+
+
+def test_html_in_names_and_captions_is_text(page: Chromium, engine: ColourEngine, tmp_path: Path):
+    engine.say = lambda colour: "<img src=x onerror=alert(1)> </script><b>bold</b>"
+    add(page, save(tmp_path / "<b>bold<b>&amp;.png", "red"))
+    page.wait_for("document.querySelector('.words button')")
+    assert rows(page) == ["<img src=x onerror=alert(1)> </script><b>bold</b> | <b>bold<b>&amp;.png | 90%"]
+    assert text(page, ".pane h2") == "<b>bold<b>&amp;.png"
+    assert text(page, ".words button:nth-child(1)") == "<img"
+    assert page.ask("document.querySelectorAll('main b:not(.details b), img[src=x]').length") == 0
+
+
+# --- correcting ---
+
+
+def test_corrections_survive_a_reload_and_are_exported_for_training(page: Chromium, album: Path, tmp_path: Path):
+    page.drop([album])
+    captioned(page, 3)
+    page.click(".list")
+    page.press("Home")
+    page.press("a")  # accepts, and goes on
+    page.wait_for(
+        f"{STATUS} == 'unchecked' && document.querySelector('.pane h2').textContent == 'album/deeper/three.png'"
+    )
+    page.press("e")
+    page.press("End")
+    page.type(', with a "quote"')
+    page.press("Enter")
+    page.wait_for("document.querySelector('.shown').textContent == '3 photos: 1 unchecked, 1 accepted, 1 corrected'")
+    page.press("Escape")
+    page.press("s")
+    page.wait_for("document.querySelector('.shown').textContent.includes('skipped')")
+    page.open(page.ask("location.href"))
+    page.wait_for("document.querySelector('.shown').textContent == '3 photos: 1 accepted, 1 corrected, 1 skipped'")
+    assert rows(page)[1] == 'a blue photo, with a "quote" | album/deeper/three.png | 60% | corrected'
+    page.wait_for("document.querySelector('.words button')")  # the photos are there, too
+    page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path / "downloads"))
+    click(page, "Export")
+    assert "album/corrections.csv" in text(page, "#export .hint")
+    for kind, name in (("csv", "Table (CSV)"), ("jsonl", "JSON lines")):
+        click(page, name)
+        downloaded = wait_for_file(tmp_path / "downloads" / f"corrections.{kind}")
+        (album / downloaded.name).write_bytes(downloaded.read_bytes())
+    dataset = read_dataset(album / "corrections.csv")
+    assert dataset.problems == ()
+    records = {record.path: (record.captions, record.split) for record in dataset.records}
+    assert records == {
+        album / "=two.png": (("a green photo",), "train"),
+        album / "deeper" / "three.png": (('a blue photo, with a "quote"',), "train"),
+        album / "one.png": (("a red photo",), "unchecked"),
+    }
+    table = (album / "corrections.csv").read_text(encoding="utf-8-sig")
+    assert "'=two.png,a green photo,0.300,train\n" in table  # which no spreadsheet computes
+    lines = [json.loads(line) for line in (album / "corrections.jsonl").read_text().splitlines()]
+    assert {line["image"]: (line["status"], line["captions"][0]["text"]) for line in lines} == {
+        "=two.png": ("accepted", "a green photo"), "deeper/three.png": ("corrected", "a blue photo"),
+        "one.png": ("skipped", "a red photo"),
+    }  # fmt: skip
+    click(page, "Close")
+    click(page, "Clear")
+    page.click("#clear [value='clear']")
+    page.wait_for("document.querySelector('.welcome')?.offsetParent")
+
+
+def wait_for_file(file: Path) -> Path:
+    for _ in range(3000):
+        if file.exists():
+            return file
+        threading.Event().wait(0.01)
+    raise AssertionError(f"{file} was not written")
+
+
+def test_a_caption_that_cannot_be_learned_from_is_not_accepted(page: Chromium, engine: ColourEngine, album: Path):
+    engine.say = lambda colour: "a <unknown> photo" if colour == "green" else ""
+    add(page, album / "one.png", album / "=two.png")
+    page.click(".list")
+    page.press("Home")
+    page.press("a")
+    assert text(page, ".conflict") == "<unknown> stands for a word; write that word, and the caption can be accepted."
+    page.press("Escape")
+    page.press("ArrowDown")
+    page.press("a")
+    assert text(page, ".conflict").startswith("A caption that is accepted cannot be empty")
+    assert text(page, ".shown") == "2 photos: 2 unchecked"
+
+
+def test_two_tabs_do_not_overwrite_each_other(browser: Chromium, album: Path, tmp_path: Path):
+    with running_server(ColourEngine(), corrections=tmp_path / "kept") as server:
+        for page in fresh_page(browser, server):
+            add(page, album / "one.png", album / "=two.png")
+            store = CorrectionStore(tmp_path / "kept")
+            photo = hashlib.sha256((album / "one.png").read_bytes()).hexdigest()
+            store.change(photo, 1, caption="theirs")  # somebody else, who was faster
+            page.ask("[...document.querySelectorAll('.row')].find(one => one.textContent.includes('one.png')).click()")
+            page.click("#caption")
+            page.ask("document.querySelector('#caption').select()")
+            page.type("mine")
+            page.press("Enter")
+            page.wait_for("document.querySelector('.conflict dl')")
+            assert text(page, ".conflict dl") == "Theirs (corrected)theirsMine (corrected)mine"
+            click(page, "Keep mine")
+            page.wait_for("document.querySelector('.shown').textContent.includes('1 corrected')")
+            rows_kept = {row.name: (row.caption, row.proposed, row.status) for row in store.page().rows}
+            assert rows_kept == {
+                "one.png": ("mine", "a red photo", "corrected"),
+                "=two.png": ("a green photo", "a green photo", "unchecked"),
+            }
+            # A browser that never saw the photos shows what the server keeps.
+            page.open("about:blank")
+            page.call("Storage.clearDataForOrigin", origin=server.url, storageTypes="all")
+            page.open(f"{server.url}/")
+            captioned(page, 2)
+            assert rows(page) == ["a green photo | =two.png | 30%", "mine | one.png | 90% | corrected"]
+            page.wait_for("document.querySelector('.words button')")
+            page.wait_for("[...document.querySelectorAll('.row img')].every(one => one.naturalWidth)")
+            store.close()
+
+
+def test_sha_256_without_the_help_of_the_browser(page: Chromium):
+    for length in (0, 3, 55, 56, 64, 1000):
+        content = bytes(range(256)) * 4
+        digest = page.ask(f"[...sha256Plain(new Uint8Array({list(content[:length])}))]")
+        assert bytes(digest) == hashlib.sha256(content[:length]).digest()
+
+
+# --- everybody can use it ---
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light"), (3840, "dark")])
+def test_it_fits_the_window_and_axe_finds_nothing(page: Chromium, album: Path, width: int, scheme: str):
+    page.resize(width, 900, scheme)
+    assert page.accessibility_problems() == []
+    tall = save(album / f"{'very_' * 30}long.png", "red", (9, 140))
+    add(page, album / "one.png", tall)
+    look: list[tuple[str, Callable[[], Any]]] = [
+        ("list", lambda: None),
+        ("photo", lambda: page.click(".row")),
+        ("settings", lambda: page.ask("document.querySelector('[data-action=settings]').click()")),
+        ("erase", lambda: page.ask("document.querySelector('#settings').close();"
+                                   "document.querySelector('[data-action=erase]').click()")),
+    ]  # fmt: skip
+    for state, step in look:
+        step()
+        if state == "photo":
+            page.wait_for("document.querySelector('.words button')")
+            page.click(".words button")
+        if state == "erase":
+            page.wait_for("document.querySelector('.erasing')")
+        assert page.ask("document.documentElement.scrollWidth") <= width, state
+        assert set(page.ask(OVERFLOWING)) <= {"word-values", "spacer"}, state
+        assert page.accessibility_problems() == [], state
+    ground = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
+    assert (page.ask(ground) > 128) == (scheme == "light")
