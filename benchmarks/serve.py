@@ -165,13 +165,17 @@ async def closed_loop(server: Server, photos: Sequence[bytes], clients: int = CL
 
 
 async def open_loop(server: Server, photos: Sequence[bytes], rate: float, seconds: float) -> Load:
-    """Requests that come at their times, whatever became of those before."""
+    """Requests that come at their times, whatever became of those before. One that is cut off has status 0."""
     load, idle = Load(), [server.connection()]
     loop = asyncio.get_running_loop()
 
     async def request(photo: bytes) -> None:
         connection = idle.pop() if idle else server.connection()
-        load.replies.append(await connection.post(photo))
+        try:
+            load.replies.append(await connection.post(photo))
+        except (ConnectionError, asyncio.IncompleteReadError):  # cut off: more connections than the server keeps
+            load.replies.append(Reply(0, {}, b"", 0.0))
+            connection.close()
         idle.append(connection)
 
     began = loop.time()
@@ -389,12 +393,12 @@ def measure_overload(setup: Setup) -> list[dict[str, Any]]:
             load = asyncio.run(run())
         statuses = Counter(reply.status for reply in load.replies)
         waits = [int(reply.headers["retry-after"]) for reply in load.replies if reply.status == 429]
-        unexpected = {status: count for status, count in statuses.items() if status not in (200, 429)}
+        unexpected = {status: count for status, count in statuses.items() if status not in (0, 200, 429)}
         if unexpected:
             print(f"overload: {unexpected}", file=sys.stderr)
         half = len(memory) // 2
         base, p99 = normal.quantile(0.99) * 1e3, load.quantile(0.99) * 1e3
-        sent = f"{len(load.replies) / load.seconds:.0f}/s sent, {statuses[429]:,} sent away"
+        sent = f"{len(load.replies) / load.seconds:.0f}/s sent, {statuses[429]:,} sent away, {statuses[0]:,} cut off"
         after = f", Retry-After {min(waits)} to {max(waits)} s" if waits else ""
         rows += [
             row(f"overload{name}_rate", load.rate, "photos/s", f"32 clients ({sent}{after})", normal.rate),
