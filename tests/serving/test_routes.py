@@ -9,7 +9,7 @@ import re
 import pytest
 from fastapi.testclient import TestClient
 
-from showtell.errors import ImageError
+from showtell.errors import ImageError, UsageError
 from showtell.serving.answers import CaptionersAnswer, CaptionsAnswer, ExplanationAnswer, LogprobsAnswer
 from showtell.serving.app import create_app
 from showtell.serving.engine import ClosingError, QueueFullError, TooLateError
@@ -121,6 +121,15 @@ def test_the_engine_lives_as_long_as_the_app(engine):
         assert detail(client.get("/readyz"), 503).startswith("The captioners are not ready")
         assert client.get("/healthz").json() == {"alive": True}
     assert engine.state == "closed"
+
+
+def test_a_captioner_that_has_no_prefix_refuses_it(client, engine):
+    post(client, params={"prefix": "a red"})
+    assert engine.questions[0].settings.prefix == "a red"
+    toy = served()
+    few = type(toy.abilities)(toy.abilities.searches, ("num_beams", "max_length"))
+    with pytest.raises(UsageError, match="toy model cannot honour prefix=a red; it knows num_beams, max_length"):
+        served(abilities=few).settings(prefix="a red")
 
 
 # --- mistakes ---

@@ -82,7 +82,11 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(api_page(app.openapi()), headers={"Content-Security-Policy": api_policy()})
+        return HTMLResponse(documentation(), headers={"Content-Security-Policy": api_policy()})
+
+    @functools.cache
+    def documentation() -> str:
+        return api_page(app.openapi())
 
     app.openapi = functools.partial(_openapi, app, settings)  # type: ignore[method-assign]
     # The last one is the outermost.
