@@ -176,7 +176,7 @@ MISTAKES = {
     "too large": (
         413,
         {"content": bytes(100_001)},
-        "A body may have 100,000 bytes, and this one has 100,001 bytes; send a smaller photo.",
+        "A body may have 100,000 bytes, and this one has 100,001 bytes; send a smaller one.",
     ),
     "not boolean": (422, {"params": {"attention": "maybe"}}, "attention: Input should be a valid boolean"),
 }
