@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import json
+import random
 import struct
 import threading
 import zipfile
@@ -16,6 +18,7 @@ from PIL import Image
 
 from showtell.serving.app import create_app
 from showtell.serving.settings import ServeSettings
+from tests.fuzzing import mutated
 from tests.serving.fakes import FakeEngine, photo_bytes
 from tests.serving.servers import running_server
 
@@ -194,3 +197,36 @@ def test_a_path_is_never_one_of_files(client, path):
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["detail"].isprintable()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happens_to_a_body_the_answer_is_a_caption_or_a_sentence(client, seed):
+    choose = random.Random(seed)
+    url = "data:image/png;base64," + base64.b64encode(photo_bytes((2, 2))).decode()
+    part = {"type": "image_url", "image_url": {"url": url}}
+    disposition = b'--x\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n'
+    form = disposition % (b"image", b'; filename="a.png"', photo_bytes((2, 2))) + disposition % (
+        b"num_beams",
+        b"",
+        b"3",
+    )
+    bodies = [
+        ("/v1/captions", "image/png", photo_bytes((2, 2))),
+        ("/v1/captions", "multipart/form-data; boundary=x", form + b"--x--\r\n"),
+        ("/v1/captions", "application/json", json.dumps({"image": url, "num_beams": 2, "bad_words": ["a"]}).encode()),
+        ("/v1/logprobs", "application/json", json.dumps({"image": url, "texts": ["a dog", "a cat"]}).encode()),
+        (
+            "/v1/chat/completions",
+            "application/json",
+            json.dumps({"messages": [{"role": "user", "content": [part]}]}).encode(),
+        ),
+    ]
+    statuses = set()
+    for _ in range(60):
+        path, kind, body = choose.choice(bodies)
+        answer = client.post(path, content=mutated(body, choose), headers={"Content-Type": kind})
+        statuses.add(answer.status_code)
+        if answer.status_code != 200:
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.json()["detail"].isprintable() and answer.json()["detail"].endswith(".")
+    assert {200, 422} <= statuses <= {200, 400, 404, 422}

@@ -201,5 +201,15 @@ def test_a_body_in_parts_is_bounded_too():
         answer = client.post("/v1/captions", content=(bytes(1000) for _ in range(11)), headers=PNG)
         assert answer.status_code == 413
         assert answer.json()["detail"] == (
-            "A body may have 10,000 bytes, and this one has more than that; send a smaller photo."
+            "A body may have 10,000 bytes, and this one has more than that; send a smaller one."
         )
+
+
+def test_a_change_has_a_small_body(tmp_path):
+    with client_of(corrections=tmp_path / "corrected") as client:
+        content = b'{"revision": 1, "caption": "' + b"a" * 100_000 + b'"}'
+        answer = client.patch(
+            f"/v1/corrections/{'0' * 64}", content=content, headers={"Content-Type": "application/json"}
+        )
+        assert answer.status_code == 413
+        assert answer.json()["detail"].startswith("A body may have 100,000 bytes, and this one has 100,030 bytes")

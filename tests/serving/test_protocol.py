@@ -83,7 +83,7 @@ def test_a_body_that_does_not_come_is_cut(quick, sent):
 def test_a_body_that_claims_too_much_is_refused_before_it_is_sent(quick):
     answer = quick.talk(HEAD + b"Expect: 100-continue\r\nContent-Length: 1000000000000\r\n\r\n")
     assert problem(answer, 413) == (
-        "A body may have 50,000 bytes, and this one has 1,000,000,000,000 bytes; send a smaller photo."
+        "A body may have 50,000 bytes, and this one has 1,000,000,000,000 bytes; send a smaller one."
     )
 
 

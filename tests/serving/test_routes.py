@@ -176,7 +176,7 @@ MISTAKES = {
     "too large": (
         413,
         {"content": bytes(100_001)},
-        "A body may have 100,000 bytes, and this one has 100,001 bytes; send a smaller photo.",
+        "A body may have 100,000 bytes, and this one has 100,001 bytes; send a smaller one.",
     ),
     "not boolean": (422, {"params": {"attention": "maybe"}}, "attention: Input should be a valid boolean"),
 }
@@ -191,6 +191,8 @@ def test_a_mistake_is_answered_with_one_sentence(client, mistake):
 JSON_MISTAKES = {
     "no JSON": (400, b"{", "The body is no JSON in UTF-8: Expecting property name"),
     "no UTF-8": (400, b'{"image": "\xff"}', "The body is no JSON in UTF-8:"),
+    "an encoded surrogate": (400, b'{"image": "\xed\xa0\xbd"}', "The body is no JSON in UTF-8:"),
+    "UTF-16": (400, '{"image": ""}'.encode("utf-16"), "The body is no JSON in UTF-8:"),
     "a lone surrogate": (400, b'{"image": "\\ud800"}', "The body is no JSON in UTF-8:"),
     "no object": (400, b"[1, 2]", "The body should be a JSON object, not [1, 2]."),
     "not finite": (400, b'{"length_penalty": NaN}', "The body is no JSON in UTF-8: NaN is no number of JSON."),

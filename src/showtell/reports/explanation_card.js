@@ -316,6 +316,7 @@ const explanations = (() => {
       captions.push(caption);
       observer.observe(caption.section);
     });
+    letScroll();
   }
 
   function redraw() {
@@ -330,6 +331,14 @@ const explanations = (() => {
     for (let index = captions.length - 1; index >= 0; index--)
       if (parent.contains(captions[index].section)) observer.unobserve(captions.splice(index, 1)[0].section);
   }
+
+  /** What is wider than its place is scrolled with the keyboard, too. */
+  function letScroll() {
+    for (const place of document.querySelectorAll(".scroll, .word-values"))
+      if (place.scrollWidth > place.clientWidth) place.tabIndex = 0;
+      else place.removeAttribute("tabindex");
+  }
+  addEventListener("resize", letScroll);
 
   const THEMES = ["system", "light", "dark"];
   document.addEventListener("click", ({ target }) => {

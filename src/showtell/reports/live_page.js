@@ -835,7 +835,7 @@
     if (button?.dataset.action) actions[button.dataset.action](button);
     if (button?.dataset.export) {
       const kind = button.dataset.export;
-      if (served.hasCorrections) exporting.save(`/v1/corrections/export?format=${kind}`, `corrections.${kind}`);
+      if (served.hasCorrections) exporting.save(`/v1/corrections/export?format=${kind}${kind === "zip" ? "&status=accepted&status=corrected" : ""}`, `corrections.${kind}`);
       else exporting.save(new Blob([exporting[kind](rows)], { type: kind === "csv" ? "text/csv" : "application/jsonl" }), `corrections.${kind}`);
     }
   });

@@ -16,7 +16,35 @@ import numpy as np
 
 from showtell import __version__
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
+from showtell.text.function_words import FUNCTION_WORDS
 from showtell.text.tokenizer import tokenize
+
+# Colours; one that is a category as well, such as orange, names no fruit in "an orange cat", "an orange and white cat".
+COLOURS = frozenset(
+    (
+        *(
+            "black",
+            "blue",
+            "brown",
+            "gray",
+            "green",
+            "grey",
+            "orange",
+            "pink",
+            "purple",
+            "red",
+            "silver",
+            "tan",
+            "white",
+        ),
+        "yellow",
+    )
+)
+# What may stand behind a noun, other than a noun that it describes.
+BEHIND_NOUNS = FUNCTION_WORDS | {
+    *("above", "among", "behind", "below", "beside", "between", "for", "from", "has", "inside", "into", "near", "next"),
+    *("onto", "or", "over", "resting", "sits", "sitting", "under", "was", "were"),
+}
 
 # Other words for COCO's 80 categories; plurals are made.
 COCO_WORDS: dict[str, tuple[str, ...]] = {
@@ -134,8 +162,12 @@ class Mention:
 def mentions(words: Sequence[str], names: Phrases) -> list[Mention]:
     """Where a caption names which category.
 
+    A word that is also a colour names nothing where it describes a noun behind it.
+
     >>> mentions("a dog eats hot dogs".split(), phrases_of({"dog", "hot dog"}))[1]
     Mention(first=3, end=5, category='hot dog')
+    >>> mentions("an orange and white cat beside an orange on a plate".split(), phrases_of({"orange"}))
+    [Mention(first=7, end=8, category='orange')]
     """
     longest = max(map(len, names), default=0)
     located = []
@@ -144,12 +176,20 @@ def mentions(words: Sequence[str], names: Phrases) -> list[Mention]:
         for size in range(min(longest, len(words) - start), 0, -1):
             category = names.get(tuple(words[start : start + size]))
             if category is not None:
-                located.append(Mention(start, start + size, category))
+                if not _describes(words[start : start + size], words[start + size :]):
+                    located.append(Mention(start, start + size, category))
                 start += size
                 break
         else:
             start += 1
     return located
+
+
+def _describes(phrase: Sequence[str], after: Sequence[str]) -> bool:
+    """Whether a phrase is a colour of what the words after it name."""
+    if phrase[-1] not in COLOURS or not after:
+        return False
+    return after[0] not in BEHIND_NOUNS or (after[0] == "and" and any(word in COLOURS for word in after[1:2]))
 
 
 def mentioned(words: Sequence[str], names: Phrases) -> list[str]:

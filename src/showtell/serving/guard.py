@@ -30,6 +30,7 @@ from showtell.serving.problems import refuse
 from showtell.serving.settings import ServeSettings
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+MAX_CHANGE = 100_000  # bytes of a PATCH, which has a few texts; JSON of many megabytes takes seconds to be read
 OPEN_PATHS = ("/healthz", "/readyz")  # that need no token
 LINGER = 2.0  # seconds that the rest of a refused body is read and dropped, so that the client gets to read the answer
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -241,12 +242,13 @@ class BodyGuard:
             return
         headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
-        body = _Body(self, receive, has_ended=length == "0" and "transfer-encoding" not in headers)
+        limit = min(self.settings.max_body, MAX_CHANGE) if scope["method"] == "PATCH" else self.settings.max_body
+        body = _Body(self, receive, limit, has_ended=length == "0" and "transfer-encoding" not in headers)
         sender = _Sender(send, body)
         try:
             if not length.isdecimal() or len(length) > 18:
                 await refuse(HTTPException(400, "Content-Length is no number of bytes."), scope, receive, sender)
-            elif int(length) > self.settings.max_body:
+            elif int(length) > limit:
                 await refuse(body.too_large(int(length)), scope, receive, sender)
             else:
                 await self._app(scope, body.receive, sender)
@@ -257,16 +259,19 @@ class BodyGuard:
 class _Body:
     """The body of a request as it comes."""
 
-    def __init__(self, guard: BodyGuard, receive: Receive, has_ended: bool) -> None:
+    def __init__(self, guard: BodyGuard, receive: Receive, limit: int, has_ended: bool) -> None:
         self._guard = guard
         self._receive = receive
+        self._limit = limit
         self._deadline = asyncio.get_running_loop().time() + guard.settings.body_timeout
         self.size = 0
         self.has_ended = has_ended
 
     def too_large(self, size: int | None = None) -> HTTPException:
-        limit, given = self._guard.settings.max_body, "more than that" if size is None else f"{size:,} bytes"
-        return HTTPException(413, f"A body may have {limit:,} bytes, and this one has {given}; send a smaller photo.")
+        given = "more than that" if size is None else f"{size:,} bytes"
+        return HTTPException(
+            413, f"A body may have {self._limit:,} bytes, and this one has {given}; send a smaller one."
+        )
 
     async def receive(self) -> Message:
         """The next part.
@@ -288,7 +293,7 @@ class _Body:
         size = len(message.get("body", b""))
         self.size += size
         self._guard.bytes += size
-        if self.size > settings.max_body:
+        if self.size > self._limit:
             raise self.too_large()
         if self._guard.bytes > settings.photo_bytes and self._guard.bytes > self.size:
             sentence = f"Bodies of {self._guard.bytes / 1e6:,.0f} MB come in already; send the photo again in a moment."

@@ -125,7 +125,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
     if sum(map(body.count, (b",", b":", b"[", b"{"))) > MAX_JSON:
         raise HTTPException(400, f"The JSON has more than {MAX_JSON:,} values, which no question needs.")
     try:
-        content = json.loads(body, parse_constant=_refuse_constant)
+        content = json.loads(body.decode(), parse_constant=_refuse_constant)  # of bytes, json lets surrogates pass
         if b"\\u" in body:
             json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate is no text, and is written like this
     except (ValueError, RecursionError) as error:

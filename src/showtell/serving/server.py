@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import math
 import signal
 import socket
@@ -33,7 +34,7 @@ class Server(uvicorn.Server):
     def __init__(self, app: FastAPI, settings: ServeSettings) -> None:
         self.app = app
         self.interrupted = False  # by SIGINT
-        self._settings = settings
+        logging.getLogger("python_multipart").setLevel(logging.ERROR)  # a broken form is its sender's matter
         super().__init__(
             uvicorn.Config(
                 app,
