@@ -47,6 +47,10 @@ def test_under_overload_some_are_sent_away_and_the_others_answered():
             await asyncio.to_thread(captioner.encoding.wait_until_reached)
             others = [asyncio.create_task(client.post("/v1/captions", content=b"%d" % number)) for number in range(60)]
             await until(lambda: sum(task.done() for task in others) == 52)  # while the model is busy
+            unread = await client.post("/v1/chat/completions", content=b"{", headers={"Content-Type": "text/json"})
+            assert unread.status_code == 429 and "photos wait already" in unread.json()["error"]["message"]
+            assert "connection" not in unread.headers  # it can be used again
+            assert (await client.get("/readyz")).status_code == 200
             captioner.encoding.open()
             replies = await asyncio.gather(*others)
             assert (await first).status_code == 200

@@ -22,7 +22,7 @@ from showtell.serving.chat import ChatRequest, chat_router
 from showtell.serving.correction_routes import correction_router
 from showtell.serving.corrections import CorrectionStore
 from showtell.serving.engine import Engine
-from showtell.serving.guard import BodyGuard, HostGuard, OriginGuard, SecurityHeaders, TokenGuard
+from showtell.serving.guard import BodyGuard, HostGuard, LoadGuard, OriginGuard, SecurityHeaders, TokenGuard
 from showtell.serving.page_routes import page_router
 from showtell.serving.problems import Problem, handle_problems
 from showtell.serving.routes import health_router, v1_router
@@ -90,6 +90,7 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
 
     app.openapi = functools.partial(_openapi, app, settings)  # type: ignore[method-assign]
     # The last one is the outermost.
+    app.add_middleware(LoadGuard, engine=engine)
     app.add_middleware(BodyGuard, settings=settings)
     if settings.token is None:
         app.add_middleware(OriginGuard)

@@ -84,8 +84,8 @@ class LocalEngine(BoundedEngine):
     def _running(self) -> int:
         return sum(queue.running for queue in self._queues.values())
 
-    def _seconds_to_work_off(self, question: Question) -> float:
-        return self._queues[self._opened[question.captioner].device].seconds_to_work_off
+    def _seconds_to_work_off(self) -> float:
+        return max(queue.seconds_to_work_off for queue in self._queues.values())
 
     async def close(self) -> None:
         """Take no new questions, answer those that wait, and end the threads."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from showtell.captioners.contract import Captioner
-from showtell.errors import UsageError, nearest
+from showtell.errors import ShowtellError, UsageError, nearest
 from showtell.serving.engine import (
     Answer,
     ClosingError,
@@ -87,19 +87,31 @@ class BoundedEngine(Engine):
             ClosingError: nobody may any more.
             QueueFullError: not now.
         """
-        if self._is_closing:
-            raise ClosingError("The server is ending and takes no new questions; ask again once it is back.")
+        if problem := self._is_full():
+            raise problem
         limit = self._settings.photo_bytes
-        if self._waiting >= self._settings.queue:
-            reason = f"{self._waiting} photos wait already, and no more may"
-        elif self._photo_bytes + len(question.photo) > limit and self._photo_bytes:
-            reason = (
+        if self._photo_bytes + len(question.photo) > limit and self._photo_bytes:
+            raise self._queue_full(
                 f"Photos of {self._photo_bytes / 1e6:,.0f} MB wait already, and no more than {limit / 1e6:,.0f} MB may"
             )
-        else:
-            return
-        seconds = self._seconds_to_work_off(question)
-        raise QueueFullError(f"{reason}; ask again in {math.ceil(seconds)} s.", seconds)
+
+    def refusal(self) -> ShowtellError | None:
+        """Why no question would be taken now: it is ending, or as many wait as may; counted as an error."""
+        problem = self._is_full()
+        if problem:
+            self.metrics.failed(problem)
+        return problem
+
+    def _is_full(self) -> ShowtellError | None:
+        if self._is_closing:
+            return ClosingError("The server is ending and takes no new questions; ask again once it is back.")
+        if self._waiting >= self._settings.queue:
+            return self._queue_full(f"{self._waiting} photos wait already, and no more may")
+        return None
+
+    def _queue_full(self, reason: str) -> QueueFullError:
+        seconds = self._seconds_to_work_off()
+        return QueueFullError(f"{reason}; ask again in {math.ceil(seconds)} s.", seconds)
 
     def status(self) -> dict[str, Any]:
         """Whether it is ready, and how many wait and are being computed."""
@@ -140,5 +152,5 @@ class BoundedEngine(Engine):
         """Questions that are being computed."""
 
     @abc.abstractmethod
-    def _seconds_to_work_off(self, question: Question) -> float:
-        """How long the questions before this one will take."""
+    def _seconds_to_work_off(self) -> float:
+        """How long the questions that wait will take."""

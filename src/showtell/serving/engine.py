@@ -111,6 +111,10 @@ class Engine(abc.ABC):
             LostError: whoever was asked died.
         """
 
+    def refusal(self) -> ShowtellError | None:
+        """Why no question would be taken now, whatever it asked; None: one may be."""
+        return None
+
     @abc.abstractmethod
     def status(self) -> dict[str, Any]:
         """How it is: {"ready": bool, "waiting": int, "running": int}, and what the engine adds."""

@@ -5,6 +5,7 @@
     OriginGuard       what changes something or costs time does not come from a page of another site
     TokenGuard        where there is a token: Authorization: Bearer, or the cookie that /?token=... sets
     BodyGuard         a body is as large as allowed and comes in time
+    LoadGuard         a question that the engine would not take is answered before anything is made of its body
 
 Headers that trickle in never get so far: `protocol.py` cuts them.
 """
@@ -26,12 +27,15 @@ from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from showtell.serving.engine import Engine
 from showtell.serving.problems import refuse
 from showtell.serving.settings import ServeSettings
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 MAX_CHANGE = 100_000  # bytes of a PATCH, which has a few texts; JSON of many megabytes takes seconds to be read
 OPEN_PATHS = ("/healthz", "/readyz")  # that need no token
+ASKING_PATHS = ("/v1/captions", "/v1/logprobs", "/v1/explanations", "/v1/chat/completions", "/page/explanation")
+SMALL = 1_000_000  # bytes of a body that is read although it is refused
 LINGER = 2.0  # seconds that the rest of a refused body is read and dropped, so that the client gets to read the answer
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 HEADERS = {
@@ -310,6 +314,35 @@ class _Body:
                     pass
         except TimeoutError:
             return
+
+
+class LoadGuard:
+    """Answers questions with 429 while the queue is full, before their bodies are parsed: under load that costs most.
+
+    Args:
+        app: what comes after.
+        engine: that the routes ask.
+    """
+
+    def __init__(self, app: ASGIApp, engine: Engine) -> None:
+        self._app = app
+        self._engine = engine
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        asks = scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in ASKING_PATHS
+        problem: Exception | None = self._engine.refusal() if asks else None
+        if problem is None:
+            await self._app(scope, receive, send)
+            return
+        length = Headers(scope=scope).get("content-length", "")
+        if length.isdecimal() and int(length) <= SMALL:  # read to its end, so that the connection can be used again
+            try:
+                while (await receive()).get("more_body", False):
+                    pass
+            except HTTPException as error:
+                problem = error
+        await refuse(problem, scope, receive, send)
 
 
 class _Sender:

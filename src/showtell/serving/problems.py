@@ -138,13 +138,18 @@ def handle_problems(app: FastAPI) -> None:
             allowed = (error.headers or {}).get("Allow", "another method")
             sentence = f"{request.method} is not allowed at {request.url.path}; use {allowed}."
             error = HTTPException(405, sentence, error.headers)
-        response = to_response(error)
-        return in_openai_shape(response) if request.url.path.startswith(OPENAI_PATHS) else response
+        return _response_at(request.url.path, error)
 
     for kind in (HTTPException, RequestValidationError, ShowtellError, Exception):
         app.add_exception_handler(kind, answer)
 
 
-async def refuse(error: HTTPException, scope: Scope, receive: Receive, send: Send) -> None:
+async def refuse(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request with a problem before any route has seen it."""
-    await to_response(error)(scope, receive, send)
+    await _response_at(scope["path"], error)(scope, receive, send)
+
+
+def _response_at(path: str, error: Exception) -> ProblemResponse:
+    """The answer to an error, in the shape that clients of a path read."""
+    response = to_response(error)
+    return in_openai_shape(response) if path.startswith(OPENAI_PATHS) else response

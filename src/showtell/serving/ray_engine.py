@@ -157,7 +157,7 @@ class RayEngine(BoundedEngine):
         """As many as fit into the batches of all replicas: which of them are computed is known to the replicas."""
         return min(self._in_flight, self._replicas * self._settings.max_batch)
 
-    def _seconds_to_work_off(self, question: Question) -> float:
+    def _seconds_to_work_off(self) -> float:
         """By Little's law: what answers took of late, with as many before them."""
         return self._seconds or 1.0
 
