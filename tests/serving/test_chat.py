@@ -117,3 +117,17 @@ def test_a_mistake_is_answered_where_openai_clients_look(client, mistake):
 def test_no_messages_are_refused(client):
     assert client.post("/v1/chat/completions", json={"messages": []}).json()["detail"].startswith("messages: List")
     assert client.post("/v1/chat/completions", content=b"[]").status_code == 400
+
+
+def test_only_the_photo_may_be_long(client):
+    large = "data:image/bmp;base64," + base64.b64encode(photo_bytes((200, 200), "BMP")).decode()
+    image = {"type": "image_url", "image_url": {"url": large}}
+    assert len(large) > 65_536
+    assert ask(client, {"type": "text", "text": "a" * 65_536}, image).status_code == 200
+    for parts, more, name in (
+        ([{"type": "text", "text": "a" * 65_537}, image], {}, "text"),
+        ([image], {"model": "a" * 65_537}, "model"),
+    ):
+        answer = ask(client, *parts, **more)
+        sentence = f"{name} has 65,537 characters, and only a photo may have more than 65,536."
+        assert (answer.status_code, answer.json()["detail"]) == (422, sentence)

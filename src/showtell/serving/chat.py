@@ -144,7 +144,7 @@ def _read(body: bytes) -> ChatRequest:
         HTTPException: it is no JSON.
         UsageError: it asks for what no captioner does.
     """
-    content = parse_json(body)
+    content = parse_json(body, photo=("image_url", "url"))
     for name, sentence in REFUSED.items():
         if content.get(name):
             raise UsageError(sentence)

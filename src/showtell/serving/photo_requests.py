@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import json
 import re
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from functools import cache
 from typing import Any, NoReturn, get_origin
 
 from pydantic import TypeAdapter, ValidationError
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -28,7 +30,7 @@ from showtell.decoding_config import DecodingConfig
 from showtell.errors import UsageError, printable, shorten
 
 MAX_FIELDS = 100  # of a form
-MAX_FIELD = 65_536  # bytes of a field of a form
+MAX_FIELD = 65_536  # bytes of a field of a form, characters of a text in JSON; a photo may have more
 MAX_JSON = 50_000  # values of JSON, roughly: to read millions takes seconds, in which nobody else is answered
 MAX_NAME = 200  # characters of a photo's name that are shown
 UNNAMED = "photo"
@@ -116,11 +118,16 @@ async def read_body(request: Request) -> bytes:
         raise HTTPException(400, _HALF) from error
 
 
-def parse_json(body: bytes) -> dict[str, Any]:
+def parse_json(body: bytes, photo: tuple[str, ...]) -> dict[str, Any]:
     """A JSON object.
+
+    Args:
+        body: of the request.
+        photo: the last two keys on the way to the photo, or its only one; all other texts are short.
 
     Raises:
         HTTPException: it is none.
+        UsageError: a text is too long.
     """
     if sum(map(body.count, (b",", b":", b"[", b"{"))) > MAX_JSON:
         raise HTTPException(400, f"The JSON has more than {MAX_JSON:,} values, which no question needs.")
@@ -133,7 +140,41 @@ def parse_json(body: bytes) -> dict[str, Any]:
         raise HTTPException(400, f"The body is no JSON in UTF-8: {shorten(problem)}.") from error
     if not isinstance(content, dict):
         raise HTTPException(400, f"The body should be a JSON object, not {shorten(json.dumps(content), 60)}.")
+    _require_short(content, photo)
     return content
+
+
+def _require_short(content: Mapping[str, Any], photo: tuple[str, ...]) -> None:
+    """Make sure that no text is so long that a sentence about it takes seconds, in which nobody else is answered.
+
+    Raises:
+        UsageError: one is.
+    """
+    left: list[tuple[tuple[str, ...], Any]] = [((), content)]
+    while left:
+        where, value = left.pop()
+        if isinstance(value, dict):
+            require_length("a key", max(map(len, value), default=0))
+            left += [((*where[-1:], key), one) for key, one in value.items()]
+        elif isinstance(value, list):
+            left += [((*where[-1:], ""), one) for one in value]
+        elif isinstance(value, str) and where != photo:
+            name = next((key for key in reversed(where) if key), "a text")
+            require_length(shorten(name, 60), len(value))
+
+
+def require_length(name: str, length: int) -> None:
+    """Make sure that a text is no longer than a field of a form.
+
+    Args:
+        name: of the text, for the sentence.
+        length: its characters.
+
+    Raises:
+        UsageError: it is longer.
+    """
+    if length > MAX_FIELD:
+        raise UsageError(f"{name} has {length:,} characters, and only a photo may have more than {MAX_FIELD:,}.")
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -194,7 +235,24 @@ def _gather(pairs: list[tuple[str, str]]) -> dict[str, Any]:
     return {name: values if len(values) > 1 else values[0] for name, values in several.items()}
 
 
+def _require_utf8(content_type: str) -> None:
+    """Make sure that the texts of a form are in UTF-8; others hold surrogates, or are no encodings of texts.
+
+    Raises:
+        HTTPException: they are not.
+    """
+    _, options = parse_options_header(content_type)
+    charset = options.get(b"charset", b"utf-8").decode("latin-1")
+    try:
+        is_utf8 = codecs.lookup(charset).name == "utf-8"
+    except (LookupError, ValueError):
+        is_utf8 = False
+    if not is_utf8:
+        raise HTTPException(415, f'The form has charset "{shorten(charset, 60)}"; send its texts in UTF-8.')
+
+
 async def _read_form(request: Request) -> PhotoRequest:
+    _require_utf8(request.headers["content-type"])
     form = _FormInMemory(request.headers, request.stream(), max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD)
     try:
         items = (await form.parse()).multi_items()
@@ -214,7 +272,7 @@ async def _read_form(request: Request) -> PhotoRequest:
 
 
 def _read_json(body: bytes) -> PhotoRequest:
-    content: Mapping[str, Any] = parse_json(body)
+    content: Mapping[str, Any] = parse_json(body, photo=("image",))
     if "image" not in content:
         raise UsageError('The JSON has no "image"; put the photo there as "data:image/jpeg;base64,...".')
     fields = {name: value for name, value in content.items() if name != "image"}
