@@ -100,6 +100,23 @@ def test_the_photo_and_its_thumbnail(client):
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.parametrize("range", ["bytes=0-9", "bytes=9-0", "bytes=999999-", "lines=1-2", "nonsense"])
+def test_a_photo_comes_whole_whatever_range_is_asked_for(client, range):
+    id, content = make_photo(1)
+    put(client, 1)
+    photo = client.get(f"{ROWS}/photos/{id}", headers={"Range": range})
+    assert (photo.status_code, photo.content) == (200, content)
+    assert "accept-ranges" not in photo.headers and "content-range" not in photo.headers
+
+
+@pytest.mark.parametrize("field", ["name", "caption"])
+def test_a_text_that_is_too_long_is_refused(client, field):
+    id, content = make_photo(1)
+    url = "data:image/png;base64," + base64.b64encode(content).decode()
+    answer = client.put(f"{ROWS}/photos/{id}", json={"image": url, field: "a" * 65_537})
+    assert detail(answer, 422) == f"{field} has 65,537 characters, and only a photo may have more than 65,536."
+
+
 def test_two_tabs_the_second_gets_the_row_as_it_is(client):
     id, _ = make_photo(1)
     put(client, 1, caption="a dog")
@@ -170,6 +187,13 @@ def test_exports(client, tmp_path):
         ("PATCH", "/12", {"json": {"caption": "a"}}, 422, "revision: Field required."),
         ("PATCH", "/12", {"json": {"revision": 1}}, 422, 'A change needs "caption", "status" or both.'),
         ("PATCH", "/12", {"json": {"revision": 1, "x": 1}}, 422, "x: Extra inputs are not permitted."),
+        (
+            "PATCH",
+            "/12",
+            {"json": {"revision": 1, "caption": "a" * 65_537}},
+            422,
+            "caption has 65,537 characters, and only a photo may have more than 65,536.",
+        ),
         (
             "PATCH",
             "/12",

@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
+from pydantic import Field, field_validator
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from showtell.config import Config
 from showtell.datasets.corrections import Status
@@ -25,7 +26,7 @@ from showtell.images.photo import photo_media_type
 from showtell.serving import problems
 from showtell.serving.correction_exports import Format, export
 from showtell.serving.corrections import Correction, CorrectionPage, CorrectionStore, Order
-from showtell.serving.photo_requests import read_photo_request
+from showtell.serving.photo_requests import read_photo_request, require_length
 from showtell.serving.routes import describe_photo
 
 MAX_PAGE = 1_000  # rows
@@ -47,6 +48,26 @@ class CorrectionChange(Config):
     status: Status | None = Field(
         None, description='Default: a new caption is "corrected", or "accepted" if it is the one that was proposed.'
     )
+
+    @field_validator("caption")
+    @classmethod
+    def _is_short(cls, value: str | None) -> str | None:
+        if value is not None:
+            require_length("caption", len(value))
+        return value
+
+
+class _WholeFile(FileResponse):
+    """A file, all of it: FileResponse answers to ranges that are none as plain text, and photos need no ranges."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        del self.headers["Accept-Ranges"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file, whatever range is asked for."""
+        headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
+        await super().__call__({**scope, "headers": headers}, receive, send)
 
 
 def correction_router(store: CorrectionStore) -> APIRouter:
@@ -104,7 +125,7 @@ def correction_router(store: CorrectionStore) -> APIRouter:
     async def photo(id: str) -> FileResponse:
         """The bytes that were sent."""
         path = await run_in_threadpool(store.photo, id)
-        return FileResponse(path, media_type=photo_media_type(path.suffix), headers=_FOREVER)
+        return _WholeFile(path, media_type=photo_media_type(path.suffix), headers=_FOREVER)
 
     @router.get(
         "/photos/{id}/thumbnail",
