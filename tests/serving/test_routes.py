@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from fastapi.testclient import TestClient
@@ -111,6 +112,19 @@ def test_the_captioners_are_listed_without_paths_of_the_machine(client):
     assert [one["name"] for one in answer["captioners"]] == ["toy", "other"]
     assert answer["captioners"][0]["about"]["folder"] is None
     assert "num_beams" in answer["captioners"][0]["abilities"]["settings"]
+
+
+def test_the_origin_of_a_captioner_is_listed_without_paths_of_the_machine():
+    data = {"name": "scenes", "file": "/home/anna/scenes.csv", "kept": {"/home/anna/a": 1, "share": "a/b"}}
+    members = [{"start_from": "C:\\models\\a", "epochs": 3}, "/srv/models/b", "and/or"]
+    about = replace(served().about, origin={"data": data, "members": members, "start_from": "/srv/models/a"})
+    engine = FakeEngine(served(about=about))
+    with TestClient(create_app(engine, ServeSettings()), base_url=LOCAL) as client:
+        (listed,) = client.get("/v1/captioners").json()["captioners"]
+    assert listed["about"]["origin"] == {
+        "data": {"name": "scenes", "kept": {"share": "a/b"}},
+        "members": [{"epochs": 3}, "and/or"],
+    }
 
 
 def test_the_engine_lives_as_long_as_the_app(engine):
@@ -281,6 +295,51 @@ FORM_MISTAKES = {
 def test_a_mistake_in_a_form_is_answered_with_one_sentence(client, mistake):
     status, headers, content, sentence = FORM_MISTAKES[mistake]
     assert detail(post(client, content=content, headers=headers), status).startswith(sentence)
+
+
+@pytest.mark.parametrize("charset", ["undefined", "punycode", "utf-7", "unicode_escape", "latin-1", "none", "a\x00"])
+def test_a_form_in_another_charset_is_refused(client, charset):
+    headers = {"Content-Type": f'multipart/form-data; boundary=x; charset="{charset}"'}
+    content = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a+2AA-\\ud800"\r\n\r\na\r\n--x--'
+    shown = charset.replace("\x00", "\\x00")
+    assert detail(post(client, content=content, headers=headers), 415) == (
+        f'The form has charset "{shown}"; send its texts in UTF-8.'
+    )
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "UTF8", "Utf_8"])
+def test_a_form_in_utf_8_is_read(client, charset):
+    headers = {"Content-Type": f"multipart/form-data; boundary=x; charset={charset}"}
+    begin = '--x\r\nContent-Disposition: form-data; name="image"; filename="Äpfel.png"\r\n\r\n'
+    answer = post(client, content=begin.encode() + PHOTO + b"\r\n--x--\r\n", headers=headers)
+    assert (answer.status_code, answer.json()["image"]) == (200, "Äpfel.png")
+
+
+@pytest.mark.parametrize("path", ["captions", "explanations", "logprobs"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((name, "a" * 65_537) for name in ("name", "captioner", "search", "occlusion", "unknown")),
+        ("texts", ["a", "a" * 65_537]),
+        ("image", ["a" * 65_537]),
+        ("x", {"image": "a" * 65_537}),
+    ],
+)
+def test_a_text_of_json_that_is_too_long_is_refused(client, path, field, value):
+    answer = client.post(f"/v1/{path}", json={"image": DATA_URL, field: value})
+    name = "image" if field == "x" else field
+    assert detail(answer, 422) == f"{name} has 65,537 characters, and only a photo may have more than 65,536."
+
+
+def test_a_key_of_json_that_is_too_long_is_refused(client):
+    answer = client.post("/v1/captions", json={"image": DATA_URL, "a" * 65_537: 1})
+    assert detail(answer, 422) == "a key has 65,537 characters, and only a photo may have more than 65,536."
+
+
+def test_a_photo_in_json_may_be_longer_than_other_texts(client):
+    large = "data:image/bmp;base64," + base64.b64encode(photo_bytes((140, 130), "BMP")).decode()
+    assert len(large) > 65_536
+    assert client.post("/v1/captions", json={"image": large}).status_code == 200
 
 
 def test_texts_do_not_depend_on_the_search(client):

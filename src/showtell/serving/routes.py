@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
@@ -164,13 +165,31 @@ def health_router(engine: Engine) -> APIRouter:
 def describe_captioner(captioner: ServedCaptioner) -> dict[str, Any]:
     """A captioner as plain data, without the paths of this machine."""
     about = captioner.about
+    source = about.source if about.revision else None
     return {
         "name": captioner.name,
-        "about": {**about.to_json(), "folder": None, "source": about.source if about.revision else None},
+        "about": {**about.to_json(), "folder": None, "source": source, "origin": _without_paths(about.origin)},
         "abilities": captioner.abilities.to_json(),
         "decoding": captioner.decoding.model_dump(mode="json"),
         "is_calibrated": captioner.is_calibrated,
     }
+
+
+def _without_paths(content: Any) -> Any:
+    """Plain data without the absolute paths in it."""
+    if isinstance(content, Mapping):
+        kept = {key: value for key, value in content.items() if not _is_path(key) and not _is_path(value)}
+        return {key: _without_paths(value) for key, value in kept.items()}
+    if isinstance(content, list | tuple):
+        return [_without_paths(value) for value in content if not _is_path(value)]
+    return content
+
+
+def _is_path(value: Any) -> bool:
+    """Whether something is an absolute path, of this system or of the one where a captioner was trained."""
+    if isinstance(value, PurePath):
+        return value.is_absolute()
+    return isinstance(value, str) and (PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute())
 
 
 def choose_captioner(engine: Engine, asked: PhotoRequest) -> ServedCaptioner:
