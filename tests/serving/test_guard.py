@@ -39,7 +39,22 @@ def test_a_host_of_this_machine_is_answered(host):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.nip.io:7860", "localhost.evil.example", "a@b:7860", "[::1", ""]
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.nip.io:7860",
+        "localhost.evil.example",
+        "a@b:7860",
+        "[::1",
+        "",
+        "evil.example@127.0.0.1",
+        "127.0.0.1#.evil.example",
+        "127.0.0.1/.evil.example",
+        "localhost:evil.example",
+        "localhost:1:2",
+        "[::1].evil.example",
+        "[::1]@evil.example",
+    ],
 )
 def test_a_name_that_was_made_to_resolve_here_is_refused(host):
     with client_of() as client:

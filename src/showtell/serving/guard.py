@@ -17,9 +17,10 @@ import hashlib
 import hmac
 import html
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -38,6 +39,8 @@ ASKING_PATHS = ("/v1/captions", "/v1/logprobs", "/v1/explanations", "/v1/chat/co
 SMALL = 1_000_000  # bytes of a body that is read although it is refused
 LINGER = 2.0  # seconds that the rest of a refused body is read and dropped, so that the client gets to read the answer
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+# Nothing else is looked at: programs disagree on where the name is in "a@b", "a#b" or "[::1].b".
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+))(?::\d{0,5})?", re.ASCII)
 HEADERS = {
     "Content-Security-Policy": NOTHING,
     "X-Content-Type-Options": "nosniff",
@@ -105,10 +108,10 @@ class HostGuard:
         await self._app(scope, receive, send)
 
     def _is_ours(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:  # brackets or a port that are none
+        match = _HOST.fullmatch(host)
+        if match is None:
             return False
+        name = (match[1] or match[2]).lower()
         return name.removesuffix(".") in self._names or _is_address(name)
 
 
