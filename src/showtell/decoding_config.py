@@ -102,12 +102,15 @@ class DecodingConfig(Config):
     )
 
     temperature: float = Field(
-        1.0, gt=0, description="Sampling temperature, which divides the logits; below 1 safer, above 1 more varied."
+        1.0,
+        ge=1e-6,  # logits divided by less overflow, and by much more are all the same
+        le=1e6,
+        description="Sampling temperature, which divides the logits; below 1 safer, above 1 more varied.",
     )
     top_k: int | None = Field(None, ge=1, description="Sample from the k most likely tokens (default: all).")
     top_p: float = Field(
         1.0,
-        gt=0,
+        ge=1e-6,
         le=1,
         description="Sample from the fewest most likely tokens whose probabilities sum to at least this; 1 keeps all.",
     )

@@ -268,7 +268,7 @@ def test_an_ensemble_is_averaged_and_shares_a_vocabulary(capsys, tiny_checkpoint
 WRONG = {
     "min_length=9 is above max_length=3; lower one or raise the other": ["--min-length", 9, "--max-length", 3],
     "temperature=0.5 has no effect with search=beam; use search=sample": ["--temperature", 0.5],
-    "temperature: Input should be greater than 0": ["--search", "sample", "--temperature", 0],
+    "temperature: Input should be greater than or equal to 0.000001": ["--search", "sample", "--temperature", 0],
     "top_p: Input should be less than or equal to 1": ["--search", "sample", "--top-p", 1.5],
     "top_k: Input should be greater than or equal to 1": ["--search", "sample", "--top-k", 0],
     "num_beams: Input should be greater than or equal to 1": ["--num-beams", 0],

@@ -43,7 +43,9 @@ REFUSED = {
         "force_words": ["red car", "green"], "max_length": 2,
     },
     "a text that must not occur has no words in it; leave it out": {"bad_words": ["..."]},
-    "temperature: Input should be greater than 0": {"search": "sample", "temperature": 0},
+    "temperature: Input should be greater than or equal to 0.000001": {"search": "sample", "temperature": 9e-7},
+    "temperature: Input should be less than or equal to 1000000": {"search": "sample", "temperature": 1.1e6},
+    "top_p: Input should be greater than or equal to 0.000001": {"search": "sample", "top_p": 9e-7},
     "top_p: Input should be less than or equal to 1": {"search": "sample", "top_p": 1.5},
 }  # fmt: skip
 
