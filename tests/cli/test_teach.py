@@ -16,7 +16,7 @@ from tests.cli.test_caption import run
 
 SMALL = [
     "encoder.image_size=48", "encoder.widths=[8,16]", "model.embedding_size=16", "model.hidden_size=32",
-    "model.attention_size=8", "model.dropout=0", "training.batch_size=4", "training.learning_rate=0.01",
+    "model.attention_size=8", "model.dropout=0", "training.batch_size=4", "training.learning_rate=0.005",
     "training.epochs=60", "training.patience=null", "training.validate_every=20", "training.schedule=constant",
     "training.warmup_steps=0", "training.trackers=[]", "vocabulary.min_count=1",
 ]  # fmt: skip

@@ -78,7 +78,7 @@ def test_a_path_that_cannot_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_every_reader_names_what_it_understands() -> None:
-    assert list(READERS) == ["hub", "karpathy", "coco", "flickr", "table", "jsonl", "text_files"]
+    assert list(READERS) == ["hub", "corrections", "karpathy", "coco", "flickr", "table", "jsonl", "text_files"]
     assert KNOWN_FORMATS.startswith(
         " Known formats are hub: hf:NAME or hf:NAME:CONFIG of a dataset on the Hugging Face hub,"
     )

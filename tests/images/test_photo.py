@@ -372,6 +372,81 @@ def test_a_decompression_bomb(tmp_path: Path) -> None:
     assert refusal(tmp_path / "b.png") == expected
 
 
+def jpeg_of(scans: int) -> bytes:
+    """A progressive JPEG whose last scan is repeated until there are so many, each valid."""
+    content = encoded(Image.effect_noise((64, 64), 40), "JPEG", progressive=True)
+    last = content[content.rindex(b"\xff\xda") : -2]
+    return content[:-2] + last * (scans - content.count(b"\xff\xda")) + content[-2:]
+
+
+def test_a_jpeg_of_very_many_scans(tmp_path: Path) -> None:
+    assert decode_refusal(jpeg_of(101)) == (
+        "photo is a JPEG of 101 scans, more than are safe to open (100); save it anew as JPEG."
+    )
+    (tmp_path / "a.jpg").write_bytes(jpeg_of(206))
+    assert refusal(tmp_path / "a.jpg") == (
+        "…/a.jpg is a JPEG of 206 scans, more than are safe to open (100); save it anew as JPEG."
+    )
+
+
+def test_scans_that_are_not_of_the_photo_itself_do_not_count() -> None:
+    with_thumbnails = encoded(Image.new("RGB", (8, 8), "red"), "JPEG", comment=b"\xff\xda" * 300)
+    with_video = with_thumbnails + b"\xff\xda" * 300
+    assert pixels(decode_photo(with_video, "photo"))[0, 0, 0] > 250
+    assert decode_photo(jpeg_of(100), "photo").size == (64, 64)
+
+
+def test_jpeg_2000_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    photo = encoded(Image.new("RGB", (20, 11)), "JPEG2000")
+    monkeypatch.setattr(photo_module, "MAX_JPEG2000_PIXELS", 219)
+    assert decode_refusal(photo) == (
+        "photo has 220 pixels, more than are safe to open in JPEG 2000 (219); save it smaller, or as JPEG or PNG."
+    )
+    monkeypatch.setattr(photo_module, "MAX_JPEG2000_PIXELS", 220)
+    assert decode_photo(photo, "photo").size == (20, 11)
+
+
+def tiled_tiff(*sizes: tuple[int, int], kind: str = "I", order: str = "<", big: bool = False) -> bytes:
+    """A TIFF of 16 x 16 grey pixels in a tile whose sizes are as given, in numbers of a type of `struct`."""
+    tile = zlib.compress(bytes(16 * 16))
+    header, count, entry, where = ("HHHQ", "Q", "HHQ8s", "Q") if big else ("HI", "H", "HHI4s", "I")
+    start = struct.calcsize("=2s" + header)
+    types = {"H": 3, "I": 4, "Q": 16, "q": 17}
+    tags = [(256, "I", 16), (257, "I", 16), (258, "H", 8), (259, "H", 8), (262, "H", 1), (277, "H", 1)]
+    tags += [(322, kind, width) for width, _ in sizes] + [(323, kind, height) for _, height in sizes]
+    tags += [(324, "I", start), (325, "I", len(tile))]
+    end = start + len(tile)
+    beyond = end + struct.calcsize("=" + count) + len(tags) * struct.calcsize("=" + entry) + struct.calcsize(where)
+    entries = b""
+    values = b""
+    for tag, type, number in tags:
+        value = struct.pack(order + type, number)
+        if len(value) > struct.calcsize(where):
+            value, values = struct.pack(order + where, beyond + len(values)), values + value
+        entries += struct.pack(order + entry, tag, types[type], 1, value)
+    numbers = (43, 8, 0, end) if big else (42, end)
+    opening = (b"II" if order == "<" else b"MM") + struct.pack(order + header, *numbers)
+    return opening + tile + struct.pack(order + count, len(tags)) + entries + struct.pack(order + where, 0) + values
+
+
+@pytest.mark.parametrize(("order", "big"), [("<", False), (">", False), ("<", True)])  # Pillow reads no other
+@pytest.mark.parametrize("kind", "HI")
+def test_tiles_far_larger_than_the_tiff(kind: str, order: str, big: bool) -> None:
+    options = {"kind": kind, "order": order, "big": big}
+    assert pixels(decode_photo(tiled_tiff((16, 16), **options), "photo")).shape == (16, 16, 3)
+    limit = "more than are safe to open (110,000,000); save it with smaller ones."
+    refused = f"photo has tiles of 26,000 x 26,000 pixels, {limit}"
+    assert decode_refusal(tiled_tiff((26_000, 26_000), **options)) == refused
+    assert decode_refusal(tiled_tiff((26_000, 26_000), (16, 16), **options)) == refused  # which one is meant?
+
+
+@pytest.mark.parametrize("kind", "qQ")
+def test_sizes_of_tiles_in_numbers_that_pillow_may_pass_over(kind: str) -> None:
+    assert decode_refusal(tiled_tiff((26_000, 26_000), kind=kind)) == (
+        "photo is damaged: the size of its tiles is no number of pixels."
+    )
+
+
 @pytest.mark.parametrize("size", [(0, 5), (5, 0)])
 def test_no_pixels(size: tuple[int, int]) -> None:
     assert decode_refusal(png_of(*size, 3, 8, b"")).startswith("photo ")

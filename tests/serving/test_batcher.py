@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,10 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from showtell.captioners import Captioner
 from showtell.captions import Caption
 from showtell.errors import ImageError, UsageError
+from showtell.serving import device_queue
 from showtell.serving.batcher import LocalEngine
 from showtell.serving.engine import ClosingError, Question, QueueFullError, TooLateError
 from showtell.serving.settings import ServeSettings
-from tests.serving.fake_captioner import FakeCaptioner
+from tests.serving.fake_captioner import FakeCaptioner, Gate
 
 
 @asynccontextmanager
@@ -420,6 +422,37 @@ def test_close_answers_those_who_wait_and_refuses_others():
         await engine.close()  # again
 
     asyncio.run(run())
+
+
+def test_close_does_not_wait_for_ever_for_a_photo_that_nobody_wants(monkeypatch):
+    monkeypatch.setattr(device_queue, "CLOSING_TIME", 0.05)
+    before = set(threading.enumerate())
+
+    async def run() -> None:
+        captioner = FakeCaptioner()
+        engine = LocalEngine({"only": captioner}, ServeSettings())
+        await engine.start()
+        captioner.preparing.close()
+        (task,) = ask(engine, [b"broken"])
+        await reached(captioner, "preparing")
+        closing = asyncio.create_task(engine.close())
+        await asyncio.sleep(0.1)
+        assert not closing.done()  # somebody wants it
+        task.cancel()
+        await closing
+        left = [thread for thread in threading.enumerate() if thread not in before and not is_of_asyncio(thread)]
+        assert [thread.daemon for thread in left] == [True]  # at the gate, and in nobody's way
+        readers.extend(left)
+        gates.append(captioner.preparing)
+
+    def is_of_asyncio(thread: threading.Thread) -> bool:
+        return thread.name.startswith("asyncio")
+
+    readers: list[threading.Thread] = []
+    gates: list[Gate] = []
+    asyncio.run(run())
+    gates[0].open()  # after the event loop has ended: the reader's error is nobody's
+    readers[0].join()
 
 
 def test_an_engine_that_was_never_started_can_be_closed():

@@ -114,7 +114,6 @@ def test_two_processes_that_are_killed_end_with_the_same_bits(tiny_recipe, tmp_p
         )
 
     assert any(both_killed() for _ in range(5))  # a busy machine may let the run come to its end first
-    assert "Another process of this run was lost or no longer answers" in output.read_text()
     assert process_group.end(process_group.start(2, output, run, recipe, broken)) == [0, 0]
     assert output.read_text().count("resuming at step") == 2
     assert fingerprints(broken) == fingerprints(whole)

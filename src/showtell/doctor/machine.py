@@ -23,6 +23,7 @@ EXTRAS = {  # what each is for; the packages are those of pyproject.toml
     "hub": "datasets of the Hugging Face hub",
     "hdf5": "features that other tools keep in HDF5",
     "ray": "very many images on many machines",
+    "serve": "a page and an API for captioners",
     "sweep": "searches for the best values of recipe keys",
     "transformers": "captioners that others trained, such as BLIP",
 }

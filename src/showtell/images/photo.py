@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import numpy as np
-from PIL import ExifTags, Image, features
+from PIL import ExifTags, Image, TiffImagePlugin, features
 
 from showtell.errors import ImageError
 
@@ -40,6 +40,8 @@ _FORMATS = {
 }
 
 MAX_PIXELS = 110_000_000  # with what Pillow needs to decode, convert and turn it, about 1 GB; phones have up to 108
+MAX_JPEG2000_PIXELS = 20_000_000  # Pillow decodes these slowly, holding the interpreter's lock, in 30 bytes a pixel
+MAX_SCANS = 100  # of a JPEG: each goes over the whole photo, however few bytes it has; encoders make about 10
 MAX_FILE_BYTES = 512 * 2**20
 _MAX_MEMORY = 2 * (4 * MAX_PIXELS + 2**23)  # bytes of a decoded photo and its copy, see `_bytes_needed`
 IN_MEMORY = "The image in memory"  # what messages call a photo that has no name
@@ -69,6 +71,11 @@ _OTHER_CONTENT = (
     (b"PK\x03\x04", "is a ZIP archive, not an image; unpack it."),
     (b"\x1f\x8b", "is compressed with gzip, not an image; unpack it."),
 )
+# What in a JPEG leads to the next segment (T.81, B.1.1): no stuffed zero, and no marker that stands without a length.
+_SCAN = b"\xff\xda"
+_SEGMENT = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")
+_END = b"\xd9"
+_TIFF_NUMBERS = {3: 2, 4: 4}  # bytes of the types that the size of a tile may have: SHORT, LONG (TIFF 6.0)
 _EMPTY = "is empty; it should hold an image."
 _VIDEO_BRANDS = (b"isom", b"iso2", b"mp41", b"mp42", b"avc1", b"qt  ", b"M4V ", b"MSNV", b"3gp4", b"3gp5", b"dash")
 
@@ -221,6 +228,11 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
     width, height = image.size
     if width * height > MAX_PIXELS:
         raise ImageError(_too_large(name, width * height))
+    if image.format == "JPEG2000" and width * height > MAX_JPEG2000_PIXELS:
+        raise ImageError(
+            f"{name} has {width * height:,} pixels, more than are safe to open in JPEG 2000 "
+            f"({MAX_JPEG2000_PIXELS:,}); save it smaller, or as JPEG or PNG."
+        )
     if not width * height:
         raise ImageError(f"{name} is {width} x {height} pixels; it should hold an image.")
     if _bytes_needed(image.size) > _MAX_MEMORY:
@@ -228,7 +240,12 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
             f"{name} is {width:,} x {height:,} pixels, so thin that {_bytes_needed(image.size) / 1e9:.1f} GB would be "
             f"needed to open it, more than is safe ({_MAX_MEMORY / 1e9:.1f} GB); save it in fewer rows."
         )
-    if min_size is None or image.format not in ("JPEG", "MPO"):
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        _check_tiles(image, stream, name)
+    is_jpeg = image.format in ("JPEG", "MPO")
+    if is_jpeg:
+        _check_scans(stream, name)
+    if min_size is None or not is_jpeg:
         upright = _upright(image, name)
         return DecodedPhoto(upright, upright.size)
     on_its_side = _orientation(image) in _ON_ITS_SIDE
@@ -236,6 +253,70 @@ def _decode(stream: BinaryIO, name: str, min_size: SizeFunction | None = None) -
     wanted = min_size(size)
     image.draft(None, wanted[::-1] if on_its_side else wanted)
     return DecodedPhoto(_upright(image, name), size)
+
+
+def _check_scans(stream: BinaryIO, name: str) -> None:
+    """Refuse a JPEG of so many scans that decoding it would take minutes; the stream stays where it is."""
+    position = stream.tell()
+    try:
+        stream.seek(0)
+        content = stream.read()
+        stream.seek(position)
+    except OSError as error:
+        raise _unreadable(name, error) from error
+    if content.count(_SCAN) > MAX_SCANS and (scans := _count_scans(content)) > MAX_SCANS:
+        raise ImageError(
+            f"{name} is a JPEG of {scans:,} scans, more than are safe to open ({MAX_SCANS}); save it anew as JPEG."
+        )
+
+
+def _count_scans(content: bytes) -> int:
+    """Scans of the first image of a JPEG: neither those of a thumbnail in its metadata nor what follows its end."""
+    scans = 0
+    found = _SEGMENT.search(content, 2)
+    while found and found[1] != _END:
+        scans += found[0] == _SCAN
+        length = int.from_bytes(content[found.end() : found.end() + 2], "big")
+        found = _SEGMENT.search(content, found.end() + max(length, 2))
+    return scans
+
+
+def _check_tiles(image: TiffImagePlugin.TiffImageFile, stream: BinaryIO, name: str) -> None:
+    """Refuse a TIFF whose tiles, which are decoded as a whole, are too large; the stream stays where it is.
+
+    The directory is read here once more: of doubled tags Pillow takes the last and its decoder the first, and types of
+    numbers that Pillow passes over its decoder reads.
+    """
+    position = stream.tell()
+    try:
+        stream.seek(0)
+        start = stream.read(4)
+        is_big = b"+" in start[2:]  # version 43; that of the others is 42
+        stream.seek(image.tag_v2.offset)
+        count_size, entry_size = (8, 20) if is_big else (2, 12)
+        order: Literal["little", "big"] = "little" if start[:2] == b"II" else "big"
+        count = int.from_bytes(stream.read(count_size), order)
+        entries = stream.read(min(count, 2**16) * entry_size)
+        stream.seek(position)
+    except OSError as error:
+        raise _unreadable(name, error) from error
+    sizes = {TiffImagePlugin.TILEWIDTH: 1, TiffImagePlugin.TILELENGTH: 1}
+    for at in range(0, len(entries), entry_size):
+        entry = entries[at : at + entry_size]
+        tag, kind = int.from_bytes(entry[:2], order), int.from_bytes(entry[2:4], order)
+        if tag not in sizes:
+            continue
+        value = 12 if is_big else 8  # where it begins, after how many there are
+        if kind not in _TIFF_NUMBERS or int.from_bytes(entry[4:value], order) != 1:
+            raise ImageError(f"{name} is damaged: the size of its tiles is no number of pixels.")
+        pixels = int.from_bytes(entry[value : value + _TIFF_NUMBERS[kind]], order)
+        sizes[tag] = max(sizes[tag], pixels)
+    width, height = sizes.values()
+    if width * height > MAX_PIXELS:
+        raise ImageError(
+            f"{name} has tiles of {width:,} x {height:,} pixels, more than are safe to open ({MAX_PIXELS:,}); "
+            "save it with smaller ones."
+        )
 
 
 def _bytes_needed(size: tuple[int, int]) -> int:

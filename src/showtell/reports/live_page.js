@@ -159,9 +159,17 @@
     await keep(row);
     changed(row);
     if (row === chosen) show(row);
-    else if (!chosen && !row.error && isWide()) choose(row, { focus: false });
-    if (!isBusy()) announce(`${count(rows.length, "photo")} captioned.`);
+    else if (!chosen && !row.error && isWide()) choose((shownFirst = row), { focus: false });
+    if (isBusy()) return;
+    announce(`${count(rows.length, "photo")} captioned.`);
+    refreshNow();
+    if (shownFirst && chosen === shownFirst && !isTyped()) choose(list.rows[0] ?? chosen, { focus: false });
+    shownFirst = null;
   }
+
+  /** The row that was shown because it was the first to be captioned; null once somebody has looked at it. */
+  let shownFirst = null;
+  for (const type of ["pointerdown", "keydown"]) document.addEventListener(type, () => { shownFirst = null; }, true);
 
   function fail(row, sentence) {
     Object.assign(row, { error: sentence, phase: "done" });
@@ -611,7 +619,7 @@
     if (status === "unchecked") return;
     if (next) choose(next);
     announce(next ? `${row.name}: ${status}. Now ${next.name}: ${textOf(next)}` : `${row.name}: ${status}. No unchecked photo is left among those shown.`, !next);
-    if (document.activeElement === field && next) field.select();
+    if (document.activeElement === field) isWide() ? list.list.focus() : field.blur(); // letters are keys again
   }
 
   /** The row after another that waits for a person, in the order of the list; from its end on from its start. */

@@ -20,31 +20,15 @@ from showtell.text.function_words import FUNCTION_WORDS
 from showtell.text.tokenizer import tokenize
 
 # Colours; one that is a category as well, such as orange, names no fruit in "an orange cat", "an orange and white cat".
-COLOURS = frozenset(
-    (
-        *(
-            "black",
-            "blue",
-            "brown",
-            "gray",
-            "green",
-            "grey",
-            "orange",
-            "pink",
-            "purple",
-            "red",
-            "silver",
-            "tan",
-            "white",
-        ),
-        "yellow",
-    )
-)
+COLOURS = {
+    "black", "blue", "brown", "gray", "green", "grey", "orange", "pink", "purple", "red", "silver", "tan", "white",
+    "yellow",
+}  # fmt: skip
 # What may stand behind a noun, other than a noun that it describes.
 BEHIND_NOUNS = FUNCTION_WORDS | {
-    *("above", "among", "behind", "below", "beside", "between", "for", "from", "has", "inside", "into", "near", "next"),
-    *("onto", "or", "over", "resting", "sits", "sitting", "under", "was", "were"),
-}
+    "above", "among", "behind", "below", "beside", "between", "for", "from", "has", "inside", "into", "near", "next",
+    "onto", "or", "over", "resting", "sits", "sitting", "under", "was", "were",
+}  # fmt: skip
 
 # Other words for COCO's 80 categories; plurals are made.
 COCO_WORDS: dict[str, tuple[str, ...]] = {

@@ -28,6 +28,7 @@ from showtell.serving.engine import Answer, Kind, Question
 from showtell.serving.metrics import Metrics
 
 BATCHES_AHEAD = 2  # prepared photos, in batches
+CLOSING_TIME = 10.0  # seconds for photos that are being opened at the end and that nobody wants
 MEMORY = 0.9  # weight of the measured rate against that of the newest batch
 
 
@@ -93,14 +94,14 @@ class DeviceQueue:
         self._is_closing = False
         self._busy_since = 0.0  # or since the last batch was done
         self._rate = 0.0  # answers per second while there is work; 0 before the first
-        targets = [self._answer_batches, *[self._prepare_photos] * readers]
-        self._threads = [threading.Thread(target=target, daemon=True) for target in targets]
+        self._model_thread = threading.Thread(target=self._answer_batches, daemon=True)
+        self._readers = [threading.Thread(target=self._prepare_photos, daemon=True) for _ in range(readers)]
 
     # --- on the thread of the event loop ---
 
     def start(self) -> None:
         """Start the threads."""
-        for thread in self._threads:
+        for thread in (self._model_thread, *self._readers):
             thread.start()
 
     @property
@@ -135,19 +136,28 @@ class DeviceQueue:
             if pending in self._unprepared:
                 del self._unprepared[pending]
                 self._no_longer_on_the_way(pending)
+            elif pending in self._preparing:
+                self._batch_may_be_ready.notify()
             elif pending in self._lanes.get(pending.key, ()):
                 self._leave_lane(pending)
                 self._photo_may_come.notify()
 
     def close(self) -> None:
-        """Answer those that wait, then end the threads; blocks until then."""
+        """Answer those that wait, then end the threads; blocks until then.
+
+        Opening a photo cannot be stopped. A reader that is at one which nobody wants has `CLOSING_TIME` to get done;
+        then it is left to itself, a daemon that does not keep the process from ending.
+        """
         with self._lock:
             self._is_closing = True
             self._photo_may_come.notify_all()
             self._batch_may_be_ready.notify_all()
-        for thread in self._threads:
-            if thread.ident is not None:  # it was started
-                thread.join()
+        if self._model_thread.ident is None:  # never started
+            return
+        self._model_thread.join()
+        end = time.monotonic() + CLOSING_TIME
+        for reader in self._readers:
+            reader.join(max(0.0, end - time.monotonic()))
 
     # --- with the lock ---
 
@@ -158,6 +168,15 @@ class DeviceQueue:
     @property
     def _prepared_or_nearly(self) -> int:
         return len(self._preparing) + sum(map(len, self._lanes.values()))
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether anybody still waits for an answer that is not being computed."""
+        return any(
+            pending.is_wanted
+            for waiting in (self._unprepared, self._preparing, *self._lanes.values())
+            for pending in waiting
+        )
 
     @property
     def _has_room(self) -> bool:
@@ -195,7 +214,7 @@ class DeviceQueue:
                 else:
                     self._photo_may_come.notify()
                 self._no_longer_on_the_way(pending)
-            if error is not None:
+            if error is not None and not pending.is_forgotten:  # its event loop may have ended
                 self._deliver([(pending, error)])
 
     def _next_photo(self) -> Pending | None:
@@ -244,7 +263,7 @@ class DeviceQueue:
                     self._running = len(batch)
                     self._photo_may_come.notify_all()
                     return batch
-                if self._is_closing and not self._waiting:
+                if self._is_closing and not self._is_awaited:
                     self._photo_may_come.notify_all()
                     return []
                 ends = [head.prepared + self._max_wait for head in heads.values()]
