@@ -16,8 +16,9 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "showtell needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@# uv installs the same in half the time; pip does where uv is not to be had, or does not get through to the index
-	{ $(PIP) uv && UV_SYSTEM_CERTS=1 $(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[dev]'; } || \
+	@# uv takes half of pip's time; pip does it where uv is not to be had, or does not get through to the index. Bytecode is
+	@# compiled at once, as pip does: a program on a full disk leaves half of it, which no other can import.
+	{ $(PIP) uv && UV_SYSTEM_CERTS=1 $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -e '.[dev]'; } || \
 		$(PIP) -e '.[dev]'
 	touch $@
 
