@@ -85,6 +85,9 @@ class _Lines:
         notify(f"{self._text}: {line}")
 
 
+_shown: list[Progress] = []  # bars that are open, each inside the one before
+
+
 @contextmanager
 def _bar(text: str, total: int | None, quiet: bool) -> Iterator[tuple[Progress, TaskID]]:
     console = Console(stderr=True, quiet=quiet)
@@ -99,5 +102,14 @@ def _bar(text: str, total: int | None, quiet: bool) -> Iterator[tuple[Progress, 
     hidden = quiet or not console.is_terminal
     # Results may be printed to stdout while the bar is shown.
     bar = Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False)
-    with bar as progress:
-        yield progress, progress.add_task(text, total=total)
+    around = _shown[-1] if _shown else None
+    _shown.append(bar)
+    if around is not None:  # a terminal shows one: the innermost
+        around.stop()
+    try:
+        with bar as progress:
+            yield progress, progress.add_task(text, total=total)
+    finally:
+        _shown.remove(bar)
+        if around is not None:
+            around.start()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from showtell.cli.arguments import AsJson, Split, out_file
+from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
 from showtell.errors import DataError, notify
 
 if TYPE_CHECKING:
-    from showtell.scores import ImageFacts
+    from showtell.scores import ImageFacts, ScoreReport
 
 Metrics = Annotated[
     str | None,
@@ -75,6 +77,8 @@ def score(
     ] = 1000,
     document_frequency: DocumentFrequencyFile = None,
     as_json: AsJson = False,
+    *,
+    score_models: ScoreModelChoice,
 ) -> None:
     """Score captions against references: coco-caption's numbers, without Java (SPICE excepted)."""
     import json
@@ -105,13 +109,14 @@ def score(
     facts = images.facts
     if common:
         facts, captions, others = _common(facts, captions, others)
+    models = open_score_models(score_models)
+
+    def scored(texts: dict[str, str], progress: Callable[[int], None]) -> ScoreReport:
+        return score_captions(texts, facts, chosen, document_frequency=frequency, models=models, progress=progress)
+
     with counting("scoring", None) as progress:
-        report = score_captions(captions, facts, chosen, document_frequency=frequency, progress=progress)
-        other = (
-            None
-            if others is None
-            else score_captions(others, facts, chosen, document_frequency=frequency, progress=progress)
-        )
+        report = scored(captions, progress)
+        other = None if others is None else scored(others, progress)
     for warning in report.warnings:
         notify(warning)
     if per_image is not None:

@@ -10,7 +10,8 @@ from typing import Literal
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
 from showtell.scenes import Scene, read_scenes
 
-Need = Literal["references", "images", "scenes", "objects", "document_frequency"]  # what a score may ask for
+# What a score may ask for.
+Need = Literal["references", "images", "scenes", "objects", "document_frequency", "weights"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class ImageFacts:
             "scenes": self.scene is None,
             "objects": self.objects is None,
             "document_frequency": False,  # counted in the references where none is given
+            "weights": False,  # those of a score, not of an image
         }[need]
 
 
