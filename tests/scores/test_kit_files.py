@@ -216,7 +216,7 @@ def test_paragraphs_are_diagnosed_with_numbers():
     warning = many(PARAGRAPH).warnings[1]  # the first is of few images for document frequencies
     assert "captions have 64.0 words against 5.0, 12.8 times as many; 100% are more than twice as long" in warning
     assert (
-        "2% of their word pairs stand in a reference; CIDEr-D's penalty for the difference in length leaves 1e-19"
+        "2% of their word pairs stand in a reference; CIDEr-D's penalty for the difference in length leaves 1e-21"
         in warning
     )
     assert "can judge paragraphs by such references: ask the model for one sentence" in warning
