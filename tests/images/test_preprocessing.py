@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +13,11 @@ from PIL import Image
 from showtell.images.preprocessing import Preprocessing
 
 SETTINGS = Preprocessing(
-    image_size=300, resize="squash", interpolation="bicubic", mean=(0.485, 0.456, 0.406), deviation=(0.229, 0.224, 0.225)
+    image_size=300,
+    resize="squash",
+    interpolation="bicubic",
+    mean=(0.485, 0.456, 0.406),
+    deviation=(0.229, 0.224, 0.225),
 )
 
 
@@ -27,7 +31,7 @@ def test_a_thread_that_prepares_photos_starts_no_threads_of_its_own() -> None:
         if prepare:
             SETTINGS.prepare(photo)
         torch.set_num_threads(before)
-        return len(os.listdir("/proc/self/task"))
+        return len(list(Path("/proc/self/task").iterdir()))
 
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(count_threads, False).result() == pool.submit(count_threads, True).result()
