@@ -51,6 +51,14 @@ def score(
             show_default="the last file, or those that a file of lmms-eval or VLMEvalKit has itself",
         ),
     ] = None,
+    judgements: Annotated[
+        Path | None,
+        typer.Option(
+            help="Captions that people rated (Flickr8k-Expert, Flickr8k-CF, Composite, Polaris, or a table with the "
+            "columns image, caption, rating): print how well each score agrees with them.",
+            show_default="none",
+        ),
+    ] = None,
     metrics: Metrics = None,
     split: Split = "test",
     limit: Annotated[
@@ -83,6 +91,19 @@ def score(
     from showtell.files import refuse_overwriting
     from showtell.scores.files import read_document_frequency
 
+    if judgements is not None:
+        options = {"--compare": compare, "--per-image": per_image}
+        given = [*map(str, files or []), *(name for name, value in options.items() if value is not None)]
+        if given or bootstrap == 0:
+            raise UsageError(
+                f"--judgements has captions of its own: leave {', '.join(given)} out; --references names references."
+                if given
+                else "--judgements draws images for intervals; give --bootstrap at least 1 draw."
+            )
+        frequency = None if document_frequency is None else read_document_frequency(document_frequency)
+        images = None if references is None else _read_images(references, references, split, limit)
+        _show_judgements(judgements, images, metric_names(metrics), frequency, bootstrap, as_json, common=common)
+        return
     predictions, references = _inputs(files or [], references)
     if bootstrap == 0 and (compare is not None or len(predictions) > 1):
         what = "A comparison" if compare is None else "--compare"
@@ -264,6 +285,47 @@ def _show_systems(
         return
     typer.echo(describe_systems(reports, bounds))
     typer.echo(describe_comparisons(comparisons, list(reports)))
+
+
+def _show_judgements(
+    path: Path,
+    images: ScoredImages | None,
+    chosen: list[str] | None,
+    frequency: DocumentFrequency | None,
+    bootstrap: int,
+    as_json: bool,
+    *,
+    common: bool,
+) -> None:
+    """Print how well scores agree with people."""
+    import json
+
+    from showtell.progress import counting
+    from showtell.scores import score as score_captions
+    from showtell.scores.human_correlation import correlate
+    from showtell.scores.judgements import caption_ids, judged_facts, read_judgements
+    from showtell.scores.table import describe_correlations
+
+    judgements = read_judgements(path, images, common=common)
+    for note in judgements.notes:
+        notify(note)
+    facts = judged_facts(judgements, images)
+    captions = dict(zip(caption_ids(judgements), (one.text for one in judgements.captions), strict=True))
+    with counting("scoring", None) as progress:
+        report = score_captions(captions, facts, chosen, document_frequency=frequency, progress=progress)
+    with counting("correlating", None) as progress:
+        correlation = correlate(report, judgements, samples=bootstrap, progress=progress)
+    if as_json:
+        counts = {
+            "captions": len(judgements.captions),
+            "images": len({one.image for one in judgements.captions}),
+            "ratings": sum(len(one.ratings) for one in judgements.captions),
+        }
+        content = {"judgements": judgements.name, **counts, **correlation.to_json()}
+        content |= {"signatures": report.signatures, "skipped": correlation.skipped}
+        typer.echo(json.dumps(content, ensure_ascii=False))
+        return
+    typer.echo(describe_correlations(correlation, report, judgements))
 
 
 def metric_names(option: str | None) -> list[str] | None:
