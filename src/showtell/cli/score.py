@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +12,7 @@ from showtell.cli.arguments import AsJson, Split, out_file
 from showtell.errors import DataError, notify
 
 if TYPE_CHECKING:
-    from showtell.scores import DocumentFrequency, ImageFacts
+    from showtell.scores import ImageFacts
     from showtell.scores.files import ScoredImages
 
 Metrics = Annotated[
@@ -91,6 +92,8 @@ def score(
     from showtell.files import refuse_overwriting
     from showtell.scores.files import read_document_frequency
 
+    frequency = None if document_frequency is None else read_document_frequency(document_frequency)
+    scoring = {"metrics": metric_names(metrics), "document_frequency": frequency}
     if judgements is not None:
         options = {"--compare": compare, "--per-image": per_image}
         given = [*map(str, files or []), *(name for name, value in options.items() if value is not None)]
@@ -100,9 +103,8 @@ def score(
                 if given
                 else "--judgements draws images for intervals; give --bootstrap at least 1 draw."
             )
-        frequency = None if document_frequency is None else read_document_frequency(document_frequency)
         images = None if references is None else _read_images(references, references, split, limit)
-        _show_judgements(judgements, images, metric_names(metrics), frequency, bootstrap, as_json, common=common)
+        _show_judgements(judgements, images, scoring, bootstrap, as_json, common=common)
         return
     predictions, references = _inputs(files or [], references)
     if bootstrap == 0 and (compare is not None or len(predictions) > 1):
@@ -115,14 +117,12 @@ def score(
         inputs = (*predictions, references, compare, document_frequency)
         refuse_overwriting(per_image, "--per-image", [path for path in inputs if path is not None])
     images = _read_images(predictions[0], references, split, limit)
-    frequency = None if document_frequency is None else read_document_frequency(document_frequency)
-    chosen = metric_names(metrics)
     systems = [*predictions, *([] if compare is None else [compare])]
     captions, facts = _read_systems(systems, images, common=common)
     if len(predictions) > 1:
-        _show_systems(dict(zip(map(str, systems), captions, strict=True)), facts, chosen, frequency, bootstrap, as_json)
+        _show_systems(dict(zip(map(str, systems), captions, strict=True)), facts, scoring, bootstrap, as_json)
     else:
-        _show_one(captions, facts, images, chosen, frequency, per_image, compare, bootstrap, as_json)
+        _show_one(captions, facts, images, scoring, per_image, compare, bootstrap, as_json)
 
 
 def _inputs(files: list[Path], references: Path | None) -> tuple[list[Path], Path | None]:
@@ -201,8 +201,7 @@ def _show_one(
     captions: list[dict[str, str]],
     facts: dict[str, ImageFacts],
     images: ScoredImages,
-    chosen: list[str] | None,
-    frequency: DocumentFrequency | None,
+    scoring: Mapping[str, Any],
     per_image: Path | None,
     compare: Path | None,
     bootstrap: int,
@@ -220,9 +219,7 @@ def _show_one(
     from showtell.scores.table import describe, describe_differences
 
     with counting("scoring", None) as progress:
-        report, *others = [
-            score_captions(own, facts, chosen, document_frequency=frequency, progress=progress) for own in captions
-        ]
+        report, *others = [score_captions(own, facts, **scoring, progress=progress) for own in captions]
     for warning in report.warnings:
         notify(warning)
     if per_image is not None:
@@ -246,8 +243,7 @@ def _show_one(
 def _show_systems(
     systems: dict[str, dict[str, str]],
     facts: dict[str, ImageFacts],
-    chosen: list[str] | None,
-    frequency: DocumentFrequency | None,
+    scoring: Mapping[str, Any],
     bootstrap: int,
     as_json: bool,
 ) -> None:
@@ -264,7 +260,7 @@ def _show_systems(
     reports = {}
     for name, captions in systems.items():
         with counting(f"scoring {name}", None) as progress:
-            reports[name] = score_captions(captions, facts, chosen, document_frequency=frequency, progress=progress)
+            reports[name] = score_captions(captions, facts, **scoring, progress=progress)
     for warning in dict.fromkeys(warning for report in reports.values() for warning in report.warnings):
         notify(warning)
     bounds = {name: intervals(report, samples=bootstrap) for name, report in reports.items()}
@@ -290,8 +286,7 @@ def _show_systems(
 def _show_judgements(
     path: Path,
     images: ScoredImages | None,
-    chosen: list[str] | None,
-    frequency: DocumentFrequency | None,
+    scoring: Mapping[str, Any],
     bootstrap: int,
     as_json: bool,
     *,
@@ -312,7 +307,7 @@ def _show_judgements(
     facts = judged_facts(judgements, images)
     captions = dict(zip(caption_ids(judgements), (one.text for one in judgements.captions), strict=True))
     with counting("scoring", None) as progress:
-        report = score_captions(captions, facts, chosen, document_frequency=frequency, progress=progress)
+        report = score_captions(captions, facts, **scoring, progress=progress)
     with counting("correlating", None) as progress:
         correlation = correlate(report, judgements, samples=bootstrap, progress=progress)
     if as_json:

@@ -131,7 +131,7 @@ def describe_correlations(correlation: HumanCorrelation, report: ScoreReport, ju
     images = len({one.image for one in judgements.captions})
     ratings = sum(len(one.ratings) for one in judgements.captions)
     tau, other = correlation.tau, "tau_b" if correlation.tau == "tau_c" else "tau_c"
-    rows = [("", tau, "95% interval", other, "spearman", "pairs")]
+    rows: list[tuple[str, ...]] = [("", tau, "95% interval", other, "spearman", "pairs")]
     for number, of in correlation.agreement.items():
         interval = f"[{of[tau].low:+.4f}, {of[tau].high:+.4f}]" if tau in of else ""
         measures = (f"{of[one].value:+.4f}" if one in of else "-" for one in (tau, other, "spearman"))
