@@ -42,7 +42,7 @@ from showtell.training.checkpoints import RunCheckpoints
 from showtell.training.console import TrainingConsole
 from showtell.training.data import open_dataset_of, open_store, split_of, training_set
 from showtell.training.health import few_photos
-from showtell.training.launch import Interrupts, find_trackers, make_accelerator, only_writer, rehearse
+from showtell.training.launch import Interrupts, find_trackers, kernels_of, make_accelerator, only_writer, rehearse
 from showtell.training.model import TrainingModel
 from showtell.training.optimizers import build_optimizer
 from showtell.training.prolonging import refuse_inexact
@@ -118,7 +118,7 @@ def train(
         out = out or Path("runs") / _run_name(Path(recipe))
         recipe = load_recipe(recipe, overrides)
     folder = Path(out or "runs/run")
-    with only_writer(folder), translate_errors(folder):
+    with only_writer(folder), translate_errors(folder), kernels_of(recipe):
         return Trainer(recipe, folder, resume=resume, quiet=quiet).run()
 
 

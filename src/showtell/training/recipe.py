@@ -176,6 +176,11 @@ class TrainingConfig(Config):
     mixed_precision: Annotated[Literal["no", "fp16", "bf16"], BeforeValidator(_yaml_no)] = Field(
         "no", description="Mixed precision of matrix products."
     )
+    compile: Literal["auto"] | bool = Field(
+        "auto",
+        description="Compile the loops of attention, LSTM gates and losses in C++ for this processor: auto does where "
+        "there is a compiler, true requires it, false uses torch's operators.",
+    )
     selection_metric: Annotated[str, AfterValidator(_selection_metric)] = Field(
         "cider", description=f"Validation score that selects `best/`: {', '.join(selection_metrics())}."
     )

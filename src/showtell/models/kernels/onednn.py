@@ -3,7 +3,8 @@
 A step of a decoder multiplies matrices of megabytes with a handful of rows. The library that torch calls for float32
 on a CPU repacks the matrix into its own layout in every call, which takes longer than the product; oneDNN, which
 is part of torch too, can keep a packed copy. `packed_product` keeps one beside a large weight, and
-`product` lets oneDNN pack a matrix that is used once; with many rows it is the faster library too.
+`product` lets oneDNN pack a matrix that is used once. With many rows it is the faster library too, except on processors
+of Intel, for which torch's default is written (MKL): there `prefers_default` is true.
 
 The copy is renewed when the weight has changed, by torch's version counter (the one that autograd relies on), and
 after every step of an optimiser, because fused optimisers do not increase the counter. Like autograd, it does not
@@ -14,6 +15,8 @@ The operators are private to torch. If a version of torch lacks them, `supports`
 
 from __future__ import annotations
 
+import platform
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -33,6 +36,17 @@ _HAS_OPERATORS = torch._C._has_mkldnn and all(
     hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
 )
 _HAS_BFLOAT16 = _HAS_OPERATORS and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _is_intel() -> bool:
+    try:
+        about = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:  # not Linux
+        about = platform.processor()
+    return "GenuineIntel" in about
+
+
+prefers_default = torch.backends.mkl.is_available() and _is_intel()  # for matrices of many rows
 
 
 def supports(x: Tensor, weight: Tensor) -> bool:
