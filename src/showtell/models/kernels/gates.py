@@ -43,7 +43,8 @@ class FusedGates(torch.autograd.Function):
     def backward(ctx: Any, grad_hidden: Tensor, grad_cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of gates, recurrent and cell."""
         if ctx.is_compiled:
-            grad_gates, grad_old_cell = compiled.lstm_gates_backward(*ctx.saved_tensors, grad_hidden, grad_cell)
+            activated, cell, new_cell = ctx.saved_tensors
+            grad_gates, grad_old_cell = compiled.lstm_gates_backward(activated, cell, new_cell, grad_hidden, grad_cell)
             return grad_gates, grad_gates, grad_old_cell
         squashed, g, cell, tanh_cell = ctx.saved_tensors
         i, f, _, o = squashed.chunk(4, -1)

@@ -46,7 +46,7 @@ def _is_intel() -> bool:
     return "GenuineIntel" in about
 
 
-prefers_default = torch.backends.mkl.is_available() and _is_intel()  # for matrices of many rows
+prefers_default = torch._C.has_mkl and _is_intel()  # for matrices of many rows
 
 
 def supports(x: Tensor, weight: Tensor) -> bool:
