@@ -174,7 +174,9 @@ class TrainingConfig(Config):
     )  # fmt: skip
     gradient_accumulation: int = Field(1, ge=1, description="Batches per optimiser step.")
     mixed_precision: Annotated[Literal["no", "fp16", "bf16"], BeforeValidator(_yaml_no)] = Field(
-        "no", description="Mixed precision of matrix products."
+        "no",
+        description="Mixed precision. On a processor that multiplies bf16, `bf16` rounds the factors of matrix "
+        "products and nothing else.",
     )
     compile: Literal["auto"] | bool = Field(
         "auto",

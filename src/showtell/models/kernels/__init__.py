@@ -22,6 +22,7 @@ from __future__ import annotations
 from showtell.models.kernels.accumulation import gathered_gradients
 from showtell.models.kernels.gates import lstm_gates
 from showtell.models.kernels.linear import embedding, linear, weighted_sum
+from showtell.models.kernels.onednn import bfloat16_products, can_round_products
 from showtell.models.kernels.plain import ACTIVATIONS, Activation
 from showtell.models.kernels.switch import compiled_kernels, is_plain, plain_kernels
 from showtell.models.kernels.tiles import additive_scores
@@ -30,6 +31,8 @@ __all__ = [
     "ACTIVATIONS",
     "Activation",
     "additive_scores",
+    "bfloat16_products",
+    "can_round_products",
     "compiled_kernels",
     "embedding",
     "gathered_gradients",

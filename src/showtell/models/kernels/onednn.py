@@ -15,7 +15,9 @@ The operators are private to torch. If a version of torch lacks them, `supports`
 
 from __future__ import annotations
 
+import contextlib
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,7 +37,7 @@ register_optimizer_step_post_hook(lambda *_: _packed_copies.clear())
 _HAS_OPERATORS = torch._C._has_mkldnn and all(
     hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
 )
-_HAS_BFLOAT16 = _HAS_OPERATORS and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+HAS_BFLOAT16 = _HAS_OPERATORS and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _is_intel() -> bool:
@@ -57,11 +59,34 @@ def supports(x: Tensor, weight: Tensor) -> bool:
         and not is_plain()
         and weight.device.type == "cpu"
         and x.dtype == weight.dtype
-        and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and _HAS_BFLOAT16))
+        and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and HAS_BFLOAT16))
         and not weight.is_inference()  # an inference tensor has no version counter
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
     )
+
+
+@contextlib.contextmanager
+def bfloat16_products() -> Iterator[None]:
+    """Inside the block the factors of products and convolutions of float32 are rounded to bfloat16; sums stay float32.
+
+    Where the processor multiplies bfloat16, that is several times as fast. Tensors keep their precision, so that
+    all else is computed as before, which autocast slows down: it converts between any two operations.
+    """
+    kinds: Any = (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv)
+    before = [kind.fp32_precision for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.fp32_precision = "bf16"
+        yield
+    finally:
+        for kind, precision in zip(kinds, before, strict=True):
+            kind.fp32_precision = precision
+
+
+def can_round_products() -> bool:
+    """Whether `bfloat16_products` is to be had: by the processor, and by torch (2.9 or later)."""
+    return HAS_BFLOAT16 and hasattr(torch.backends.mkldnn, "matmul")
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
