@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from string import ascii_uppercase
 
 from showtell.scores.bootstrap import Difference, Interval
+from showtell.scores.comparison import POINT, POWER, Comparison
 from showtell.scores.report import ScoreReport
 
 
@@ -65,6 +67,70 @@ def describe_several(
     widths = [max(len(row[column]) for row in rows if row) for column in range(len(reports) + 1)]
     lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]
     return "\n".join([f"{first.images} images", "", *lines, *_how_made(first, widths[0])])
+
+
+def describe_systems(reports: Mapping[str, ScoreReport], bounds: Mapping[str, Mapping[str, Interval]]) -> str:
+    """The scores of systems on the same images, a line for each number of each, and how they were made.
+
+    Args:
+        reports: by the names of the systems.
+        bounds: intervals of the numbers of each.
+    """
+    first = next(iter(reports.values()))
+    letters = dict(zip(reports, system_letters(len(reports)), strict=True))
+    width = max(map(len, letters.values()))
+    names = [name for name in first.scores if name not in first.skipped]
+    longest = max(map(len, names), default=0)
+    lines = [f"{first.images} images", "", *[f"{letter:{width}}  {name}" for name, letter in letters.items()]]
+    for name in names:
+        lines.append("")
+        for title, report in reports.items():
+            value, interval = report.scores.get(name), bounds[title].get(name)
+            cells = [f"{name:{longest}}", f"{letters[title]:{width}}", f"{'-' if value is None else f'{value:.4f}':>8}"]
+            cells += [] if interval is None else [f"[{interval.low:.4f}, {interval.high:.4f}]"]
+            lines.append("  ".join(cells))
+    return "\n".join([*lines, *_how_made(first, longest)])
+
+
+def describe_comparisons(comparisons: Sequence[Comparison], systems: Sequence[str]) -> str:
+    """Every pair's differences, with what a point would need, in 80 columns.
+
+    Args:
+        comparisons: from `compare_all`.
+        systems: their names, in the order of their letters.
+    """
+    letters = dict(zip(systems, system_letters(len(systems)), strict=True))
+    rows = [("", "", "diff", "95% interval", "p (Holm)", "detects", "images")]
+    for one in comparisons:
+        value = one.difference
+        rows.append(
+            (
+                one.number,
+                f"{letters[one.first]} - {letters[one.second]}",
+                f"{value.value:+.4f}",
+                f"[{value.low:+.4f}, {value.high:+.4f}]",
+                f"{one.p_holm:.4f}",
+                f"{one.detectable:.4f}",
+                f"{one.images_for():,}",
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) if column < 2 else cell.rjust(width) for column, (cell, width) in cells)
+        for cells in (enumerate(zip(row, widths, strict=True)) for row in rows)
+    ]
+    pairs = len(systems) * (len(systems) - 1) // 2
+    legend = (
+        f"p (Holm): corrected for the {pairs} pair{'s' if pairs > 1 else ''} of systems, for each number.",
+        f"detects: the true difference that these images show in {POWER:.0%} of cases, at 5%.",
+        f"images: how many would show a difference of {POINT:g} (one point of 100) as often.",
+    )
+    return "\n".join(["", *lines, "", *legend])
+
+
+def system_letters(systems: int) -> list[str]:
+    """Short names of systems: A to Z, or numbers where there are more."""
+    return list(ascii_uppercase[:systems]) if systems <= len(ascii_uppercase) else list(map(str, range(1, systems + 1)))
 
 
 def describe_differences(differences: Mapping[str, Difference], other: str, system: str = "") -> str:
