@@ -73,7 +73,8 @@ def bfloat16_products() -> Iterator[None]:
     Where the processor multiplies bfloat16, that is several times as fast. Tensors keep their precision, so that
     all else is computed as before, which autocast slows down: it converts between any two operations.
     """
-    kinds: Any = (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv)
+    library: Any = torch.backends.mkldnn
+    kinds = (library.matmul, library.conv)
     before = [kind.fp32_precision for kind in kinds]
     try:
         for kind in kinds:
