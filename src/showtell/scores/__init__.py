@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import get_args
 
 from showtell.errors import UsageError, nearest
@@ -11,6 +12,7 @@ from showtell.scores.base import Corpus, Score, ScoreNumber
 from showtell.scores.bert_score import BertScore
 from showtell.scores.bleu import Bleu, BleuNoBp
 from showtell.scores.bootstrap import Difference, Interval, compare, intervals
+from showtell.scores.caption_form import NGRAM_SCORES, form_warnings
 from showtell.scores.captions import Predictions, References, match, read_predictions, read_references
 from showtell.scores.chair import Chair
 from showtell.scores.cider import Cider
@@ -174,4 +176,7 @@ def score(
     usual = [name for name, kind in SCORES.items() if kind.by_default]
     named = [name for name in SCORES if name in (asked or ())]
     chosen = available_metrics(usual, corpus.facts, models=models) if asked is None else named
-    return measure(corpus, {name: SCORES[name]() for name in chosen}, progress)
+    report = measure(corpus, {name: SCORES[name]() for name in chosen}, progress)
+    if NGRAM_SCORES.isdisjoint(chosen):
+        return report
+    return replace(report, warnings=(*report.warnings, *form_warnings(corpus)))
