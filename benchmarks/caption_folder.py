@@ -21,10 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from PIL import Image
-
 from rows import show
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.decoding import DecodingConfig
@@ -32,6 +28,10 @@ from showtell.features import build_encoder, encoder_config
 from showtell.images.loading import prepare_photo, stack_photos
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
+
+import numpy as np
+import torch
+from PIL import Image
 
 WORDS = 9488
 
