@@ -27,7 +27,9 @@ def files(root: Path, contents: dict[str, str]) -> Path:
 
 def of_threads(root: Path, siblings: str) -> Path:
     """A machine whose cores have these siblings, {} being their own numbers."""
-    names = {core: f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list" for core in os.sched_getaffinity(0)}
+    names = {
+        core: f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list" for core in os.sched_getaffinity(0)
+    }
     return files(root, {name: siblings.format(core) + "\n" for core, name in names.items()})
 
 

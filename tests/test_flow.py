@@ -54,19 +54,21 @@ MAY_IMPORT: dict[str, str] = {
     "bulk": "captioners captions cores decoding errors images",
     "reports": "captioners captions checkpoint compare_searches datasets decoding errors evaluation explanations "
     "features files images renamed scenes scores text",
-    "serving": "bulk captioners captions confidence config cores datasets decoding decoding_config errors explanations files "
-    "images reports text units",
+    "serving": "bulk captioners captions confidence config cores datasets decoding decoding_config errors explanations "
+    "files images reports text units",
     # training
     "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",
-    "training": "captioners captions checkpoint config cores counter_rng datasets decoding errors explanations features "
-    "files grounding images models objectives processes progress recipes renamed scores text types",
-    "quickstart": "processes captioners datasets evaluation models progress reports scenes scores training",
-    "doctor": "captioners captions checkpoint cores datasets errors features files processes reports scores text training",
+    "training": "captioners captions checkpoint config cores counter_rng datasets decoding errors explanations "
+    "features files grounding images models objectives processes progress recipes renamed scores text types",
+    "quickstart": "captioners cores datasets errors evaluation models processes progress reports scenes scores "
+    "training",
+    "doctor": "captioners captions checkpoint cores datasets errors features files processes reports scores text "
+    "training",
     # the command line
-    "cli": "bulk captioners captions checkpoint compare_searches confidence config cores counter_rng datasets decoding "
-    "decoding_config doctor environment errors evaluation explanations features files grounding images importing "
-    "processes progress quickstart renamed reports scenes scores serving text training units",
+    "cli": "bulk captioners captions checkpoint compare_searches confidence config cores counter_rng datasets "
+    "decoding decoding_config doctor environment errors evaluation explanations features files grounding images "
+    "importing processes progress quickstart renamed reports scenes scores serving text training units",
     "__main__": "cli",
     "__init__": "captioners cores errors explanations scores training",
 }

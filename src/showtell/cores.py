@@ -1,10 +1,10 @@
 """How many cores this process may use, and how many threads it computes with.
 
-A process may use the cores of its affinity mask (`taskset`, cpusets) for as much time as the quota of its control groups
-gives it (`docker run --cpus`, Kubernetes' limits, systemd's CPUQuota). Python and torch know the mask alone: torch starts
-a thread for each physical core in it, and with a quota of one core on a machine of 64 most of them wait to be let run.
+A process may use the cores of its affinity mask (`taskset`, cpusets), for as much time as the quota of its control
+groups allows (`docker run --cpus`, limits of Kubernetes, CPUQuota of systemd). Python and torch know the mask alone:
+torch starts a thread for each physical core in it, and under a quota of one core these mostly wait for each other.
 
-Everything is read from the files that Linux has for it; elsewhere torch's own choice stands.
+Everything is read from files of Linux; elsewhere torch's own choice stands.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def usable_cores(root: Path = ROOT) -> int:
 
 
 def cpu_quota(root: Path = ROOT) -> float:
-    """Processor time that control groups of version 1 or 2 give this process, in cores; infinite if they do not limit it.
+    """Processor time that control groups, of version 1 or 2, allow this process, in cores; infinite without a limit.
 
     Args:
         root: of the file system with `proc` and `sys`.
@@ -51,8 +51,8 @@ def cpu_quota(root: Path = ROOT) -> float:
 def threads_to_set(environment: Mapping[str, str], root: Path = ROOT) -> int | None:
     """What OMP_NUM_THREADS should be set to before torch is loaded: a thread for each physical core that is free.
 
-    Processes that a launcher started on one machine share its cores. `torchrun` and `accelerate launch` give each of them
-    one thread if the variable was not set where they were started, which is no choice of the user.
+    Processes that a launcher started on one machine share its cores. `torchrun` and `accelerate launch` give each of
+    them one thread if the variable was not set where they were started, which is no choice of the user.
 
     Args:
         environment: the variables of this process.

@@ -23,15 +23,15 @@ FOLDERS = {"quickstart", "features", "train", "sweep", "data split", "import"}
 
 
 def parameters() -> Iterator[tuple[str, Any]]:
-    for path, function in VERBS.items():
-        for parameter in _Verb(path.split()[-1], function).with_options().params:
+    for path in VERBS:
+        for parameter in _Verb(path).with_options().params:
             if parameter.name != "help":
                 yield path, parameter
 
 
 @pytest.mark.parametrize("path", VERBS)
 def test_help_of_every_verb_and_option_is_a_clause_with_the_default(path):
-    verb = _Verb(path.split()[-1], VERBS[path]).with_options()
+    verb = _Verb(path).with_options()
     assert verb.help and verb.help[0].isupper() and verb.help.split("\n")[0].endswith(".")
     for _, parameter in ((other, one) for other, one in parameters() if other == path):
         name = f"{path} {parameter.opts[0]}"

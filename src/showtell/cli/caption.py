@@ -138,6 +138,7 @@ def caption(
     from showtell.cli.caption_formats import FORMATS, as_corrections, refuse_foreign, refuse_outside
     from showtell.cli.caption_journal import made_with_of
     from showtell.cli.caption_sidecars import write_sidecars
+    from showtell.cores import describe_threads
     from showtell.files import refuse_overwriting
     from showtell.images.photo_files import find_photos
 
@@ -190,6 +191,8 @@ def caption(
         run = partial(caption_parts, captioner, **options, workers=workers)
         write_parts(plan, run, formatter, written.value, out, made_with)
         return
+    if len(images) > batch_size:
+        notify(f"captioning {len(images):,} photos on {captioner.device}, {describe_threads()}.")
     caption_photos = partial(captioner.caption_photos, **options)
     file = correct or out
     if sidecar:
