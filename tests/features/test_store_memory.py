@@ -43,8 +43,9 @@ def test_processes_that_read_a_store_share_its_pages(tmp_path):
             opened.enter_context(
                 subprocess.Popen(
                     [sys.executable, "-c", READER, str(tmp_path / "store")],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                )  # fmt: skip
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
             )
             for _ in range(2)
         ]

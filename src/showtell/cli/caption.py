@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from showtell.errors import ImageError
     from showtell.features.store import StoredImage
 
+MANY = 100  # photos from which on a line says with what they are captioned
+
 
 class Engine(StrEnum):
     """What captions photos."""
@@ -191,7 +193,7 @@ def caption(
         run = partial(caption_parts, captioner, **options, workers=workers)
         write_parts(plan, run, formatter, written.value, out, made_with)
         return
-    if len(images) > batch_size:
+    if len(images) >= MANY:
         notify(f"captioning {len(images):,} photos on {captioner.device}, {describe_threads()}.")
     caption_photos = partial(captioner.caption_photos, **options)
     file = correct or out
