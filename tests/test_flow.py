@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, str] = {
     "scenes": "datasets errors files processes",
     "features": "config datasets errors files images inert_pickle registry renamed torch_files types",
     "hub": "errors features files",
-    "models": "config counter_rng errors registry text types",
+    "models": "config counter_rng errors files registry text types",
     "decoding_config": "config errors text",
     "decoding": "counter_rng decoding_config errors models registry text types",
     "checkpoint": "decoding errors features files hub models renamed text",
