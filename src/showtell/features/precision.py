@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -13,7 +13,7 @@ def fastest_precision(precisions: Sequence[str], device: torch.device) -> str:
     On a CPU these are AMX alone: with AVX-512's instructions for bf16 encoders are a little slower than in fp32, and
     without any they take three times as long (docs/lab_notes.md, 2026-11-23).
     """
-    is_fast = {
+    is_fast: dict[str, Callable[[], bool]] = {
         "cpu": torch.cpu._is_amx_tile_supported,
         "cuda": lambda: torch.cuda.is_bf16_supported(including_emulation=False),
     }
