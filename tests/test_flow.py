@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, str] = {
     "scenes": "cores datasets errors files processes",
     "features": "config datasets errors files images inert_pickle registry renamed torch_files types",
     "hub": "errors features files",
-    "models": "config counter_rng errors registry text types",
+    "models": "config counter_rng errors files registry text types",
     "decoding_config": "config errors text",
     "decoding": "counter_rng decoding_config errors models registry text types",
     "checkpoint": "decoding errors features files hub models renamed text",
@@ -161,6 +161,6 @@ def test_captioning_works_without_the_parts_that_it_does_not_need(tiny_checkpoin
     )
     photo = next((tiny_scenes / "images").iterdir())
     command = [sys.executable, "-c", program, str(tiny_checkpoint), str(photo)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "Caption(text=" in done.stdout

@@ -45,7 +45,7 @@ def test_an_lstm_keeps_no_more_than_its_gates_and_three_vectors():
     gates, more, memory, kept = rows(2, 3, 16, seed=1), rows(2, 3, 16, seed=2), rows(2, 3, 4, seed=3), []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
         FusedGates.apply(gates.requires_grad_(), more, memory)
-    assert sum(x.numel() for x in kept) == 2 * 3 * (16 + 3 * 4)
+    assert sum(x.numel() for x in kept) <= 2 * 3 * (16 + 3 * 4)
 
 
 def test_a_forget_gate_begins_open():

@@ -8,7 +8,7 @@ import pytest
 import showtell
 from showtell.errors import DataError
 from showtell.scores import compare, intervals
-from showtell.scores.bootstrap import _counts
+from showtell.scores.bootstrap import drawn_counts
 
 
 def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
@@ -38,11 +38,11 @@ def test_every_number_has_an_interval_around_it() -> None:
 
 
 def test_draws_are_the_same_for_the_same_seed_whatever_their_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = np.concatenate(list(_counts(50, 20, seed=3)))
+    whole = np.concatenate(list(drawn_counts(50, 20, seed=3)))
     assert whole.shape == (20, 50)
     assert (whole.sum(axis=1) == 50).all()
     monkeypatch.setattr("showtell.scores.bootstrap._COUNTS_AT_ONCE", 150)
-    np.testing.assert_array_equal(np.concatenate(list(_counts(50, 20, seed=3))), whole)
+    np.testing.assert_array_equal(np.concatenate(list(drawn_counts(50, 20, seed=3))), whole)
 
 
 def test_a_system_does_not_differ_from_itself() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +13,7 @@ from showtell.errors import DataError, notify
 
 if TYPE_CHECKING:
     from showtell.scores import ImageFacts
+    from showtell.scores.files import ScoredImages
 
 Metrics = Annotated[
     str | None,
@@ -33,22 +35,31 @@ DocumentFrequencyFile = Annotated[
 
 
 def score(
-    predictions: Annotated[
-        Path,
+    files: Annotated[
+        list[Path] | None,
         typer.Argument(
-            help="COCO results JSON, JSON of {id: text}, or JSON, JSON lines or CSV of showtell caption.",
-            metavar="PREDICTIONS",
+            help="Captions of one system or several: COCO results JSON, JSON of {id: text}, JSON, JSON lines or CSV of "
+            "showtell caption, samples of lmms-eval, predictions of VLMEvalKit. Then, unless --references names them, "
+            "the references: COCO captions JSON, JSON of {id: \\[texts]}, or a dataset (with --split).",
+            metavar="PREDICTIONS... [REFERENCES]",
             show_default=False,
         ),
-    ],
+    ] = None,
     references: Annotated[
-        Path,
-        typer.Argument(
-            help="COCO captions JSON, JSON of {id: \\[texts]}, or a dataset (with --split).",
-            metavar="REFERENCES",
-            show_default=False,
+        Path | None,
+        typer.Option(
+            help="References; all other files are then predictions, each of a system, and the systems are compared.",
+            show_default="the last file, or those that a file of lmms-eval or VLMEvalKit has itself",
         ),
-    ],
+    ] = None,
+    judgements: Annotated[
+        Path | None,
+        typer.Option(
+            help="Captions that people rated (Flickr8k-Expert, Flickr8k-CF, Composite, Polaris, or a table with the "
+            "columns image, caption, rating): print how well each score agrees with them.",
+            show_default="none",
+        ),
+    ] = None,
     metrics: Metrics = None,
     split: Split = "test",
     limit: Annotated[
@@ -60,7 +71,7 @@ def score(
         ),
     ] = None,
     common: Annotated[
-        bool, typer.Option("--common", help="Score the images that both have, and say how many were left out.")
+        bool, typer.Option("--common", help="Score the images that all have, and say how many were left out.")
     ] = False,
     per_image: Annotated[Path | None, out_file("Write {id: {number: value}} to a JSON file.")] = None,
     compare: Annotated[
@@ -77,58 +88,148 @@ def score(
     as_json: AsJson = False,
 ) -> None:
     """Score captions against references: coco-caption's numbers, without Java (SPICE excepted)."""
+    from showtell.errors import UsageError
+    from showtell.files import refuse_overwriting
+    from showtell.scores.files import read_document_frequency
+
+    frequency = None if document_frequency is None else read_document_frequency(document_frequency)
+    scoring = {"metrics": metric_names(metrics), "document_frequency": frequency}
+    if judgements is not None:
+        options = {"--compare": compare, "--per-image": per_image}
+        given = [*map(str, files or []), *(name for name, value in options.items() if value is not None)]
+        if given or bootstrap == 0:
+            raise UsageError(
+                f"--judgements has captions of its own: leave {', '.join(given)} out; --references names references."
+                if given
+                else "--judgements draws images for intervals; give --bootstrap at least 1 draw."
+            )
+        images = None if references is None else _read_images(references, references, split, limit)
+        _show_judgements(judgements, images, scoring, bootstrap, as_json, common=common)
+        return
+    predictions, references = _inputs(files or [], references)
+    if bootstrap == 0 and (compare is not None or len(predictions) > 1):
+        what = "A comparison" if compare is None else "--compare"
+        raise UsageError(f"{what} draws images to tell a difference from chance; give --bootstrap at least 1 draw.")
+    if len(predictions) > 1 and (compare is not None or per_image is not None):
+        option = "--compare" if compare is not None else "--per-image"
+        raise UsageError(f"{option} is for one system and {len(predictions)} are named; they are compared anyway.")
+    if per_image is not None:
+        inputs = (*predictions, references, compare, document_frequency)
+        refuse_overwriting(per_image, "--per-image", [path for path in inputs if path is not None])
+    images = _read_images(predictions[0], references, split, limit)
+    systems = [*predictions, *([] if compare is None else [compare])]
+    captions, facts = _read_systems(systems, images, common=common)
+    if len(predictions) > 1:
+        _show_systems(dict(zip(map(str, systems), captions, strict=True)), facts, scoring, bootstrap, as_json)
+    else:
+        _show_one(captions, facts, images, scoring, per_image, compare, bootstrap, as_json)
+
+
+def _inputs(files: list[Path], references: Path | None) -> tuple[list[Path], Path | None]:
+    """Which files are predictions, and which has references; None where the one file has its own.
+
+    Raises:
+        UsageError: there are no predictions, or it is unclear which file has the references.
+    """
+    from showtell.errors import UsageError
+
+    if not files:
+        raise UsageError("Missing argument 'PREDICTIONS...': a file of captions. See showtell score --help.")
+    if references is not None or len(files) == 1:
+        twice = next((file for file in files if files.count(file) > 1), None)
+        if twice is not None:
+            raise UsageError(f"{twice} is named twice; each system is a file of its own.")
+        return files, references
+    if len(files) == 2:
+        return files[:1], files[1]
+    raise UsageError(
+        f"{len(files)} files are named; to compare several systems, name the references with --references: "
+        f"showtell score {files[0]} {files[1]} --references {files[-1]}."
+    )
+
+
+def _read_images(predictions: Path, references: Path | None, split: str, limit: int | None) -> ScoredImages:
+    """The images to score, from references or from the predictions' own."""
+    from showtell.errors import UsageError
+    from showtell.scores import ImageFacts
+    from showtell.scores.files import ScoredImages, read_scored_images
+    from showtell.scores.prediction_files import read_kit_references
+
+    if references is not None:
+        return read_scored_images(references, split, limit)
+    own = read_kit_references(predictions) if predictions.is_file() else None
+    if own is None:
+        raise UsageError(
+            f"{predictions} is named without references; name them after it: COCO captions JSON, JSON of "
+            "{id: [texts]}, or a dataset. Files of lmms-eval and VLMEvalKit alone have their own."
+        )
+    return ScoredImages({image: ImageFacts(texts) for image, texts in own.items()})
+
+
+def _read_systems(
+    systems: list[Path], images: ScoredImages, *, common: bool
+) -> tuple[list[dict[str, str]], dict[str, ImageFacts]]:
+    """The captions of each system by image, and what is known of the images; with `common` of those that all have.
+
+    Raises:
+        DataError: a file cannot be read, or the systems have no image in common.
+    """
+    from showtell.scores.prediction_files import read_prediction_file
+
+    captions = []
+    for system in systems:
+        own, notes = read_prediction_file(system, images)
+        for note in notes:
+            notify(note)
+        captions.append(own)
+    if not common:
+        return captions, images.facts
+    shared = [image for image in images.facts if all(image in own for own in captions)]
+    if not shared:
+        raise DataError("No image has both a prediction and references, so there is nothing to score.")
+    predicted = set().union(*captions)
+    notify(
+        f"{len(shared)} images are scored; {len(images.facts) - len(shared)} images with references and "
+        f"{len(predicted - set(shared))} with predictions are left out."
+    )
+    return [{image: own[image] for image in shared} for own in captions], {
+        image: images.facts[image] for image in shared
+    }
+
+
+def _show_one(
+    captions: list[dict[str, str]],
+    facts: dict[str, ImageFacts],
+    images: ScoredImages,
+    scoring: Mapping[str, Any],
+    per_image: Path | None,
+    compare: Path | None,
+    bootstrap: int,
+    as_json: bool,
+) -> None:
+    """Print the scores of one system, and what another one's differ by."""
     import json
     from dataclasses import asdict
 
-    from showtell.errors import UsageError
-    from showtell.files import refuse_overwriting, write_json
+    from showtell.files import write_json
     from showtell.progress import counting
     from showtell.scores import compare as compare_reports
     from showtell.scores import diagnose, intervals
     from showtell.scores import score as score_captions
-    from showtell.scores.files import read_document_frequency, read_scored_images
-    from showtell.scores.prediction_files import read_prediction_file
     from showtell.scores.table import describe, describe_differences
 
-    if compare is not None and bootstrap == 0:
-        raise UsageError("--compare draws images to tell a difference from chance; give --bootstrap at least 1 draw.")
-    if per_image is not None:
-        inputs = (predictions, references, compare, document_frequency)
-        refuse_overwriting(per_image, "--per-image", [path for path in inputs if path is not None])
-    images = read_scored_images(references, split, limit)
-    frequency = None if document_frequency is None else read_document_frequency(document_frequency)
-    chosen = metric_names(metrics)
-    captions, notes = read_prediction_file(predictions, images)
-    others, more_notes = (None, []) if compare is None else read_prediction_file(compare, images)
-    for note in notes + more_notes:
-        notify(note)
-    facts = images.facts
-    if common:
-        facts, captions, others = _common(facts, captions, others)
     with counting("scoring", None) as progress:
-        report = score_captions(captions, facts, chosen, document_frequency=frequency, progress=progress)
-        other = (
-            None
-            if others is None
-            else score_captions(others, facts, chosen, document_frequency=frequency, progress=progress)
-        )
+        report, *others = [score_captions(own, facts, **scoring, progress=progress) for own in captions]
     for warning in report.warnings:
         notify(warning)
     if per_image is not None:
         write_json(per_image, report.per_image)
     content = report.to_json()
-    tables = (
-        []
-        if as_json
-        else [
-            describe(
-                report,
-                intervals(report, samples=bootstrap) if bootstrap else None,
-                diagnose(captions.values(), training=images.training),
-            )
-        ]
-    )
-    if other is not None:
+    tables = []
+    if not as_json:
+        bounds = intervals(report, samples=bootstrap) if bootstrap else None
+        tables = [describe(report, bounds, diagnose(captions[0].values(), training=images.training))]
+    for other in others:
         differences = compare_reports(report, other, samples=bootstrap)
         content["compare"] = {
             "predictions": str(compare),
@@ -139,24 +240,87 @@ def score(
     typer.echo(json.dumps(content, ensure_ascii=False) if as_json else "\n".join(tables))
 
 
-def _common(
-    facts: dict[str, ImageFacts], captions: dict[str, str], others: dict[str, str] | None
-) -> tuple[dict[str, ImageFacts], dict[str, str], dict[str, str] | None]:
-    """Those images that have references and all predictions.
+def _show_systems(
+    systems: dict[str, dict[str, str]],
+    facts: dict[str, ImageFacts],
+    scoring: Mapping[str, Any],
+    bootstrap: int,
+    as_json: bool,
+) -> None:
+    """Print the scores of several systems and every pair's differences."""
+    import json
+    from dataclasses import asdict
 
-    Raises:
-        DataError: there are none.
-    """
-    shared = [image for image in facts if image in captions and (others is None or image in others)]
-    if not shared:
-        raise DataError("No image has both a prediction and references, so there is nothing to score.")
-    predicted = captions.keys() if others is None else captions.keys() | others.keys()
-    notify(
-        f"{len(shared)} images are scored; {len(facts) - len(shared)} images with references and "
-        f"{len(predicted - set(shared))} with predictions are left out."
-    )
-    kept = None if others is None else {image: others[image] for image in shared}
-    return {image: facts[image] for image in shared}, {image: captions[image] for image in shared}, kept
+    from showtell.progress import counting
+    from showtell.scores import intervals
+    from showtell.scores import score as score_captions
+    from showtell.scores.comparison import compare_all
+    from showtell.scores.table import describe_comparisons, describe_systems
+
+    reports = {}
+    for name, captions in systems.items():
+        with counting(f"scoring {name}", None) as progress:
+            reports[name] = score_captions(captions, facts, **scoring, progress=progress)
+    for warning in dict.fromkeys(warning for report in reports.values() for warning in report.warnings):
+        notify(warning)
+    bounds = {name: intervals(report, samples=bootstrap) for name, report in reports.items()}
+    comparisons = compare_all(reports, samples=bootstrap)
+    if as_json:
+        content = {
+            "systems": [
+                {
+                    "predictions": name,
+                    **report.to_json(),
+                    "intervals": {number: asdict(interval) for number, interval in bounds[name].items()},
+                }
+                for name, report in reports.items()
+            ],
+            "comparisons": [one.to_json() for one in comparisons],
+        }
+        typer.echo(json.dumps(content, ensure_ascii=False))
+        return
+    typer.echo(describe_systems(reports, bounds))
+    typer.echo(describe_comparisons(comparisons, list(reports)))
+
+
+def _show_judgements(
+    path: Path,
+    images: ScoredImages | None,
+    scoring: Mapping[str, Any],
+    bootstrap: int,
+    as_json: bool,
+    *,
+    common: bool,
+) -> None:
+    """Print how well scores agree with people."""
+    import json
+
+    from showtell.progress import counting
+    from showtell.scores import score as score_captions
+    from showtell.scores.human_correlation import correlate
+    from showtell.scores.judgements import caption_ids, judged_facts, read_judgements
+    from showtell.scores.table import describe_correlations
+
+    judgements = read_judgements(path, images, common=common)
+    for note in judgements.notes:
+        notify(note)
+    facts = judged_facts(judgements, images)
+    captions = dict(zip(caption_ids(judgements), (one.text for one in judgements.captions), strict=True))
+    with counting("scoring", None) as progress:
+        report = score_captions(captions, facts, **scoring, progress=progress)
+    with counting("correlating", None) as progress:
+        correlation = correlate(report, judgements, samples=bootstrap, progress=progress)
+    if as_json:
+        counts = {
+            "captions": len(judgements.captions),
+            "images": len({one.image for one in judgements.captions}),
+            "ratings": sum(len(one.ratings) for one in judgements.captions),
+        }
+        content = {"judgements": judgements.name, **counts, **correlation.to_json()}
+        content |= {"signatures": report.signatures, "skipped": correlation.skipped}
+        typer.echo(json.dumps(content, ensure_ascii=False))
+        return
+    typer.echo(describe_correlations(correlation, report, judgements))
 
 
 def metric_names(option: str | None) -> list[str] | None:

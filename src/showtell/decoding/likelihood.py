@@ -6,7 +6,8 @@
 A step of training has hundreds of words times ten thousand scores: tens of megabytes, and every tensor of that size
 costs as much as the arithmetic on it. torch keeps the log-probabilities of all words for the backward pass and
 fills two such tensors there. Here the forward pass keeps nothing but the scores, and the backward pass makes their
-gradient and nothing else, some rows at a time while they are in the cache:
+gradient and nothing else, row by row where the kernels are compiled, else some rows at a time while they are in the
+cache:
 
     d/ds_v = g ((1 - epsilon) [v = y] + epsilon / V - p(v))
 """
@@ -19,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from showtell.models.kernels import compiled
 
 TILE = 2**21  # scores in a tile, which should stay in the last cache
 
@@ -36,12 +39,22 @@ def _tiles(rows: int, size: int) -> Iterator[slice]:
 
 
 class _Tiled(torch.autograd.Function):
-    """`plain_log_likelihood` of (M, V) scores and (M,) words, tile by tile."""
+    """`plain_log_likelihood` of (M, V) scores and (M,) words, compiled or tile by tile."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, words: Tensor, smoothing: float) -> Tensor:
-        ctx.save_for_backward(scores, words)
         ctx.smoothing = smoothing
+        ctx.is_compiled = compiled.fits(scores)
+        if ctx.is_compiled:
+            logsumexp, sums = compiled.log_sum_exp(scores)
+            ctx.save_for_backward(scores, words, logsumexp)
+            logprob = scores.gather(1, words.unsqueeze(1)).squeeze(1) - logsumexp
+            return (
+                logprob
+                if not smoothing
+                else (1 - smoothing) * logprob + smoothing * (sums / scores.shape[1] - logsumexp)
+            )
+        ctx.save_for_backward(scores, words)
         result = scores.new_empty(len(scores))
         buffer = scores.new_empty(min(len(scores), max(1, TILE // scores.shape[1])), scores.shape[1])
         for rows in _tiles(*scores.shape):
@@ -54,8 +67,11 @@ class _Tiled(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        scores, words = ctx.saved_tensors
         smoothing = ctx.smoothing
+        if ctx.is_compiled:
+            scores, words, logsumexp = ctx.saved_tensors
+            return compiled.log_likelihood_backward(scores, words, logsumexp, grad_output, smoothing), None, None
+        scores, words = ctx.saved_tensors
         grad_scores = torch.empty_like(scores)
         grad_output = grad_output.unsqueeze(1)
         for rows in _tiles(*scores.shape):

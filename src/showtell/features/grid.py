@@ -30,7 +30,7 @@ class GridEncoder(Encoder, abc.ABC):
     def forward(self, batch: PreparedBatch) -> Features:
         """Features with R = rows x columns, row by row from the upper left. Windows and boxes change nothing."""
         assert isinstance(batch.images, Tensor), "squares are of one size"
-        pixels = self.preprocessing.normalise(batch.images).to(memory_format=torch.channels_last)
+        pixels = self.preprocessing.normalise(batch.images.contiguous(memory_format=torch.channels_last))
         if self.config.trained:
             maps = self.maps(pixels)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import get_args
 
 from showtell.errors import UsageError, nearest
@@ -10,6 +11,7 @@ from showtell.registry import Registry
 from showtell.scores.base import Corpus, Score, ScoreNumber
 from showtell.scores.bleu import Bleu, BleuNoBp
 from showtell.scores.bootstrap import Difference, Interval, compare, intervals
+from showtell.scores.caption_form import NGRAM_SCORES, form_warnings
 from showtell.scores.captions import Predictions, References, match, read_predictions, read_references
 from showtell.scores.chair import Chair
 from showtell.scores.cider import Cider
@@ -149,4 +151,7 @@ def score(
     corpus = match(predictions, references, document_frequency, as_lines=as_lines)
     usual = [name for name, kind in SCORES.items() if kind.by_default]
     chosen = available_metrics(usual, corpus.facts) if asked is None else [name for name in SCORES if name in asked]
-    return measure(corpus, {name: SCORES[name]() for name in chosen}, progress)
+    report = measure(corpus, {name: SCORES[name]() for name in chosen}, progress)
+    if NGRAM_SCORES.isdisjoint(chosen):
+        return report
+    return replace(report, warnings=(*report.warnings, *form_warnings(corpus)))

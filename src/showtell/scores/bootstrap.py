@@ -38,19 +38,20 @@ class Difference:
     low: float
     high: float
     p: float  # how often chance alone gives a difference at least as large, either way
+    standard_error: float  # the standard deviation of the draws
 
 
 def intervals(
     report: ScoreReport, samples: int = SAMPLES, seed: int = 0, confidence: float = CONFIDENCE
 ) -> dict[str, Interval]:
     """The interval of each number of a report that is defined."""
-    bounds = {}
+    result = {}
     for statistics in report.statistics.values():
         draws = _draws(statistics, samples, seed)
         for name, column in zip(statistics.score.names, draws.T, strict=True):
             if not np.isnan(column).all():
-                bounds[name] = Interval(*_bounds(column, confidence))
-    return bounds
+                result[name] = Interval(*bounds(column, confidence))
+    return result
 
 
 def compare(
@@ -79,19 +80,30 @@ def compare(
             defined = column[~np.isnan(column)]
             if np.isnan(value) or not len(defined):
                 continue
-            # under "no difference" the draws would lie around 0 as they lie around their mean (as in sacrebleu)
-            as_large = int((np.abs(defined - defined.mean()) >= abs(value)).sum())
-            differences[name] = Difference(value, *_bounds(column, confidence), p=(as_large + 1) / (len(defined) + 1))
+            differences[name] = difference_of(value, defined, confidence)
     return {name: differences[name] for name in first.scores if name in differences}
+
+
+def difference_of(value: float, draws: Floats, confidence: float = CONFIDENCE) -> Difference:
+    """A difference with its interval and its p-value.
+
+    Args:
+        value: the difference itself.
+        draws: the same of each draw, at least one: (draws,).
+        confidence: of the interval.
+    """
+    # under "no difference" the draws would lie around 0 as they lie around their mean (as in sacrebleu)
+    as_large = int((np.abs(draws - draws.mean()) >= abs(value)).sum())
+    return Difference(value, *bounds(draws, confidence), (as_large + 1) / (len(draws) + 1), float(draws.std()))
 
 
 def _draws(statistics: ScoreStatistics, samples: int, seed: int) -> Floats:
     """The score of each draw: (samples, names). The same seed draws the same images."""
-    sums = [counts @ statistics.rows for counts in _counts(len(statistics.rows), samples, seed)]
+    sums = [counts @ statistics.rows for counts in drawn_counts(len(statistics.rows), samples, seed)]
     return statistics.from_sums(np.concatenate(sums))
 
 
-def _counts(images: int, samples: int, seed: int) -> Iterator[Floats]:
+def drawn_counts(images: int, samples: int, seed: int) -> Iterator[Floats]:
     """How often each image is drawn, some draws at a time: (draws, images)."""
     rng = np.random.default_rng(seed)
     step = max(1, _COUNTS_AT_ONCE // images)
@@ -101,7 +113,7 @@ def _counts(images: int, samples: int, seed: int) -> Iterator[Floats]:
         yield np.bincount(drawn.ravel(), minlength=draws * images).reshape(draws, images).astype(np.float64)
 
 
-def _bounds(column: Floats, confidence: float) -> tuple[float, float]:
+def bounds(column: Floats, confidence: float) -> tuple[float, float]:
     """The middle share of the values that are defined, of which there is at least one."""
     low, high = np.quantile(column[~np.isnan(column)], [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)

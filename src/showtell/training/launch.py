@@ -14,15 +14,31 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
-from accelerate.utils import DistributedDataParallelKwargs
+from accelerate.utils import DistributedDataParallelKwargs, parse_flag_from_env
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from showtell.errors import MissingDependencyError, RecipeError, UsageError, nearest
 from showtell.models import Capability
+from showtell.models.kernels import can_round_products, compiled, compiled_kernels
 from showtell.objectives import OBJECTIVES
 from showtell.processes import is_first_process, lock_folder
 from showtell.training.recipe import Recipe
+
+
+def kernels_of(recipe: Recipe) -> contextlib.AbstractContextManager[None]:
+    """Compiled kernels inside of the block, or none, as `training.compile` asks for.
+
+    Raises:
+        RecipeError: it asks for what this machine cannot do.
+    """
+    asked = recipe.training.compile
+    if asked is True and (reason := compiled.why_not()):
+        raise RecipeError(
+            f"training.compile=true asks for compiled kernels, and {reason}; auto trains without them where there are "
+            "none."
+        )
+    return contextlib.nullcontext() if asked == "auto" else compiled_kernels(asked)
 
 
 @contextlib.contextmanager
@@ -54,6 +70,12 @@ def find_trackers(names: Sequence[str]) -> None:
             )
 
 
+def rounds_products(recipe: Recipe) -> bool:
+    """Whether bf16 is had by rounding the factors of products alone, which is faster than autocast on a processor."""
+    on_processor = not torch.accelerator.is_available() or parse_flag_from_env("ACCELERATE_USE_CPU")
+    return recipe.training.mixed_precision == "bf16" and on_processor and can_round_products()
+
+
 def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     """Devices, processes and precision of a run."""
     _check_environment()
@@ -65,7 +87,7 @@ def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
             # Gradients live where they are exchanged: one copy of them less, in time and in memory.
             DistributedDataParallelKwargs(find_unused_parameters=has_idle_weights, gradient_as_bucket_view=True)
         ],
-        mixed_precision=recipe.training.mixed_precision,
+        mixed_precision="no" if rounds_products(recipe) else recipe.training.mixed_precision,
         cpu=not torch.accelerator.is_available(),  # accelerate wants to be told before it lets processes work together
         log_with=list(recipe.training.trackers) or None,
         project_dir=str(folder),

@@ -31,6 +31,7 @@ from showtell.cores import describe_threads
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import TrainingError, UsageError, summarise
 from showtell.features.precomputed import PrecomputedConfig
+from showtell.models.kernels import bfloat16_products
 from showtell.objectives import build_objective
 from showtell.objectives.contract import counts_of, with_step_counts
 from showtell.objectives.processes import sum_over_processes
@@ -43,7 +44,15 @@ from showtell.training.checkpoints import RunCheckpoints
 from showtell.training.console import TrainingConsole
 from showtell.training.data import open_dataset_of, open_store, split_of, training_set
 from showtell.training.health import few_photos
-from showtell.training.launch import Interrupts, find_trackers, make_accelerator, only_writer, rehearse
+from showtell.training.launch import (
+    Interrupts,
+    find_trackers,
+    kernels_of,
+    make_accelerator,
+    only_writer,
+    rehearse,
+    rounds_products,
+)
 from showtell.training.model import TrainingModel
 from showtell.training.optimizers import build_optimizer
 from showtell.training.prolonging import refuse_inexact
@@ -119,7 +128,7 @@ def train(
         out = out or Path("runs") / _run_name(Path(recipe))
         recipe = load_recipe(recipe, overrides)
     folder = Path(out or "runs/run")
-    with only_writer(folder), translate_errors(folder):
+    with only_writer(folder), translate_errors(folder), kernels_of(recipe):
         return Trainer(recipe, folder, resume=resume, quiet=quiet).run()
 
 
@@ -330,6 +339,7 @@ class Trainer:
             with (
                 counter_rng.use(counter_rng.CounterRNG(training.seed, self.progress.step, batch.image_ids)),
                 contextlib.nullcontext() if last else self.accelerator.no_sync(self.model),
+                bfloat16_products() if rounds_products(self.recipe) else contextlib.nullcontext(),
             ):
                 terms = self.model(batch)
                 # The terms of all processes add up, and what they make of their gradients is the mean.

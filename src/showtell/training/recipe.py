@@ -174,7 +174,14 @@ class TrainingConfig(Config):
     )  # fmt: skip
     gradient_accumulation: int = Field(1, ge=1, description="Batches per optimiser step.")
     mixed_precision: Annotated[Literal["no", "fp16", "bf16"], BeforeValidator(_yaml_no)] = Field(
-        "no", description="Mixed precision of matrix products."
+        "no",
+        description="Mixed precision. On a processor that multiplies bf16, `bf16` rounds the factors of matrix "
+        "products and nothing else.",
+    )
+    compile: Literal["auto"] | bool = Field(
+        "auto",
+        description="Compile the loops of attention, LSTM gates and losses in C++ for this processor: auto does where "
+        "there is a compiler, true requires it, false uses torch's operators.",
     )
     selection_metric: Annotated[str, AfterValidator(_selection_metric)] = Field(
         "cider", description=f"Validation score that selects `best/`: {', '.join(selection_metrics())}."

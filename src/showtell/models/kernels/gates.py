@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from showtell.models.kernels import plain
+from showtell.models.kernels import compiled, plain
 from showtell.models.kernels.switch import is_plain
 
 
@@ -23,6 +23,12 @@ class FusedGates(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gates: Tensor, recurrent: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """gates + recurrent are the gates before their activations."""
+        ctx.is_compiled = compiled.fits(gates, recurrent, cell)
+        if ctx.is_compiled:
+            cell = cell.expand(*gates.shape[:-1], -1).contiguous()  # the first of a loop may be that of all rows
+            hidden, new_cell, activated = compiled.lstm_gates(gates, recurrent.expand_as(gates), cell)
+            ctx.save_for_backward(activated, cell, new_cell)
+            return hidden, new_cell
         squashed = gates + recurrent
         i, f, g, o = squashed.chunk(4, -1)
         g = g.tanh()
@@ -36,6 +42,10 @@ class FusedGates(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_hidden: Tensor, grad_cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of gates, recurrent and cell."""
+        if ctx.is_compiled:
+            activated, cell, new_cell = ctx.saved_tensors
+            grad_gates, grad_old_cell = compiled.lstm_gates_backward(activated, cell, new_cell, grad_hidden, grad_cell)
+            return grad_gates, grad_gates, grad_old_cell
         squashed, g, cell, tanh_cell = ctx.saved_tensors
         i, f, _, o = squashed.chunk(4, -1)
         grad_cell = torch.addcmul(grad_cell, grad_hidden * o, 1 - tanh_cell * tanh_cell)

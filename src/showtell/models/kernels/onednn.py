@@ -3,7 +3,8 @@
 A step of a decoder multiplies matrices of megabytes with a handful of rows. The library that torch calls for float32
 on a CPU repacks the matrix into its own layout in every call, which takes longer than the product; oneDNN, which
 is part of torch too, can keep a packed copy. `packed_product` keeps one beside a large weight, and
-`product` lets oneDNN pack a matrix that is used once; with many rows it is the faster library too.
+`product` lets oneDNN pack a matrix that is used once. With many rows it is the faster library too, except on processors
+of Intel, for which torch's default is written (MKL): there `prefers_default` is true.
 
 The copy is renewed when the weight has changed, by torch's version counter (the one that autograd relies on), and
 after every step of an optimiser, because fused optimisers do not increase the counter. Like autograd, it does not
@@ -14,6 +15,10 @@ The operators are private to torch. If a version of torch lacks them, `supports`
 
 from __future__ import annotations
 
+import contextlib
+import platform
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -32,7 +37,18 @@ register_optimizer_step_post_hook(lambda *_: _packed_copies.clear())
 _HAS_OPERATORS = torch._C._has_mkldnn and all(
     hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
 )
-_HAS_BFLOAT16 = _HAS_OPERATORS and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+HAS_BFLOAT16 = _HAS_OPERATORS and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _is_intel() -> bool:
+    try:
+        about = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:  # not Linux
+        about = platform.processor()
+    return "GenuineIntel" in about
+
+
+prefers_default = torch._C.has_mkl and _is_intel()  # for matrices of many rows
 
 
 def supports(x: Tensor, weight: Tensor) -> bool:
@@ -43,11 +59,35 @@ def supports(x: Tensor, weight: Tensor) -> bool:
         and not is_plain()
         and weight.device.type == "cpu"
         and x.dtype == weight.dtype
-        and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and _HAS_BFLOAT16))
+        and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and HAS_BFLOAT16))
         and not weight.is_inference()  # an inference tensor has no version counter
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
     )
+
+
+@contextlib.contextmanager
+def bfloat16_products() -> Iterator[None]:
+    """Inside the block the factors of products and convolutions of float32 are rounded to bfloat16; sums stay float32.
+
+    Where the processor multiplies bfloat16, that is several times as fast. Tensors keep their precision, so that
+    all else is computed as before, which autocast slows down: it converts between any two operations.
+    """
+    library: Any = torch.backends.mkldnn
+    kinds = (library.matmul, library.conv)
+    before = [kind.fp32_precision for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.fp32_precision = "bf16"
+        yield
+    finally:
+        for kind, precision in zip(kinds, before, strict=True):
+            kind.fp32_precision = precision
+
+
+def can_round_products() -> bool:
+    """Whether `bfloat16_products` is to be had: by the processor, and by torch (2.9 or later)."""
+    return HAS_BFLOAT16 and hasattr(torch.backends.mkldnn, "matmul")
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""The scores of additive attention in tiles that stay in the cache."""
+"""The scores of additive attention, compiled or in tiles that stay in the cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from showtell.models.kernels import plain
+from showtell.models.kernels import compiled, plain
 from showtell.models.kernels.accumulation import GradientAccumulator, accumulator_for
 from showtell.models.kernels.plain import TANH, Activation
 from showtell.models.kernels.switch import is_plain
@@ -48,8 +48,9 @@ class _ScoreGradients(GradientAccumulator):
     def running_sums(self) -> tuple[Tensor, Tensor]:
         """The sums so far, to be added to: dp / w, (B, R, A), and dw, (A)."""
         if self.grad_p is None or self.grad_w is None:
-            projected, weight = self.tensors
-            self.grad_p, self.grad_w = torch.zeros_like(_wide(projected)), torch.zeros_like(_wide(weight).view(-1))
+            projected, weight = map(_wide, self.tensors)
+            self.grad_p = torch.zeros_like(projected, memory_format=torch.contiguous_format)
+            self.grad_w = torch.zeros_like(weight.view(-1))
         return self.grad_p, self.grad_w
 
     def gradients(self) -> tuple[Tensor | None, ...]:
@@ -61,7 +62,7 @@ class _ScoreGradients(GradientAccumulator):
 
 
 class TiledScores(torch.autograd.Function):
-    """`plain.additive_scores` tile by tile. The backward pass recomputes the (B, N, R, A) activations.
+    """`plain.additive_scores` compiled, or tile by tile. The backward pass recomputes the (B, N, R, A) activations.
 
     For gradients g of the scores:
 
@@ -87,46 +88,58 @@ class TiledScores(torch.autograd.Function):
         """(B, R, A), (B, N, A) and A numbers to (B, N, R)."""
         ctx.save_for_backward(projected, query, weight)
         ctx.accumulator, ctx.activation = accumulator, activation
-        (images, rows, _), (regions, size) = query.shape, projected.shape[1:]
         p, q, w = _wide(projected), _wide(query), _wide(weight).view(-1)
-        scores = p.new_empty(images, rows, regions)
-        buffer = _buffer(images, rows, regions * size, p.dtype)
-        for image, row in _tiles(images, rows, regions * size):
-            tile = _squash(activation, p[image], q[image, row], buffer)
-            each = tile.flatten(0, 1)  # (b n, R, A)
-            summed = plain.products(w.view(1, 1, -1).expand(len(each), 1, size), each.mT)
-            scores[image, row] = summed.view(tile.shape[:-1])
-        scores.mul_(activation.factor).add_(activation.shift * w.sum())
-        return scores.to(projected.dtype)
+        ctx.is_compiled = compiled.fits(p, q, w)
+        scores = compiled.additive_scores if ctx.is_compiled else _scores
+        return scores(p, q, w, activation).to(projected.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of projected, query and weight."""
         projected, query, weight = ctx.saved_tensors
-        (images, rows, _), (regions, size) = query.shape, projected.shape[1:]
         p, q, w = _wide(projected), _wide(query), _wide(weight).view(-1)
-        g = _wide(gradient).contiguous()
-        activation: Activation = ctx.activation
         accumulator = _ScoreGradients(projected, weight) if ctx.accumulator is None else ctx.accumulator
         accumulator.begin_step()
-        grad_p, grad_w = accumulator.running_sums()
-        grad_w += activation.shift * g.sum()
-        grad_q = torch.empty_like(q)
-        buffer = _buffer(images, rows, regions * size, p.dtype)
-        for image, row in _tiles(images, rows, regions * size):
-            tile = _squash(activation, p[image], q[image, row], buffer)
-            here = g[image, row]  # (b, n, R)
-            grad_w.add_(torch.matmul(here.unsqueeze(2), tile).sum((0, 1, 2)), alpha=activation.factor)
-            activation.slope(tile)
-            grad_q[image, row] = torch.matmul(here.unsqueeze(2), tile).squeeze(2)
-            for n in range(tile.shape[1]):
-                grad_p[image].addcmul_(tile[:, n], here[:, n].unsqueeze(-1), value=activation.steepness)
-        grad_q = grad_q.mul_(activation.steepness * w).to(query.dtype)
+        add_gradients = compiled.add_score_gradients if ctx.is_compiled else _add_gradients
+        grad_q = add_gradients(p, q, w, _wide(gradient).contiguous(), ctx.activation, *accumulator.running_sums())
+        grad_q = grad_q.to(query.dtype)
         if ctx.accumulator is not None:
             return None, grad_q, None, None, None
         grad_projected, grad_weight = accumulator.gradients()
         return grad_projected, grad_q, grad_weight, None, None
+
+
+def _scores(p: Tensor, q: Tensor, w: Tensor, activation: Activation) -> Tensor:
+    """The scores, tile by tile."""
+    (images, rows, _), (regions, size) = q.shape, p.shape[1:]
+    scores = p.new_empty(images, rows, regions)
+    buffer = _buffer(images, rows, regions * size, p.dtype)
+    for image, row in _tiles(images, rows, regions * size):
+        tile = _squash(activation, p[image], q[image, row], buffer)
+        each = tile.flatten(0, 1)  # (b n, R, A)
+        summed = plain.products(w.view(1, 1, -1).expand(len(each), 1, size), each.mT)
+        scores[image, row] = summed.view(tile.shape[:-1])
+    return scores.mul_(activation.factor).add_(activation.shift * w.sum())
+
+
+def _add_gradients(
+    p: Tensor, q: Tensor, w: Tensor, g: Tensor, activation: Activation, grad_p: Tensor, grad_w: Tensor
+) -> Tensor:
+    """dq, tile by tile; dp / w and dw are added to the sums."""
+    (images, rows, _), (regions, size) = q.shape, p.shape[1:]
+    grad_w += activation.shift * g.sum()
+    grad_q = torch.empty_like(q)
+    buffer = _buffer(images, rows, regions * size, p.dtype)
+    for image, row in _tiles(images, rows, regions * size):
+        tile = _squash(activation, p[image], q[image, row], buffer)
+        here = g[image, row]  # (b, n, R)
+        grad_w.add_(torch.matmul(here.unsqueeze(2), tile).sum((0, 1, 2)), alpha=activation.factor)
+        activation.slope(tile)
+        grad_q[image, row] = torch.matmul(here.unsqueeze(2), tile).squeeze(2)
+        for n in range(tile.shape[1]):
+            grad_p[image].addcmul_(tile[:, n], here[:, n].unsqueeze(-1), value=activation.steepness)
+    return grad_q.mul_(activation.steepness * w)
 
 
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = TANH) -> Tensor:
