@@ -236,11 +236,11 @@ def run_clip(clipscore: Path, pacscore: Path, clip: Path) -> dict[str, Any]:
     sklearn.preprocessing = normalising  # type: ignore[attr-defined]
     sys.modules |= {"pkg_resources": resources, "sklearn": sklearn, "sklearn.preprocessing": normalising}
     sys.path[:0] = [str(clipscore), str(pacscore), str(clip)]
+    from models import clip as pac_clip
+
     import clip as openai_clip
     import clipscore as published
     from evaluation.pac_score import pac_score
-
-    from models import clip as pac_clip
 
     location = pacscore / "models" / "clip_lora" / "model.py"  # its package opens a vocabulary that is not there
     spec = spec_from_file_location("lora_model", location)
@@ -316,9 +316,9 @@ def compare_tokens(clip: Path, table: Path) -> None:
     import transformers
 
     sys.path.insert(0, str(clip))
-    from clip.simple_tokenizer import SimpleTokenizer, default_bpe
-
     from showtell.scores.clip_encoder import cleaned
+
+    from clip.simple_tokenizer import SimpleTokenizer, default_bpe
 
     published = SimpleTokenizer()
     merges = gzip.decompress(Path(default_bpe()).read_bytes()).decode("utf-8").split("\n")[1 : 49152 - 256 - 2 + 1]
