@@ -37,8 +37,7 @@ class ScoreModelSettings(Config):
         None,
         ge=0,
         le=1000,
-        description="Layer whose vectors BERTScore compares (default: the one that bert_score uses for a model of this "
-        "name).",
+        description="Layer whose vectors BERTScore compares; models that bert_score knows by name need none.",
     )
     bert_idf: bool = Field(False, description="Weight the tokens of BERTScore by inverse document frequency.")
     bert_baseline: str | None = Field(
