@@ -15,6 +15,7 @@ from showtell.scores.caption_form import NGRAM_SCORES, form_warnings
 from showtell.scores.captions import Predictions, References, match, read_predictions, read_references
 from showtell.scores.chair import Chair
 from showtell.scores.cider import Cider
+from showtell.scores.consistency import Consistency
 from showtell.scores.diagnostics import diagnose, diversity
 from showtell.scores.facts import ImageFacts, Need, image_facts
 from showtell.scores.meteor import Meteor
@@ -62,6 +63,7 @@ SCORES: Registry[type[Score]] = Registry(
         "spice": Spice,
         "truth": Truth,
         "chair": Chair,
+        "consistency": Consistency,
     },
     expects="a Score class that can be made without arguments",
     accepts=lambda name, score: isinstance(score, type) and issubclass(score, Score),
