@@ -22,7 +22,7 @@ from showtell.cli.arguments import (
 )
 from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, settings_of
 from showtell.cli.explain import short_names
-from showtell.cli.score import DocumentFrequencyFile, Metrics
+from showtell.cli.score import DocumentFrequencyFile, Metrics, ObjectsFile, SynonymsFile, with_object_files
 from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
 from showtell.errors import notify
 
@@ -48,6 +48,8 @@ def evaluate(
     limit: Limit = None,
     metrics: Metrics = None,
     document_frequency: DocumentFrequencyFile = None,
+    objects: ObjectsFile = None,
+    synonyms: SynonymsFile = None,
     out: Annotated[Path | None, out_file("Write the captions as COCO results.")] = None,
     server: Annotated[
         str | None,
@@ -98,6 +100,7 @@ def evaluate(
     for name in checkpoints[1:]:
         find_checkpoint(name)  # a misspelt one is named before the first captions
     titles = dict(zip(short_names(checkpoints), checkpoints, strict=True))
+    known = {} if opened is None else with_object_files(image_facts(opened, records), objects, synonyms)
     evaluations: dict[str, Evaluation] = {}
     facts: dict[str, dict[str, Any]] = {}
     for title, name in titles.items():
@@ -115,7 +118,7 @@ def evaluate(
                 captioner,
                 records,
                 settings,
-                facts=image_facts(opened, records),
+                facts=known,
                 metrics=chosen,
                 document_frequency=frequency,
                 models=models,

@@ -17,6 +17,7 @@ from showtell.scores.captions import Predictions, References, match, read_predic
 from showtell.scores.chair import Chair
 from showtell.scores.cider import Cider
 from showtell.scores.clip_score import ClipScore, PacScore, RefClipScore, RefPacScore
+from showtell.scores.consistency import Consistency
 from showtell.scores.diagnostics import diagnose, diversity
 from showtell.scores.facts import ImageFacts, Need, image_facts
 from showtell.scores.meteor import Meteor
@@ -71,6 +72,7 @@ SCORES: Registry[type[Score]] = Registry(
         "pac_s": PacScore,
         "ref_pac_s": RefPacScore,
         "bert_score": BertScore,
+        "consistency": Consistency,
     },
     expects="a Score class that can be made without arguments",
     accepts=lambda name, score: isinstance(score, type) and issubclass(score, Score),

@@ -18,6 +18,7 @@ _NEEDS: dict[Need, str] = {  # what a score needs of every image, and how to giv
     "images": "the image files; score against a dataset",
     "scenes": "the scenes that were drawn; score against a scenes dataset",
     "objects": "annotated objects; score against a dataset with boxes",
+    "samples": "several captions of each photo; caption with --num-return-sequences",
     "document_frequency": "document frequencies",
     "weights": "weights that you name",
 }
