@@ -222,9 +222,23 @@ def test_paragraphs_are_diagnosed_with_numbers():
     assert "can judge paragraphs by such references: ask the model for one sentence" in warning
 
 
+def test_a_third_of_paragraphs_is_diagnosed_too():
+    facts = {str(image): ImageFacts(("a man rides a bike",)) for image in range(30)}
+    captions = {image: "two men ride a bike and a dog runs" if int(image) % 3 == 0 else "a man" for image in facts}
+    captions |= {
+        image: PARAGRAPH.partition(".")[0] for image in ("0", "3", "6", "9", "12", "15", "18", "21", "24", "27")
+    }
+    (warning,) = (one for one in showtell.score(captions, facts, ["bleu"]).warnings if "form" in one)
+    assert "33% are more than twice as long as their longest reference" in warning
+
+
 @pytest.mark.parametrize(
     ("caption", "sentence"),
     [
+        (
+            "a man rides a bike along a road with a big red house",
+            "CIDEr is low because of the form: captions have 13.0",
+        ),
         ("- a man\n- a bike\n- a road with a tree\n- a dog that runs beside the man", "can judge lists by such"),
         (
             "A man rides.\nHe is on a bike.\nBehind him stands a house with a red roof.",
