@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, str] = {
     "captions": "errors",
     "captioners": "captions checkpoint confidence counter_rng decoding decoding_config errors features files hub "
     "images models text types",
-    "scores": "datasets errors files images registry scenes text",
+    "scores": "config datasets errors features files hub images registry scenes text",
     "importing": "checkpoint decoding errors features files hub inert_pickle models text torch_files",
     "evaluation": "captioners captions datasets decoding errors features scores",
     "confidence": "captions checkpoint decoding errors files scores",

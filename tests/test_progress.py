@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from rich.progress import Progress
 
 from showtell import progress
 from showtell.errors import UsageError
@@ -116,3 +117,17 @@ def test_a_narrow_terminal_has_fewer_fields(capsys, monkeypatch, width, has_bar,
     assert re.search(r"captioning .*4/500.* \d?\d:\d\d left", frame), frame
     assert len(frame.rstrip()) <= width
     assert ("━" in frame, "/s" in frame) == (has_bar, has_rate)
+
+
+def test_a_bar_inside_another_is_shown_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # as on a terminal
+    shown: list[str] = []
+    start, stop = Progress.start, Progress.stop
+    monkeypatch.setattr(Progress, "start", lambda bar: (shown.append("start"), start(bar)))
+    monkeypatch.setattr(Progress, "stop", lambda bar: (shown.append("stop"), stop(bar)))
+    with counting("captioning", 2) as outer:
+        outer(1)
+        with reporting("scoring") as inner:
+            inner(1, 2)
+        outer(1)
+    assert shown == ["start", "stop", "start", "stop", "start", "stop"]

@@ -89,12 +89,32 @@ def reporting(
             (50, _Rate()), (0, TimeLeft()),
         )  # fmt: skip
         # Results may be printed to stdout while the bar is shown.
-        with Progress(*fitting(console, columns), console=console, transient=True, redirect_stdout=False) as bar:
+        bar = Progress(*fitting(console, columns), console=console, transient=True, redirect_stdout=False)
+        with _in_place_of_others(bar):
             task = bar.add_task(text, total=total)
             yield lambda done, total: bar.update(task, advance=done, total=total)
     else:
         with ProgressLines(text, total, seconds=seconds) as lines:
             yield lines.advance
+
+
+_shown: list[Progress] = []  # bars that are open, each inside the one before
+
+
+@contextmanager
+def _in_place_of_others(bar: Progress) -> Iterator[None]:
+    """Show a bar, and meanwhile not the one around it: a terminal has a place for one."""
+    around = _shown[-1] if _shown else None
+    if around is not None:
+        around.stop()
+    _shown.append(bar)
+    try:
+        with bar:
+            yield
+    finally:
+        _shown.remove(bar)
+        if around is not None:
+            around.start()
 
 
 @contextmanager
