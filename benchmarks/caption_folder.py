@@ -26,10 +26,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from PIL import Image
-
 from rows import show
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.decoding import DecodingConfig
@@ -37,6 +33,10 @@ from showtell.features import build_encoder, encoder_config
 from showtell.images.loading import prepare_photo
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
+
+import numpy as np
+import torch
+from PIL import Image
 
 WORDS = 9488
 

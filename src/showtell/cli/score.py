@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from showtell.cli.arguments import AsJson, Split, out_file
+from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
 from showtell.errors import DataError, notify
 
 if TYPE_CHECKING:
-    from showtell.scores import ImageFacts
+    from showtell.scores import ImageFacts, ScoreReport
     from showtell.scores.files import ScoredImages
 
 Metrics = Annotated[
@@ -30,6 +32,24 @@ DocumentFrequencyFile = Annotated[
         help="CIDEr's document frequencies: a JSON file of them, captions as JSON, or a dataset, whose train split "
         "counts.",
         show_default="the references",
+    ),
+]
+ObjectsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--objects",
+        metavar="FILE",
+        help="COCO instances JSON: the objects of the images, for CHAIR.",
+        show_default="the boxes of a dataset",
+    ),
+]
+SynonymsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--synonyms",
+        metavar="FILE",
+        help="Further words for categories of objects: lines such as dog, puppy, hound.",
+        show_default="those for COCO's 80",
     ),
 ]
 
@@ -85,7 +105,11 @@ def score(
         typer.Option(help="Bootstrap draws for intervals and comparisons; 0 for no intervals.", min=0, max=1_000_000),
     ] = 1000,
     document_frequency: DocumentFrequencyFile = None,
+    objects: ObjectsFile = None,
+    synonyms: SynonymsFile = None,
     as_json: AsJson = False,
+    *,
+    score_models: ScoreModelChoice,
 ) -> None:
     """Score captions against references: coco-caption's numbers, without Java (SPICE excepted)."""
     from showtell.errors import UsageError
@@ -93,9 +117,11 @@ def score(
     from showtell.scores.files import read_document_frequency
 
     frequency = None if document_frequency is None else read_document_frequency(document_frequency)
-    scoring = {"metrics": metric_names(metrics), "document_frequency": frequency}
+    models = open_score_models(score_models)
+    scoring = {"metrics": metric_names(metrics), "document_frequency": frequency, "models": models}
     if judgements is not None:
         options = {"--compare": compare, "--per-image": per_image}
+        options |= {} if references is not None else {"--objects": objects, "--synonyms": synonyms}
         given = [*map(str, files or []), *(name for name, value in options.items() if value is not None)]
         if given or bootstrap == 0:
             raise UsageError(
@@ -103,7 +129,7 @@ def score(
                 if given
                 else "--judgements draws images for intervals; give --bootstrap at least 1 draw."
             )
-        images = None if references is None else _read_images(references, references, split, limit)
+        images = None if references is None else _read_images(references, references, split, limit, objects, synonyms)
         _show_judgements(judgements, images, scoring, bootstrap, as_json, common=common)
         return
     predictions, references = _inputs(files or [], references)
@@ -116,13 +142,12 @@ def score(
     if per_image is not None:
         inputs = (*predictions, references, compare, document_frequency)
         refuse_overwriting(per_image, "--per-image", [path for path in inputs if path is not None])
-    images = _read_images(predictions[0], references, split, limit)
-    systems = [*predictions, *([] if compare is None else [compare])]
-    captions, facts = _read_systems(systems, images, common=common)
+    images = _read_images(predictions[0], references, split, limit, objects, synonyms)
+    systems = _read_systems([*predictions, *([] if compare is None else [compare])], images, common=common)
     if len(predictions) > 1:
-        _show_systems(dict(zip(map(str, systems), captions, strict=True)), facts, scoring, bootstrap, as_json)
+        _show_systems(systems, scoring, bootstrap, as_json)
     else:
-        _show_one(captions, facts, images, scoring, per_image, compare, bootstrap, as_json)
+        _show_one(systems, images, scoring, per_image, compare, bootstrap, as_json)
 
 
 def _inputs(files: list[Path], references: Path | None) -> tuple[list[Path], Path | None]:
@@ -148,58 +173,106 @@ def _inputs(files: list[Path], references: Path | None) -> tuple[list[Path], Pat
     )
 
 
-def _read_images(predictions: Path, references: Path | None, split: str, limit: int | None) -> ScoredImages:
-    """The images to score, from references or from the predictions' own."""
+@dataclass(frozen=True)
+class _System:
+    """The captions of one system, and what is known of their images: further captions of it among that."""
+
+    name: str
+    captions: dict[str, str]
+    facts: dict[str, ImageFacts]
+
+    def report(self, scoring: Mapping[str, Any], title: str = "scoring") -> ScoreReport:
+        """Its scores, with a bar of progress."""
+        from showtell.progress import counting
+        from showtell.scores import score as score_captions
+
+        with counting(title, None) as progress:
+            return score_captions(self.captions, self.facts, **scoring, progress=progress)
+
+
+def _read_images(
+    predictions: Path,
+    references: Path | None,
+    split: str,
+    limit: int | None,
+    objects: Path | None,
+    synonyms: Path | None,
+) -> ScoredImages:
+    """The images to score, from references or from the predictions' own, with objects and words for them."""
     from showtell.errors import UsageError
     from showtell.scores import ImageFacts
     from showtell.scores.files import ScoredImages, read_scored_images
     from showtell.scores.prediction_files import read_kit_references
 
     if references is not None:
-        return read_scored_images(references, split, limit)
+        images = read_scored_images(references, split, limit)
+        return replace(images, facts=with_object_files(images.facts, objects, synonyms))
     own = read_kit_references(predictions) if predictions.is_file() else None
     if own is None:
         raise UsageError(
             f"{predictions} is named without references; name them after it: COCO captions JSON, JSON of "
             "{id: [texts]}, or a dataset. Files of lmms-eval and VLMEvalKit alone have their own."
         )
-    return ScoredImages({image: ImageFacts(texts) for image, texts in own.items()})
+    facts = {image: ImageFacts(texts) for image, texts in own.items()}
+    return ScoredImages(with_object_files(facts, objects, synonyms))
 
 
-def _read_systems(
-    systems: list[Path], images: ScoredImages, *, common: bool
-) -> tuple[list[dict[str, str]], dict[str, ImageFacts]]:
-    """The captions of each system by image, and what is known of the images; with `common` of those that all have.
+def with_object_files(
+    facts: dict[str, ImageFacts], objects: Path | None, synonyms: Path | None
+) -> dict[str, ImageFacts]:
+    """Images with the objects and the words of files that are given, and a word on what was left out."""
+    from showtell.scores.object_files import with_objects, with_words
+
+    for add, file in ((with_objects, objects), (with_words, synonyms)):
+        if file is not None:
+            facts, notes = add(facts, file)
+            for note in notes:
+                notify(note)
+    return facts
+
+
+def _read_systems(files: list[Path], images: ScoredImages, *, common: bool) -> list[_System]:
+    """Several systems on the same images; with `common` on those that all have.
 
     Raises:
         DataError: a file cannot be read, or the systems have no image in common.
     """
-    from showtell.scores.prediction_files import read_prediction_file
+    from showtell.scores.prediction_files import read_prediction_sets
 
-    captions = []
-    for system in systems:
-        own, notes = read_prediction_file(system, images)
+    sets, facts = [], images.facts
+    for file in files:
+        own, notes = read_prediction_sets(file, images)
         for note in notes:
             notify(note)
-        captions.append(own)
-    if not common:
-        return captions, images.facts
-    shared = [image for image in images.facts if all(image in own for own in captions)]
-    if not shared:
-        raise DataError("No image has both a prediction and references, so there is nothing to score.")
-    predicted = set().union(*captions)
-    notify(
-        f"{len(shared)} images are scored; {len(images.facts) - len(shared)} images with references and "
-        f"{len(predicted - set(shared))} with predictions are left out."
-    )
-    return [{image: own[image] for image in shared} for own in captions], {
-        image: images.facts[image] for image in shared
-    }
+        sets.append(own)
+    if common:
+        shared = [image for image in facts if all(image in own for own in sets)]
+        if not shared:
+            raise DataError("No image has both a prediction and references, so there is nothing to score.")
+        predicted = set().union(*sets)
+        notify(
+            f"{len(shared)} images are scored; {len(facts) - len(shared)} images with references and "
+            f"{len(predicted - set(shared))} with predictions are left out."
+        )
+        facts = {image: facts[image] for image in shared}
+        sets = [{image: own[image] for image in shared} for own in sets]
+    return [_system(str(file), own, facts) for file, own in zip(files, sets, strict=True)]
+
+
+def _system(name: str, sets: Mapping[str, tuple[str, ...]], facts: dict[str, ImageFacts]) -> _System:
+    """The first caption of each image; the others are what it says when asked again, if all images have some."""
+    captions = {image: texts[0] for image, texts in sets.items()}
+    single = sum(len(texts) == 1 for texts in sets.values())
+    if single == 0:
+        known = {image: replace(one, samples=sets[image][1:]) for image, one in facts.items() if image in sets}
+        return _System(name, captions, {**facts, **known})
+    if single < len(sets):
+        notify(f"{name} has one caption of {single} of {len(sets)} photos, so their agreement is not measured.")
+    return _System(name, captions, facts)
 
 
 def _show_one(
-    captions: list[dict[str, str]],
-    facts: dict[str, ImageFacts],
+    systems: list[_System],
     images: ScoredImages,
     scoring: Mapping[str, Any],
     per_image: Path | None,
@@ -212,14 +285,11 @@ def _show_one(
     from dataclasses import asdict
 
     from showtell.files import write_json
-    from showtell.progress import counting
     from showtell.scores import compare as compare_reports
     from showtell.scores import diagnose, intervals
-    from showtell.scores import score as score_captions
     from showtell.scores.table import describe, describe_differences
 
-    with counting("scoring", None) as progress:
-        report, *others = [score_captions(own, facts, **scoring, progress=progress) for own in captions]
+    report, *others = [system.report(scoring) for system in systems]
     for warning in report.warnings:
         notify(warning)
     if per_image is not None:
@@ -228,7 +298,7 @@ def _show_one(
     tables = []
     if not as_json:
         bounds = intervals(report, samples=bootstrap) if bootstrap else None
-        tables = [describe(report, bounds, diagnose(captions[0].values(), training=images.training))]
+        tables = [describe(report, bounds, diagnose(systems[0].captions.values(), training=images.training))]
     for other in others:
         differences = compare_reports(report, other, samples=bootstrap)
         content["compare"] = {
@@ -241,8 +311,7 @@ def _show_one(
 
 
 def _show_systems(
-    systems: dict[str, dict[str, str]],
-    facts: dict[str, ImageFacts],
+    systems: list[_System],
     scoring: Mapping[str, Any],
     bootstrap: int,
     as_json: bool,
@@ -251,16 +320,11 @@ def _show_systems(
     import json
     from dataclasses import asdict
 
-    from showtell.progress import counting
     from showtell.scores import intervals
-    from showtell.scores import score as score_captions
     from showtell.scores.comparison import compare_all
     from showtell.scores.table import describe_comparisons, describe_systems
 
-    reports = {}
-    for name, captions in systems.items():
-        with counting(f"scoring {name}", None) as progress:
-            reports[name] = score_captions(captions, facts, **scoring, progress=progress)
+    reports = {system.name: system.report(scoring, f"scoring {system.name}") for system in systems}
     for warning in dict.fromkeys(warning for report in reports.values() for warning in report.warnings):
         notify(warning)
     bounds = {name: intervals(report, samples=bootstrap) for name, report in reports.items()}
