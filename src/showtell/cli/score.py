@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from showtell.cli.arguments import AsJson, Split, out_file
+from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
 from showtell.errors import DataError, notify
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ def score(
     objects: ObjectsFile = None,
     synonyms: SynonymsFile = None,
     as_json: AsJson = False,
+    *,
+    score_models: ScoreModelChoice,
 ) -> None:
     """Score captions against references: coco-caption's numbers, without Java (SPICE excepted)."""
     from showtell.errors import UsageError
@@ -114,7 +117,8 @@ def score(
     from showtell.scores.files import read_document_frequency
 
     frequency = None if document_frequency is None else read_document_frequency(document_frequency)
-    scoring = {"metrics": metric_names(metrics), "document_frequency": frequency}
+    models = open_score_models(score_models)
+    scoring = {"metrics": metric_names(metrics), "document_frequency": frequency, "models": models}
     if judgements is not None:
         options = {"--compare": compare, "--per-image": per_image}
         options |= {} if references is not None else {"--objects": objects, "--synonyms": synonyms}

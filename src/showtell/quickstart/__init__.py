@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from showtell.captioners import EncoderDecoderCaptioner
+from showtell.cores import describe_threads
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
+from showtell.errors import notify
 from showtell.evaluation import Evaluation, evaluate
 from showtell.processes import lock_folder
 from showtell.progress import counting
@@ -52,6 +54,8 @@ def run_quickstart(
 def _run(recipe: Recipe, out: Path, images: int, quiet: bool) -> dict[str, Any]:
     began = time.perf_counter()
     data, run, page = out / "data", out / "run", out / "report.html"
+    if not quiet:
+        notify(f"quickstart in {out}: {images:,} scenes, {describe_threads()}.")
     with counting("drawing scenes", images, quiet) as progress:
         write_scenes(data, images=images, progress=progress)
     result = train(recipe, run, resume=True, quiet=quiet)
@@ -66,7 +70,8 @@ def _run(recipe: Recipe, out: Path, images: int, quiet: bool) -> dict[str, Any]:
     with counting("captioning", len(test) + len(unseen), quiet) as progress:
         on_test = evaluate(captioner, test, facts=facts, metrics=METRICS, progress=progress)
         on_unseen = evaluate(captioner, unseen, facts=facts, metrics=METRICS, progress=progress)
-    baselines = _baselines(captioner, training, test, unseen, facts)
+    with counting("encoding for the baselines", sum(map(len, (training, test, unseen))), quiet) as progress:
+        baselines = _baselines(captioner, training, test, unseen, facts, progress)
     scores = _numbers(on_test.report, on_unseen.report)
     seconds = time.perf_counter() - began
     write_report(
@@ -109,20 +114,19 @@ def _baselines(
     test: Sequence[CaptionRecord],
     unseen: Sequence[CaptionRecord],
     facts: Mapping[str, ImageFacts],
+    progress: Callable[[int], None],
 ) -> dict[str, dict[str, float | None]]:
-    makers: dict[str, Callable[[Sequence[CaptionRecord]], dict[str, str]]] = {
-        "most frequent caption": lambda records: most_frequent(training, records),
-        "nearest neighbour": lambda records: nearest_neighbour(captioner, training, records),
+    asked = [*test, *unseen]
+    captions = {
+        "most frequent caption": most_frequent(training, asked),
+        "nearest neighbour": nearest_neighbour(captioner, training, asked, progress=progress),
     }
-    return {
-        name: _numbers(
-            *[
-                score(make(records), {record.image_id: facts[record.image_id] for record in records}, METRICS)
-                for records in (test, unseen)
-            ]
-        )
-        for name, make in makers.items()
-    }
+
+    def scored(made: Mapping[str, str], records: Sequence[CaptionRecord]) -> ScoreReport:
+        ids = [record.image_id for record in records]
+        return score({image: made[image] for image in ids}, {image: facts[image] for image in ids}, METRICS)
+
+    return {name: _numbers(scored(made, test), scored(made, unseen)) for name, made in captions.items()}
 
 
 def _columns(scores: dict[str, float | None]) -> dict[str, float | None]:

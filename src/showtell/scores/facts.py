@@ -10,7 +10,8 @@ from typing import Literal
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
 from showtell.scenes import Scene, read_scenes
 
-Need = Literal["references", "images", "scenes", "objects", "samples", "document_frequency"]  # what a score may ask for
+# What a score may ask for.
+Need = Literal["references", "images", "scenes", "objects", "samples", "document_frequency", "weights"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class ImageFacts:
             "objects": self.objects is None,
             "samples": not self.samples,
             "document_frequency": False,  # counted in the references where none is given
+            "weights": False,  # those of a score, not of an image
         }[need]
 
 
