@@ -128,6 +128,14 @@ def test_several_answers_of_an_image_are_its_captions(tmp_path):
         assert read_prediction_sets(path, images())[0] == {"60623": ("A girl.", "A child.", "A girl.")}
 
 
+def test_older_samples_have_the_prompt_among_their_arguments(tmp_path):
+    for arguments, expected in (([PROMPT, {}], "A girl."), (5, f"{PROMPT} A girl.")):
+        row = {"doc_id": 60623, "target": "x", "filtered_resps": [f"{PROMPT} A girl."], "arguments": arguments}
+        path = tmp_path / "old.jsonl"
+        path.write_text(json.dumps(row))
+        assert read_prediction_file(path, images())[0] == {"60623": expected}
+
+
 def test_the_answer_before_a_filter_is_no_second_caption(tmp_path):
     row = {**sample("60623", "A girl.", 0), "resps": ["<think>hm</think>A girl."]}
     assert read_prediction_sets(samples_file(tmp_path, row), images())[0] == {"60623": ("A girl.",)}
