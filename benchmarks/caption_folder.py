@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -143,11 +144,16 @@ def main() -> None:
         for choice in product(arguments.encoders, arguments.sizes, arguments.precisions):
             encoder, size, precision = choice
             captioner = make_captioner(encoder, size, precision)
-            rows += [
+            own = [
                 {**row, "name": f"{encoder.split('_patch')[0]}_{size}_{precision}_{row['name']}"}
                 for row in measure(photos, captioner, arguments.beams, arguments.batch_size, arguments.repeats)
             ]
-    show(rows, arguments.json)
+            rows += own
+            if not arguments.json:
+                show(own, as_json=False)
+                sys.stdout.flush()
+    if arguments.json:
+        show(rows, as_json=True)
 
 
 if __name__ == "__main__":

@@ -305,6 +305,7 @@ def test_mistakes_of_flickr8k_are_sentences(rows, sentence) -> None:
             "image,caption,rating\n1,a,1\n",
             "1 of 1 judged captions have no references, of image 1 first; name",
         ),
+        ("mine.json", '{"a": {"ground_truth": "x", "human_judgement": [{}]}}', "mine.json is not in CLIPScore's form"),
         ("mine.json", '{"a": {"x": 1}}', "mine.json is not in CLIPScore's form of Flickr8k's judgements"),
         (
             "polaris.csv",

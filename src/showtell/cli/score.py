@@ -61,7 +61,7 @@ def score(
             help="Captions of one system or several: COCO results JSON, JSON of {id: text}, JSON, JSON lines or CSV of "
             "showtell caption, samples of lmms-eval, predictions of VLMEvalKit. Then, unless --references names them, "
             "the references: COCO captions JSON, JSON of {id: \\[texts]}, or a dataset (with --split).",
-            metavar="PREDICTIONS... [REFERENCES]",
+            metavar="PREDICTIONS|REFERENCES",
             show_default=False,
         ),
     ] = None,

@@ -292,13 +292,16 @@ def _read_clipscore_json(path: Path) -> tuple[_Kind, list[_Rating], list[str]]:
     try:
         for name, record in content.items():
             image = PurePosixPath(record.get("image_path") or name).name
+            references = record["ground_truth"]
+            if not isinstance(references, list):
+                raise TypeError("a text would be read letter by letter")
             for number, judgement in enumerate(record["human_judgement"]):
                 value = float(judgement["rating"])
                 if math.isnan(value):
                     missing += 1
                     continue
                 where = f"judgement {number} of {name}"
-                ratings.append(_Rating(image, judgement["caption"], value, tuple(record["ground_truth"]), where))
+                ratings.append(_Rating(image, judgement["caption"], value, tuple(references), where))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"{path} is not in CLIPScore's form of Flickr8k's judgements; judgements are {EXPECTED}."
