@@ -14,6 +14,7 @@ from showtell.errors import DataError, UsageError, notify, summarise
 if TYPE_CHECKING:
     from showtell.features.stored_images import ChosenImages
 
+MANY = 100  # photos from which on a line says how they are worked on
 CHECKPOINT_HELP = (
     "Checkpoint that showtell train or quickstart wrote, or captioner of transformers: a folder, or "
     "owner/name[@revision] on the Hub."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from showtell.cli.arguments import (
+    MANY,
     BatchSize,
     Checkpoint,
     Dtype,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from showtell.captions import Caption, CaptionResult
     from showtell.errors import ImageError
     from showtell.features.store import StoredImage
-
-MANY = 100  # photos from which on a line says with what they are captioned
 
 
 class Engine(StrEnum):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from showtell.cli.arguments import AsJson, out_folder
+from showtell.cli.arguments import MANY, AsJson, out_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,7 +160,8 @@ def _extract(
     records = [record for name in splits for record in opened.split(name)] if splits else list(opened.records)
     built = _build(content, settings, weights, seed, weights_seed)
     device = next(built.parameters()).device
-    notify(f"extracting features of {len(records):,} photos on {device}, {describe_threads()}.")
+    if len(records) >= MANY:
+        notify(f"extracting features of {len(records):,} photos on {device}, {describe_threads()}.")
     with counting("extracting features", len(records)) as progress:
         return store, extract(built, records, store, dtype=dtype, batch_size=batch_size, progress=progress)
 
