@@ -18,8 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from documents import Lines, cell, markers_of, measure_rows, publish, reader, table
 from goal_alignment import (
     PAIRS,
@@ -38,6 +36,8 @@ from showtell.images.photo import to_photo
 from showtell.scores import Interval, intervals
 from showtell.scores.base import corpus_numbers
 from study import pool_reports
+
+import torch
 
 UNDEFINED = Interval(float("nan"), float("nan"))  # of a number that is not defined
 OF = ("references", "own")

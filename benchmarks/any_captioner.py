@@ -19,13 +19,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-from PIL import Image
-
 from caption_folder import seconds, write_photos
 from rows import show
 from showtell.captioners import Captioner
 from showtell.images.photo_files import find_photos
+
+import torch
+from PIL import Image
 
 TOKENS = 30_524
 LENGTH = 20  # tokens of a caption

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,10 +26,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from PIL import Image
-
 from rows import show
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.decoding import DecodingConfig
@@ -36,6 +33,10 @@ from showtell.features import build_encoder, encoder_config
 from showtell.images.loading import prepare_photo
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
+
+import numpy as np
+import torch
+from PIL import Image
 
 WORDS = 9488
 
@@ -143,11 +144,16 @@ def main() -> None:
         for choice in product(arguments.encoders, arguments.sizes, arguments.precisions):
             encoder, size, precision = choice
             captioner = make_captioner(encoder, size, precision)
-            rows += [
+            own = [
                 {**row, "name": f"{encoder.split('_patch')[0]}_{size}_{precision}_{row['name']}"}
                 for row in measure(photos, captioner, arguments.beams, arguments.batch_size, arguments.repeats)
             ]
-    show(rows, arguments.json)
+            rows += own
+            if not arguments.json:
+                show(own, as_json=False)
+                sys.stdout.flush()
+    if arguments.json:
+        show(rows, as_json=True)
 
 
 if __name__ == "__main__":

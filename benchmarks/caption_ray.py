@@ -21,12 +21,12 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import torch
-
 from caption_folder import make_captioner, write_photos
 from rows import show
 from showtell.bulk import caption_parts
 from showtell.bulk.parts import FileList
+
+import torch
 
 WORKERS = 2
 

@@ -15,13 +15,13 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from documents import markers_of, publish, table
 from showtell.features import build_encoder
 from showtell.models import build_decoder
 from showtell.recipes import FOLDER
 from showtell.training import Recipe, load_recipe
+
+import torch
 
 COCO = FOLDER / "coco"
 RECIPES = (  # one of those that build the same decoder

@@ -26,16 +26,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-
 import plain
 from rows import show
 from showtell.decoding import DecodingConfig, search
 from showtell.models import MODELS, Decoder, build_decoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Features
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 REGIONS, CONTEXT, SIZE, WORDS, LENGTH, BEAMS = 196, 2048, 512, 9488, 20, 5
 VOCABULARY = Vocabulary([f"word{number}" for number in range(WORDS - len(SPECIAL))])

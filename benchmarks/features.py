@@ -20,10 +20,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from PIL import Image
-
 from rows import show
 from showtell.datasets.records import CaptionRecord
 from showtell.features import build_encoder, encoder_config
@@ -36,6 +32,10 @@ from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.text.vocabulary import Vocabulary
 from showtell.training.batches import TrainingSet, collate, epoch_batches
 from showtell.types import Batch
+
+import numpy as np
+import torch
+from PIL import Image
 
 BATCH = 16  # photos encoded together
 IMAGES, REGIONS, SIZE = 10, 196, 2048  # of a training batch

@@ -27,10 +27,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-from matplotlib.figure import Figure
-from PIL import Image
-
 from documents import markers_of, table, write_between
 from goal_alignment import measure_alignment
 from segments_figure import COLUMNS, PANEL, draw_segments
@@ -46,6 +42,10 @@ from showtell.reports.figure import RED, draw
 from showtell.scenes import Scene, read_scenes
 from showtell.scenes.truth import CaptionTruth, judge
 from study import truth_by_kind
+
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
 
 SPLIT = "test"
 WORDS = range(6, 9)  # of a caption whose panels fit into two lines

@@ -34,11 +34,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-import torch
-from torch import Tensor
-
 from showtell.captioners import Captioner
 from showtell.datasets.records import CaptionRecord
 from showtell.decoding import DecodingConfig, teacher_forced
@@ -53,6 +48,11 @@ from showtell.scenes.parser import ADJECTIVES, NOUNS
 from showtell.scores.base import Floats
 from showtell.scores.bootstrap import intervals
 from showtell.scores.report import ScoreReport
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
 
 Bools = npt.NDArray[np.bool_]
 PERMUTATIONS = 2000

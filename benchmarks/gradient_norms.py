@@ -23,10 +23,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from matplotlib.figure import Figure
-from torch import Tensor
-
 from documents import Lines, markers_of, publish, reader, table
 from figures import save
 from showtell.captioners import Captioner
@@ -39,6 +35,10 @@ from showtell.text.vocabulary import Vocabulary
 from showtell.training import train
 from showtell.training.gradient_norms import by_steps_back, gradient_norms, last_words
 from study import Bench, Row
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
 
 RATE = 0.003  # for all; none is tried
 LAST_LOSS = "objective.earlier_stage_weight=0"

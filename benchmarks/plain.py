@@ -13,10 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.nic import NicDecoder
 from showtell.models.sat import SatDecoder
@@ -24,6 +20,10 @@ from showtell.models.transformer import TransformerDecoder, sinusoids
 from showtell.models.updown import UpDownDecoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 EncodedBatch = tuple[Tensor, ...]  # what a step needs of the images, each (M, ...)
 PlainState = tuple[Tensor, ...]  # h and c of each cell, each (M, H)

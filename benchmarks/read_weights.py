@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-import torchvision
-
 from rows import show
 from showtell.torch_files import read_torch_file
+
+import torch
+import torchvision
 
 
 def seconds(works: tuple[Callable[[Path], object], ...], path: Path, repeats: int) -> list[float]:

@@ -50,11 +50,11 @@ RUNS = {"one": (1, 1), "two": (2, 1), "threads": (1, 2)}  # processes, threads o
 
 def write_data(folder: Path, recipe: Path, changes: list[str]) -> list[str]:
     """A dataset and the features of its images; what a recipe has to be told of them."""
-    import numpy as np
-
     from showtell.features import build_encoder
     from showtell.features.store import ImageFeatures, StoreInfo, StoreWriter
     from showtell.training import load_recipe
+
+    import numpy as np
 
     chance, size = random.Random(0), load_recipe(recipe, changes).training.batch_size
     images = size * -(-LEAST_IMAGES // size)  # whole batches
@@ -84,14 +84,14 @@ def write_data(folder: Path, recipe: Path, changes: list[str]) -> list[str]:
 
 def work(recipe: str, folder: str, changes: list[str]) -> None:
     """A process of a run: it does what the first one reads from stdin, and the first one says what it took."""
-    import torch
-    from accelerate.utils import broadcast_object_list, gather_object
-
     from showtell.objectives.contract import with_step_counts
     from showtell.training import load_recipe
     from showtell.training.batches import epoch_batches, groups_of
     from showtell.training.loop import Trainer
     from showtell.types import Batch
+
+    import torch
+    from accelerate.utils import broadcast_object_list, gather_object
 
     trainer = Trainer(load_recipe(Path(recipe), changes), Path(folder), resume=False, quiet=True)
     accelerator, training = trainer.accelerator, trainer.recipe.training
@@ -135,7 +135,7 @@ def work(recipe: str, folder: str, changes: list[str]) -> None:
         if order == "validate":
             validator = trainer.validator
             assert validator is not None
-            passed, worked = timed(validator.validate)
+            passed, worked = timed(lambda: validator.validate(lambda done: None))
             # In KB; the benchmark's own gradients are not the run's.
             memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - gradients.nbytes) / 1e6
             return {"validation": passed, "work": gather_object([worked]), "memory": max(gather_object([memory]))}

@@ -37,8 +37,6 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rows import show
 from showtell.scores import DocumentFrequency, ImageFacts, score
 from showtell.scores.base import Corpus
@@ -50,6 +48,8 @@ from showtell.scores.report import measure
 from showtell.scores.reward import Reward
 from showtell.scores.rouge import RougeL
 from showtell.text import tokenizer
+
+import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 REPEATS = 3

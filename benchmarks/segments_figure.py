@@ -6,12 +6,12 @@ import math
 import textwrap
 from collections.abc import Sequence
 
+from showtell.explanations.segments import segments
+from showtell.reports.figure import HEADING, LETTER, TITLE, light_photo
+
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
-
-from showtell.explanations.segments import segments
-from showtell.reports.figure import HEADING, LETTER, TITLE, light_photo
 
 PANEL, COLUMNS = 0.9, 5  # inches that a panel is wide, and panels in a line: readable on a phone
 GOALS = 1.7  # inches that the plot of the subgoals is high, with its words

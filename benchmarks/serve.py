@@ -34,9 +34,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-import torch
-
 from caption_folder import write_photos
 from rows import show
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
@@ -47,6 +44,9 @@ from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.images.photo import IN_MEMORY
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
+
+import psutil
+import torch
 
 HERE = Path(__file__).parent
 CLIENTS = 32

@@ -6,10 +6,10 @@ CHECKPOINT=runs/mine/best MAX_BATCH=32 python -m bentoml serve serve_bentoml:Fro
 import os
 from pathlib import Path
 
-import bentoml
-
 from showtell.captioners import Captioner
 from showtell.captions import caption_result
+
+import bentoml
 
 
 @bentoml.service(workers=1, traffic={"timeout": 60})

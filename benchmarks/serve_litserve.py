@@ -6,10 +6,10 @@ CHECKPOINT=runs/mine/best MAX_BATCH=32 python serve_litserve.py PORT
 import os
 import sys
 
-import litserve
-
 from showtell.captioners import Captioner
 from showtell.captions import caption_result
+
+import litserve
 
 
 class CaptionApi(litserve.LitAPI):

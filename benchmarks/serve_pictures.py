@@ -13,15 +13,15 @@ import io
 import tempfile
 from pathlib import Path
 
-from PIL import Image
-from tests.chromium import Chromium
-from tests.serving.servers import running_server
-
 from showtell import Captioner
 from showtell.files import write_bytes
 from showtell.scenes import write_scenes
 from showtell.serving.batcher import LocalEngine
 from showtell.serving.settings import ServeSettings
+
+from PIL import Image
+from tests.chromium import Chromium
+from tests.serving.servers import running_server
 
 SIDE = 384  # pixels of a scene, so that it is sharp in the picture
 SEED = 2026

@@ -39,10 +39,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-import yaml
-
 from documents import markers_of, publish, reader
 from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
@@ -67,6 +63,10 @@ from showtell.scores.bootstrap import compare
 from showtell.text.vocabulary import Vocabulary
 from showtell.training import make_recipe, train
 from showtell.training.recipe_loading import apply_overrides
+
+import numpy as np
+import torch
+import yaml
 
 RECIPES = FOLDER / "scenes"
 SPLITS = ("test", "test_compositional")

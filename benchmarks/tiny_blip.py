@@ -16,10 +16,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from showtell.datasets import open_dataset
+
 import torch
 from PIL import Image
-
-from showtell.datasets import open_dataset
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[DEC]"]
 SIDE, WIDTH, BATCH = 64, 96, 48

@@ -27,10 +27,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
-
 import plain
 from decode_speed import KINDS, REGIONS, SIZE, WORDS, Recorder, make, make_features, seconds
 from showtell import counter_rng
@@ -41,6 +37,10 @@ from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, eval_mode
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 IMAGES, CAPTIONS, LENGTH = 10, 5, 17
 SAMPLES, LIMIT, REWARDED = 5, 20, 1000  # self-critical: of each image, words at most, images with references

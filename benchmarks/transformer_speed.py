@@ -25,10 +25,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
 import plain
 from decode_speed import seconds
 from rows import show
@@ -38,6 +34,10 @@ from showtell.models.transformer import TransformerConfig, TransformerDecoder
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch, Features
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 CONTEXT, WORDS, LENGTH, BEAMS, CAPTIONS, TRAINED = 2048, 9488, 20, 5, 5, 17
 SILENT = [Vocabulary.pad, Vocabulary.begin, Vocabulary.end]

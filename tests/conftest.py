@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # As the command line has it: the bits of a caption do not depend on what shares its batch.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+# Standard error is compared to the letter, and a busy machine may need longer for a test than a line takes to come.
+os.environ.setdefault("SHOWTELL_PROGRESS_SECONDS", "3600")
 
 
 # Tests signal the processes that they start, which inherit what is ignored here, as shells and nohup have it.

@@ -94,7 +94,7 @@ def test_a_kill_at_any_operation_leaves_the_old_folder_or_the_new_one(tmp_path: 
     statuses: list[int] = []
     write_folder(folder, lambda new: (new / "version").touch())
     for version in count(1):
-        process = subprocess.run([sys.executable, "-c", WRITE, str(folder), str(version), str(version)], timeout=60)
+        process = subprocess.run([sys.executable, "-c", WRITE, str(folder), str(version), str(version)], timeout=240)
         statuses.append(process.returncode)
         shutil.rmtree(after_kill, ignore_errors=True)
         shutil.copytree(folder.parent, after_kill)

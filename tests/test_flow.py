@@ -15,6 +15,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "showtell"
 MAY_IMPORT: dict[str, str] = {
     # tools
     "errors": "",
+    "cores": "",
     "config": "errors",
     "units": "",
     "types": "",
@@ -30,8 +31,8 @@ MAY_IMPORT: dict[str, str] = {
     # data, models, captions, scores
     "images": "config errors types",
     "text": "errors",
-    "datasets": "environment errors files images processes progress registry text",
-    "scenes": "datasets errors files processes",
+    "datasets": "cores environment errors files images processes progress registry text",
+    "scenes": "cores datasets errors files processes",
     "features": "config datasets errors files images inert_pickle registry renamed torch_files types",
     "hub": "errors features files",
     "models": "config counter_rng errors files registry text types",
@@ -41,7 +42,7 @@ MAY_IMPORT: dict[str, str] = {
     "captions": "errors",
     "captioners": "captions checkpoint confidence counter_rng decoding decoding_config errors features files hub "
     "images models text types",
-    "scores": "datasets errors files images registry scenes text",
+    "scores": "config datasets errors features files hub images registry scenes text",
     "importing": "checkpoint decoding errors features files hub inert_pickle models text torch_files",
     "evaluation": "captioners captions datasets decoding errors features scores",
     "confidence": "captions checkpoint decoding errors files scores",
@@ -50,24 +51,26 @@ MAY_IMPORT: dict[str, str] = {
     "grounding": "captioners captions datasets decoding errors explanations features images models scenes scores text "
     "types",
     "compare_searches": "captioners captions decoding errors images scores",
-    "bulk": "captioners captions decoding errors images",
+    "bulk": "captioners captions cores decoding errors images",
     "reports": "captioners captions checkpoint compare_searches datasets decoding errors evaluation explanations "
     "features files images renamed scenes scores text",
-    "serving": "bulk captioners captions confidence config datasets decoding decoding_config errors explanations files "
-    "images reports text units",
+    "serving": "bulk captioners captions confidence config cores datasets decoding decoding_config errors explanations "
+    "files images reports text units",
     # training
     "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",
-    "training": "captioners captions checkpoint config counter_rng datasets decoding errors explanations features "
-    "files grounding images models objectives processes progress recipes renamed scores text types",
-    "quickstart": "processes captioners datasets evaluation models progress reports scenes scores training",
-    "doctor": "captioners captions checkpoint datasets errors features files processes reports scores text training",
+    "training": "captioners captions checkpoint config cores counter_rng datasets decoding errors explanations "
+    "features files grounding images models objectives processes progress recipes renamed scores text types",
+    "quickstart": "captioners cores datasets errors evaluation models processes progress reports scenes scores "
+    "training",
+    "doctor": "captioners captions checkpoint cores datasets errors features files processes reports scores text "
+    "training",
     # the command line
-    "cli": "bulk captioners captions checkpoint compare_searches confidence config counter_rng datasets decoding "
-    "decoding_config doctor environment errors evaluation explanations features files grounding images importing "
-    "progress quickstart renamed reports scenes scores serving text training units",
+    "cli": "bulk captioners captions checkpoint compare_searches confidence config cores counter_rng datasets "
+    "decoding decoding_config doctor environment errors evaluation explanations features files grounding images "
+    "importing processes progress quickstart renamed reports scenes scores serving text training units",
     "__main__": "cli",
-    "__init__": "captioners errors explanations scores training",
+    "__init__": "captioners cores errors explanations scores training",
 }
 # Methods for convenience that import what comes after them, and only when they are called.
 SHORTCUTS = {
@@ -158,6 +161,6 @@ def test_captioning_works_without_the_parts_that_it_does_not_need(tiny_checkpoin
     )
     photo = next((tiny_scenes / "images").iterdir())
     command = [sys.executable, "-c", program, str(tiny_checkpoint), str(photo)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "Caption(text=" in done.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from showtell.errors import DataError
-from showtell.processes import LOCK_NAME, lock_folder, usable_cores
+from showtell.processes import LOCK_NAME, lock_folder
 
 HOLDER = """
 import sys
@@ -66,10 +65,6 @@ def ends_within(process: int, seconds: float) -> bool:
     while is_running(process) and time.monotonic() < limit:
         time.sleep(0.05)
     return not is_running(process)
-
-
-def test_cores_are_those_that_this_process_may_use() -> None:
-    assert 1 <= usable_cores() <= (os.cpu_count() or 1)
 
 
 def test_a_second_process_is_refused_until_the_first_one_ends(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_the_page_in_chromium(results, tmp_path):
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     flags += ["--disable-sync", "--disable-component-update", f"--user-data-dir={tmp_path}", "--dump-dom"]
     page = Path(results["report"]).resolve().as_uri()
-    done = subprocess.run([browser, *flags, page], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([browser, *flags, page], capture_output=True, text=True, timeout=240)
     assert "<h1>showtell quickstart</h1>" in done.stdout
     assert f"{results['scores']['truth']:.3f}" in done.stdout
     assert done.stdout.count('class="caption"') == done.stdout.count("<img") > 0

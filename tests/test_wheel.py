@@ -23,10 +23,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for sys.path with showtell from its wheel alone; other packages come from the environment."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=240)
     (wheel,) = folder.glob("*.whl")
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
-    subprocess.run([*install, "--target", folder / "site", wheel], check=True, capture_output=True, timeout=120)
+    subprocess.run([*install, "--target", folder / "site", wheel], check=True, capture_output=True, timeout=240)
     return folder / "site"
 
 
@@ -37,7 +37,7 @@ def showtell(site: Path, tmp_path: Path) -> Run:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [site / "bin" / "showtell", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(site)}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
 
     return run
 

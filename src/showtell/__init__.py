@@ -9,9 +9,13 @@ import importlib
 import os
 from typing import Any
 
+from showtell.cores import threads_to_set
+
 # OpenMP's threads, which are torch's, spin while they wait: beside any other work on the machine training takes five
-# times as long (docs/scaling.md). OpenMP reads this as torch is loaded, so that it is set here, first of all.
+# times as long (docs/scaling.md). OpenMP reads both as torch is loaded, so that they are set here, first of all.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if (_threads := threads_to_set(os.environ)) is not None:
+    os.environ["OMP_NUM_THREADS"] = str(_threads)
 
 __version__ = "0.1.0"
 

@@ -13,7 +13,7 @@ from showtell.decoding import DecodingConfig
 from showtell.errors import DataError, or_raise, summarise
 from showtell.features.store import FeatureStore
 from showtell.features.stored_images import photo_or_stored
-from showtell.scores import DocumentFrequency, ImageFacts, ScoreReport, score
+from showtell.scores import DocumentFrequency, ImageFacts, ScoreModels, ScoreReport, score
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ def evaluate(
     facts: Mapping[str, ImageFacts] | None = None,
     metrics: Iterable[str] | None = None,
     document_frequency: DocumentFrequency | None = None,
+    models: ScoreModels | None = None,
     store: FeatureStore | None = None,
     batch_size: int = 64,
     progress: Callable[[int], None] | None = None,
@@ -96,6 +97,7 @@ def evaluate(
         facts: what is known of the images, from `image_facts`; None is their captions alone.
         metrics: names from `SCORES`; None for all whose needs are met.
         document_frequency: weights for CIDEr from other captions than the references.
+        models: those of learned scores.
         store: features of the images by the captioner's encoder, read instead of the photos.
         batch_size: images that are captioned at once.
         progress: called with the number of images done since the last call.
@@ -111,7 +113,7 @@ def evaluate(
         raise DataError(f"{len(bare)} images have no reference caption to be scored against: {summarise(bare)}.")
     captions = caption_records(captioner, records, settings, store=store, batch_size=batch_size, progress=progress)
     texts = {image: caption.text for image, caption in captions.items()}
-    report = score(texts, known, metrics, document_frequency=document_frequency)
+    report = score(texts, known, metrics, document_frequency=document_frequency, models=models)
     prompt = (settings or captioner.decoding).prompt
     if prompt is not None:  # it is part of how the numbers came about
         signatures = {name: f"{signature}|prompt:{prompt}" for name, signature in report.signatures.items()}

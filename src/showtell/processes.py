@@ -1,4 +1,4 @@
-"""Working beside other processes: how many cores there are, who may write to a folder, and worker processes."""
+"""Working beside other processes: who may write to a folder, who speaks for a run, and worker processes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from showtell.errors import DataError
 LOCK_NAME = ".writing.lock"  # the file in a folder that its writer holds locked
 
 
-def usable_cores() -> int:
-    """Number of cores this process may use, where the system tells; else of all cores."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def is_first_process() -> bool:
+    """Of those that `torchrun` or `accelerate launch` started; true where nobody did."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 @contextlib.contextmanager

@@ -204,7 +204,7 @@ def test_an_interrupt_says_how_to_go_on(world: Path, arguments: list[str], began
     while not Path(began).exists() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
-    printed, errors = process.communicate(timeout=60)
+    printed, errors = process.communicate(timeout=240)
     if process.returncode == 0:
         pytest.skip("it was done before it could be interrupted")
     assert (process.returncode, printed) == (130, "")
@@ -216,7 +216,7 @@ def test_a_reader_that_goes_away(world: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "showtell", "data", "check", "scenes"]
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=240, check=False)
     os.close(writing)
     assert "Traceback" not in done.stderr and "Exception" not in done.stderr
 
@@ -225,5 +225,5 @@ def test_a_reader_that_goes_away(world: Path) -> None:
 def test_a_name_that_the_terminal_cannot_show(world: Path) -> None:
     command = [sys.executable, "-m", "showtell", "data", "check", "hund-\N{DOG}"]
     env = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stderr) == (2, "showtell: There is no file or folder hund-\\U0001f415.\n")

@@ -17,6 +17,7 @@ from showtell.decoding import DecodingConfig
 from showtell.errors import DataError
 from showtell.features import build_encoder, encoder_config
 from showtell.features.extraction import extract
+from showtell.features.precision import fastest_precision
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
 from showtell.features.store import FeatureStore, ImageFeatures, StoredImage, StoreInfo, StoreWriter
 from showtell.models import MODELS, build_decoder
@@ -43,6 +44,41 @@ def captioner_of(encoder: dict[str, Any], data: Path, model: str = "sat") -> Enc
         torch.nn.init.normal_(weight, std=0.5)
     decoding = DecodingConfig(num_beams=3, max_length=7)
     return EncoderDecoderCaptioner(encoder=built, decoder=decoder.eval(), vocabulary=vocabulary, decoding=decoding)
+
+
+def test_an_encoder_computes_in_bf16_if_told_and_whatever_depends_on_it_says_so(
+    tiny_scenes: Path, tmp_path: Path
+) -> None:
+    timm = {"name": "mobilenetv3_small_050", "weights": "random", "image_size": 64, "seed": 1}
+    captioner_of(timm, tiny_scenes).save_pretrained(tmp_path / "checkpoint")
+    own, fp32, half = (
+        EncoderDecoderCaptioner.from_pretrained(tmp_path / "checkpoint", "cpu", dtype=dtype)
+        for dtype in (None, "fp32", "bf16")
+    )
+    auto = EncoderDecoderCaptioner.from_pretrained(tmp_path / "checkpoint", "cpu", dtype="auto")
+    assert own.encoder.precision == fp32.encoder.precision == "fp32" and half.encoder.precision == "bf16"
+    assert auto.encoder.precision == fastest_precision(half.encoder.precisions, half.device)
+    assert own.about.fingerprints == fp32.about.fingerprints
+    assert half.about.fingerprints == own.about.fingerprints | {"encoder_precision": "bf16"}
+
+    records = open_dataset(tiny_scenes).records[:5]
+    texts = [record.captions[0] for record in records]
+    exact, near = ([one[0].logprob for one in c.logprobs([r.path for r in records], texts)] for c in (own, half))
+    assert exact == [one[0].logprob for one in fp32.logprobs([record.path for record in records], texts)]
+    assert exact != near == pytest.approx(exact, rel=0.05)
+
+    extract(half.encoder, records, tmp_path / "store", dtype="fp32")
+    store = FeatureStore(tmp_path / "store")
+    stored = [StoredImage(store, record.image_id) for record in records]
+    assert store.info.encoder["precision"] == "bf16" and half.reads(store) and not own.reads(store)
+    assert [one[0].logprob for one in half.logprobs(stored, texts)] == pytest.approx(near, abs=1e-4)
+    with pytest.raises(DataError, match="precision 'bf16' instead of 'fp32'"):
+        own.caption(stored)
+
+    half.save_pretrained(tmp_path / "half")
+    assert EncoderDecoderCaptioner.from_pretrained(tmp_path / "half", "cpu").encoder.precision == "bf16"
+    with pytest.raises(UsageError, match="leave fp16 out; its encoder has fp32 and bf16"):
+        Captioner.from_pretrained(tmp_path / "checkpoint", "cpu", dtype="fp16")
 
 
 @pytest.mark.parametrize("encoder", [GRID, REGIONS, CAFFE], ids=["grid", "regions", "caffe"])

@@ -18,7 +18,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from showtell.captioners.hugging_face_generation import quiet
+from showtell.hub import quiet
 
 SENTENCES = (
     "a red circle is above a small blue star", "a photo of a green square", "two yellow triangles near a black dog",

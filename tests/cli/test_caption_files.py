@@ -107,7 +107,7 @@ def test_interrupted_it_says_how_to_go_on(capsys, tiny_checkpoint, tiny_scenes, 
     process = start(*arguments(tiny_checkpoint, tiny_scenes, out))
     wait_for_lines(tmp_path / "captions.jsonl.part", 5, process)
     process.send_signal(signal.SIGINT)
-    printed, err = process.communicate(timeout=60)
+    printed, err = process.communicate(timeout=240)
     assert (process.returncode, printed) == (130, "")
     kept = len((tmp_path / "captions.jsonl.part").read_bytes().splitlines()) - 1
     messages = [
@@ -143,7 +143,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(tiny_checkpoint, tiny_scenes):
     process.stdout.close()  # what `| head -1` does
     assert process.stderr.read() == ""
     process.stderr.close()
-    process.wait(timeout=60)
+    process.wait(timeout=240)
 
 
 def test_other_settings_do_not_go_on(tmp_path):
@@ -484,7 +484,7 @@ def test_a_terminal_that_is_not_utf_8_and_names_that_are_not(tiny_checkpoint, ph
     command = [sys.executable, "-m", "showtell", "caption", tiny_checkpoint, tmp_path]
     for style, encoding in (("text", "ascii"), ("text", "utf-8"), ("csv", "latin-1"), ("json", "ascii")):
         environment = {**os.environ, "PYTHONIOENCODING": encoding}
-        done = subprocess.run([*command, "--format", style], capture_output=True, env=environment, timeout=120)
+        done = subprocess.run([*command, "--format", style], capture_output=True, env=environment, timeout=240)
         assert (done.returncode, done.stderr) == (0, b"")
         assert rb"caf\udce9 " in done.stdout
         assert ("€".encode() in done.stdout) == (encoding == "utf-8")

@@ -101,7 +101,7 @@ def test_interrupted_it_says_how_it_goes_on(more, tiny_checkpoint, album):
     process = start(tiny_checkpoint, album, "--sidecar", "--batch-size", 1, *more)
     wait_for_lines(album / "0.txt", 1, process)
     process.send_signal(signal.SIGINT)
-    printed, err = process.communicate(timeout=60)
+    printed, err = process.communicate(timeout=240)
     if process.returncode == 0:  # it was faster
         assert len(texts_of(album)) == 12
         return

@@ -303,7 +303,7 @@ for path in sys.argv[1:]:
 def checked(*paths: str) -> str:
     """The errors of checks in a process of their own, which fails the test if it does not end."""
     command = [sys.executable, "-c", CHECK, *paths]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from torch.nn import functional as F
 from showtell.checkpoint import load_checkpoint
 from showtell.errors import RecipeError, WeightsError
 from showtell.features import build_encoder, encoder_config
+from showtell.features.batch_invariance import BatchInvariantConvolutions
+from showtell.features.precision import fastest_precision
 from showtell.features.timm_grid import _trained_modules
 from showtell.objectives import build_objective
 from showtell.renamed import upgrade_settings
@@ -277,6 +280,44 @@ def test_bf16_is_near_and_comes_back_as_fp32():
     assert near.dtype == torch.float32
     difference = float((near - exact).norm() / exact.norm())
     assert 0 < difference < 0.03
+
+
+def test_a_change_of_precision_changes_features_settings_and_fingerprint():
+    settings = {"name": "resnet18", "weights": "random", "image_size": 64, "trained": False, "seed": 0}
+    encoder, half = (build_encoder(encoder_config({**settings, "precision": one})) for one in ("fp32", "bf16"))
+    exact, fingerprint = encoder(PreparedBatch.of(IMAGES)).vectors, encoder.fingerprint()
+    encoder.compute_in("bf16")
+    assert (encoder.precision, encoder.fingerprint()) == (
+        "bf16",
+        half.fingerprint(),
+    ) and fingerprint != half.fingerprint()
+    assert torch.equal(encoder(PreparedBatch.of(IMAGES)).vectors, half(PreparedBatch.of(IMAGES)).vectors)
+    encoder.compute_in("fp32")
+    assert encoder.fingerprint() == fingerprint and torch.equal(encoder(PreparedBatch.of(IMAGES)).vectors, exact)
+    assert build_encoder(encoder_config({"name": "small_cnn"})).precisions == ("fp32",)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224"])
+def test_in_bf16_features_are_near_those_of_any_other_batch(name):
+    """In fp32 they are equal to the bit; in bf16 oneDNN computes products of few rows by other code."""
+    settings = {"name": name, "weights": "random", "image_size": 64, "trained": False, "seed": 0, "precision": "bf16"}
+    encoder = build_encoder(encoder_config(settings))
+    with BatchInvariantConvolutions():
+        together = encoder(PreparedBatch.of(IMAGES)).vectors
+        alone = torch.cat([encoder(PreparedBatch.of(image[None])).vectors for image in IMAGES])
+    assert float((alone - together).norm() / together.norm()) < 0.01
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a processor can do is read in /proc")
+def test_the_fastest_precision_is_one_that_there_is():
+    has_amx = re.search(r"^flags.* amx_bf16 ", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    fastest = fastest_precision(("fp32", "bf16"), torch.device("cpu"))
+    assert fastest == ("bf16" if has_amx else "fp32")
+    assert (
+        fastest_precision(("fp32",), torch.device("cpu"))
+        == fastest_precision(("bf16",), torch.device("meta"))
+        == "fp32"
+    )
 
 
 # ---- weights

@@ -188,7 +188,7 @@ def test_a_script_without_a_main_guard_is_told_of_it(tmp_path: Path) -> None:
         "from showtell.scenes import write_scenes\n"
         f"write_scenes(Path({str(tmp_path / 'drawn')!r}), images={MIN_FOR_WORKERS})\n"
     )
-    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240)
     assert run.returncode != 0
     assert 'must do so under `if __name__ == "__main__":`' in run.stderr
     assert not (tmp_path / "drawn" / "annotations").exists()
@@ -326,7 +326,7 @@ def started(folder: Path, images: int, seed: int = 0) -> subprocess.Popen[str]:
 def test_of_processes_that_race_one_writes_a_whole_dataset(tmp_path: Path) -> None:
     """Different seeds at one folder: whoever has the lock draws, the others end with a sentence."""
     racers = [started(tmp_path / "drawn", 40, seed) for seed in range(4)]
-    ends = [(racer.communicate(timeout=120), racer.returncode) for racer in racers]
+    ends = [(racer.communicate(timeout=240), racer.returncode) for racer in racers]
     seeds = [seed for seed, (_, status) in enumerate(ends) if status == 0]
     assert len(seeds) == 1, ends
     write_scenes(tmp_path / "alone", images=40, seed=seeds[0])
@@ -344,7 +344,7 @@ def test_a_signal_ends_the_workers_too_and_the_same_command_finishes(number: sig
         while not any((folder / "images").glob("*.png")) and time.monotonic() < limit:
             time.sleep(0.02)
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)  # until nobody, no worker either, holds the pipes
+        out, err = process.communicate(timeout=240)  # until nobody, no worker either, holds the pipes
     assert out == "" and "Traceback" not in err
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert read_scenes(folder) is None

@@ -61,7 +61,8 @@ def test_what_the_numbers_are_used_for() -> None:
     assert selection_metrics() == ("bleu_4", "meteor", "cider")
     assert validation_numbers("cider") == ("bleu_4", "cider")
     assert validation_numbers("meteor") == ("bleu_4", "cider", "meteor")
-    assert explained_numbers() == ("truth", "truth_whole", "cider", "meteor", "rouge_l", "bleu_4")
+    learned = ("clip_score", "ref_clip_score", "pac_s", "ref_pac_s", "bert_score_f1")
+    assert explained_numbers() == ("truth", "truth_whole", "cider", "meteor", "rouge_l", "bleu_4", *learned)
     assert set(reward_functions()) == {"cider", "bleu_1", "bleu_2", "bleu_3", "bleu_4"}
     assert RewardConfig().model_dump() == {"cider": 1.0, "bleu_1": 0.0, "bleu_2": 0.0, "bleu_3": 0.0, "bleu_4": 0.0}
     assert {name for name, number in numbers().items() if number.lower_is_better} == {"chair_i", "chair_s"}

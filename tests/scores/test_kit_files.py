@@ -128,6 +128,14 @@ def test_several_answers_of_an_image_are_its_captions(tmp_path):
         assert read_prediction_sets(path, images())[0] == {"60623": ("A girl.", "A child.", "A girl.")}
 
 
+def test_older_samples_have_the_prompt_among_their_arguments(tmp_path):
+    for arguments, expected in (([PROMPT, {}], "A girl."), (5, f"{PROMPT} A girl.")):
+        row = {"doc_id": 60623, "target": "x", "filtered_resps": [f"{PROMPT} A girl."], "arguments": arguments}
+        path = tmp_path / "old.jsonl"
+        path.write_text(json.dumps(row))
+        assert read_prediction_file(path, images())[0] == {"60623": expected}
+
+
 def test_the_answer_before_a_filter_is_no_second_caption(tmp_path):
     row = {**sample("60623", "A girl.", 0), "resps": ["<think>hm</think>A girl."]}
     assert read_prediction_sets(samples_file(tmp_path, row), images())[0] == {"60623": ("A girl.",)}
@@ -222,9 +230,23 @@ def test_paragraphs_are_diagnosed_with_numbers():
     assert "can judge paragraphs by such references: ask the model for one sentence" in warning
 
 
+def test_a_third_of_paragraphs_is_diagnosed_too():
+    facts = {str(image): ImageFacts(("a man rides a bike",)) for image in range(30)}
+    captions = {image: "two men ride a bike and a dog runs" if int(image) % 3 == 0 else "a man" for image in facts}
+    captions |= {
+        image: PARAGRAPH.partition(".")[0] for image in ("0", "3", "6", "9", "12", "15", "18", "21", "24", "27")
+    }
+    (warning,) = (one for one in showtell.score(captions, facts, ["bleu"]).warnings if "form" in one)
+    assert "33% are more than twice as long as their longest reference" in warning
+
+
 @pytest.mark.parametrize(
     ("caption", "sentence"),
     [
+        (
+            "a man rides a bike along a road with a big red house",
+            "CIDEr is low because of the form: captions have 13.0",
+        ),
         ("- a man\n- a bike\n- a road with a tree\n- a dog that runs beside the man", "can judge lists by such"),
         (
             "A man rides.\nHe is on a bike.\nBehind him stands a house with a red roof.",

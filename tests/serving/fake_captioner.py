@@ -13,7 +13,7 @@ from showtell.captions import Caption, ExplainedCaption, ModelExplanation, TextL
 from showtell.decoding import SEARCHES, DecodingConfig
 from showtell.errors import ImageError
 
-PATIENCE = 60  # seconds after which a test fails instead of waiting for ever
+PATIENCE = 240  # seconds after which a test fails instead of waiting for ever
 
 
 class Gate:

@@ -14,7 +14,7 @@ from showtell.serving.engine import Engine
 from showtell.serving.server import Server, listen
 from showtell.serving.settings import ServeSettings
 
-PATIENCE = 60  # seconds until a test is given up, whatever the machine does
+PATIENCE = 240  # seconds until a test is given up, whatever the machine does
 
 
 @dataclass

@@ -31,8 +31,8 @@ def run(recipe: dict[str, Any], folder: Path) -> None:
     assert validator is not None
     validate = validator.validate
 
-    def validated() -> Any:
-        validation = validate()
+    def validated(progress: Any) -> Any:
+        validation = validate(progress)
         captions.update({image: caption.text for image, caption in validation.captions.items()})
         return validation
 

@@ -75,7 +75,7 @@ def test_it_learns(tiny_recipe, tmp_path):
 def test_an_interrupt_saves_and_resuming_ends_with_the_same_bits(recipe_file, tmp_path):
     """Ctrl-C in the middle of an epoch, then SIGKILL in the middle of another, against an undisturbed run."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    undisturbed = subprocess.run(command(recipe_file, whole), capture_output=True, timeout=120)
+    undisturbed = subprocess.run(command(recipe_file, whole), capture_output=True, timeout=240)
     assert undisturbed.returncode == 0, undisturbed.stderr.decode()
 
     stopped = stop_at(command(recipe_file, broken), broken / "log.jsonl", 3, signal.SIGINT)
@@ -83,7 +83,7 @@ def test_an_interrupt_saves_and_resuming_ends_with_the_same_bits(recipe_file, tm
     assert (broken / "last" / "training" / "state.json").exists()
     killed = stop_at(command(recipe_file, broken), broken / "log.jsonl", 12, signal.SIGKILL)
     assert killed == -signal.SIGKILL
-    finished = subprocess.run(command(recipe_file, broken), capture_output=True, timeout=120)
+    finished = subprocess.run(command(recipe_file, broken), capture_output=True, timeout=240)
     assert finished.returncode == 0, finished.stderr.decode()
     assert "resuming at step" in finished.stderr.decode()
     assert fingerprints(broken) == fingerprints(whole)
@@ -99,7 +99,7 @@ def stop_at(arguments: list[str], log: Path, lines: int, number: signal.Signals)
                 process.send_signal(number)
                 break
         time.sleep(0.002)
-    return process.wait(timeout=120)
+    return process.wait(timeout=240)
 
 
 @pytest.mark.slow

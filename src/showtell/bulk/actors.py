@@ -21,6 +21,7 @@ from showtell.bulk.cluster import STORE, connected
 from showtell.bulk.parts import Part, Source, part_from_json, part_to_json, read_part
 from showtell.captioners import Captioner
 from showtell.captions import CaptionResult, caption_result
+from showtell.cores import usable_cores
 from showtell.decoding import DecodingConfig
 from showtell.errors import ImageError
 from showtell.images.loading import READERS
@@ -111,7 +112,7 @@ class _Worker:
 
         if Path(folder).is_dir():
             os.chdir(folder)  # names of files are those of the command
-        torch.set_num_threads(min(threads, os.cpu_count() or 1))
+        torch.set_num_threads(min(threads, usable_cores()))
         has_gpu = torch.cuda.is_available()
         self._captioner: Captioner = ray.get(captioner[0]).to("cuda" if has_gpu else "cpu")
         self._settings = settings

@@ -109,7 +109,9 @@ class Captioner(abc.ABC):
             path_or_hub_id: a folder, or the name of a repository on the Hugging Face hub, with `@revision` if it is to
                 be a certain one; an existing folder wins.
             device: where to compute; None is a GPU if there is one.
-            dtype: precision of the weights: fp32, bf16 or fp16; None is fp32.
+            dtype: precision: fp32, bf16, fp16, or auto, which is bf16 where the device is faster in it. Of a model of
+                transformers that of its weights, and None is fp32; of a checkpoint of showtell that of the products of
+                its encoder if it is a backbone of timm, fp32 or bf16, and None is as it was trained.
 
         Raises:
             CheckpointError: there is none, it is damaged, or it is none that can caption.

@@ -22,6 +22,7 @@ from showtell.errors import CheckpointError, UsageError, or_raise
 from showtell.features import Encoder
 from showtell.features.batch_invariance import BatchInvariantConvolutions
 from showtell.features.ensemble import EnsembleEncoder
+from showtell.features.precision import fastest_precision
 from showtell.features.store import FeatureStore, StoredImage, collate_features
 from showtell.images.loading import PreparedPhoto, prepare_batches, stack_photos
 from showtell.images.photo import PhotoSource
@@ -380,20 +381,43 @@ class EncoderDecoderCaptioner(Captioner):
         return explain_batch(self, photos, settings, _sample_names(photos, settings, image_ids), occlusion)
 
 
-def open_checkpoint_folder(source: Source, device: str | torch.device) -> EncoderDecoderCaptioner:
+def open_checkpoint_folder(
+    source: Source, device: str | torch.device, precision: str | None = None
+) -> EncoderDecoderCaptioner:
     """Open a checkpoint of showtell.
+
+    Args:
+        source: the folder.
+        device: where to compute.
+        precision: of the encoder's matrix products: one of those that it has, or `auto`: bf16 if it has that and the
+            device is faster in it, else fp32; None is the one that the checkpoint was trained with.
 
     Raises:
         CheckpointError: it is damaged.
+        UsageError: its encoder has no such precision.
     """
     opened = checkpoint.load_checkpoint(source.folder)
+    fingerprints = checkpoint.fingerprints(source.folder)
+    encoder = opened.encoder
+    if precision == "auto":
+        precision = fastest_precision(encoder.precisions, torch.device(device))
+    if precision is not None and precision not in encoder.precisions:
+        others = f"; its encoder has {' and '.join(encoder.precisions)}" if len(encoder.precisions) > 1 else ""
+        raise UsageError(
+            f"{source.name} is a checkpoint of showtell, which computes in fp32; leave {precision} out{others}."
+        )
+    if precision is not None and precision != encoder.precision:
+        encoder.compute_in(precision)
+        fingerprints["encoder_precision"] = (
+            precision  # captions are not quite those of the checkpoint as it was trained
+        )
     captioner = EncoderDecoderCaptioner(
         encoder=opened.encoder,
         decoder=opened.decoder,
         vocabulary=opened.vocabulary,
         decoding=opened.decoding,
         origin=opened.about,
-        source=replace(source, fingerprints=checkpoint.fingerprints(source.folder)),
+        source=replace(source, fingerprints=fingerprints),
     )
     return captioner.to(device)
 

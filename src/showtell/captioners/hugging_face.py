@@ -22,12 +22,13 @@ from torch import Tensor
 from showtell.captioners.contract import Abilities, About, Captioner, PhotoToCaption, Source
 from showtell.captioners.hugging_face_explaining import attention_of, explain_batch
 from showtell.captioners.hugging_face_families import Family, Inputs, Processor, patch_grid
-from showtell.captioners.hugging_face_generation import Generated, TokenIds, force, quiet, rows_that_fit, search
+from showtell.captioners.hugging_face_generation import Generated, TokenIds, force, rows_that_fit, search
 from showtell.captioners.hugging_face_words import TokenTexts, bad_sequences, encode
 from showtell.captions import Caption, ModelExplanation, TextLogprobs, Token
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, ImageError, ShowtellError, UsageError, first_line, shorten
 from showtell.features.store import StoredImage
+from showtell.hub import quiet
 from showtell.images.photo import IN_MEMORY, to_photo
 
 SEARCHES = ("greedy", "beam", "sample")

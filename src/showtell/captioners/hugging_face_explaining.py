@@ -15,10 +15,11 @@ import torch
 from PIL import Image, ImageDraw, ImageStat
 from torch import Tensor
 
-from showtell.captioners.hugging_face_generation import Generated, quiet
+from showtell.captioners.hugging_face_generation import Generated
 from showtell.captions import NUM_RUNNERS_UP, Attention, Caption, ExplainedCaption, ExplainedWord, ModelExplanation
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import UsageError
+from showtell.hub import quiet
 
 if TYPE_CHECKING:
     from showtell.captioners.hugging_face import PhotoBatch, TransformersCaptioner

@@ -7,11 +7,9 @@ whatever it does with positions, masks and caches, and what a search reports is 
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +20,7 @@ from showtell.captioners.hugging_face_families import Inputs
 from showtell.counter_rng import CounterRNG
 from showtell.decoding.sampling import inverse_cdf
 from showtell.decoding_config import DecodingConfig
+from showtell.hub import quiet
 
 LOGITS_MEMORY = 2 * 2**30  # bytes of logits that a call of generate may keep
 
@@ -51,38 +50,6 @@ class TokenIds:
     vocabulary: int  # how many tokens there are
     begin: int | None = None  # that the model's settings force in front of the caption
     bad: tuple[tuple[int, ...], ...] = ()  # sequences that a caption must not contain
-
-
-class _Loudness:
-    """What transformers printed before the first of the blocks, in any thread, that silence it."""
-
-    lock = threading.Lock()
-    blocks = 0
-    before: tuple[int, bool] = (0, True)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Inside the block transformers prints neither progress bars nor advice."""
-    from transformers.utils import logging as their_logging
-
-    logging: Any = their_logging
-    with _Loudness.lock:
-        if not _Loudness.blocks:
-            _Loudness.before = logging.get_verbosity(), logging.is_progress_bar_enabled()
-            logging.set_verbosity_error()
-            logging.disable_progress_bar()
-        _Loudness.blocks += 1
-    try:
-        yield
-    finally:
-        with _Loudness.lock:
-            _Loudness.blocks -= 1
-            if not _Loudness.blocks:
-                verbosity, shows_bars = _Loudness.before
-                logging.set_verbosity(verbosity)
-                if shows_bars:
-                    logging.enable_progress_bar()
 
 
 def rows_that_fit(vocabulary: int, steps: int, rows_of_photo: int, scores: bool = False) -> int:

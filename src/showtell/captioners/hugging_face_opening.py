@@ -15,11 +15,10 @@ from safetensors import SafetensorError, safe_open
 from showtell.captioners.contract import Source
 from showtell.captioners.hugging_face import TransformersCaptioner
 from showtell.captioners.hugging_face_families import FAMILIES, Family, Processor, family_of
-from showtell.captioners.hugging_face_generation import quiet
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, DataError, MissingDependencyError, first_line, summarise
 from showtell.files import read_json
-from showtell.hub import INDEX, SETTINGS, WEIGHTS, missing_files, weight_files
+from showtell.hub import INDEX, SETTINGS, WEIGHTS, missing_files, named_kernel, quiet, weight_files
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 KNOWN = ", ".join(FAMILIES)
@@ -98,7 +97,7 @@ def _check_task(source: Source, settings: Any) -> None:
     kind = settings["model_type"]
     if not isinstance(kind, str):
         raise CheckpointError(f'{source.folder / SETTINGS} is damaged: its "model_type" is no text.')
-    kernel = _named_kernel(settings)
+    kernel = named_kernel(settings)
     if kernel:
         raise CheckpointError(
             f"{source.folder / SETTINGS} names a repository with code for attention ({kernel}), and code of others is "
@@ -120,15 +119,6 @@ def _check_task(source: Source, settings: Any) -> None:
         f'{source.name} has a model of type "{kind}", which does not caption photos; types that do are {KNOWN}, and '
         "chat models that see, such as llava, qwen2_vl and smolvlm."
     )
-
-
-def _named_kernel(settings: dict[str, Any]) -> str | None:
-    """The repository whose code the settings of a model, or of a part of it, want for attention."""
-    for part in (settings, *(value for value in settings.values() if isinstance(value, dict))):
-        for name in ("attn_implementation", "_attn_implementation", "experts_implementation"):
-            if "/" in str(part.get(name, "")):
-                return str(part[name])
-    return None
 
 
 def _check_files(source: Source) -> None:

@@ -11,10 +11,16 @@ from showtell.captioners.contract import Captioner, Source
 from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner, average_members, open_checkpoint_folder
 from showtell.checkpoint import find_checkpoint
 from showtell.errors import CheckpointError, DataError, UsageError, nearest
+from showtell.features.precision import fastest_precision
 from showtell.files import read_json
 from showtell.hub import SETTINGS, commit_of
 
-DTYPES = ("fp32", "bf16", "fp16")  # precisions of weights
+DTYPES = (
+    "fp32",
+    "bf16",
+    "fp16",
+    "auto",
+)  # precisions of weights, for checkpoints of showtell of the encoder's products
 
 
 def open_checkpoint(
@@ -29,10 +35,10 @@ def open_checkpoint(
     if is_of_transformers(folder):
         from showtell.captioners.hugging_face_opening import open_transformers_folder
 
+        if dtype == "auto":
+            dtype = fastest_precision(("fp32", "bf16"), torch.device(device))
         return open_transformers_folder(source, device, dtype or "fp32")
-    if dtype not in (None, "fp32"):
-        raise UsageError(f"{path_or_hub_id} is a checkpoint of showtell, which computes in fp32; leave {dtype} out.")
-    return open_checkpoint_folder(source, device)
+    return open_checkpoint_folder(source, device, dtype)
 
 
 def is_of_transformers(folder: Path) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,11 +52,12 @@ _IF_INTERRUPTED = "nothing was written; run the same command again"
 class _Verb(TyperCommand):
     """A verb as the list of verbs shows it; its options are made once it is called."""
 
-    def __init__(self, name: str, path: str) -> None:
-        module, function = path.split(":")
+    def __init__(self, verb: str) -> None:
+        module, function = VERBS[verb].split(":")
+        self._verb = verb
         self._module = import_module(f"showtell.cli.{module}")
         self._function: Callable[..., None] = getattr(self._module, function)
-        super().__init__(name, help=inspect.getdoc(self._function))
+        super().__init__(verb.split()[-1], help=inspect.getdoc(self._function))
 
     def with_options(self) -> Any:
         """The verb as typer makes it from the function's signature."""
@@ -63,10 +65,15 @@ class _Verb(TyperCommand):
 
         @functools.wraps(verb)
         def call(**arguments: Any) -> None:
+            from showtell.processes import is_first_process
+            from showtell.progress import working
+
             check_hub_endpoint()
             _refuse_named_pipes(arguments.values())
+            is_told = is_first_process() and not getattr(self._module, "RUNS_UNTIL_STOPPED", False)
             try:
-                verb(**arguments)
+                with working(self._verb) if is_told else nullcontext():
+                    verb(**arguments)
             except KeyboardInterrupt as error:
                 sentence = getattr(self._module, "IF_INTERRUPTED", _IF_INTERRUPTED)
                 notify(f"interrupted; {sentence}.")
@@ -103,14 +110,14 @@ class _Root(_Group):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        for path, function in VERBS.items():
-            *group, name = path.split()
+        for verb in VERBS:
+            *group, _ = verb.split()
             parent: TyperGroup = self
             if group:
                 if group[0] not in self.commands:
                     self.add_command(_Group(name=group[0], help=GROUPS[group[0]], no_args_is_help=True))
                 parent = self.commands[group[0]]  # type: ignore[assignment]
-            parent.add_command(_Verb(name, function))
+            parent.add_command(_Verb(verb))
 
 
 app = typer.Typer(

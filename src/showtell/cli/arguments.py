@@ -67,9 +67,10 @@ FeatureStore = Annotated[
 Dtype = Annotated[
     str | None,
     typer.Option(
-        metavar="fp32|bf16|fp16",
-        help="Precision of the weights of a captioner of transformers.",
-        show_default="fp32",
+        metavar="fp32|bf16|fp16|auto",
+        help="Precision of a captioner of transformers, or of the products of a checkpoint's encoder of timm (fp32, "
+        "bf16); auto is bf16 where the device is faster in it.",
+        show_default="that of the checkpoint; transformers: fp32",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]

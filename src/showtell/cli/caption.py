@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from showtell.errors import ImageError
     from showtell.features.store import StoredImage
 
+MANY = 100  # photos from which on a line says with what they are captioned
+
 
 class Engine(StrEnum):
     """What captions photos."""
@@ -138,6 +140,7 @@ def caption(
     from showtell.cli.caption_formats import FORMATS, as_corrections, refuse_foreign, refuse_outside
     from showtell.cli.caption_journal import made_with_of
     from showtell.cli.caption_sidecars import write_sidecars
+    from showtell.cores import describe_threads
     from showtell.files import refuse_overwriting
     from showtell.images.photo_files import find_photos
 
@@ -190,6 +193,8 @@ def caption(
         run = partial(caption_parts, captioner, **options, workers=workers)
         write_parts(plan, run, formatter, written.value, out, made_with)
         return
+    if len(images) >= MANY:
+        notify(f"captioning {len(images):,} photos on {captioner.device}, {describe_threads()}.")
     caption_photos = partial(captioner.caption_photos, **options)
     file = correct or out
     if sidecar:

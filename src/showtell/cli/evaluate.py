@@ -22,7 +22,8 @@ from showtell.cli.arguments import (
 )
 from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, settings_of
 from showtell.cli.explain import short_names
-from showtell.cli.score import DocumentFrequencyFile, Metrics
+from showtell.cli.score import DocumentFrequencyFile, Metrics, ObjectsFile, SynonymsFile, with_object_files
+from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
 from showtell.errors import notify
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from showtell.decoding import DecodingConfig
     from showtell.evaluation import Evaluation
     from showtell.features.store import FeatureStore as FeatureStoreReader
-    from showtell.scores import DocumentFrequency, ScoreReport
+    from showtell.scores import ScoreReport
 
 PERFECT = 0.999  # BLEU-4 that captions reach against themselves alone
 FEW = 30  # images, below which scores depend mostly on which images were chosen
@@ -47,6 +48,8 @@ def evaluate(
     limit: Limit = None,
     metrics: Metrics = None,
     document_frequency: DocumentFrequencyFile = None,
+    objects: ObjectsFile = None,
+    synonyms: SynonymsFile = None,
     out: Annotated[Path | None, out_file("Write the captions as COCO results.")] = None,
     server: Annotated[
         str | None,
@@ -64,6 +67,7 @@ def evaluate(
     as_json: AsJson = False,
     *,
     decoding: DecodingOfOne,
+    score_models: ScoreModelChoice,
 ) -> None:
     """Caption a split, one caption for each image, write COCO results and score them.
 
@@ -91,10 +95,12 @@ def evaluate(
     records = () if opened is None else opened.limited(limit).split(split)
     chosen = metric_names(metrics)
     frequency = None if document_frequency is None else read_document_frequency(document_frequency)
+    models = open_score_models(score_models)
     store = None if features is None else FeatureStore(features)
     for name in checkpoints[1:]:
         find_checkpoint(name)  # a misspelt one is named before the first captions
     titles = dict(zip(short_names(checkpoints), checkpoints, strict=True))
+    known = {} if opened is None else with_object_files(image_facts(opened, records), objects, synonyms)
     evaluations: dict[str, Evaluation] = {}
     facts: dict[str, dict[str, Any]] = {}
     for title, name in titles.items():
@@ -103,7 +109,8 @@ def evaluate(
         facts[title] = _facts(captioner, settings, split, decoding)
         if opened is None:
             assert server is not None
-            _submit(captioner, lists, server, settings, store, chosen, frequency, facts[title], as_json=as_json)
+            scoring = {"metrics": chosen, "document_frequency": frequency, "models": models}
+            _submit(captioner, lists, server, settings, store, scoring, facts[title], as_json=as_json)
             return
         own = None if evaluations and looks_at_photos(captioner, title, store) else store
         with counting("captioning" if len(titles) == 1 else f"captioning with {title}", len(records)) as progress:
@@ -111,9 +118,10 @@ def evaluate(
                 captioner,
                 records,
                 settings,
-                facts=image_facts(opened, records),
+                facts=known,
                 metrics=chosen,
                 document_frequency=frequency,
+                models=models,
                 store=own,
                 batch_size=batch_size,
                 progress=progress,
@@ -168,13 +176,12 @@ def _submit(
     server: str,
     settings: DecodingConfig,
     store: FeatureStoreReader | None,
-    metrics: list[str] | None,
-    frequency: DocumentFrequency | None,
+    scoring: Mapping[str, Any],
     facts: dict[str, Any],
     *,
     as_json: bool,
 ) -> None:
-    """Caption sets for COCO's server, then score the one that has references."""
+    """Caption sets for COCO's server, then score the one that has references, with these arguments of `score`."""
     from showtell.cli.caption_journal import made_with_of
     from showtell.cli.evaluate_server import ARCHIVE, caption_for_server, read_images, results_file
     from showtell.scores import image_facts, score
@@ -189,7 +196,7 @@ def _submit(
     for one, texts in captions.items():
         known = image_facts(datasets[one])
         if all(image.references for image in known.values()):
-            report = score(texts, known, metrics, document_frequency=frequency)
+            report = score(texts, known, **scoring)
             _show(report, list(texts.values()), None, {**facts, "split": one}, as_json=as_json)
 
 

@@ -22,6 +22,7 @@ from showtell.cli.arguments import (
     standard_input,
 )
 from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, settings_of
+from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
 from showtell.errors import notify
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def explain(
     dtype: Dtype = None,
     *,
     decoding: DecodingOfOne,
+    score_models: ScoreModelChoice,
 ) -> None:
     """Explain captions: the probability of each word, its runners-up, and where the model looked.
 
@@ -136,6 +138,7 @@ def explain(
             refuse_overwriting(file, "--out", inputs)
             if is_foreign_picture(file):
                 raise UsageError(f"--out would replace {file}, a picture that is none of showtell's; choose another.")
+    models = open_score_models(score_models)
     opened = [open_captioner(name, dtype=dtype) for name in names]
     captioners = dict(zip(short_names(names), opened, strict=True))
     for title, one in list(captioners.items())[1:]:
@@ -143,7 +146,13 @@ def explain(
     settings = {title: settings_of(one, {**decoding, "num_return_sequences": 1}) for title, one in captioners.items()}
     with counting("explaining", len(paths)) as progress:
         explanations, failures = explain_and_judge(
-            captioners, photo_set, settings, occlusion=occlusion, batch_size=batch_size, progress=progress
+            captioners,
+            photo_set,
+            settings,
+            occlusion=occlusion,
+            batch_size=batch_size,
+            score_models=models,
+            progress=progress,
         )
     if explanations or output is Format.json:
         _write(explanations, failures, output, out, pictures)

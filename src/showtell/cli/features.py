@@ -134,8 +134,9 @@ def _extract(
 ) -> tuple[Path, Extraction]:
     """Extract what the options ask for. The encoder has the weights that training by the same recipe would give it."""
     from showtell import counter_rng
+    from showtell.cores import describe_threads
     from showtell.datasets import open_dataset
-    from showtell.errors import UsageError
+    from showtell.errors import UsageError, notify
     from showtell.features.extraction import extract
     from showtell.progress import counting
     from showtell.training.data import open_dataset_of
@@ -158,6 +159,8 @@ def _extract(
         opened = open_dataset(_given(dataset, "DATASET"))
     records = [record for name in splits for record in opened.split(name)] if splits else list(opened.records)
     built = _build(content, settings, weights, seed, weights_seed)
+    device = next(built.parameters()).device
+    notify(f"extracting features of {len(records):,} photos on {device}, {describe_threads()}.")
     with counting("extracting features", len(records)) as progress:
         return store, extract(built, records, store, dtype=dtype, batch_size=batch_size, progress=progress)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from showtell.cli.arguments import out_file
+from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
 
 if TYPE_CHECKING:
     from showtell.explanations import Explanation
@@ -43,6 +44,8 @@ def report(
         ),
     ] = None,
     score: Annotated[bool, typer.Option("--score/--no-score", help="Caption the split and score it.")] = True,
+    *,
+    score_models: ScoreModelChoice,
 ) -> None:
     """Write one page about a run: curves, scores with intervals, captions with attention, warnings, configuration."""
     from showtell.captioners import Captioner
@@ -56,6 +59,7 @@ def report(
     from showtell.reports.run_page import write_run_page
 
     record = read_run(run)
+    models = open_score_models(score_models)
     refuse_overwriting(out, "--out", [run])
     chosen = split or record.recipe["data"]["validation_split"] or "test"
     card = None
@@ -80,11 +84,13 @@ def report(
             dataset = open_dataset(path, with_photos=store is None).limited(limit)
             if score:
                 with counting("captioning", len(dataset.split(chosen))) as progress:
-                    card = score_run(captioner, dataset, chosen, store=store, progress=progress)
+                    card = score_run(captioner, dataset, chosen, score_models=models, store=store, progress=progress)
             if photos:
                 photo_set = choose_photos([path], chosen, photos, store=store)
                 with counting("explaining", len(photo_set.photos)) as progress:  # unreadable photos are skipped
-                    explanations, _ = explain_and_judge({record.title: captioner}, photo_set, progress=progress)
+                    explanations, _ = explain_and_judge(
+                        {record.title: captioner}, photo_set, score_models=models, progress=progress
+                    )
     write_run_page(out, record, card, explanations, note)
     typer.echo(out)
 

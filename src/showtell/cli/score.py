@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from showtell.cli.arguments import AsJson, Split, out_file
+from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
 from showtell.errors import DataError, notify
 
 if TYPE_CHECKING:
-    from showtell.scores import DocumentFrequency, ImageFacts
+    from showtell.scores import ImageFacts, ScoreReport
     from showtell.scores.files import ScoredImages
 
 Metrics = Annotated[
@@ -31,6 +34,24 @@ DocumentFrequencyFile = Annotated[
         show_default="the references",
     ),
 ]
+ObjectsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--objects",
+        metavar="FILE",
+        help="COCO instances JSON: the objects of the images, for CHAIR.",
+        show_default="the boxes of a dataset",
+    ),
+]
+SynonymsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--synonyms",
+        metavar="FILE",
+        help="Further words for categories of objects: lines such as dog, puppy, hound.",
+        show_default="those for COCO's 80",
+    ),
+]
 
 
 def score(
@@ -40,7 +61,7 @@ def score(
             help="Captions of one system or several: COCO results JSON, JSON of {id: text}, JSON, JSON lines or CSV of "
             "showtell caption, samples of lmms-eval, predictions of VLMEvalKit. Then, unless --references names them, "
             "the references: COCO captions JSON, JSON of {id: \\[texts]}, or a dataset (with --split).",
-            metavar="PREDICTIONS... [REFERENCES]",
+            metavar="PREDICTIONS|REFERENCES",
             show_default=False,
         ),
     ] = None,
@@ -49,6 +70,14 @@ def score(
         typer.Option(
             help="References; all other files are then predictions, each of a system, and the systems are compared.",
             show_default="the last file, or those that a file of lmms-eval or VLMEvalKit has itself",
+        ),
+    ] = None,
+    judgements: Annotated[
+        Path | None,
+        typer.Option(
+            help="Captions that people rated (Flickr8k-Expert, Flickr8k-CF, Composite, Polaris, or a table with the "
+            "columns image, caption, rating): print how well each score agrees with them.",
+            show_default="none",
         ),
     ] = None,
     metrics: Metrics = None,
@@ -76,13 +105,33 @@ def score(
         typer.Option(help="Bootstrap draws for intervals and comparisons; 0 for no intervals.", min=0, max=1_000_000),
     ] = 1000,
     document_frequency: DocumentFrequencyFile = None,
+    objects: ObjectsFile = None,
+    synonyms: SynonymsFile = None,
     as_json: AsJson = False,
+    *,
+    score_models: ScoreModelChoice,
 ) -> None:
     """Score captions against references: coco-caption's numbers, without Java (SPICE excepted)."""
     from showtell.errors import UsageError
     from showtell.files import refuse_overwriting
     from showtell.scores.files import read_document_frequency
 
+    frequency = None if document_frequency is None else read_document_frequency(document_frequency)
+    models = open_score_models(score_models)
+    scoring = {"metrics": metric_names(metrics), "document_frequency": frequency, "models": models}
+    if judgements is not None:
+        options = {"--compare": compare, "--per-image": per_image}
+        options |= {} if references is not None else {"--objects": objects, "--synonyms": synonyms}
+        given = [*map(str, files or []), *(name for name, value in options.items() if value is not None)]
+        if given or bootstrap == 0:
+            raise UsageError(
+                f"--judgements has captions of its own: leave {', '.join(given)} out; --references names references."
+                if given
+                else "--judgements draws images for intervals; give --bootstrap at least 1 draw."
+            )
+        images = None if references is None else _read_images(references, references, split, limit, objects, synonyms)
+        _show_judgements(judgements, images, scoring, bootstrap, as_json, common=common)
+        return
     predictions, references = _inputs(files or [], references)
     if bootstrap == 0 and (compare is not None or len(predictions) > 1):
         what = "A comparison" if compare is None else "--compare"
@@ -93,15 +142,12 @@ def score(
     if per_image is not None:
         inputs = (*predictions, references, compare, document_frequency)
         refuse_overwriting(per_image, "--per-image", [path for path in inputs if path is not None])
-    images = _read_images(predictions[0], references, split, limit)
-    frequency = None if document_frequency is None else read_document_frequency(document_frequency)
-    chosen = metric_names(metrics)
-    systems = [*predictions, *([] if compare is None else [compare])]
-    captions, facts = _read_systems(systems, images, common=common)
+    images = _read_images(predictions[0], references, split, limit, objects, synonyms)
+    systems = _read_systems([*predictions, *([] if compare is None else [compare])], images, common=common)
     if len(predictions) > 1:
-        _show_systems(dict(zip(map(str, systems), captions, strict=True)), facts, chosen, frequency, bootstrap, as_json)
+        _show_systems(systems, scoring, bootstrap, as_json)
     else:
-        _show_one(captions, facts, images, chosen, frequency, per_image, compare, bootstrap, as_json)
+        _show_one(systems, images, scoring, per_image, compare, bootstrap, as_json)
 
 
 def _inputs(files: list[Path], references: Path | None) -> tuple[list[Path], Path | None]:
@@ -127,61 +173,108 @@ def _inputs(files: list[Path], references: Path | None) -> tuple[list[Path], Pat
     )
 
 
-def _read_images(predictions: Path, references: Path | None, split: str, limit: int | None) -> ScoredImages:
-    """The images to score, from references or from the predictions' own."""
+@dataclass(frozen=True)
+class _System:
+    """The captions of one system, and what is known of their images: further captions of it among that."""
+
+    name: str
+    captions: dict[str, str]
+    facts: dict[str, ImageFacts]
+
+    def report(self, scoring: Mapping[str, Any], title: str = "scoring") -> ScoreReport:
+        """Its scores, with a bar of progress."""
+        from showtell.progress import counting
+        from showtell.scores import score as score_captions
+
+        with counting(title, None) as progress:
+            return score_captions(self.captions, self.facts, **scoring, progress=progress)
+
+
+def _read_images(
+    predictions: Path,
+    references: Path | None,
+    split: str,
+    limit: int | None,
+    objects: Path | None,
+    synonyms: Path | None,
+) -> ScoredImages:
+    """The images to score, from references or from the predictions' own, with objects and words for them."""
     from showtell.errors import UsageError
     from showtell.scores import ImageFacts
     from showtell.scores.files import ScoredImages, read_scored_images
     from showtell.scores.prediction_files import read_kit_references
 
     if references is not None:
-        return read_scored_images(references, split, limit)
+        images = read_scored_images(references, split, limit)
+        return replace(images, facts=with_object_files(images.facts, objects, synonyms))
     own = read_kit_references(predictions) if predictions.is_file() else None
     if own is None:
         raise UsageError(
             f"{predictions} is named without references; name them after it: COCO captions JSON, JSON of "
             "{id: [texts]}, or a dataset. Files of lmms-eval and VLMEvalKit alone have their own."
         )
-    return ScoredImages({image: ImageFacts(texts) for image, texts in own.items()})
+    facts = {image: ImageFacts(texts) for image, texts in own.items()}
+    return ScoredImages(with_object_files(facts, objects, synonyms))
 
 
-def _read_systems(
-    systems: list[Path], images: ScoredImages, *, common: bool
-) -> tuple[list[dict[str, str]], dict[str, ImageFacts]]:
-    """The captions of each system by image, and what is known of the images; with `common` of those that all have.
+def with_object_files(
+    facts: dict[str, ImageFacts], objects: Path | None, synonyms: Path | None
+) -> dict[str, ImageFacts]:
+    """Images with the objects and the words of files that are given, and a word on what was left out."""
+    from showtell.scores.object_files import with_objects, with_words
+
+    for add, file in ((with_objects, objects), (with_words, synonyms)):
+        if file is not None:
+            facts, notes = add(facts, file)
+            for note in notes:
+                notify(note)
+    return facts
+
+
+def _read_systems(files: list[Path], images: ScoredImages, *, common: bool) -> list[_System]:
+    """Several systems on the same images; with `common` on those that all have.
 
     Raises:
         DataError: a file cannot be read, or the systems have no image in common.
     """
-    from showtell.scores.prediction_files import read_prediction_file
+    from showtell.scores.prediction_files import read_prediction_sets
 
-    captions = []
-    for system in systems:
-        own, notes = read_prediction_file(system, images)
+    sets, facts = [], images.facts
+    for file in files:
+        own, notes = read_prediction_sets(file, images)
         for note in notes:
             notify(note)
-        captions.append(own)
-    if not common:
-        return captions, images.facts
-    shared = [image for image in images.facts if all(image in own for own in captions)]
-    if not shared:
-        raise DataError("No image has both a prediction and references, so there is nothing to score.")
-    predicted = set().union(*captions)
-    notify(
-        f"{len(shared)} images are scored; {len(images.facts) - len(shared)} images with references and "
-        f"{len(predicted - set(shared))} with predictions are left out."
-    )
-    return [{image: own[image] for image in shared} for own in captions], {
-        image: images.facts[image] for image in shared
-    }
+        sets.append(own)
+    if common:
+        shared = [image for image in facts if all(image in own for own in sets)]
+        if not shared:
+            raise DataError("No image has both a prediction and references, so there is nothing to score.")
+        predicted = set().union(*sets)
+        notify(
+            f"{len(shared)} images are scored; {len(facts) - len(shared)} images with references and "
+            f"{len(predicted - set(shared))} with predictions are left out."
+        )
+        facts = {image: facts[image] for image in shared}
+        sets = [{image: own[image] for image in shared} for own in sets]
+    return [_system(str(file), own, facts) for file, own in zip(files, sets, strict=True)]
+
+
+def _system(name: str, sets: Mapping[str, tuple[str, ...]], facts: dict[str, ImageFacts]) -> _System:
+    """The first caption of each image; the others are what it says when asked again, if all images have some."""
+    captions = {image: texts[0] for image, texts in sets.items()}
+    single = sum(len(texts) == 1 for texts in sets.values())
+    if single == 0:
+        known = {image: replace(one, samples=sets[image][1:]) for image, one in facts.items() if image in sets}
+        return _System(name, captions, {**facts, **known})
+    if single < len(sets):
+        notify(f"{name} has one caption of {single} of {len(sets)} photos, so their agreement is not measured.")
+    return _System(name, captions, facts)
 
 
 def _show_one(
-    captions: list[dict[str, str]],
-    facts: dict[str, ImageFacts],
+    systems: list[_System],
     images: ScoredImages,
-    chosen: list[str] | None,
-    frequency: DocumentFrequency | None,
+    scoring: Mapping[str, Any],
     per_image: Path | None,
     compare: Path | None,
     bootstrap: int,
@@ -192,16 +285,11 @@ def _show_one(
     from dataclasses import asdict
 
     from showtell.files import write_json
-    from showtell.progress import counting
     from showtell.scores import compare as compare_reports
     from showtell.scores import diagnose, intervals
-    from showtell.scores import score as score_captions
     from showtell.scores.table import describe, describe_differences
 
-    with counting("scoring", None) as progress:
-        report, *others = [
-            score_captions(own, facts, chosen, document_frequency=frequency, progress=progress) for own in captions
-        ]
+    report, *others = [system.report(scoring) for system in systems]
     for warning in report.warnings:
         notify(warning)
     if per_image is not None:
@@ -210,7 +298,7 @@ def _show_one(
     tables = []
     if not as_json:
         bounds = intervals(report, samples=bootstrap) if bootstrap else None
-        tables = [describe(report, bounds, diagnose(captions[0].values(), training=images.training))]
+        tables = [describe(report, bounds, diagnose(systems[0].captions.values(), training=images.training))]
     for other in others:
         differences = compare_reports(report, other, samples=bootstrap)
         content["compare"] = {
@@ -223,10 +311,8 @@ def _show_one(
 
 
 def _show_systems(
-    systems: dict[str, dict[str, str]],
-    facts: dict[str, ImageFacts],
-    chosen: list[str] | None,
-    frequency: DocumentFrequency | None,
+    systems: list[_System],
+    scoring: Mapping[str, Any],
     bootstrap: int,
     as_json: bool,
 ) -> None:
@@ -234,16 +320,11 @@ def _show_systems(
     import json
     from dataclasses import asdict
 
-    from showtell.progress import counting
     from showtell.scores import intervals
-    from showtell.scores import score as score_captions
     from showtell.scores.comparison import compare_all
     from showtell.scores.table import describe_comparisons, describe_systems
 
-    reports = {}
-    for name, captions in systems.items():
-        with counting(f"scoring {name}", None) as progress:
-            reports[name] = score_captions(captions, facts, chosen, document_frequency=frequency, progress=progress)
+    reports = {system.name: system.report(scoring, f"scoring {system.name}") for system in systems}
     for warning in dict.fromkeys(warning for report in reports.values() for warning in report.warnings):
         notify(warning)
     bounds = {name: intervals(report, samples=bootstrap) for name, report in reports.items()}
@@ -264,6 +345,46 @@ def _show_systems(
         return
     typer.echo(describe_systems(reports, bounds))
     typer.echo(describe_comparisons(comparisons, list(reports)))
+
+
+def _show_judgements(
+    path: Path,
+    images: ScoredImages | None,
+    scoring: Mapping[str, Any],
+    bootstrap: int,
+    as_json: bool,
+    *,
+    common: bool,
+) -> None:
+    """Print how well scores agree with people."""
+    import json
+
+    from showtell.progress import counting
+    from showtell.scores import score as score_captions
+    from showtell.scores.human_correlation import correlate
+    from showtell.scores.judgements import caption_ids, judged_facts, read_judgements
+    from showtell.scores.table import describe_correlations
+
+    judgements = read_judgements(path, images, common=common)
+    for note in judgements.notes:
+        notify(note)
+    facts = judged_facts(judgements, images)
+    captions = dict(zip(caption_ids(judgements), (one.text for one in judgements.captions), strict=True))
+    with counting("scoring", None) as progress:
+        report = score_captions(captions, facts, **scoring, progress=progress)
+    with counting("correlating", None) as progress:
+        correlation = correlate(report, judgements, samples=bootstrap, progress=progress)
+    if as_json:
+        counts = {
+            "captions": len(judgements.captions),
+            "images": len({one.image for one in judgements.captions}),
+            "ratings": sum(len(one.ratings) for one in judgements.captions),
+        }
+        content = {"judgements": judgements.name, **counts, **correlation.to_json()}
+        content |= {"signatures": report.signatures, "skipped": correlation.skipped}
+        typer.echo(json.dumps(content, ensure_ascii=False))
+        return
+    typer.echo(describe_correlations(correlation, report, judgements))
 
 
 def metric_names(option: str | None) -> list[str] | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from showtell.units import Unit
 
 IF_INTERRUPTED = "what had been asked was answered"
+RUNS_UNTIL_STOPPED = True
 
 
 class EngineName(StrEnum):
@@ -122,11 +123,12 @@ def _open(checkpoints: Mapping[str, str], dtype: str | None) -> dict[str, Captio
     """The captioners by name, with their calibrations where they have one."""
     from showtell.checkpoint import CALIBRATION
     from showtell.cli.decoding_options import open_captioner
+    from showtell.cores import describe_threads
     from showtell.errors import CheckpointError
 
     captioners = {}
     for name, checkpoint in checkpoints.items():
-        notify(f"opening {checkpoint} ...")
+        notify(f"opening {checkpoint}, {describe_threads()} ...")
         captioners[name] = captioner = open_captioner(checkpoint, dtype=dtype)
         folder = captioner.about.folder
         if folder is not None and (folder / CALIBRATION).is_file():

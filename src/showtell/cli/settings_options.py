@@ -49,27 +49,28 @@ class SettingsOptions(abc.ABC):
 
 
 def with_settings_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb with an option for each setting in place of the parameter that `SettingsOptions` marks.
+    """A verb with an option for each setting in place of the parameters that `SettingsOptions` marks.
 
-    The verb gets a dictionary of the settings that were given. A verb without such a parameter is returned as it is.
+    The verb gets dictionaries of the settings that were given. A verb without such a parameter is returned as it is.
     """
     hints = get_type_hints(verb, include_extras=True)
     parameters = [
         parameter.replace(annotation=hints[name]) for name, parameter in inspect.signature(verb).parameters.items()
     ]
-    marked, options = next(((one, mark) for one in parameters if (mark := _mark(one.annotation))), (None, None))
-    if marked is None or options is None:
+    marked = {one.name: mark for one in parameters if (mark := _mark(one.annotation))}
+    if not marked:
         return verb
-    fields = options.fields()
 
     @functools.wraps(verb)
     def call(**arguments: Any) -> None:
-        given = {name: arguments.pop(name) for name in fields}
-        settings = {name: value for name, value in given.items() if value not in (None, [], ())}
-        verb(**arguments, **{marked.name: settings})
+        for parameter, options in marked.items():
+            given = {name: arguments.pop(name) for name in options.fields()}
+            arguments[parameter] = {name: value for name, value in given.items() if value not in (None, [], ())}
+        verb(**arguments)
 
-    kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters if one is not marked]
-    signature = inspect.Signature([*kept, *(_parameter(name, field, options) for name, field in fields.items())])
+    kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters if one.name not in marked]
+    made = [_parameter(name, field, mark) for mark in marked.values() for name, field in mark.fields().items()]
+    signature = inspect.Signature([*kept, *made])
     call.__signature__ = signature  # type: ignore[attr-defined]  # what typer reads
     call.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     return call

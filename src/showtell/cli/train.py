@@ -38,8 +38,8 @@ def train(
     """Train a captioner by a recipe."""
     import json
 
+    from showtell.processes import is_first_process
     from showtell.training import train as run
-    from showtell.training.launch import is_first_process
     from showtell.training.recipe_loading import load_saved_recipe
     from showtell.training.run_folder import RECIPE
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from showtell.cores import usable_cores
 from showtell.datasets.caption_statistics import FREQUENT_COUNT, CaptionStatistics, CheckpointCoverage, Distribution
 from showtell.datasets.issues import DatasetIssues, counted, missing_files
 from showtell.datasets.near_duplicates import near_duplicates, thumbnail
@@ -20,7 +21,6 @@ from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.splits import split_rank
 from showtell.errors import ImageError, summarise
 from showtell.images.photo import decode_photo, read_photo
-from showtell.processes import usable_cores
 from showtell.text.vocabulary import Vocabulary
 
 MAX_NAMED = 10  # unreadable images that get a sentence of their own

@@ -293,6 +293,11 @@ def read_boxes(file: Path, issues: DatasetIssues) -> dict[str, list[Box]] | None
     except DataError as error:
         issues.warnings.append(f"No boxes were read: {error}")
         return None
+    return _boxes(file, content, issues)
+
+
+def _boxes(file: Path, content: dict[str, list[Any]], issues: DatasetIssues) -> dict[str, list[Box]]:
+    """The boxes of the content of an instances file by image; those that cannot be used are reported."""
     categories = {
         entry["id"]: str(entry.get("name", entry["id"]))
         for entry in content["categories"]
@@ -321,6 +326,23 @@ def read_boxes(file: Path, issues: DatasetIssues) -> dict[str, list[Box]] | None
         skipped=True,
     )
     return boxes
+
+
+def read_instances(file: Path) -> tuple[dict[str, frozenset[str]], frozenset[str], list[str]]:
+    """The annotated categories of each image that an instances file lists, all categories, and what was left out.
+
+    Raises:
+        DataError: it cannot be read, or has not the form of COCO's instances.
+    """
+    if not file.is_file():
+        raise DataError(f"There is no file {file}.")
+    content = _sections(file, _without_outlines(file), ("images", "annotations", "categories"))
+    issues = DatasetIssues(file)
+    boxes = _boxes(file, content, issues)
+    images = {image for entry in content["images"] if (image := _id_of(entry, "id")) is not None} | boxes.keys()
+    names = frozenset(str(one["name"]) for one in content["categories"] if isinstance(one, dict) and "name" in one)
+    objects = {image: frozenset(box.category for box in boxes.get(image, ())) for image in images}
+    return objects, names, issues.warnings
 
 
 def _without_outlines(file: Path) -> Any:

@@ -14,7 +14,7 @@ import torch
 from packaging.requirements import Requirement
 
 from showtell import __version__
-from showtell.processes import usable_cores
+from showtell.cores import usable_cores
 
 PACKAGES = ("torch", "torchvision", "timm", "accelerate", "numpy", "pillow")
 EXTRAS = {  # what each is for; the packages are those of pyproject.toml

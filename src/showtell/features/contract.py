@@ -75,6 +75,7 @@ class Encoder(nn.Module, abc.ABC):
     feature_size: int  # D
     categories: tuple[str, ...] = ()  # what `Regions.labels` count, for encoders that name what they find
     attributes: tuple[str, ...] = ()  # what `Regions.attributes` count, for encoders that say how it is
+    precisions: tuple[str, ...] = ("fp32",)  # that its products can have; `compute_in` chooses
     takes_boxes: bool = False  # whether `forward` looks at boxes of the dataset; then it wants them
 
     def prepare(self, photo: PhotoSource, boxes: Tensor | None = None) -> PreparedPhoto:
@@ -113,6 +114,17 @@ class Encoder(nn.Module, abc.ABC):
         """The weights that learn, each group with its learning rate; None is the decoder's."""
         weights = [weight for weight in self.parameters() if weight.requires_grad]
         return [(self.config.learning_rate, weights)] if weights else []
+
+    @property
+    def precision(self) -> str:
+        """Of its matrix products, as its settings have it."""
+        return str(getattr(self.config, "precision", "fp32"))
+
+    def compute_in(self, precision: str) -> None:
+        """Compute in another of its `precisions` from now on. Settings and fingerprint say so from now on, too."""
+        assert precision in self.precisions, "who asks looks at `precisions` first"
+        if precision != self.precision:
+            self.config = self.config.model_copy(update={"precision": precision})
 
     @torch.no_grad()
     def fingerprint(self) -> str:

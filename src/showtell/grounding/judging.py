@@ -17,6 +17,7 @@ from showtell.grounding.mentions import mark_hallucinations
 from showtell.scores import (
     DocumentFrequency,
     ImageFacts,
+    ScoreModels,
     available_metrics,
     explained_numbers,
     metric_of,
@@ -33,6 +34,7 @@ def explain_and_judge(
     *,
     occlusion: str | None = None,
     batch_size: int = 32,
+    score_models: ScoreModels | None = None,
     progress: Callable[[int], None],
 ) -> tuple[list[Explanation], dict[Path | StoredImage, ImageError]]:
     """Explanations of the photos, judged; and the errors of unreadable photos.
@@ -40,6 +42,7 @@ def explain_and_judge(
     Args:
         captioners: by title; they, settings, occlusion and batch_size are those of `explain_photos`.
         photo_set: the photos; their boxes are used if all photos have some.
+        score_models: those of learned scores.
         progress: called with the number of photos done since the last call.
     """
     sources = [photo.source for photo in photo_set.photos]
@@ -59,10 +62,12 @@ def explain_and_judge(
         else:
             explanations.append(result)
         progress(1)
-    return judge(explanations, photo_set), failures
+    return judge(explanations, photo_set, score_models), failures
 
 
-def judge(explanations: Sequence[Explanation], photo_set: PhotoSet) -> list[Explanation]:
+def judge(
+    explanations: Sequence[Explanation], photo_set: PhotoSet, score_models: ScoreModels | None = None
+) -> list[Explanation]:
     """Explanations with references, scores and hallucinated objects, the worst caption of the first model first.
 
     Photos without references come last, in their order.
@@ -70,6 +75,7 @@ def judge(explanations: Sequence[Explanation], photo_set: PhotoSet) -> list[Expl
     Args:
         explanations: of photos of the set.
         photo_set: what is known of them.
+        score_models: those of learned scores.
     """
     facts = {display_name(photo.source): photo.facts for photo in photo_set.photos}
     phrases = phrases_of(set(photo_set.categories))
@@ -78,13 +84,17 @@ def judge(explanations: Sequence[Explanation], photo_set: PhotoSet) -> list[Expl
         for one in explanations
     ]
     for model in range(len(judged[0].models) if judged else 0):
-        scores = _scores(judged, model, facts, photo_set)
+        scores = _scores(judged, model, facts, photo_set, score_models)
         judged = [_with_scores(one, model, scores.get(one.image, {})) for one in judged]
     return sorted(judged, key=lambda one: next(iter(one.models[0].scores.values()), math.inf))
 
 
 def _scores(
-    explanations: Sequence[Explanation], model: int, facts: Mapping[str, ImageFacts], photo_set: PhotoSet
+    explanations: Sequence[Explanation],
+    model: int,
+    facts: Mapping[str, ImageFacts],
+    photo_set: PhotoSet,
+    score_models: ScoreModels | None,
 ) -> dict[str, dict[str, float]]:
     """The numbers of each image that has references, in the order in which they are shown."""
     texts = {one.image: one.models[model].caption.text for one in explanations if one.references}
@@ -95,8 +105,8 @@ def _scores(
     )
     numbers = explained_numbers()
     known = {image: facts[image] for image in texts}
-    metrics = available_metrics(map(metric_of, numbers), known.values(), frequency)
-    report = score(texts, known, metrics, document_frequency=frequency)
+    metrics = available_metrics(map(metric_of, numbers), known.values(), frequency, score_models)
+    report = score(texts, known, metrics, document_frequency=frequency, models=score_models)
     return {
         image: {name: value for name in numbers if (value := values.get(name)) is not None}
         for image, values in report.per_image.items()

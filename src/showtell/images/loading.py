@@ -83,7 +83,7 @@ def prepare_batches(
         except ImageError as error:
             return source, error
 
-    photos = prefetch_map(read, sources, ahead=batch_size, workers=readers, low_priority=True)
+    photos = prefetch_map(read, sources, ahead=batch_size, workers=readers)
     size = 1 if first_alone else batch_size
     try:
         while batch := list(islice(photos, size)):

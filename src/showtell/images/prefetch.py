@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -38,7 +35,6 @@ def prefetch_map(
     *,
     ahead: int,
     workers: int = 1,
-    low_priority: bool = False,
     timeout: float | None = None,
 ) -> Generator[ResultT]:
     """What a function makes of items, in their order, called by threads before it is asked for.
@@ -48,7 +44,6 @@ def prefetch_map(
         items: drawn from by whoever asks for results, `ahead` items before they are used.
         ahead: results that are made while one is used.
         workers: threads.
-        low_priority: let the rest of the program have the processor first, where a thread can have a priority.
         timeout: seconds to wait for a result; None: for ever.
 
     Raises:
@@ -56,7 +51,7 @@ def prefetch_map(
     """
     remaining = iter(items)
     waiting: deque[Future[ResultT]] = deque()
-    pool = ThreadPoolExecutor(workers, initializer=_lower_thread_priority if low_priority else None)
+    pool = ThreadPoolExecutor(workers)
     try:
         while True:
             waiting.extend(pool.submit(function, item) for item in islice(remaining, ahead + 1 - len(waiting)))
@@ -65,12 +60,3 @@ def prefetch_map(
             yield waiting.popleft().result(timeout)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _lower_thread_priority() -> None:
-    """Half of a convolution waits for the other half: a thread that takes one core for a while stops them all.
-
-    Threads that get what is left over, and all cores while the next batch is waited for, cost the encoder less.
-    """
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from showtell.captioners import EncoderDecoderCaptioner
+from showtell.cores import describe_threads
 from showtell.datasets import open_dataset
 from showtell.datasets.records import CaptionRecord
+from showtell.errors import notify
 from showtell.evaluation import Evaluation, evaluate
 from showtell.processes import lock_folder
 from showtell.progress import counting
@@ -52,6 +54,8 @@ def run_quickstart(
 def _run(recipe: Recipe, out: Path, images: int, quiet: bool) -> dict[str, Any]:
     began = time.perf_counter()
     data, run, page = out / "data", out / "run", out / "report.html"
+    if not quiet:
+        notify(f"quickstart in {out}: {images:,} scenes, {describe_threads()}.")
     with counting("drawing scenes", images, quiet) as progress:
         write_scenes(data, images=images, progress=progress)
     result = train(recipe, run, resume=True, quiet=quiet)
@@ -62,11 +66,12 @@ def _run(recipe: Recipe, out: Path, images: int, quiet: bool) -> dict[str, Any]:
     dataset = open_dataset(data)
     training, test = dataset.split("train"), dataset.split("test")
     unseen = dataset.split("test_compositional")
-    facts = image_facts(dataset, [*test, *unseen])
+    facts = image_facts(dataset)
     with counting("captioning", len(test) + len(unseen), quiet) as progress:
         on_test = evaluate(captioner, test, facts=facts, metrics=METRICS, progress=progress)
         on_unseen = evaluate(captioner, unseen, facts=facts, metrics=METRICS, progress=progress)
-    baselines = _baselines(captioner, training, test, unseen, facts)
+    with counting("encoding for the baselines", sum(map(len, (training, test, unseen))), quiet) as progress:
+        baselines = _baselines(captioner, training, test, unseen, facts, progress)
     scores = _numbers(on_test.report, on_unseen.report)
     seconds = time.perf_counter() - began
     write_report(
@@ -109,25 +114,19 @@ def _baselines(
     test: Sequence[CaptionRecord],
     unseen: Sequence[CaptionRecord],
     facts: Mapping[str, ImageFacts],
+    progress: Callable[[int], None],
 ) -> dict[str, dict[str, float | None]]:
-    every = [*test, *unseen]  # the training pictures are encoded once for both
+    asked = [*test, *unseen]
     captions = {
-        "most frequent caption": most_frequent(training, every),
-        "nearest neighbour": nearest_neighbour(captioner, training, every),
+        "most frequent caption": most_frequent(training, asked),
+        "nearest neighbour": nearest_neighbour(captioner, training, asked, progress=progress),
     }
-    return {
-        name: _numbers(
-            *[
-                score(
-                    {record.image_id: captions[name][record.image_id] for record in split},
-                    {record.image_id: facts[record.image_id] for record in split},
-                    METRICS,
-                )
-                for split in (test, unseen)
-            ]
-        )
-        for name in captions
-    }
+
+    def scored(made: Mapping[str, str], records: Sequence[CaptionRecord]) -> ScoreReport:
+        ids = [record.image_id for record in records]
+        return score({image: made[image] for image in ids}, {image: facts[image] for image in ids}, METRICS)
+
+    return {name: _numbers(scored(made, test), scored(made, unseen)) for name, made in captions.items()}
 
 
 def _columns(scores: dict[str, float | None]) -> dict[str, float | None]:

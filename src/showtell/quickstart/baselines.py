@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -26,18 +26,33 @@ def nearest_neighbour(
     training: Sequence[CaptionRecord],
     records: Sequence[CaptionRecord],
     batch_size: int = 128,
+    progress: Callable[[int], None] | None = None,
 ) -> dict[str, str]:
-    """The first caption of the training image whose mean feature vector has the highest cosine with the image's."""
-    known = _pooled(captioner, training, batch_size)
-    asked = _pooled(captioner, records, batch_size)
+    """The first caption of the training image whose mean feature vector has the highest cosine with the image's.
+
+    Args:
+        captioner: whose encoder is asked.
+        training: the images whose captions are taken.
+        records: the images that get one.
+        batch_size: images that are encoded at once.
+        progress: called with the number of images encoded, of both, since the last call.
+    """
+    pooled = _pooled(captioner, [*training, *records], batch_size, progress)
+    known, asked = pooled[: len(training)], pooled[len(training) :]
     nearest = (asked @ known.T).argmax(-1).tolist()
     return {record.image_id: training[index].captions[0] for record, index in zip(records, nearest, strict=True)}
 
 
-def _pooled(captioner: EncoderDecoderCaptioner, records: Sequence[CaptionRecord], batch_size: int) -> Tensor:
+def _pooled(
+    captioner: EncoderDecoderCaptioner,
+    records: Sequence[CaptionRecord],
+    batch_size: int,
+    progress: Callable[[int], None] | None,
+) -> Tensor:
     """Mean feature vectors of unit length, (images, D)."""
-    pooled = [
-        masked_mean(features.vectors, features.is_region)
-        for features in captioner.encode_photos((record.path for record in records), batch_size)
-    ]
+    pooled = []
+    for features in captioner.encode_photos((record.path for record in records), batch_size):
+        pooled.append(masked_mean(features.vectors, features.is_region))
+        if progress:
+            progress(len(features.vectors))
     return F.normalize(torch.cat(pooled), dim=-1)

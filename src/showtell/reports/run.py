@@ -21,7 +21,7 @@ from showtell.explanations.explanation import display_name
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log
 from showtell.renamed import upgrade_run, upgrade_settings
-from showtell.scores import Interval, ScoreReport, diagnose, image_facts, intervals
+from showtell.scores import Interval, ScoreModels, ScoreReport, diagnose, image_facts, intervals
 from showtell.scores.files import training_captions
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
@@ -218,6 +218,7 @@ def score_run(
     dataset: CaptionDataset,
     split: str,
     *,
+    score_models: ScoreModels | None = None,
     store: FeatureStore | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ScoreCard:
@@ -227,6 +228,7 @@ def score_run(
         captioner: the run's checkpoint.
         dataset: what it is scored on.
         split: of the dataset.
+        score_models: those of learned scores.
         store: features of the images to read instead of the photos.
         progress: called with the number of images done since the last call.
 
@@ -236,7 +238,9 @@ def score_run(
     settings = captioner.settings(num_return_sequences=1)
     records = dataset.split(split)
     facts = image_facts(dataset, records)
-    evaluation = evaluate(captioner, records, settings, facts=facts, store=store, progress=progress)
+    evaluation = evaluate(
+        captioner, records, settings, facts=facts, models=score_models, store=store, progress=progress
+    )
     texts = [caption.text for caption in evaluation.captions.values()]
     search = settings.kind if settings.num_beams == 1 else f"{settings.kind} of {settings.num_beams}"
     report = evaluation.report

@@ -21,9 +21,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from showtell.cores import usable_cores
 from showtell.errors import DataError, UsageError
 from showtell.files import read_json, recover_folder, write_folder, write_json
-from showtell.processes import LOCK_NAME, lock_folder, usable_cores, worker_pool
+from showtell.processes import LOCK_NAME, lock_folder, worker_pool
 from showtell.scenes.annotations import SPLITS, SceneRecord, file_name, info, read_scenes, write_annotations
 from showtell.scenes.captions import SceneCaption, write_captions
 from showtell.scenes.lexicon import LANGUAGE_VERSION

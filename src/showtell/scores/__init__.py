@@ -9,15 +9,19 @@ from typing import get_args
 from showtell.errors import UsageError, nearest
 from showtell.registry import Registry
 from showtell.scores.base import Corpus, Score, ScoreNumber
+from showtell.scores.bert_score import BertScore
 from showtell.scores.bleu import Bleu, BleuNoBp
 from showtell.scores.bootstrap import Difference, Interval, compare, intervals
 from showtell.scores.caption_form import NGRAM_SCORES, form_warnings
 from showtell.scores.captions import Predictions, References, match, read_predictions, read_references
 from showtell.scores.chair import Chair
 from showtell.scores.cider import Cider
+from showtell.scores.clip_score import ClipScore, PacScore, RefClipScore, RefPacScore
+from showtell.scores.consistency import Consistency
 from showtell.scores.diagnostics import diagnose, diversity
 from showtell.scores.facts import ImageFacts, Need, image_facts
 from showtell.scores.meteor import Meteor
+from showtell.scores.model_settings import ScoreModels
 from showtell.scores.ngrams import DocumentFrequency
 from showtell.scores.report import ScoreReport, measure
 from showtell.scores.rouge import RougeL
@@ -32,6 +36,7 @@ __all__ = [
     "ImageFacts",
     "Interval",
     "Score",
+    "ScoreModels",
     "ScoreNumber",
     "ScoreReport",
     "available_metrics",
@@ -62,6 +67,12 @@ SCORES: Registry[type[Score]] = Registry(
         "spice": Spice,
         "truth": Truth,
         "chair": Chair,
+        "clip_score": ClipScore,
+        "ref_clip_score": RefClipScore,
+        "pac_s": PacScore,
+        "ref_pac_s": RefPacScore,
+        "bert_score": BertScore,
+        "consistency": Consistency,
     },
     expects="a Score class that can be made without arguments",
     accepts=lambda name, score: isinstance(score, type) and issubclass(score, Score),
@@ -100,20 +111,33 @@ def explained_numbers() -> tuple[str, ...]:
 
 
 def available_metrics(
-    metrics: Iterable[str], facts: Iterable[ImageFacts], document_frequency: DocumentFrequency | None = None
+    metrics: Iterable[str],
+    facts: Iterable[ImageFacts],
+    document_frequency: DocumentFrequency | None = None,
+    models: ScoreModels | None = None,
 ) -> tuple[str, ...]:
     """Those of some metrics whose needs all images meet, in the order of `SCORES`.
+
+    Learned ones are among them where a person named their weights, whatever else is missing: it was asked for.
 
     Args:
         metrics: names from `SCORES`.
         facts: what is known of the images.
         document_frequency: where given, metrics that need it are left out if it comes from too few images.
+        models: those that a person named.
     """
     names, known = set(metrics), tuple(facts)
     missing = {need for need in get_args(Need) if any(one.lacks(need) for one in known)}
     if document_frequency is not None and not document_frequency.is_reliable:
         missing.add("document_frequency")
-    return tuple(name for name, kind in SCORES.items() if name in names and missing.isdisjoint(kind.needs))
+    return tuple(
+        name
+        for name, kind in SCORES.items()
+        if name in names
+        and (
+            missing.isdisjoint(kind.needs) if kind.weights is None else models is not None and models.has(kind.weights)
+        )
+    )
 
 
 def score(
@@ -123,6 +147,7 @@ def score(
     *,
     document_frequency: DocumentFrequency | None = None,
     as_lines: bool = False,
+    models: ScoreModels | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ScoreReport:
     """Score captions against references.
@@ -139,6 +164,7 @@ def score(
         document_frequency: weights for CIDEr from other captions than the references.
         as_lines: tokenize captions as the lines of one file, in the order of the references, as coco-caption does:
             whether a full stop at the end of a caption is part of a word may then depend on the next caption.
+        models: those of learned scores: `ScoreModels(clip_model="openai/clip-vit-base-patch32")`.
         progress: called with 1 when a metric is done.
 
     Raises:
@@ -148,9 +174,10 @@ def score(
     asked = None if metrics is None else set(metrics)
     for name in sorted((asked or set()) - set(SCORES)):
         raise UsageError(f'There is no metric "{name}": {nearest(name, SCORES)}.')
-    corpus = match(predictions, references, document_frequency, as_lines=as_lines)
+    corpus = match(predictions, references, document_frequency, as_lines=as_lines, models=models)
     usual = [name for name, kind in SCORES.items() if kind.by_default]
-    chosen = available_metrics(usual, corpus.facts) if asked is None else [name for name in SCORES if name in asked]
+    named = [name for name in SCORES if name in (asked or ())]
+    chosen = available_metrics(usual, corpus.facts, models=models) if asked is None else named
     report = measure(corpus, {name: SCORES[name]() for name in chosen}, progress)
     if NGRAM_SCORES.isdisjoint(chosen):
         return report

@@ -23,6 +23,7 @@ from showtell.text import tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from showtell.scores.model_settings import ModelName, ScoreModels
     from showtell.scores.reward import RewardSamples
 
 Floats = npt.NDArray[np.float64]
@@ -50,6 +51,7 @@ class Corpus:
     facts: tuple[ImageFacts, ...]  # of each image, with at least one reference
     document_frequency: DocumentFrequency | None = None  # None: counted in the references
     as_lines: bool = False  # tokenize all predictions, and all references, as the lines of one file, in this order
+    models: ScoreModels | None = None  # those that a person named, of learned scores
 
     @property
     def references(self) -> tuple[tuple[str, ...], ...]:
@@ -83,10 +85,15 @@ class Corpus:
     @property
     def signature(self) -> str:
         """The part of a signature that all scores share: references per image, tokenizer and what follows a caption."""
+        following = "line" if self.as_lines else "a"
+        return f"{self.reference_counts}|case:lower|tok:{tokenizer.TOKENIZER_VERSION}|next:{following}"
+
+    @property
+    def reference_counts(self) -> str:
+        """The part of a signature that says how many references the images have."""
         counts = [len(texts) for texts in self.references]
         fewest, most = min(counts), max(counts)
-        span = str(most) if fewest == most else f"{fewest}-{most}"
-        return f"nrefs:{span}|case:lower|tok:{tokenizer.TOKENIZER_VERSION}|next:{'line' if self.as_lines else 'a'}"
+        return f"nrefs:{most}" if fewest == most else f"nrefs:{fewest}-{most}"
 
     def lacking(self, need: Need) -> list[str]:
         """The ids of the images that lack what a score needs."""
@@ -133,6 +140,7 @@ class Score(Aggregation):
     summary: ClassVar[str]  # what it is, in a clause, for the table of the documentation
     needs: ClassVar[tuple[Need, ...]] = ("references",)
     by_default: ClassVar[bool] = True  # whether it runs where no metrics are named
+    weights: ClassVar[ModelName | None] = None  # the setting that names its weights, if it needs some
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ NGRAM_SCORES = frozenset(["bleu", "bleu_no_bp", "meteor", "rouge_l", "cider", "s
 FAR_LONGER = 2.5  # times the mean length of references, from which CIDEr-D's penalty leaves next to nothing
 FAR_SHORTER = 0.4
 COMMON = 0.3  # share of captions from which a form is that of the file
+NEARLY_NOTHING = 0.05  # what CIDEr-D's penalty for length leaves
 FEW_CAPTIONS = 10  # below which a shared beginning is nothing to speak of
 LEAD_IN = 3  # words
 
@@ -57,7 +58,8 @@ def _length(corpus: Corpus) -> str | None:
     if not lengths.sum() or not of_references.sum():
         return None
     ratio = lengths.mean() / of_references.mean()
-    if FAR_SHORTER < ratio < FAR_LONGER:
+    much_longer = np.mean(lengths > 2 * np.array([max(map(len, texts)) for texts in corpus.reference_words]))
+    if FAR_SHORTER < ratio < FAR_LONGER and much_longer < COMMON:
         return None
     numbers = f"{lengths.mean():.1f} words against {of_references.mean():.1f}"
     penalty = float(length_penalty(corpus.ngrams).mean())
@@ -69,9 +71,9 @@ def _length(corpus: Corpus) -> str | None:
     lists = np.mean([len(_LIST_ITEM.findall(text)) > 1 for text in corpus.predictions])
     paragraphs = np.mean(["\n" in text.strip() for text in corpus.predictions])
     form = "lists" if lists >= COMMON else "texts of several lines" if paragraphs >= COMMON else "paragraphs"
-    much_longer = np.mean(lengths > 2 * np.array([max(map(len, texts)) for texts in corpus.reference_words]))
     return (
-        f"CIDEr is near zero because of the form: captions have {numbers}, {ratio:.1f} times as many; "
+        f"CIDEr is {'near zero' if penalty < NEARLY_NOTHING else 'low'} because of the form: captions have {numbers}, "
+        f"{ratio:.1f} times as many; "
         f"{much_longer:.0%} are more than twice as long as their longest reference; {_shared_pairs(corpus):.0%} of "
         f"their word pairs stand in a reference; {left}. No n-gram score can judge {form} by such references: ask the "
         "model for one sentence, or take a score of image and text."

@@ -10,6 +10,7 @@ from typing import Any
 from showtell.errors import DataError, summarise
 from showtell.scores.base import Corpus
 from showtell.scores.facts import ImageFacts
+from showtell.scores.model_settings import ScoreModels
 from showtell.scores.ngrams import DocumentFrequency
 
 Predictions = Mapping[Any, str] | Sequence[Mapping[str, Any]] | Sequence[str]
@@ -22,6 +23,7 @@ def match(
     document_frequency: DocumentFrequency | None = None,
     *,
     as_lines: bool = False,
+    models: ScoreModels | None = None,
 ) -> Corpus:
     """Put each prediction beside the references of its image, in the order of the ids.
 
@@ -30,6 +32,7 @@ def match(
         references: `{id: [texts]}`, `{id: ImageFacts}`, a COCO captions dictionary, or a list of lists of texts.
         document_frequency: weights for CIDEr from other captions than the references.
         as_lines: tokenize captions as the lines of one file, and keep the images in the order of the references.
+        models: those of learned scores.
 
     Raises:
         DataError: the two do not name the same images, an image is predicted twice or has no reference, or an
@@ -59,6 +62,7 @@ def match(
         facts=tuple(facts[image] for image in ids),
         document_frequency=document_frequency,
         as_lines=as_lines,
+        models=models,
     )
 
 

@@ -3,19 +3,21 @@
 A. Rohrbach et al., Object hallucination in image captioning, EMNLP 2018. Names of object categories, their plurals
 and other words for them are looked for in the captions, the longest first ("hot dog" is no dog). An object is there
 if it is annotated, or if a reference names it. CHAIR_i is the share of named objects that are not there, CHAIR_s the
-share of captions that name at least one such; lower is better. The paper's list of words for COCO's categories is
+share of captions that name at least one such; lower is better. Categories are all of the dataset, also those that no
+scored image shows. The paper's list of words for COCO's categories is
 not used; ours is `COCO_WORDS`, so numbers are comparable only where the signature is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from showtell import __version__
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
+from showtell.scores.facts import ImageFacts
 from showtell.text.function_words import FUNCTION_WORDS
 from showtell.text.tokenizer import tokenize
 
@@ -93,7 +95,7 @@ class Chair(Score):
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 3)."""
         annotated = _annotated(corpus)
-        names = phrases_of(set().union(*annotated))
+        names = names_of(corpus.facts)
         rows = []
         for objects, words, references in zip(annotated, corpus.predicted_words, corpus.reference_words, strict=True):
             shown = categories_shown(objects, references, names)
@@ -109,9 +111,13 @@ class Chair(Score):
         return np.stack([of_named, captions / images], axis=-1)
 
     def signature(self, corpus: Corpus) -> str:
-        """Number of categories, words for them, version."""
-        categories = frozenset().union(*_annotated(corpus))
-        return f"{corpus.signature}|categories:{len(categories)}|words:showtell|version:{__version__}"
+        """Number of annotated categories, of those of the dataset, words for them and added ones, version."""
+        categories = _categories(corpus.facts)
+        annotated = len(frozenset().union(*_annotated(corpus)))
+        of = f"|of:{len(categories)}" if len(categories) > annotated else ""
+        added = sum(map(len, categories.values()))
+        words = f"showtell+{added}" if added else "showtell"
+        return f"{corpus.signature}|categories:{annotated}{of}|words:{words}|version:{__version__}"
 
 
 def _annotated(corpus: Corpus) -> list[frozenset[str]]:
@@ -119,16 +125,40 @@ def _annotated(corpus: Corpus) -> list[frozenset[str]]:
     return [facts.objects or frozenset() for facts in corpus.facts]
 
 
+def _categories(facts: Iterable[ImageFacts]) -> dict[str, tuple[str, ...]]:
+    """The categories that may be annotated in some images, and the words that a person added for each."""
+    categories: dict[str, tuple[str, ...]] = {}
+    seen: Mapping[str, tuple[str, ...]] | None = None
+    for one in facts:
+        if one.categories is not seen:  # images of a dataset share theirs
+            seen = one.categories
+            categories |= seen
+        for category in one.objects or ():
+            categories.setdefault(category, ())
+    return categories
+
+
 Phrases = dict[tuple[str, ...], str]
 
 
-def phrases_of(categories: set[str]) -> Phrases:
-    """How captions may name some categories: words to category."""
+def names_of(facts: Iterable[ImageFacts]) -> Phrases:
+    """How captions may name the categories that may be annotated in some images: words to category."""
+    categories = _categories(facts)
+    return phrases_of(categories, categories)
+
+
+def phrases_of(categories: Iterable[str], added: Mapping[str, tuple[str, ...]] | None = None) -> Phrases:
+    """How captions may name some categories: words to category.
+
+    Args:
+        categories: their names.
+        added: further words for some of them, which go before those that are known.
+    """
     phrases: Phrases = {}
-    for category in sorted(categories):
-        for phrase in (category, *COCO_WORDS.get(category, ())):
-            words = tokenize(phrase)
-            if words:
+    known = {category: (category, *COCO_WORDS.get(category, ())) for category in sorted(categories)}
+    for texts in (added or {}, known):
+        for category, names in texts.items():
+            for words in filter(None, map(tokenize, names)):
                 for last in (words[-1], *_plurals(words[-1])):
                     phrases.setdefault((*words[:-1], last), category)
     return phrases

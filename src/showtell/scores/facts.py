@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
 from showtell.scenes import Scene, read_scenes
 
-Need = Literal["references", "images", "scenes", "objects", "document_frequency"]  # what a score may ask for
+# What a score may ask for.
+Need = Literal["references", "images", "scenes", "objects", "samples", "document_frequency", "weights"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class ImageFacts:
     objects: frozenset[str] | None = None  # annotated categories; None where the image was not annotated
     scene: Scene | None = None  # of a drawn image
     path: Path | None = None
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # that may be annotated, and words for each
+    samples: tuple[str, ...] = ()  # further captions of the captioner that is scored
 
     def lacks(self, need: Need) -> bool:
         """Whether the image does not have what a score needs of it."""
@@ -29,7 +32,9 @@ class ImageFacts:
             "images": self.path is None,
             "scenes": self.scene is None,
             "objects": self.objects is None,
+            "samples": not self.samples,
             "document_frequency": False,  # counted in the references where none is given
+            "weights": False,  # those of a score, not of an image
         }[need]
 
 
@@ -44,13 +49,16 @@ def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None
         DataError: the scenes of the dataset are damaged.
     """
     scenes = read_scenes(dataset.root) if dataset.root.is_dir() else None
+    # the shapes of scenes are judged by truth, which knows their synonyms
+    annotated = set() if scenes is not None else {box.category for one in dataset.records for box in one.boxes or ()}
+    categories: dict[str, tuple[str, ...]] = dict.fromkeys(sorted(annotated), ())
     return {
         record.image_id: ImageFacts(
             references=record.captions,
-            # the shapes of scenes are judged by truth, which knows their synonyms
             objects=None if scenes is not None or record.boxes is None else _categories(record.boxes),
             scene=None if scenes is None else scenes.get(record.image_id),
             path=record.path,
+            categories=categories,
         )
         for record in (dataset.records if records is None else records)
     }

@@ -100,7 +100,8 @@ def _read_samples(rows: Sequence[Any], path: Path) -> KitFile:
         answers = answers[:1] + drawn[1:] if len(drawn) > 1 else answers
         if not answers:
             raise DataError(f'Sample {number} of {path} has no answer: neither "pred" nor "filtered_resps" is a text.')
-        prompt = row.get("input", next(iter(row.get("arguments") or [None]), None))
+        arguments = row.get("arguments")  # in older files
+        prompt = row.get("input", arguments[0] if isinstance(arguments, list) and arguments else None)
         cleaned = tuple(counts.clean(text, prompt if isinstance(prompt, str) else None) for text in answers)
         image = str(row.get("doc_id") if key is None else basis[key])
         references = counts.references(basis.get("answer", row.get("target")))

@@ -18,7 +18,9 @@ _NEEDS: dict[Need, str] = {  # what a score needs of every image, and how to giv
     "images": "the image files; score against a dataset",
     "scenes": "the scenes that were drawn; score against a scenes dataset",
     "objects": "annotated objects; score against a dataset with boxes",
+    "samples": "several captions of each photo; caption with --num-return-sequences",
     "document_frequency": "document frequencies",
+    "weights": "weights that you name",
 }
 
 
@@ -113,8 +115,13 @@ def _require(metric: str, score: Score, corpus: Corpus) -> None:
     """Make sure that the corpus has what a score needs.
 
     Raises:
-        DataError: some images lack it; the message lists them.
+        DataError: some images lack it, or its weights are not named; the message lists the images, or says how.
     """
+    if score.weights is not None and (corpus.models is None or not corpus.models.has(score.weights)):
+        raise DataError(
+            f'"{metric}" needs {_NEEDS["weights"]}: --{score.weights.replace("_", "-")} with a folder, or a repository '
+            "on the Hugging Face hub."
+        )
     for need in score.needs:
         lacking = corpus.lacking(need)
         if lacking:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from string import ascii_uppercase
 
 from showtell.scores.bootstrap import Difference, Interval
 from showtell.scores.comparison import POINT, POWER, Comparison
+from showtell.scores.human_correlation import HumanCorrelation
+from showtell.scores.judgements import Judgements
 from showtell.scores.report import ScoreReport
 
 
@@ -114,18 +117,54 @@ def describe_comparisons(comparisons: Sequence[Comparison], systems: Sequence[st
                 f"{one.images_for():,}",
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) if column < 2 else cell.rjust(width) for column, (cell, width) in cells)
-        for cells in (enumerate(zip(row, widths, strict=True)) for row in rows)
-    ]
     pairs = len(systems) * (len(systems) - 1) // 2
     legend = (
         f"p (Holm): corrected for the {pairs} pair{'s' if pairs > 1 else ''} of systems, for each number.",
         f"detects: the true difference that these images show in {POWER:.0%} of cases, at 5%.",
         f"images: how many would show a difference of {POINT:g} (one point of 100) as often.",
     )
-    return "\n".join(["", *lines, "", *legend])
+    return "\n".join(["", *_aligned(rows, left=2), "", *legend])
+
+
+def describe_correlations(correlation: HumanCorrelation, report: ScoreReport, judgements: Judgements) -> str:
+    """How well each number agrees with people, and how much worse than the best one, in 80 columns."""
+    images = len({one.image for one in judgements.captions})
+    ratings = sum(len(one.ratings) for one in judgements.captions)
+    tau, other = correlation.tau, "tau_b" if correlation.tau == "tau_c" else "tau_c"
+    rows: list[tuple[str, ...]] = [("", tau, "95% interval", other, "spearman", "pairs")]
+    for number, of in correlation.agreement.items():
+        interval = f"[{of[tau].low:+.4f}, {of[tau].high:+.4f}]" if tau in of else ""
+        measures = (f"{of[one].value:+.4f}" if one in of else "-" for one in (tau, other, "spearman"))
+        first, *rest = measures
+        accuracy = of.get("pairwise_accuracy")
+        rows.append((number, first, interval, *rest, "-" if accuracy is None else f"{accuracy.value:.1%}"))
+    lines = [f"{judgements.name}: {len(judgements.captions)} captions of {images} images, {ratings} ratings", ""]
+    lines += [*_aligned(rows), "", "pairs: of two captions of an image that people rate differently, how often the"]
+    lines += ["number orders them alike; half where it does not tell them apart"]
+    if correlation.differences:
+        rows = [("", f"{tau} - {correlation.best}", "95% interval", "p (Holm)")]
+        for number, one in sorted(correlation.differences.items(), key=lambda item: -item[1].value):
+            p = correlation.p_holm[number]
+            rows.append((number, f"{one.value:+.4f}", f"[{one.low:+.4f}, {one.high:+.4f}]", f"{p:.4f}"))
+        lines += ["", *_aligned(rows)]
+    lines += (
+        ["", *[f"skipped {number}: {reason}" for number, reason in correlation.skipped.items()]]
+        if (correlation.skipped)
+        else []
+    )
+    return "\n".join([*lines, *_how_made(replace(report, skipped={}), max(map(len, report.scores)))])
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Rows as lines in which columns stand below each other, the first few flush left and the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
 
 
 def system_letters(systems: int) -> list[str]:

@@ -21,6 +21,7 @@ from typing import Any
 
 from showtell.bulk.cluster import STORE, connected, require_ray
 from showtell.captioners.contract import Captioner
+from showtell.cores import usable_cores
 from showtell.datasets.issues import counted
 from showtell.errors import MissingDependencyError, ShowtellError, notify
 from showtell.serving.batcher import LocalEngine
@@ -179,7 +180,7 @@ class _Replica:
         import ray
         import torch
 
-        torch.set_num_threads(min(threads, os.cpu_count() or 1))
+        torch.set_num_threads(min(threads, usable_cores()))
         device = "cuda" if torch.cuda.is_available() else "cpu"
         opened: dict[str, Captioner] = ray.get(captioners[0])
         self._engine = LocalEngine({name: captioner.to(device) for name, captioner in opened.items()}, settings)

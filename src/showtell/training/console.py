@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from showtell.progress import ProgressLines, TimeLeft, counting, fitting
 
 
 class TrainingConsole:
     """The bar with loss, speed and time left, and lines between."""
 
     def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[loss]}"),
-            TextColumn("{task.fields[speed]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=False),
-            console=self._console,
-            disable=quiet or not self._console.is_terminal,
-        )
+        columns = (
+            (0, TextColumn("{task.description}")), (80, BarColumn()), (0, MofNCompleteColumn()),
+            (50, TextColumn("{task.fields[loss]}")), (70, TextColumn("{task.fields[speed]}")), (0, TimeLeft()),
+        )  # fmt: skip
+        self._is_live = not quiet and self._console.is_terminal
+        self._progress = Progress(*fitting(self._console, columns), console=self._console, disable=not self._is_live)
+        self._lines: ProgressLines | None = None
+        self._opened = ExitStack()
 
     def __enter__(self) -> TrainingConsole:
         self._progress.start()
@@ -42,6 +35,7 @@ class TrainingConsole:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
+        self._opened.close()
 
     def say(self, text: str) -> None:
         """One line."""
@@ -54,17 +48,29 @@ class TrainingConsole:
             steps: of the run.
             done: how many of them are done.
         """
+        self._steps = steps
         self._task = self._progress.add_task("training", total=steps, completed=done, loss="", speed="")
+        if not (self._quiet or self._is_live):
+            self._lines = self._opened.enter_context(ProgressLines("training", steps, done=done))
+
+    @contextmanager
+    def counting(self, text: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Progress of what interrupts the steps; call the function that it gives with the items done since the last."""
+        if self._is_live:  # a terminal has one live display
+            task = self._progress.add_task(text, total=total, loss="", speed="")
+            yield lambda done: self._progress.advance(task, done)
+            self._progress.remove_task(task)
+        else:
+            with counting(text, total, self._quiet) as progress:
+                yield progress
 
     def step(self, step: int, epoch: int, loss: float, captions_per_second: float) -> None:
-        """Move the bar."""
-        self._progress.update(
-            self._task,
-            completed=step,
-            description=f"epoch {epoch}",
-            loss=f"loss {loss:.3f}",
-            speed=f"{captions_per_second:.0f} captions/s",
-        )
+        """Move the bar by a step."""
+        title, shown, speed = f"epoch {epoch}", f"loss {loss:.3f}", f"{captions_per_second:.0f} captions/s"
+        self._progress.update(self._task, completed=step, description=title, loss=shown, speed=speed)
+        if self._lines is not None:
+            self._lines.detail = f"{title}, {shown}, {speed}"
+            self._lines.advance(1, self._steps)
 
     def validation(self, epoch: int, epochs: int, numbers: Mapping[str, float], is_best: bool) -> None:
         """The scores of a validation."""

@@ -22,7 +22,7 @@ from showtell.errors import MissingDependencyError, RecipeError, UsageError, nea
 from showtell.models import Capability
 from showtell.models.kernels import can_round_products, compiled, compiled_kernels
 from showtell.objectives import OBJECTIVES
-from showtell.processes import lock_folder
+from showtell.processes import is_first_process, lock_folder
 from showtell.training.recipe import Recipe
 
 
@@ -51,11 +51,6 @@ def only_writer(folder: Path) -> Iterator[None]:
         raise UsageError(f"{folder} is a file; a run needs a folder: choose another --out.")
     with lock_folder(folder, "training in", "another --out"):
         yield
-
-
-def is_first_process() -> bool:
-    """Of those that `torchrun` or `accelerate launch` started; true where nobody did."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def find_trackers(names: Sequence[str]) -> None:

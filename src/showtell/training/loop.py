@@ -28,6 +28,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from showtell import counter_rng
 from showtell.captioners import EncoderDecoderCaptioner
+from showtell.cores import describe_threads
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import TrainingError, UsageError, summarise
 from showtell.features.precomputed import PrecomputedConfig
@@ -266,7 +267,8 @@ class Trainer:
         self.console.say(
             f"{len(self.data)} images with {captions} captions, {words} words "
             f"({100 * self.unknown:.1f}% of validation words unknown), {weights:,} weights to train, "
-            f"{self.steps} steps on {self.accelerator.device}" + (f" in {processes} processes" if processes > 1 else "")
+            f"{self.steps} steps on {self.accelerator.device}, {describe_threads()}"
+            + (f" in each of {processes} processes" if processes > 1 else "")
         )
         few = few_photos(len(self.data), self.recipe.encoder)
         if few and not self.recipe.training.start_from and not self.progress.step:
@@ -426,13 +428,17 @@ class Trainer:
             return
         if epoch % training.validate_every and not is_last:
             return
-        self._judge(epoch, self.validator.validate())
+        self._judge(epoch, self._validate(self.validator))
+
+    def _validate(self, validator: Validator) -> Validation:
+        with self.console.counting("validating", len(self.validation_records)) as progress:
+            return validator.validate(progress)
 
     def _validate_start(self) -> Validation | None:
         """The validation of the weights that a supervised run starts from; None if there is nothing to validate."""
         if self.watchdog is None or self.validator is None or self.progress.step:
             return None
-        validation = self.validator.validate()
+        validation = self._validate(self.validator)
         self.watchdog.check_start(str(self.recipe.training.start_from), validation.scores)
         return validation
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -85,8 +85,12 @@ class Validator:
         self._accelerator = accelerator
 
     @torch.no_grad()
-    def validate(self) -> Validation:
-        """Caption and score the split with the weights as they are."""
+    def validate(self, progress: Callable[[int], None]) -> Validation:
+        """Caption and score the split with the weights as they are.
+
+        Args:
+            progress: called with the number of images done, by all processes, since the last call.
+        """
         captioner, accelerator, size = self._captioner, self._accelerator, self._batch_size
         if captioner.encoder.config.trained and accelerator.num_processes > 1:
             broadcast(list(captioner.encoder.buffers()))  # what batch norm keeps, of the first process
@@ -103,6 +107,7 @@ class Validator:
                 results = captioner.caption_features(features, settings)
                 best = {image: best for image, (best, *_) in zip(batch.image_ids, results, strict=True)}
                 own.append((first, loss, best))
+                progress(min(stride, len(self._data) - first))
         losses: list[float] = []
         captions: dict[str, Caption] = {}
         for _, loss, of_batch in sorted(gather_object(own), key=lambda result: result[0]):

@@ -210,3 +210,14 @@ def test_a_recipe_that_requires_them_is_refused_where_there_is_none(monkeypatch,
     with pytest.raises(RecipeError, match=r"training\.compile=true .* there is no C\+\+ compiler; install g\+\+; auto"):
         train(tiny_recipe, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
+
+
+@needs_compiler
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.sampled_from([20.0, 42.9, 43.1, 60.0]), st.integers(0, 5))
+def test_rows_whose_exponentials_are_no_float32_are_computed_sum_by_sum(size, far, seed):
+    """tanh(p + q) where p and q are large and their sum is not, among rows where they are small."""
+    p, q, w = (x.detach() for x in (numbers(2, 7, size, seed=seed), numbers(2, 3, size, seed=9), numbers(size, seed=8)))
+    p[0, 2], q[0, 1], q[1, 2] = far + p[0, 2], q[0, 1] - far, q[1, 2] + far
+    values = [p.requires_grad_(), q.requires_grad_(), w.requires_grad_()]
+    assert_same(additive_scores, plain.additive_scores, values, atol=2e-5 * size)

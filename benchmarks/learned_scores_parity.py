@@ -1,0 +1,360 @@
+"""Reference numbers for learned scores: the authors' own code, run on made-up weights.
+
+    python benchmarks/learned_scores_parity.py clip CLIPSCORE PACSCORE CLIP --out tests/scores/reference_clip.json
+    python benchmarks/learned_scores_parity.py bert BERT_SCORE --out tests/scores/reference_bert.json
+    python benchmarks/learned_scores_parity.py tokens CLIP CAPTIONS.csv
+
+The arguments are clones of jmhessel/clipscore (read at 1036465), aimagelab/pacscore (bfbc488), openai/CLIP (d05afc4)
+and Tiiiger/bert_score (19e7f55); their code needs ftfy, and bert_score was run with transformers 4.49, whose tokenizers
+are those that it was made for. Nothing of them is here: the script builds tiny models whose weights depend on the name
+and the shape of each tensor alone, with tokenizers of a few hundred tokens, runs the authors' functions from photos and
+texts to scores, and writes what came out. The tests build the same models as folders of transformers, or as the files
+that the authors publish, and score the same photos and texts. `tokens` counts the captions of a table of Flickr8k that
+OpenAI's tokenizer and the one of transformers with the same vocabulary read alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import sys
+import tempfile
+import types
+import zlib
+from collections.abc import Iterable, Sequence
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+WIDTH, LAYERS, PATCH, IMAGE, CONTEXT, SPACE = 64, 2, 32, 224, 77, 32  # of the tiny CLIP; heads have 64 numbers
+CLIP_SEED, PAC_SEED = "clip8", "pac"  # of weights
+RANK = 4  # of the low-rank changes of PAC-S++
+MERGES = (
+    "t h", "th e</w>", "a n", "d o", "do g</w>", "c a", "ca t</w>", "r e", "re d</w>", "i n", "in g</w>", "p h", "ph o",
+    "pho t", "phot o</w>", "d e", "de p", "dep i", "depi c", "depic t", "depict s</w>", "o n</w>", "b l", "bl u",
+    "blu e</w>",
+)  # fmt: skip
+IDS = ("wide", "tall", "grey", "square", "long", "empty", "odd")
+CAPTIONS = (
+    "a red dog on the blue grass", "A cat, sleeping.", "the photo", "two dogs & one cat  running",
+    " ".join(["a dog on the red photo"] * 30), "", "the dog’s “red” ball &amp; naïve café",
+)  # fmt: skip
+REFERENCES = (
+    ("a dog on the grass", "the red dog runs", "a blue cat"), ("a cat is sleeping on the photo", "the cat"),
+    ("a photo of the sea",), ("dogs and a cat", "the dog running", "two cats", "red"),
+    ("a dog on a photo", " ".join(["the blue cat"] * 40)), ("a dog", "the cat on the photo"),
+    ("the dog and a ball", ""),
+)  # fmt: skip
+BERT_LAYERS = 3  # of the tiny BERT and RoBERTa
+BERT_SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {"layer": 2}, "idf": {"layer": 2, "idf": True}, "rescaled": {"layer": 3, "rescaled": True},
+    "idf and rescaled": {"layer": 1, "idf": True, "rescaled": True}, "embeddings": {"layer": 0},
+}  # fmt: skip
+BASELINE = "LAYER,P,R,F\n0,0.31,0.32,0.3\n1,0.42,0.41,0.4\n2,0.52,0.51,0.5\n3,0.62,0.61,0.6\n"
+
+
+# --- made-up weights, photos and tokenizers ---
+
+
+def weight(name: str, shape: Sequence[int]) -> Tensor:
+    """A tensor that depends on its name and shape alone, in values that half precision has."""
+    numbers = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(tuple(shape))
+    is_norm = "ln_" in name or "LayerNorm" in name
+    scale = 0.1 if len(shape) < 2 else 1.5 / np.prod(shape[1:]) ** 0.5
+    values = numbers * scale + (1.0 if is_norm and name.endswith("weight") else 0.0)
+    return torch.from_numpy(np.asarray(values, np.float16).astype(np.float32))
+
+
+def openai_weights(seed: str, *, low_rank: bool = False) -> dict[str, Tensor]:
+    """The state dict of a tiny CLIP in the layout of OpenAI's code; the seed makes other weights of it."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "positional_embedding": (CONTEXT, WIDTH), "text_projection": (WIDTH, SPACE), "logit_scale": (),
+        "token_embedding.weight": (len(clip_vocabulary()), WIDTH), "ln_final.weight": (WIDTH,),
+        "ln_final.bias": (WIDTH,),
+        "visual.class_embedding": (WIDTH,), "visual.positional_embedding": ((IMAGE // PATCH) ** 2 + 1, WIDTH),
+        "visual.proj": (WIDTH, SPACE), "visual.conv1.weight": (WIDTH, 3, PATCH, PATCH),
+    }  # fmt: skip
+    for norm in ("visual.ln_pre", "visual.ln_post"):
+        shapes |= {f"{norm}.weight": (WIDTH,), f"{norm}.bias": (WIDTH,)}
+    low: dict[str, tuple[int, ...]] = {"visual.conv1.": (WIDTH, 3, PATCH, PATCH)}
+    for tower in ("transformer", "visual.transformer"):
+        for layer in range(LAYERS):
+            stem = f"{tower}.resblocks.{layer}"
+            matrices = {
+                "attn.in_proj_": (3 * WIDTH, WIDTH), "attn.out_proj.": (WIDTH, WIDTH), "mlp.c_fc.": (4 * WIDTH, WIDTH),
+                "mlp.c_proj.": (WIDTH, 4 * WIDTH),
+            }  # fmt: skip
+            for name, shape in matrices.items():
+                shapes |= {f"{stem}.{name}weight": shape, f"{stem}.{name}bias": shape[:1]}
+                low[f"{stem}.{name}".replace("in_proj_", "in_proj_weight_")] = shape
+            for norm in ("ln_1", "ln_2"):
+                shapes |= {f"{stem}.{norm}.weight": (WIDTH,), f"{stem}.{norm}.bias": (WIDTH,)}
+    if low_rank:
+        for stem, shape in low.items():
+            is_patch = len(shape) == 4
+            rows, columns = (shape[0] * PATCH, 3 * PATCH) if is_patch else shape
+            rank = RANK * PATCH if is_patch else RANK
+            shapes |= {f"{stem}lora_A": (rank, columns), f"{stem}lora_B": (rows, rank)}
+    tensors = {name: weight(seed + name, shape) for name, shape in shapes.items()}
+    return tensors | {name: tensor / 8 for name, tensor in tensors.items() if "lora_" in name}
+
+
+def byte_letters() -> list[str]:
+    """The 256 letters that stand for bytes in OpenAI's vocabularies, in their order there."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    return [*map(chr, plain), *(chr(256 + number) for number in range(256 - len(plain)))]
+
+
+def clip_vocabulary() -> list[str]:
+    """The tokens of the tiny CLIP."""
+    letters = byte_letters()
+    merged = ["".join(merge.split()) for merge in MERGES]
+    return [*letters, *(f"{letter}</w>" for letter in letters), *merged, "<|startoftext|>", "<|endoftext|>"]
+
+
+def photos(folder: Path) -> list[Path]:
+    """Photos of several shapes and modes as PNG files."""
+    sizes = ((300, 231), (97, 411), (250, 227), (224, 224), (640, 225), (120, 90), (333, 500))
+    paths = []
+    for number, (name, size) in enumerate(zip(IDS, sizes, strict=True)):
+        blocks = np.random.default_rng(number).integers(0, 256, (7, 9, 3), dtype=np.uint8)
+        photo = Image.fromarray(blocks).resize(size, Image.Resampling.BILINEAR)
+        paths.append(folder / f"{name}.png")
+        (photo.convert("L") if name == "grey" else photo).save(paths[-1])
+    return paths
+
+
+def write_clip(folder: Path, tensors: dict[str, Tensor]) -> Path:
+    """A tiny CLIP as a folder of transformers; the names of its weights are converted by transformers' own classes."""
+    folder.mkdir(parents=True)
+    vocabulary = {token: number for number, token in enumerate(clip_vocabulary())}
+    ends = {"bos_token_id": len(vocabulary) - 2, "eos_token_id": len(vocabulary) - 1, "pad_token_id": 1}
+    sizes = {
+        "hidden_size": WIDTH,
+        "intermediate_size": 4 * WIDTH,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 1,
+    }
+    config = {
+        "model_type": "clip", "architectures": ["CLIPModel"], "projection_dim": SPACE,
+        "text_config": {
+            "model_type": "clip_text_model", **sizes, "vocab_size": len(vocabulary), "projection_dim": SPACE,
+            "max_position_embeddings": CONTEXT, **ends, "hidden_act": "quick_gelu",
+        },
+        "vision_config": {
+            "model_type": "clip_vision_model", **sizes, "image_size": IMAGE, "patch_size": PATCH,
+            "projection_dim": SPACE, "hidden_act": "quick_gelu",
+        },
+    }  # fmt: skip
+    processor = {
+        "image_processor_type": "CLIPImageProcessor", "do_resize": True, "size": {"shortest_edge": IMAGE},
+        "do_center_crop": True, "crop_size": {"height": IMAGE, "width": IMAGE}, "resample": 3, "do_rescale": True,
+        "do_normalize": True, "image_mean": [0.48145466, 0.4578275, 0.40821073],
+        "image_std": [0.26862954, 0.26130258, 0.27577711], "do_convert_rgb": True,
+    }  # fmt: skip
+    tokenizer = {
+        "tokenizer_class": "CLIPTokenizer", "bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>",
+        "unk_token": "<|endoftext|>", "pad_token": "<|endoftext|>", "model_max_length": CONTEXT,
+    }  # fmt: skip
+    contents = {
+        "config.json": config, "preprocessor_config.json": processor, "tokenizer_config.json": tokenizer,
+        "vocab.json": vocabulary,
+    }  # fmt: skip
+    for name, content in contents.items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *MERGES, ""]), encoding="utf-8")
+    from safetensors.torch import save_file
+
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def write_bert(folder: Path, kind: str) -> Path:
+    """A tiny BERT or RoBERTa as a folder of transformers."""
+    import transformers
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True)
+    sizes = {
+        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": BERT_LAYERS, "num_attention_heads": 4,
+        "max_position_embeddings": 48 if kind == "bert" else 50,
+    }  # fmt: skip
+    if kind == "bert":
+        words = sorted({*"abcdefghijklmnopqrstuvwxyz", *" ".join(["a red dog the cat on photo blue grass"]).split()})
+        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, *(f"##{letter}" for letter in words), *".,&;"]
+        (folder / "vocab.txt").write_text("\n".join([*tokens, ""]), encoding="utf-8")
+        tokenizer = {
+            "tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 48, "pad_token": "[PAD]",
+            "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
+        }  # fmt: skip
+        model: Any = transformers.BertModel(transformers.BertConfig(vocab_size=len(tokens), pad_token_id=0, **sizes))
+    else:
+        merges = [merge.removesuffix("</w>") for merge in MERGES] + ["Ġ a", "Ġ the", "Ġ dog"]
+        special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        tokens = list(dict.fromkeys([*special, *byte_letters(), *("".join(merge.split()) for merge in merges)]))
+        vocabulary = {token: number for number, token in enumerate(tokens)}
+        (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+        (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
+        tokenizer = {
+            "tokenizer_class": "RobertaTokenizer", "model_max_length": 48, "bos_token": "<s>", "eos_token": "</s>",
+            "cls_token": "<s>", "sep_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>",
+            "add_prefix_space": False,
+        }  # fmt: skip
+        model = transformers.RobertaModel(
+            transformers.RobertaConfig(
+                vocab_size=len(tokens), pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1, **sizes
+            )
+        )
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    model.config.architectures = [type(model).__name__]
+    (folder / "config.json").write_text(model.config.to_json_string(), encoding="utf-8")
+    floats = {name: weight(name, one.shape) for name, one in model.state_dict().items() if one.is_floating_point()}
+    save_file(floats, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+# --- the authors' code ---
+
+
+def run_clip(clipscore: Path, pacscore: Path, clip: Path) -> dict[str, Any]:
+    """CLIPScore, PAC-S and PAC-S++ with and without references, of each image, by the authors' code."""
+    import packaging.version
+    import torchvision  # noqa: F401  (torch looks at what is installed before something stands in for it)
+
+    resources = types.ModuleType("pkg_resources")  # which setuptools no longer has
+    resources.packaging = packaging  # type: ignore[attr-defined]
+    normalising = types.ModuleType("sklearn.preprocessing")
+    normalising.normalize = None  # type: ignore[attr-defined]  # called with NumPy before 1.21 alone
+    sklearn = types.ModuleType("sklearn")
+    sklearn.preprocessing = normalising  # type: ignore[attr-defined]
+    sys.modules |= {"pkg_resources": resources, "sklearn": sklearn, "sklearn.preprocessing": normalising}
+    sys.path[:0] = [str(clipscore), str(pacscore), str(clip)]
+    from models import clip as pac_clip
+
+    import clip as openai_clip
+    import clipscore as published
+    from evaluation.pac_score import pac_score
+
+    location = pacscore / "models" / "clip_lora" / "model.py"  # its package opens a vocabulary that is not there
+    spec = spec_from_file_location("lora_model", location)
+    assert spec is not None and spec.loader is not None
+    lora_model = module_from_spec(spec)
+    spec.loader.exec_module(lora_model)
+    numbers: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        paths = [str(path) for path in photos(Path(temporary))]
+        vocabulary = Path(temporary) / "bpe.txt.gz"
+        with gzip.open(vocabulary, "wt", encoding="utf-8") as stream:
+            stream.write("\n".join(['"version"', *MERGES]))
+        openai_clip.clip._tokenizer = openai_clip.simple_tokenizer.SimpleTokenizer(str(vocabulary))
+        pac_clip.clip._tokenizer = pac_clip.simple_tokenizer.SimpleTokenizer(str(vocabulary))
+
+        model = openai_clip.model.build_model(openai_weights(CLIP_SEED)).float().eval()
+        _, per_image, features = published.get_clip_score(model, paths, list(CAPTIONS), "cpu")
+        _, of_texts = published.get_refonlyclipscore(model, [list(texts) for texts in REFERENCES], features, "cpu")
+        numbers["clip_score"], numbers["ref_clip_score"] = both(per_image, of_texts)
+
+        for name, low_rank in (("pac_s", False), ("pac_s++", True)):
+            weights = openai_weights(PAC_SEED, low_rank=low_rank)
+            build = lora_model if low_rank else pac_clip.model
+            model = build.build_model(dict(weights), **({"lora": RANK} if low_rank else {})).float()
+            model.load_state_dict(weights)
+            model.eval()
+            transform = pac_clip.clip._transform(model.visual.input_resolution)
+            _, per_image, features, lengths = pac_score.PACScore(model, transform, paths, list(CAPTIONS), "cpu", w=2.0)
+            references = [list(texts) for texts in REFERENCES]
+            _, of_texts = pac_score.RefPACScore(model, references, features, "cpu", lengths)
+            numbers[name], numbers[f"ref_{name}"] = both(per_image, of_texts)
+    return numbers
+
+
+def both(of_photos: Iterable[float], of_texts: Iterable[float]) -> tuple[list[float], list[float]]:
+    """The scores without references, and with them as the authors' scripts put the two together."""
+    photos_, texts = np.array(list(of_photos), np.float64), np.array(list(of_texts), np.float64)
+    return photos_.tolist(), (2 * photos_ * texts / (photos_ + texts)).tolist()
+
+
+def run_bert(checkout: Path) -> dict[str, Any]:
+    """P, R and F of each image by bert_score, for two kinds of encoders and `BERT_SETTINGS`."""
+    sys.path.insert(0, str(checkout))
+    import bert_score
+    import transformers
+
+    print(f"transformers {transformers.__version__}")
+    numbers: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        baseline = Path(temporary) / "baseline.tsv"
+        baseline.write_text(BASELINE, encoding="utf-8")
+        for kind in ("bert", "roberta"):
+            folder = write_bert(Path(temporary) / kind, kind)
+            for name, settings in BERT_SETTINGS.items():
+                rescaling = settings.get("rescaled", False)
+                values = bert_score.score(
+                    list(CAPTIONS),
+                    [list(texts) for texts in REFERENCES],
+                    model_type=str(folder),
+                    num_layers=settings["layer"],
+                    idf=settings.get("idf", False),
+                    device="cpu",
+                    lang="en",
+                    rescale_with_baseline=rescaling,
+                    baseline_path=str(baseline) if rescaling else None,
+                )
+                numbers[f"{kind}, {name}"] = torch.stack(values, dim=1).tolist()
+    return numbers
+
+
+def compare_tokens(clip: Path, table: Path) -> None:
+    """Count the captions that both tokenizers read alike, with OpenAI's own vocabulary."""
+    import transformers
+
+    sys.path.insert(0, str(clip))
+    from showtell.scores.clip_encoder import cleaned
+
+    from clip.simple_tokenizer import SimpleTokenizer, default_bpe
+
+    published = SimpleTokenizer()
+    merges = gzip.decompress(Path(default_bpe()).read_bytes()).decode("utf-8").split("\n")[1 : 49152 - 256 - 2 + 1]
+    with tempfile.TemporaryDirectory() as temporary:
+        (Path(temporary) / "vocab.json").write_text(json.dumps(published.encoder))
+        (Path(temporary) / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
+        ours = transformers.CLIPTokenizer.from_pretrained(temporary)
+    with table.open(encoding="utf-8", newline="") as stream:
+        captions = [row[1] for row in csv.reader(stream) if row]
+    captions += [one for one in CAPTIONS if one]
+    start, end = published.encoder["<|startoftext|>"], published.encoder["<|endoftext|>"]
+    texts = [cleaned(caption) for caption in captions]
+    different = [
+        caption
+        for caption, ids in zip(captions, ours(texts)["input_ids"], strict=True)
+        if ids != [start, *published.encode(f"A photo depicts {caption}"), end]
+    ]
+    print(f"{len(captions)} captions, {len(different)} read differently: {different[:5]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["clip", "bert", "tokens"])
+    parser.add_argument("paths", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    if arguments.what == "tokens":
+        compare_tokens(*arguments.paths)
+        return
+    numbers = {"clip": run_clip, "bert": run_bert}[arguments.what](*arguments.paths)
+    text = json.dumps(numbers, indent=1) + "\n"
+    if arguments.out is None:
+        print(text)
+    else:
+        arguments.out.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""CHAIR with objects and words from files, and the agreement of several captions of a photo, counted by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import showtell
+from showtell.datasets import open_dataset
+from showtell.scores import ImageFacts
+from tests.cli.test_caption import run
+
+REFERENCES = {"1": ["an animal on grass"], "2": ["somebody outside"], "3": ["an empty street"]}
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("references.json").write_text(json.dumps(REFERENCES))
+    categories = ["dog", "person", "cat", "dining table"]
+    instances = {
+        "images": [{"id": int(image)} for image in REFERENCES],
+        "annotations": [
+            {"id": 1, "image_id": 1, "bbox": [0, 0, 5, 5], "category_id": 0, "segmentation": [[0, 0, 5, 5]]},
+            {"id": 2, "image_id": 2, "bbox": [0, 0, 5, 5], "category_id": 1, "segmentation": []},
+        ],
+        "categories": [{"id": number, "name": name} for number, name in enumerate(categories)],
+    }
+    Path("instances_val2014.json").write_text(json.dumps(instances))
+
+
+def predictions(captions: dict[str, str]) -> Path:
+    Path("captions.json").write_text(json.dumps(captions))
+    return Path("captions.json")
+
+
+def scored(capsys: Any, captions: dict[str, str], *options: str) -> tuple[dict[str, Any], str]:
+    arguments = [predictions(captions), "references.json", "--metrics", "chair", "--json", *options]
+    status, out, err = run(capsys, "score", *arguments)
+    assert status == 0, err
+    return json.loads(out), err
+
+
+def test_objects_of_instances_make_chair_run_on_any_references(capsys):
+    captions = {"1": "a dog and a cat", "2": "a woman at a table", "3": "a street"}
+    content, _ = scored(capsys, captions, "--objects", "instances_val2014.json")
+    # dog and woman are there; the cat and the table are not, which no image of these shows
+    assert content["scores"] == {"chair_i": 0.5, "chair_s": pytest.approx(2 / 3)}
+    assert "|categories:2|of:4|words:showtell|" in content["signatures"]["chair_i"]
+    without, _ = scored(capsys, captions)
+    assert without["scores"]["chair_i"] is None
+
+
+def test_words_are_added_and_go_before_those_that_are_known(capsys):
+    captions = {"1": "a pooch", "2": "a street musician and her kitty", "3": "a mutt and his man"}
+    objects = ["--objects", "instances_val2014.json"]
+    assert scored(capsys, captions, *objects)[0]["scores"]["chair_i"] == 1.0  # kitty and man, neither is there
+    Path("words.txt").write_text("# mine\ndog, pooch, mutt, kitty\nperson,street musician\n\nzebra, striped horse\n")
+    content, err = scored(capsys, captions, *objects, "--synonyms", "words.txt")
+    # pooch and street musician are there; kitty is a dog now; kitty, mutt and man are not there
+    assert content["scores"]["chair_i"] == pytest.approx(3 / 5)
+    assert "|words:showtell+4|" in content["signatures"]["chair_i"]
+    assert "words.txt has words for 1 categories that are not annotated here: zebra." in err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("dog, pooch\ncat, pooch\n", 'Lines 1 and 2 of words.txt both have "pooch"; a word stands for one category.'),
+        ("dog, pooch\ndog, mutt\n", 'Line 2 of words.txt has words for "dog" again; put all of them on one line.'),
+        ("dog, , mutt\n", "Line 1 of words.txt has an empty word; a line is a category and words for it, parted by"),
+        ("doq, mutt\n", 'words.txt names no category that is annotated here; its first, "doq": did you mean "dog"'),
+        ("# nothing\n", "words.txt is empty; a line is a category and words for it"),
+    ],
+)
+def test_bad_lines_are_sentences(capsys, words, sentence):
+    Path("words.txt").write_text(words)
+    given = [predictions(dict.fromkeys(REFERENCES, "a")), "references.json", "--objects", "instances_val2014.json"]
+    status, out, err = run(capsys, "score", *given, "--synonyms", "words.txt")
+    assert (status, out) == (2, "")
+    assert sentence in err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--synonyms", "words.txt"], "words.txt has words for categories, and no image has annotated objects; "),
+        (["--objects", "none.json"], "There is no file none.json."),
+        (["--objects", "references.json"], "references.json is not a COCO file: it should be an object with the lists"),
+        (["--objects", "other.json"], "other.json lists none of the images (1, 2, 3) but 9; give the instances of the"),
+        (["--synonyms", "none.txt"], "There is no file none.txt."),
+    ],
+)
+def test_mistakes_are_sentences(capsys, options, sentence):
+    Path("words.txt").write_text("dog, pooch\n")
+    Path("other.json").write_text(json.dumps({"images": [{"id": 9}], "annotations": [], "categories": []}))
+    given = [predictions(dict.fromkeys(REFERENCES, "a")), "references.json"]
+    status, _, err = run(capsys, "score", *given, *options)
+    assert status == 2
+    assert sentence in err
+
+
+def test_evaluate_takes_both_files_as_score_does(capsys, tiny_checkpoint, tiny_boxes):
+    records = open_dataset(tiny_boxes).split("test")
+    boxes = [
+        {"id": number, "image_id": int(record.image_id), "bbox": [0, 0, 5, 5], "category_id": 7}
+        for number, record in enumerate(records)
+    ]
+    images = [{"id": int(record.image_id)} for record in records]
+    content = {
+        "images": images,
+        "annotations": boxes,
+        "categories": [{"id": 7, "name": "zebra"}, {"id": 8, "name": "ox"}],
+    }
+    Path("instances.json").write_text(json.dumps(content))
+    caption = json.loads(run(capsys, "caption", tiny_checkpoint, records[0].path, "--format", "json")[1])[0][
+        "captions"
+    ][0]
+    Path("words.txt").write_text(f"zebra, stripes\nox, {caption['text'].split()[0]}\n")
+    given = ["--objects", "instances.json", "--synonyms", "words.txt", "--metrics", "chair", "--json"]
+    status, out, _ = run(capsys, "evaluate", tiny_checkpoint, tiny_boxes, *given, "--out", "results.json")
+    evaluated = json.loads(out)
+    assert (status, evaluated["images"]) == (0, len(records))
+    assert "|categories:1|of:2|words:showtell+2|" in evaluated["signatures"]["chair_i"]
+    assert evaluated["scores"]["chair_i"] is not None
+    assert json.loads(run(capsys, "score", "results.json", tiny_boxes, *given)[1])["scores"] == evaluated["scores"]
+
+
+# --- several captions of a photo ---
+
+
+def test_agreement_by_hand():
+    facts = {
+        "1": ImageFacts(
+            ("a dog on grass", "the dog"),
+            frozenset({"dog"}),
+            categories={"dog": (), "cat": (), "person": ()},
+            samples=("a dog runs", "a cat and a dog", "a puppy", "a field"),
+        ),
+        "2": ImageFacts(
+            ("a field",), frozenset(), categories={"dog": (), "cat": (), "person": ()}, samples=("a field", "x")
+        ),
+    }
+    captions = {"1": "a dog and a cat and a dog", "2": "a field"}
+    report = showtell.score(captions, facts, ["consistency"])
+    # of the four other captions three name the dog, which is there, and one the cat, which is not
+    assert report.per_image["1"]["agreement_on_present"] == 0.75
+    assert report.per_image["1"]["agreement_on_absent"] == 0.25
+    assert report.per_image["1"]["object_agreement"] == 0.5
+    assert report.per_image["2"]["object_agreement"] is None  # it names no object
+    assert report.scores["agreement_on_present"] == 0.75
+    assert "captions:3-5|categories:3" in report.signatures["consensus"]
+
+
+def test_consensus_is_cider_with_the_other_captions():
+    references = {str(n): [f"word{n} on word{n + 1}", "a b c"] for n in range(5)}
+    samples = {image: (texts[0], "a c b") for image, texts in references.items()}
+    facts = {image: ImageFacts(tuple(texts), samples=samples[image]) for image, texts in references.items()}
+    captions = {image: texts[0] for image, texts in references.items()}
+    found = showtell.score(captions, facts, ["consistency"])
+    words = [[text.split() for text in texts] for texts in references.values()]
+    frequency = showtell.scores.DocumentFrequency.of(words, "references")
+    expected = showtell.score(captions, samples, ["cider"], document_frequency=frequency).scores["cider"]
+    assert found.scores["consensus"] == pytest.approx(expected)
+    assert found.scores["object_agreement"] is None
+
+
+def test_files_with_several_captions_are_measured_and_those_with_one_are_not(capsys):
+    several = [{"image": f"{n}.jpg", "captions": [{"text": "a dog"}, {"text": "a cat"}]} for n in REFERENCES]
+    Path("several.json").write_text(json.dumps(several))
+    options = ["references.json", "--objects", "instances_val2014.json", "--json"]
+    content = json.loads(run(capsys, "score", "several.json", *options)[1])
+    assert content["scores"]["object_agreement"] == 0.0
+    del several[0]["captions"][1]
+    Path("several.json").write_text(json.dumps(several))
+    status, out, err = run(capsys, "score", "several.json", *options)
+    assert status == 0 and "consensus" not in json.loads(out)["scores"]
+    assert "several.json has one caption of 1 of 3 photos, so their agreement is not measured." in err
+    report = showtell.score(["a"], [["a"]], metrics=["consistency"])
+    assert report.skipped["consensus"].startswith('"consistency" needs several captions of each photo; caption with ')

@@ -1,0 +1,45 @@
+"""What a person sees while a model trains, in a log and on a terminal."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from showtell.training import train
+from showtell.training.console import TrainingConsole
+
+
+def test_a_log_has_threads_steps_and_validations(capsys, monkeypatch, tiny_recipe, tmp_path):
+    monkeypatch.setenv("SHOWTELL_PROGRESS_SECONDS", "0.005")
+    tiny_recipe["training"]["epochs"] = 1
+    train(tiny_recipe, tmp_path / "run")
+    lines = capsys.readouterr().err.splitlines()
+    first = next(line for line in lines if "weights to train" in line)
+    assert re.search(rf" steps on \w+, {torch.get_num_threads()} threads? \(\d+ cores?\)$", first)
+    steps = [line for line in lines if line.startswith("showtell: training: ")]
+    assert any(
+        re.search(r" of \d+, epoch 1, loss \d+\.\d{3}, \d+ captions/s, 0:\d\d:\d\d left$", line) for line in steps
+    )
+    assert any(line.startswith("showtell: validating: ") for line in lines)
+
+
+@pytest.mark.parametrize(("width", "has_speed"), [(100, True), (60, False)])
+def test_the_bar_says_what_is_left_and_fits(capsys, monkeypatch, width, has_speed):
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": str(width), "LINES": "30"}.items():
+        monkeypatch.setenv(name, value)
+    console = TrainingConsole()
+    with console:
+        console.begin(320, 0)
+        for step in range(1, 4):
+            console.step(step, 1, 2.5, 81.4)
+        with console.counting("validating", 8) as progress:
+            progress(3)
+            console._progress.refresh()
+    frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).replace("\r", "\n").splitlines()
+    assert max(len(frame.rstrip()) for frame in frames) <= width
+    assert any(re.match(r"validating .*3/8", frame) for frame in frames)
+    bar = next(frame for frame in reversed(frames) if "3/320" in frame)
+    assert "loss 2.500" in bar and re.search(r"\d?\d:\d\d left", bar)
+    assert ("81 captions/s" in bar) == has_speed
