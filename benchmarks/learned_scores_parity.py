@@ -23,7 +23,7 @@ import sys
 import tempfile
 import types
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -131,10 +131,24 @@ def photos(folder: Path) -> list[Path]:
     return paths
 
 
-def write_clip(folder: Path, tensors: dict[str, Tensor]) -> Path:
-    """A tiny CLIP as a folder of transformers; the names of its weights are converted by transformers' own classes."""
+def write_clip(
+    folder: Path,
+    tensors: dict[str, Tensor],
+    tokens: Sequence[str] | None = None,
+    merges: Sequence[str] = MERGES,
+    larger: Mapping[str, Any] | None = None,
+) -> Path:
+    """A CLIP as a folder of transformers.
+
+    Args:
+        folder: is made.
+        tensors: by the names of transformers.
+        tokens: of its tokenizer; None: those of the tiny CLIP.
+        merges: of its tokenizer.
+        larger: settings in place of those of the tiny CLIP.
+    """
     folder.mkdir(parents=True)
-    vocabulary = {token: number for number, token in enumerate(clip_vocabulary())}
+    vocabulary = {token: number for number, token in enumerate(tokens or clip_vocabulary())}
     ends = {"bos_token_id": len(vocabulary) - 2, "eos_token_id": len(vocabulary) - 1, "pad_token_id": 1}
     sizes = {
         "hidden_size": WIDTH,
@@ -142,7 +156,7 @@ def write_clip(folder: Path, tensors: dict[str, Tensor]) -> Path:
         "num_hidden_layers": LAYERS,
         "num_attention_heads": 1,
     }
-    config = {
+    config: dict[str, Any] = {
         "model_type": "clip", "architectures": ["CLIPModel"], "projection_dim": SPACE,
         "text_config": {
             "model_type": "clip_text_model", **sizes, "vocab_size": len(vocabulary), "projection_dim": SPACE,
@@ -153,6 +167,8 @@ def write_clip(folder: Path, tensors: dict[str, Tensor]) -> Path:
             "projection_dim": SPACE, "hidden_act": "quick_gelu",
         },
     }  # fmt: skip
+    for name, values in (larger or {}).items():
+        config[name] = {**config[name], **values} if isinstance(values, Mapping) else values
     processor = {
         "image_processor_type": "CLIPImageProcessor", "do_resize": True, "size": {"shortest_edge": IMAGE},
         "do_center_crop": True, "crop_size": {"height": IMAGE, "width": IMAGE}, "resample": 3, "do_rescale": True,
@@ -169,7 +185,7 @@ def write_clip(folder: Path, tensors: dict[str, Tensor]) -> Path:
     }  # fmt: skip
     for name, content in contents.items():
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
-    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *MERGES, ""]), encoding="utf-8")
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
     from safetensors.torch import save_file
 
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
@@ -223,8 +239,8 @@ def write_bert(folder: Path, kind: str) -> Path:
 # --- the authors' code ---
 
 
-def run_clip(clipscore: Path, pacscore: Path, clip: Path) -> dict[str, Any]:
-    """CLIPScore, PAC-S and PAC-S++ with and without references, of each image, by the authors' code."""
+def import_clipscore(clipscore: Path, clip: Path) -> tuple[Any, Any]:
+    """The authors' module of CLIPScore, and OpenAI's of CLIP, which it needs."""
     import packaging.version
     import torchvision  # noqa: F401  (torch looks at what is installed before something stands in for it)
 
@@ -235,11 +251,20 @@ def run_clip(clipscore: Path, pacscore: Path, clip: Path) -> dict[str, Any]:
     sklearn = types.ModuleType("sklearn")
     sklearn.preprocessing = normalising  # type: ignore[attr-defined]
     sys.modules |= {"pkg_resources": resources, "sklearn": sklearn, "sklearn.preprocessing": normalising}
-    sys.path[:0] = [str(clipscore), str(pacscore), str(clip)]
-    from models import clip as pac_clip
+    sys.path[:0] = [str(clipscore), str(clip)]
 
     import clip as openai_clip
     import clipscore as published
+
+    return published, openai_clip
+
+
+def run_clip(clipscore: Path, pacscore: Path, clip: Path) -> dict[str, Any]:
+    """CLIPScore, PAC-S and PAC-S++ with and without references, of each image, by the authors' code."""
+    published, openai_clip = import_clipscore(clipscore, clip)
+    sys.path.insert(0, str(pacscore))
+    from models import clip as pac_clip
+
     from evaluation.pac_score import pac_score
 
     location = pacscore / "models" / "clip_lora" / "model.py"  # its package opens a vocabulary that is not there
