@@ -365,7 +365,7 @@ class Trainer:
     def _clip_norm(self, limit: float) -> float:
         """Clip the norm of all gradients together, and return what it was; below the limit they are left alone.
 
-        torch's own `clip_grad_norm_` multiplies each of them by 1 then, which costs passes over all weights for nothing.
+        torch's own `clip_grad_norm_` multiplies each by 1 then, a pass over all weights for nothing.
         """
         self.accelerator.unscale_gradients()
         weights = [weight for weight in self.model.parameters() if weight.grad is not None]
