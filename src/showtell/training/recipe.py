@@ -175,8 +175,8 @@ class TrainingConfig(Config):
     gradient_accumulation: int = Field(1, ge=1, description="Batches per optimiser step.")
     mixed_precision: Annotated[Literal["no", "fp16", "bf16"], BeforeValidator(_yaml_no)] = Field(
         "no",
-        description="Mixed precision. On a processor that multiplies bf16, `bf16` rounds the factors of matrix "
-        "products and nothing else.",
+        description="Mixed precision, by autocast; on a processor that multiplies bf16, `bf16` rounds the factors of "
+        "the products of a model with recurrent steps and nothing else.",
     )
     compile: Literal["auto"] | bool = Field(
         "auto",
