@@ -477,9 +477,9 @@ def test_weights_that_win_a_score_with_harm_are_not_kept(spoiled, tmp_path, monk
     spoiled["objective"]["spoils_from"] = 9
     real, calls = Validator.validate, 0
 
-    def longer(self):
+    def longer(self, progress):
         nonlocal calls
-        validated = real(self)
+        validated = real(self, progress)
         if (calls := calls + 1) == 1:
             return validated
         texts = {image: kept.text + " near the very big old house" * 3 for image, kept in validated.captions.items()}
