@@ -36,11 +36,19 @@ def test_importing_loads_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("given", "kept"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
-def test_threads_wait_without_spinning_unless_told_otherwise(given: dict[str, str], kept: str):
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({}, "PASSIVE 10000"),
+        ({"GOMP_SPINCOUNT": "0"}, "PASSIVE 0"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE None"),
+    ],
+)
+def test_threads_sleep_after_a_short_wait_unless_told_otherwise(given: dict[str, str], kept: str):
     """Set before torch is loaded, which reads it as it is loaded."""
-    program = "import os, sys, showtell; assert 'torch' not in sys.modules; print(os.environ['OMP_WAIT_POLICY'])"
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | given
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    program = f"import os, sys, showtell; assert 'torch' not in sys.modules; print(*map(os.environ.get, {names}))"
+    environment = {name: value for name, value in os.environ.items() if name not in names} | given
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
     assert (done.stdout.strip(), done.stderr) == (kept, "")
 

@@ -12,8 +12,11 @@ from typing import Any
 from showtell.cores import threads_to_set
 
 # OpenMP's threads, which are torch's, spin while they wait: beside any other work on the machine training takes five
-# times as long (docs/scaling.md). OpenMP reads both as torch is loaded, so that they are set here, first of all.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# times as long (docs/scaling.md). GNU's may spin for some microseconds here: to fall asleep at thousands of short waits
+# costs a quarter of the time. OpenMP reads all this as torch is loaded, so that it is set here, first of all.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 if (_threads := threads_to_set(os.environ)) is not None:
     os.environ["OMP_NUM_THREADS"] = str(_threads)
 
