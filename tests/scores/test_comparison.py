@@ -97,6 +97,21 @@ def test_the_tables_fit_80_columns(capsys, systems):
     assert "p (Holm): corrected for the 3 pairs of systems, for each number." in out
 
 
+def test_a_diagnosis_names_the_systems_that_it_concerns(capsys, systems):
+    def lines(**words: int) -> list[str]:
+        for name, number in words.items():
+            captions = {str(image): " ".join(["a dog runs here"] * number) for image in range(20)}
+            Path(f"{name}.json").write_text(json.dumps(captions))
+        _, _, err = run(capsys, "score", "one.json", "two.json", "--references", "short.json", "--metrics", "cider")
+        return [line for line in err.splitlines() if "CIDEr is near zero" in line]
+
+    Path("short.json").write_text(json.dumps({str(image): ["a dog runs on grass"] for image in range(20)}))
+    (line,) = lines(one=1, two=12)
+    assert line.startswith("showtell: two.json: CIDEr is near zero")
+    (line,) = lines(one=12, two=12)
+    assert line.startswith("showtell: CIDEr is near zero")
+
+
 def test_json_has_systems_and_comparisons(capsys, systems):
     given = ["--references", "references.json", "--metrics", "rouge_l", "--json"]
     content = json.loads(run(capsys, "score", *NAMES, *given)[1])

@@ -326,7 +326,8 @@ def _show_systems(
 
     reports = {system.name: system.report(scoring, f"scoring {system.name}") for system in systems}
     for warning in dict.fromkeys(warning for report in reports.values() for warning in report.warnings):
-        notify(warning)
+        concerned = [name for name, report in reports.items() if warning in report.warnings]
+        notify(warning if len(concerned) == len(reports) else f"{', '.join(concerned)}: {warning}")
     bounds = {name: intervals(report, samples=bootstrap) for name, report in reports.items()}
     comparisons = compare_all(reports, samples=bootstrap)
     if as_json:
