@@ -475,12 +475,7 @@ class Captioner(abc.ABC):
 
     def _conditions(self, conditions: dict[str, Any]) -> DecodingConfig:
         """The settings that a text is conditioned on."""
-        unknown = next((name for name in conditions if name not in CONDITIONS), None)
-        if unknown is not None:
-            raise UsageError(
-                f'The log-probabilities of given texts do not depend on "{unknown}"; the conditions are '
-                f"{' and '.join(CONDITIONS)}."
-            )
+        check_conditions(conditions)
         return self.settings(**conditions)
 
     @overload
@@ -562,6 +557,20 @@ def check_abilities(name: str, abilities: Abilities, settings: DecodingConfig) -
         if setting not in abilities.settings and value != field_of.default:
             shown = shorten(",".join(value) if isinstance(value, tuple) else str(value))
             raise UsageError(f"{name} cannot honour {setting}={shown}; it knows {', '.join(abilities.settings)}.")
+
+
+def check_conditions(names: Iterable[str]) -> None:
+    """Make sure that the probability of a given text depends on these settings.
+
+    Raises:
+        UsageError: on one of them it does not.
+    """
+    unknown = next((name for name in names if name not in CONDITIONS), None)
+    if unknown is not None:
+        raise UsageError(
+            f'The log-probabilities of given texts do not depend on "{unknown}"; the conditions are '
+            f"{' and '.join(CONDITIONS)}."
+        )
 
 
 def is_one_photo(photo: object) -> TypeIs[PhotoToCaption]:

@@ -20,7 +20,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from showtell.captioners.contract import CONDITIONS
+from showtell.captioners.contract import CONDITIONS, check_conditions
 from showtell.captions import Caption, ModelExplanation, TextLogprobs, caption_result
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import ImageError, UsageError, nearest
@@ -92,12 +92,7 @@ def v1_router(engine: Engine) -> APIRouter:
         asked = await read_photo_request(request)
         captioner = choose_captioner(engine, asked)
         texts = asked.take("texts", tuple[str, ...], ())
-        other = next((name for name in asked.fields if name not in CONDITIONS), None)
-        if other is not None:
-            raise UsageError(
-                f'The log-probabilities of given texts do not depend on "{other}"; the conditions are '
-                f"{' and '.join(CONDITIONS)}."
-            )
+        check_conditions(asked.fields)
         settings = captioner.settings(**asked.settings())
         answer = await ask(
             request, engine, Question("logprobs", captioner.name, asked.photo, settings, texts=texts), asked.name
