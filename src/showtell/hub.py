@@ -27,6 +27,8 @@ NEEDED = (
     f"{SETTINGS}, {WEIGHTS} (or {INDEX} and the files that it names) and, of a model of transformers, "
     f"{' or '.join(PROCESSORS)}, tokenizer.json and tokenizer_config.json"
 )
+# How transformers opens what is in a folder: without code of the repository, and without asking the hub.
+LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 _FETCHED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "README.md")
 _IGNORED = ("*/*", "consolidated*")  # other formats of the same weights
 
@@ -147,6 +149,23 @@ def _missing_weights(folder: Path) -> list[str]:
         return [] if (folder / WEIGHTS).is_file() else [WEIGHTS]
     missing = [name for name in weight_files(folder) if not (folder / name).is_file()]
     return [f"{len(missing)} files of weights ({summarise(missing, 2)})"] if missing else []
+
+
+def open_config(folder: Path) -> Any:
+    """The settings of a model, as transformers has them.
+
+    Raises:
+        CheckpointError: transformers cannot read them.
+    """
+    import transformers
+
+    try:
+        return transformers.AutoConfig.from_pretrained(folder, **LOCAL)
+    except Exception as error:  # a library that answers bad settings with whatever went wrong inside it
+        raise CheckpointError(
+            f"{folder / SETTINGS} cannot be read by transformers {transformers.__version__} "
+            f"({type(error).__name__}: {first_line(error)})."
+        ) from error
 
 
 def named_kernel(settings: dict[str, Any]) -> str | None:

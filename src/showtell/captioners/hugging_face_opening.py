@@ -18,11 +18,10 @@ from showtell.captioners.hugging_face_families import FAMILIES, Family, Processo
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, DataError, MissingDependencyError, first_line, summarise
 from showtell.files import read_json
-from showtell.hub import INDEX, SETTINGS, WEIGHTS, missing_files, named_kernel, quiet, weight_files
+from showtell.hub import INDEX, LOCAL, SETTINGS, WEIGHTS, missing_files, named_kernel, open_config, quiet, weight_files
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 KNOWN = ", ".join(FAMILIES)
-_OPTIONS: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 # Generation settings of other searches than ours, which some repositories have; a search of ours is chosen by ours.
 _OTHER_SEARCHES = {
     "penalty_alpha": None, "dola_layers": None, "prompt_lookup_num_tokens": None, "num_beam_groups": 1,
@@ -54,7 +53,7 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
     _check_task(source, settings)
     _check_files(source)
     with quiet():
-        config = _open_config(source)
+        config = open_config(source.folder)
         processor = _open_processor(source)
         family = family_of(str(settings["model_type"]), processor)
         if family is None:
@@ -149,31 +148,19 @@ def _check_files(source: Source) -> None:
             ) from error
 
 
-def _open_config(source: Source) -> Any:
-    import transformers
-
-    try:
-        return transformers.AutoConfig.from_pretrained(source.folder, **_OPTIONS)
-    except Exception as error:  # a library that answers bad settings with whatever went wrong inside it
-        raise CheckpointError(
-            f"{source.folder / SETTINGS} cannot be read by transformers {transformers.__version__} "
-            f"({type(error).__name__}: {first_line(error)})."
-        ) from error
-
-
 def _open_processor(source: Source) -> Processor:
     """The processor, or the image processor and tokenizer of a model that has no processor of its own."""
     import transformers
 
     library: Any = transformers
     try:
-        both = library.AutoProcessor.from_pretrained(source.folder, **_OPTIONS)
+        both = library.AutoProcessor.from_pretrained(source.folder, **LOCAL)
         if hasattr(both, "image_processor") and hasattr(both, "tokenizer"):
             images, tokenizer = both.image_processor, both.tokenizer
         else:  # this is one of them
             both = None
-            images = library.AutoImageProcessor.from_pretrained(source.folder, **_OPTIONS)
-            tokenizer = library.AutoTokenizer.from_pretrained(source.folder, **_OPTIONS)
+            images = library.AutoImageProcessor.from_pretrained(source.folder, **LOCAL)
+            tokenizer = library.AutoTokenizer.from_pretrained(source.folder, **LOCAL)
     except Exception as error:  # processors answer damaged or missing files with whatever went wrong inside them
         raise CheckpointError(
             f"The processor and tokenizer of {source.name} cannot be opened from {source.folder} "
@@ -194,7 +181,7 @@ def _open_model(source: Source, config: Any, dtype: torch.dtype) -> Any:
     library: Any = transformers
     try:
         model, report = library.AutoModelForImageTextToText.from_pretrained(
-            source.folder, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **_OPTIONS
+            source.folder, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **LOCAL
         )  # fmt: skip
     except Exception as error:  # a library that answers bad settings and weights with whatever went wrong inside it
         if "ignore_mismatched_sizes" in str(error):

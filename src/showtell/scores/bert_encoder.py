@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from showtell.errors import CheckpointError, UsageError, summarise
-from showtell.hub import quiet
+from showtell.hub import open_config, quiet
 from showtell.scores.model_files import (
     ModelFolder,
+    OpenedModel,
     build,
+    check_tokens,
     digest_of,
     find_model,
-    open_config,
     open_tokenizer,
     read_tensors,
 )
@@ -37,43 +38,22 @@ _NO_LIMIT = 1_000_000  # tokens from which on a limit is none
 _WITH_SPACE = ("Roberta", "GPT2")  # tokenizers to which bert_score gives a space in front of a text
 
 
-@dataclass(eq=False)
-class BertEncoder:
+@dataclass(eq=False, kw_only=True)
+class BertEncoder(OpenedModel):
     """An encoder cut off behind a layer."""
 
-    name: str
-    revision: str | None
-    fingerprint: str  # of its weights
     layer: int
-    model: Any
-    tokenizer: Any
     context: int | None  # tokens that it reads, special ones included; None: any number
-    batch_size: int
-    reporting: Reporting
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        device: torch.device = self.model.device
-        return device
 
     @property
     def digest(self) -> str:
         """A fingerprint of all that its vectors depend on."""
-        settings = self.model.config.to_diff_dict()
-        settings.pop("transformers_version", None)
-        return digest_of(self.fingerprint, settings, self.layer, self.tokenizer.get_vocab())
+        return digest_of(self.fingerprint, self.architecture, self.layer, self.tokenizer.get_vocab())
 
     @property
     def signature(self) -> str:
         """What its vectors depend on, for people."""
-        import transformers
-
-        revision = f"|revision:{self.revision}" if self.revision else ""
-        return (
-            f"model:{self.name}{revision}|weights:{self.fingerprint}|layer:{self.layer}|dtype:fp32|"
-            f"transformers:{transformers.__version__}"
-        )
+        return self.signature_of(f"layer:{self.layer}")
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text with the special ones around them; what is beyond the context is left out."""
@@ -132,7 +112,7 @@ def open_bert(name: str, layer: int | None, batch_size: int, device: str | None,
         MissingDependencyError: transformers is not installed.
     """
     model = find_model(name, with_processor=False)
-    config = open_config(model)
+    config = open_config(model.folder)
     tensors, fingerprint = read_tensors(model)
     built: Any = build(model, config, tensors, name)
     if config.is_encoder_decoder:
@@ -152,12 +132,7 @@ def open_bert(name: str, layer: int | None, batch_size: int, device: str | None,
         )
     del layers[chosen:]
     tokenizer = open_tokenizer(model)
-    rows = built.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) > rows:
-        raise CheckpointError(
-            f"The tokenizer of {model.name} has {len(tokenizer)} tokens and its model {rows}: they are not of one "
-            "repository; get both once more."
-        )
+    check_tokens(model, tokenizer, built.get_input_embeddings().weight.shape[0])
     return BertEncoder(
         name=model.name,
         revision=model.revision,

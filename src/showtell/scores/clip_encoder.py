@@ -11,7 +11,6 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image
@@ -20,16 +19,17 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as transforms
 
 from showtell.errors import CheckpointError, DataError, ImageError, MissingDependencyError, summarise
-from showtell.hub import quiet
+from showtell.hub import open_config, quiet
 from showtell.images.loading import prepare_batches
 from showtell.images.photo import open_photo, read_photo
 from showtell.images.prefetch import prefetch_map
 from showtell.scores.model_files import (
     ModelFolder,
+    OpenedModel,
     build,
+    check_tokens,
     digest_of,
     find_model,
-    open_config,
     open_image_processor,
     open_tokenizer,
     read_tensors,
@@ -67,31 +67,16 @@ class PhotoSettings:
         return prepared
 
 
-@dataclass(eq=False)
-class ClipEncoder:
+@dataclass(eq=False, kw_only=True)
+class ClipEncoder(OpenedModel):
     """A CLIP, and the vectors that it made."""
 
-    name: str
-    revision: str | None
-    fingerprint: str  # of its weights
-    model: Any
-    tokenizer: Any
     photo_settings: PhotoSettings
-    batch_size: int
-    reporting: Reporting
     _keys: dict[Path, bytes] = field(default_factory=dict)  # of photos
 
     def __post_init__(self) -> None:
-        settings = self.model.config.to_diff_dict()
-        settings.pop("transformers_version", None)
-        digest = digest_of(_VERSION, self.fingerprint, settings, self.tokenizer.get_vocab(), vars(self.photo_settings))
-        self._journal = RowJournal(f"clip-{digest}", self.model.config.projection_dim)
-
-    @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        device: torch.device = self.model.device
-        return device
+        parts = (self.fingerprint, self.architecture, self.tokenizer.get_vocab(), vars(self.photo_settings))
+        self._journal = RowJournal(f"clip-{digest_of(_VERSION, *parts)}", self.model.config.projection_dim)
 
     @property
     def context(self) -> int:
@@ -101,12 +86,8 @@ class ClipEncoder:
     @property
     def signature(self) -> str:
         """What its vectors depend on."""
-        import transformers
-
-        revision = f"|revision:{self.revision}" if self.revision else ""
-        return (
-            f"model:{self.name}{revision}|weights:{self.fingerprint}|prefix:{PROMPT.strip()}|context:{self.context}|"
-            f"image:{self.photo_settings.crop}|dtype:fp32|transformers:{transformers.__version__}"
+        return self.signature_of(
+            f"prefix:{PROMPT.strip()}", f"context:{self.context}", f"image:{self.photo_settings.crop}"
         )
 
     def embed_texts(self, captions: Sequence[str]) -> Rows:
@@ -193,7 +174,7 @@ def open_clip(name: str, base: str | None, batch_size: int, device: str | None, 
         )
     model = find_model(name if file is None else str(base), with_processor=True)
     _check_type(model)
-    config = open_config(model)
+    config = open_config(model.folder)
     tensors, fingerprint = read_tensors(model) if file is None else read_weight_files([file])
     if file is not None and "visual.class_embedding" in tensors:
         tensors = from_openai(tensors, file)
@@ -203,11 +184,7 @@ def open_clip(name: str, base: str | None, batch_size: int, device: str | None, 
         )
     built = build(model, config, tensors, name)
     tokenizer = open_tokenizer(model)
-    if len(tokenizer) > config.text_config.vocab_size:
-        raise CheckpointError(
-            f"The tokenizer of {model.name} has {len(tokenizer)} tokens and its model {config.text_config.vocab_size}: "
-            "they are not of one repository; get both once more."
-        )
+    check_tokens(model, tokenizer, config.text_config.vocab_size)
     photo_settings = _photo_settings(model)
     if photo_settings.crop != config.vision_config.image_size:
         raise CheckpointError(

@@ -20,6 +20,7 @@ from showtell.features.weights import read_weights
 from showtell.files import read_json
 from showtell.hub import (
     INDEX,
+    LOCAL,
     PICKLE,
     SETTINGS,
     WEIGHTS,
@@ -30,8 +31,7 @@ from showtell.hub import (
     repository_folder,
     weight_files,
 )
-
-_OPTIONS: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+from showtell.scores.model_settings import Reporting
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,40 @@ class ModelFolder:
     def model_type(self) -> str:
         """As transformers has it."""
         return str(self.settings.get("model_type"))
+
+
+@dataclass(eq=False, kw_only=True)
+class OpenedModel:
+    """A model that scores compare with, and where it is from."""
+
+    name: str
+    revision: str | None
+    fingerprint: str  # of its weights
+    model: Any
+    tokenizer: Any
+    batch_size: int
+    reporting: Reporting
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        device: torch.device = self.model.device
+        return device
+
+    @property
+    def architecture(self) -> dict[str, Any]:
+        """Its settings, whichever version of transformers wrote them."""
+        settings: dict[str, Any] = self.model.config.to_diff_dict()
+        settings.pop("transformers_version", None)
+        return settings
+
+    def signature_of(self, *parts: str) -> str:
+        """What its vectors depend on, for people; with what depends on the kind of model."""
+        import transformers
+
+        revision = () if not self.revision else (f"revision:{self.revision}",)
+        own = (f"model:{self.name}", *revision, f"weights:{self.fingerprint}")
+        return "|".join((*own, *parts, "dtype:fp32", f"transformers:{transformers.__version__}"))
 
 
 def find_model(name: str, *, with_processor: bool) -> ModelFolder:
@@ -124,23 +158,6 @@ def read_weight_files(files: list[Path]) -> tuple[dict[str, Tensor], str]:
     return tensors, digest.hexdigest()[:12]
 
 
-def open_config(model: ModelFolder) -> Any:
-    """The settings of a model, as transformers has them.
-
-    Raises:
-        CheckpointError: transformers cannot read them.
-    """
-    import transformers
-
-    try:
-        return transformers.AutoConfig.from_pretrained(model.folder, **_OPTIONS)
-    except Exception as error:  # a library that answers bad settings with whatever went wrong inside it
-        raise CheckpointError(
-            f"{model.folder / SETTINGS} cannot be read by transformers {transformers.__version__} "
-            f"({type(error).__name__}: {first_line(error)})."
-        ) from error
-
-
 def open_tokenizer(model: ModelFolder) -> Any:
     """The tokenizer of a model.
 
@@ -159,12 +176,25 @@ def open_image_processor(model: ModelFolder) -> Any:
     return _open_part("AutoImageProcessor", "image processor", model)
 
 
+def check_tokens(model: ModelFolder, tokenizer: Any, tokens: int) -> None:
+    """Make sure that a model has a vector for each token of its tokenizer.
+
+    Raises:
+        CheckpointError: it has not.
+    """
+    if len(tokenizer) > tokens:
+        raise CheckpointError(
+            f"The tokenizer of {model.name} has {len(tokenizer)} tokens and its model {tokens}: they are not of one "
+            "repository; get both once more."
+        )
+
+
 def _open_part(kind: str, what: str, model: ModelFolder) -> Any:
     import transformers
 
     try:
         with quiet():
-            return getattr(transformers, kind).from_pretrained(model.folder, **_OPTIONS)
+            return getattr(transformers, kind).from_pretrained(model.folder, **LOCAL)
     except Exception as error:  # a library that answers damaged files with whatever went wrong inside it
         raise CheckpointError(
             f"The {what} of {model.name} cannot be opened from {model.folder} "
