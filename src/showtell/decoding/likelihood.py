@@ -49,11 +49,9 @@ class _Tiled(torch.autograd.Function):
             logsumexp, sums = compiled.log_sum_exp(scores)
             ctx.save_for_backward(scores, words, logsumexp)
             logprob = scores.gather(1, words.unsqueeze(1)).squeeze(1) - logsumexp
-            return (
-                logprob
-                if not smoothing
-                else (1 - smoothing) * logprob + smoothing * (sums / scores.shape[1] - logsumexp)
-            )
+            if not smoothing:
+                return logprob
+            return (1 - smoothing) * logprob + smoothing * (sums / scores.shape[1] - logsumexp)
         ctx.save_for_backward(scores, words)
         result = scores.new_empty(len(scores))
         buffer = scores.new_empty(min(len(scores), max(1, TILE // scores.shape[1])), scores.shape[1])

@@ -140,10 +140,10 @@ def _checked(
             "were joined have all twice)."
         )
     image, caption, references = fields
-    said = [f'{path} is of {kit}: "{image}" is the image, "{caption}" its caption']
+    conventions = [f'{path} is of {kit}: "{image}" is the image, "{caption}" its caption']
     if any(one.references for one in captions):
-        said[0] += f', "{references}" its references'
-    return KitFile(tuple(captions), "; ".join([*said, *counts.described(len(captions))]) + ".")
+        conventions[0] += f', "{references}" its references'
+    return KitFile(tuple(captions), "; ".join([*conventions, *counts.described(len(captions))]) + ".")
 
 
 class _Counts:

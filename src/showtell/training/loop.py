@@ -144,6 +144,7 @@ class Trainer:
         self.recipe = recipe
         find_trackers(recipe.training.trackers)
         self.accelerator = make_accelerator(recipe, folder)
+        self.rounds_products = rounds_products(recipe)
         self.quiet = quiet or not self.accelerator.is_main_process
         with self.accelerator.main_process_first():
             self.folder = RunFolder(folder, writes=self.accelerator.is_main_process)
@@ -340,7 +341,7 @@ class Trainer:
             with (
                 counter_rng.use(counter_rng.CounterRNG(training.seed, self.progress.step, batch.image_ids)),
                 contextlib.nullcontext() if last else self.accelerator.no_sync(self.model),
-                bfloat16_products() if rounds_products(self.recipe) else contextlib.nullcontext(),
+                bfloat16_products() if self.rounds_products else contextlib.nullcontext(),
             ):
                 terms = self.model(batch)
                 # The terms of all processes add up, and what they make of their gradients is the mean.
@@ -368,7 +369,7 @@ class Trainer:
         torch's own `clip_grad_norm_` multiplies each by 1 then, a pass over all weights for nothing.
         """
         self.accelerator.unscale_gradients()
-        weights = [weight for weight in self.model.parameters() if weight.grad is not None]
+        weights = list(self.model.parameters())
         norm = get_total_norm([weight.grad for weight in weights if weight.grad is not None])
         if not float(norm) + 1e-6 <= limit:  # as torch adds it to the divisor
             clip_grads_with_norm_(weights, limit, norm)

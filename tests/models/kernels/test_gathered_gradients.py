@@ -13,9 +13,12 @@ from showtell.models.layers import Embedding, Linear
 STEPS = 4
 
 
-@pytest.fixture(autouse=True, params=[1, 10**9], ids=["oneDNN", "torch"])
-def packed_numel(request, monkeypatch):
-    monkeypatch.setattr(onednn, "MIN_PACKED_NUMEL", request.param)
+@pytest.fixture(autouse=True, params=[(1, False), (1, True), (10**9, False)], ids=["oneDNN", "MKL", "torch"])
+def library(request, monkeypatch):
+    """Who multiplies, whatever this machine's processor would choose."""
+    packed, prefers_default = request.param
+    monkeypatch.setattr(onednn, "MIN_PACKED_NUMEL", packed)
+    monkeypatch.setattr(onednn, "PREFERS_DEFAULT", prefers_default)
 
 
 def random(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

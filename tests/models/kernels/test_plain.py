@@ -29,6 +29,7 @@ from tests.models.test_zoo import ZOO, captions, features, make
 @pytest.fixture(autouse=True)
 def pack_small_weights(monkeypatch):
     monkeypatch.setattr(onednn, "MIN_PACKED_NUMEL", 1)
+    monkeypatch.setattr(onednn, "PREFERS_DEFAULT", False)  # whatever processor this is
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -58,8 +58,8 @@ def fits(*tensors: Tensor) -> bool:
 
 def why_not() -> str | None:
     """Why there are no compiled kernels on this machine; None where there are."""
-    found = _library()
-    return found if isinstance(found, str) else None
+    library = _library()
+    return library if isinstance(library, str) else None
 
 
 def additive_scores(p: Tensor, q: Tensor, w: Tensor, activation: Activation) -> Tensor:
@@ -165,8 +165,8 @@ def _compile(compiler: str, kept: Path) -> ctypes.CDLL | str:
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"{compiler} cannot be run: {error}"
         if done.returncode:
-            said = (done.stderr.strip() or f"status {done.returncode}").splitlines()[0]
-            return f"{compiler} does not compile them: {said}"
+            message = (done.stderr.strip() or f"status {done.returncode}").splitlines()[0]
+            return f"{compiler} does not compile them: {message}"
         try:
             write_bytes(kept, built.read_bytes())
             built = kept

@@ -52,7 +52,7 @@ def _weight_gradient(weight: Tensor, x: Tensor, gradient: Tensor) -> Tensor:
     Of two transposed factors oneDNN copies the left one, so the smaller one goes there: for the readout g is as
     large as all logits and x is not, so it is dW' = x' g.
     """
-    if onednn.prefers_default or not onednn.supports(x, weight):
+    if onednn.PREFERS_DEFAULT or not onednn.supports(x, weight):
         return gradient.T @ x
     if x.shape[1] < gradient.shape[1]:
         return onednn.product(x.T, gradient.T).T
@@ -137,7 +137,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int
         accumulator, (view,) = gathered
         return cast(Tensor, _LinearStep.apply(x, view, bias, offset, accumulator))
     part = weight[:, offset : offset + x.shape[-1]]
-    if x.dim() > 1 and not onednn.prefers_default and onednn.supports(x, part):
+    if x.dim() > 1 and not onednn.PREFERS_DEFAULT and onednn.supports(x, part):
         return cast(Tensor, _OneDnnLinear.apply(x, part, bias))
     return plain.linear(x, part, bias)
 

@@ -4,7 +4,7 @@ A step of a decoder multiplies matrices of megabytes with a handful of rows. The
 on a CPU repacks the matrix into its own layout in every call, which takes longer than the product; oneDNN, which
 is part of torch too, can keep a packed copy. `packed_product` keeps one beside a large weight, and
 `product` lets oneDNN pack a matrix that is used once. With many rows it is the faster library too, except on processors
-of Intel, for which torch's default is written (MKL): there `prefers_default` is true.
+of Intel, for which torch's default is written (MKL): there `PREFERS_DEFAULT` is true.
 
 The copy is renewed when the weight has changed, by torch's version counter (the one that autograd relies on), and
 after every step of an optimiser, because fused optimisers do not increase the counter. Like autograd, it does not
@@ -37,7 +37,7 @@ register_optimizer_step_post_hook(lambda *_: _packed_copies.clear())
 _HAS_OPERATORS = torch._C._has_mkldnn and all(
     hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
 )
-HAS_BFLOAT16 = _HAS_OPERATORS and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+_HAS_BFLOAT16 = _HAS_OPERATORS and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _is_intel() -> bool:
@@ -48,7 +48,7 @@ def _is_intel() -> bool:
     return "GenuineIntel" in about
 
 
-prefers_default = torch._C.has_mkl and _is_intel()  # for matrices of many rows
+PREFERS_DEFAULT = torch._C.has_mkl and _is_intel()  # for matrices of many rows
 
 
 def supports(x: Tensor, weight: Tensor) -> bool:
@@ -59,7 +59,7 @@ def supports(x: Tensor, weight: Tensor) -> bool:
         and not is_plain()
         and weight.device.type == "cpu"
         and x.dtype == weight.dtype
-        and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and HAS_BFLOAT16))
+        and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and _HAS_BFLOAT16))
         and not weight.is_inference()  # an inference tensor has no version counter
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
@@ -87,7 +87,7 @@ def bfloat16_products() -> Iterator[None]:
 
 def can_round_products() -> bool:
     """Whether `bfloat16_products` is to be had: by the processor, and by torch (2.9 or later)."""
-    return HAS_BFLOAT16 and hasattr(torch.backends.mkldnn, "matmul")
+    return _HAS_BFLOAT16 and hasattr(torch.backends.mkldnn, "matmul")
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
