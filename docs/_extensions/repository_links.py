@@ -54,7 +54,7 @@ def _read(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0], folder = file.read_text(encoding="utf-8"), Path("..")
 
     def rewrite(match: re.Match[str]) -> str:
-        target, fragment = (ROOT / "docs" / folder / match[1]).resolve(), match[2] or ""
+        target, fragment = (ROOT / "docs" / folder / match[1]).resolve(), (match[2] or "") + (match[3] or "")
         if not target.is_relative_to(ROOT) or not target.exists():
             return match[0]
         path = target.relative_to(ROOT).as_posix()
