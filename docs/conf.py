@@ -21,6 +21,7 @@ extensions = [
     "sphinx_design",
     "mathml",  # this and the following: docs/_extensions
     "repository_links",
+    "glossary_links",
     "inside_links",
 ]
 exclude_patterns = ["_extensions"]

@@ -37,7 +37,7 @@ from showtell.types import PreparedBatch
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, SOURCE = ROOT / "docs", ROOT / "src" / "showtell"
-MARK = re.compile(r'papers/\d{3} (?:§[\d.]*\d|eq\. \d+|LeakGAN): [^;"\n]+')
+MARK = re.compile(r'papers/\d{3} (?:§(?:[IVX]+|[\d.]*\d)|eq\. \d+|LeakGAN): [^;"\n]+')
 COMMENT = re.compile(rf"# ({MARK.pattern}(?:; {MARK.pattern})*)$")
 LINK = re.compile(rf'\[[^\[\]]*\]\(\.\./(src/showtell/[\w/]+\.py)#L\d+ "({MARK.pattern})"\)')
 BLOCK = re.compile(
@@ -168,7 +168,7 @@ def differences(path: str) -> str:
 def _switches(path: str, text: str) -> Iterator[str]:
     """The settings that a difference names, with their effects: `key: value`, or `key` for all that was measured."""
     section = {"models": "model", "objectives": "objective"}[path.split("/")[0]]
-    registry: Mapping[str, Any] = {"model": MODELS, "objective": OBJECTIVES}[section].builtin  # type: ignore[attr-defined]
+    registry: Mapping[str, Any] = {"model": MODELS, "objective": OBJECTIVES}[section].builtin
     own = {name for name, (_, part) in registry.items() if part.__module__ == _module(path)}
     keys = {key for config, _ in registry.values() for key in config.model_fields}
     named = re.findall(r"`(\w+)(?:: (\w+))?`", " ".join(text.split()))

@@ -271,18 +271,21 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         """Attend with h_{t-1}, then one step of the LSTM over (E y_{t-1}, z_t)."""
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, SatInputs) else self.embed(words)
-        alpha = self.attention(rows.hidden, image.projected, image.is_region)  # papers/003 §3.1.2: alpha_t
+        # papers/003 §3.1.2: alpha_t
+        alpha = self.attention(rows.hidden, image.projected, image.is_region)
         context, regions = self._attend(alpha, image.vectors, rows.is_expected)
         gate = None
         if self.beta is not None:
             gate = self.beta(rows.hidden)
-            gate = scalar_gate(gate) if gate.shape[-1] == 1 else torch.sigmoid(gate)  # papers/003 §4.2.1: beta_t
+            # papers/003 §4.2.1: beta_t
+            gate = scalar_gate(gate) if gate.shape[-1] == 1 else torch.sigmoid(gate)
             context = gate * context  # papers/003 §4.2.1: beta_t z_t
         # papers/003 §3.1.2: gates
         gates = inputs.gates + self.lstm.project_input(context, offset=self.config.embedding_size)
         if image.attribute_gates is not None:
             gates = gates + image.attribute_gates
-        hidden, cell = self.lstm(gates, rows.hidden, rows.cell)  # papers/003 §3.1.2: c_t, h_t
+        # papers/003 §3.1.2: c_t, h_t
+        hidden, cell = self.lstm(gates, rows.hidden, rows.cell)
         output = SatOutput(
             word=inputs.word,
             hidden=hidden,
