@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docutils import nodes
-from page_commands import SHELL, commands_in, reason
+from page_commands import REASONS, SHELL, commands_in, reason
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
@@ -21,5 +21,6 @@ def _annotate(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Connect the step."""
+    app.add_config_value("command_reasons", REASONS.read_text(encoding="utf-8"), "html")  # pages depend on it
     app.connect("doctree-resolved", _annotate)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

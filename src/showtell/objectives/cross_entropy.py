@@ -189,7 +189,7 @@ class CrossEntropy(Objective):
         if self.config.doubly_stochastic and forced.outputs.attention is not None:
             penalty = doubly_stochastic(forced.outputs.attention, is_word, features.is_region, batch.is_caption)
             penalty = penalty / counts.words  # as the likelihood, so that lambda weighs the two sums of a caption
-            total = total + self.config.doubly_stochastic * penalty
+            total = total + self.config.doubly_stochastic * penalty  # papers/003 §4.2.1: L_d
             parts["doubly_stochastic"] = penalty
         supervision = self.config.attention_supervision
         if supervision.weight and batch.mentions is not None:  # validation has none
@@ -220,7 +220,8 @@ class CrossEntropy(Objective):
     def _likelihood(self, logits: Tensor, targets: Tensor) -> Tensor:
         """- sum_t log p(y_t | y_<t, a), smoothed: (B, N, T, V) and (B, N, T) to ()."""
         logprobs = log_likelihood(logits, targets, self.config.label_smoothing)  # papers/001 eq. 8: p
-        return -logprobs[targets != Vocabulary.pad].sum()  # papers/001 eq. 9: L_XE; papers/002 eq. 9: L_i
+        # papers/001 eq. 9: L_XE; papers/002 eq. 9: L_i; papers/004 §2.1: L
+        return -logprobs[targets != Vocabulary.pad].sum()
 
 
 def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_caption: Tensor) -> Tensor:
@@ -233,6 +234,7 @@ def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_
         is_caption: (B, N) bool.
     """
     coverage = (attention * is_word.unsqueeze(-1)).sum(2)  # (B, N, R)
+    # papers/003 §4.2.1: penalty
     missing = ((1 - coverage) * is_region.unsqueeze(1)).square().sum(-1)  # (B, N)
     return (missing * is_caption).sum()
 
