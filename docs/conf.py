@@ -22,6 +22,7 @@ extensions = [
     "mathml",  # this and the following: docs/_extensions
     "repository_links",
     "glossary_links",
+    "command_reasons",
     "inside_links",
 ]
 exclude_patterns = ["_extensions"]

@@ -71,5 +71,6 @@ def _is_prose(node: nodes.Node) -> bool:
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Connect the step."""
+    app.add_config_value("glossary", GLOSSARY.read_text(encoding="utf-8"), "html")  # pages depend on it
     app.connect("doctree-resolved", _link)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
