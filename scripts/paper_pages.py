@@ -167,11 +167,14 @@ def _switches(path: str, text: str) -> Iterator[str]:
     section = {"models": "model", "objectives": "objective"}[path.split("/")[0]]
     registry: Mapping[str, Any] = {"model": MODELS, "objective": OBJECTIVES}[section].builtin
     own = {name for name, (_, part) in registry.items() if part.__module__ == _module(path)}
-    keys = {key for config, _ in registry.values() for key in config.model_fields}
+    configs = [config for config, part in registry.values() if not own or part.__module__ == _module(path)]
+    fields = {key: field for config in configs for key, field in config.model_fields.items()}
     named = re.findall(r"`(\w+)(?:: (\w+))?`", " ".join(text.split()))
     valued = {key for key, value in named if value}
     for key, value in dict.fromkeys(named):
-        if key not in keys or (not value and key in valued):
+        if key not in fields or (not value and key in valued):
+            continue
+        if value and yaml.safe_load(value) == fields[key].default:
             continue
         override = f"{section}.{key}={value}"
         rows = [one for one in INGREDIENTS if _matches(one, override, bool(value)) and _of(one, section, own)]

@@ -10,23 +10,24 @@ from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 from sphinx.writers.html5 import HTML5Translator
 
-SPACE = '<mspace width="0.17em"></mspace>'  # what TeX puts around the name of a function
-NAME = "<mi>(?:cos|exp|log|tanh)</mi>"
-BEFORE = re.compile(rf"(</m[in]>|</msub>|&#x02207;</mo>)(?={NAME})")
-BEHIND = re.compile(rf"(?<!<msub>)({NAME})(?=<m(?:i|n|sub|sup|subsup|over)>)")
+# Where latex2mathml and TeX differ: space behind the name of a function, and around the sign of a distribution.
+_FUNCTION = re.compile(r"(<mi>[a-z]{3,}</mi>)(?=<m(?:i|sub|sup|subsup|over)>)")
+_DRAWN = "<mi>&#x0007E;</mi>"
 
 
-def _mathml(latex: str, display: str) -> str:
-    return BEHIND.sub(rf"\1{SPACE}", BEFORE.sub(rf"\1{SPACE}", convert(latex, display=display)))
+def mathml(latex: str, display: str) -> str:
+    """An equation in LaTeX as MathML."""
+    text = _FUNCTION.sub(r'\1<mspace width="0.17em"/>', convert(latex, display=display))
+    return text.replace(_DRAWN, "<mo>&#x0223C;</mo>")
 
 
 def _inline(self: HTML5Translator, node: nodes.math) -> None:
-    self.body.append(_mathml(node.astext(), "inline"))
+    self.body.append(mathml(node.astext(), "inline"))
     raise nodes.SkipNode
 
 
 def _block(self: HTML5Translator, node: nodes.math_block) -> None:
-    self.body.append(f'<div class="math-block" tabindex="0">{_mathml(node.astext(), "block")}</div>\n')
+    self.body.append(f'<div class="math-block" tabindex="0">{mathml(node.astext(), "block")}</div>\n')
     raise nodes.SkipNode
 
 
