@@ -20,6 +20,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 if (_threads := threads_to_set(os.environ)) is not None:
     os.environ["OMP_NUM_THREADS"] = str(_threads)
 
+# The version of this package, as `showtell --version` prints it; pyproject.toml reads it here.
 __version__ = "0.1.0"
 
 # public name: the module it lives in
