@@ -8,6 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
 import api
+
 import showtell
 
 project = "showtell"

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from textwrap import dedent, indent
 
@@ -52,23 +53,20 @@ def to_rest(text: str) -> str:
 
 def _blocks(lines: Sequence[str]) -> Iterator[str]:
     """The blocks of one paragraph: text, what is kept as it is, and lists."""
-    block: list[str] = []
+    make = {"text": _text, "kept": _kept, "item": _list}
+    for kind, pairs in groupby(_kinds(lines), key=itemgetter(0)):
+        yield make[kind]([line for _, line in pairs])
+
+
+def _kinds(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each line with what it is part of."""
     kind = ""
-    for line in [*lines, None]:
-        if line is None:
-            following = ""
-        elif _ITEM.match(line) and (kind in ("", "item") or line.startswith((" ", "1. "))):
-            following = "item"
-        elif kind == "item" and line.startswith(" "):
-            following = "item"
-        else:
-            following = "kept" if line.startswith((" ", "|")) else "text"
-        if block and following != kind:
-            yield {"text": _text, "kept": _kept, "item": _list}[kind](block)
-            block = []
-        kind = following
-        if line is not None:
-            block.append(line)
+    for line in lines:
+        if _ITEM.match(line) and (kind in ("", "item") or line.startswith((" ", "1. "))):
+            kind = "item"
+        elif kind != "item" or not line.startswith(" "):  # an item goes on in lines that are indented
+            kind = "kept" if line.startswith((" ", "|")) else "text"
+        yield kind, line
 
 
 def _text(lines: Sequence[str]) -> str:
