@@ -8,6 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
 import api
+import reference
 
 import showtell
 
@@ -57,6 +58,7 @@ default_role = "code"
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
+autodoc_type_aliases = reference.type_aliases()
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
 toc_object_entries_show_parents = "hide"

@@ -21,7 +21,7 @@ from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
 from textwrap import indent
-from types import ModuleType
+from types import ModuleType, UnionType
 from typing import Any, get_origin
 
 from docstrings import Declaration, declarations, escape, to_rest
@@ -92,6 +92,16 @@ def declaration(module: str, name: str) -> Declaration | None:
     return declarations(Path(importlib.import_module(defined).__file__ or "")).get(name)
 
 
+def type_aliases() -> dict[str, str]:
+    """The public names of unions of types, which signatures show by their names."""
+    return {
+        name: path_of(package, name)
+        for package, loaded in packages().items()
+        for name in loaded.__all__
+        if isinstance(getattr(loaded, name), UnionType)
+    }
+
+
 def summary(module: str, name: str) -> str:
     """The first sentence about a public name."""
     thing = getattr(importlib.import_module(module), name)
@@ -121,9 +131,9 @@ def page(module: str) -> str:
     parts = ["\n".join(["| name | what it is |", "|---|---|", *rows])]
     _, _, more = (inspect.getdoc(importlib.import_module(module)) or "").partition("\n\n")
     if module != "showtell" and more:
-        parts.append(f"````{{eval-rst}}\n{to_rest(more)}\n````")
+        parts.append(_rest(to_rest(more)))
     if own:
-        parts.append(f"````{{eval-rst}}\n{entries}\n````")
+        parts.append(_rest(entries))
     for name in own:
         thing = getattr(importlib.import_module(module), name)
         if isinstance(thing, Registry):
@@ -172,7 +182,7 @@ def registered(registry: Registry[Any]) -> str:
             rows.append(f"| `{name}` | {_cell(item.EXAMPLE)} | {file} |")
             continue
         rows.append(f"| `{name}` | {_cell(_SCRIPT['first_sentence'](head))} | {file} |")
-        heads.append(f"### {name}\n\n{file}{_keys(registry, name)}\n\n```text\n{head}\n```")
+        heads.append(f"### {name}\n\n{file}{_keys(registry, name)}\n\n{_rest(to_rest(head))}")
     example = next(iter(registry.builtin.values()))
     columns = {Search: ["name", "settings"], ModuleType: ["name", "recognised by", "file"]}
     header = columns.get(type(example), ["name", "what it is", "file"])
@@ -186,6 +196,11 @@ def _keys(registry: Registry[Any], name: str) -> str:
     if registry.group not in section:
         return ""
     return f", [its settings](../recipe_keys.md#{section[registry.group]}name-{name})"
+
+
+def _rest(text: str) -> str:
+    """reStructuredText within Markdown."""
+    return f"````{{eval-rst}}\n{text}\n````"
 
 
 def _cell(text: str) -> str:
@@ -214,8 +229,9 @@ def _field(thing: type, declared: Declaration) -> str:
     if issubclass(thing, Config) and declared.name in thing.model_fields:
         field = thing.model_fields[declared.name]
         limits = _SCRIPT["values"](field.annotation, field.metadata)
-        value = None if limits == "settings" or field.is_required() else _SCRIPT["shown"](field.default)
-        text = f"{field.description or ''} {'' if limits == 'settings' else f'Values: {limits}.'}".strip()
+        has_default = not (field.is_required() or field.default_factory or isinstance(field.default, Config))
+        value = repr(field.default) if has_default else None
+        text = f"{field.description or ''} {f'Values: {limits}.' if re.search('[≥≤<>]', limits) else ''}".strip()
     lines = [f".. py:attribute:: {declared.name}", "   :no-contents-entry:"]
     lines += [f"   :type: {declared.annotation}"] if declared.annotation else []
     lines += [f"   :value: {value}"] if value is not None else []
