@@ -147,17 +147,16 @@ def test_the_quickstart_and_captions_from_an_environment(environment: Path, tmp_
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    where = "import showtell, sys; print(showtell.__file__)"
+    where = "import showtell; print(showtell.__file__)"
     done = subprocess.run([command[0], "-c", where], cwd=tmp_path, env=variables, capture_output=True, text=True)
     assert Path(done.stdout.strip()).is_relative_to(environment)
     made = json.loads(run("quickstart", "--images", "200", "training.epochs=2", "training.trackers=[]", "--json"))
     assert "<html" in (tmp_path / made["report"]).read_text(encoding="utf-8")
-    page = ["explain", made["checkpoint"], "showtell-quickstart/data", "--limit", "2", "--out", "why.html"]
-    run(*page)
+    run("explain", made["checkpoint"], "showtell-quickstart/data", "--limit", "2", "--out", "why.html")
     assert "<html" in (tmp_path / "why.html").read_text(encoding="utf-8")
     photo = next((tmp_path / "showtell-quickstart" / "data" / "images").iterdir())
     (row,) = json.loads(run("caption", made["checkpoint"], str(photo), "--json"))
-    assert row["captions"][0]["text"]
+    assert 0 < row["captions"][0]["confidence"] < 1  # a model of two epochs may well say nothing
 
 
 @pytest.mark.slow
