@@ -24,7 +24,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 HISTORY = ("lab_notes.md", "CHANGELOG.md")
 LIMIT = 1500  # words of a page, so that it is read to its end
 # In these pages a reader looks something up.
-REFERENCE = ("docs/recipe_keys.md", "docs/recipes.md", "docs/published.md", "docs/tree.md")
+REFERENCE = ("docs/commands.md", "docs/recipe_keys.md", "docs/recipes.md", "docs/published.md", "docs/tree.md")
 STILL_TOO_LONG = ("CONTRIBUTING.md", "docs/hacap.md", "docs/show_attend_tell.md")
 EXAMPLES = {"vocabulary", "--min-p", "scenes/gru"}  # what CONTRIBUTING.md adds
 PAGES = {
