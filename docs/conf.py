@@ -22,6 +22,7 @@ extensions = [
     "mathml",  # this and the following: docs/_extensions
     "repository_links",
     "inside_links",
+    "pictures",
 ]
 exclude_patterns = ["_extensions"]
 
