@@ -21,6 +21,8 @@ extensions = [
     "sphinx_design",
     "mathml",  # this and the following: docs/_extensions
     "repository_links",
+    "glossary_links",
+    "command_reasons",
     "inside_links",
     "pictures",
 ]

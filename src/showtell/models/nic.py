@@ -141,7 +141,7 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
         """The state after the image, which is the initial state or the first input and is not used again."""
         image = masked_mean(features.vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
         if self.config.image == "state":
-            states = self.image_to_state(image).chunk(self._states, -1)
+            states = self.image_to_state(image).chunk(self._states, -1)  # papers/004 §2.1: a_0
             return State(None, NicRows(states[: self.config.layers], states[self.config.layers :]))
         zeros = image.new_zeros(len(image), 1, self.config.hidden_size)
         empty = NicRows((zeros,) * self.config.layers, (zeros,) * (self._states - self.config.layers))
@@ -175,4 +175,4 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """W_o a_t + b_o, with dropout."""
         assert isinstance(output, NicOutput)
-        return self.output(self.dropout(output.hidden))
+        return self.output(self.dropout(output.hidden))  # papers/004 §1.3: y_t

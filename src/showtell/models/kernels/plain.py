@@ -75,5 +75,5 @@ def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation
 def lstm_gates(gates: Tensor, recurrent: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """c' = f * c + i * g and h' = o * tanh(c'), with i, f, g, o in gates + recurrent."""
     i, f, g, o = (gates + recurrent).chunk(4, -1)  # torch's order
-    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(cell), cell
+    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)  # papers/003 §3.1.2: c_t
+    return torch.sigmoid(o) * torch.tanh(cell), cell  # papers/003 §3.1.2: h_t
