@@ -44,10 +44,11 @@ FOLDER = "pictures"  # of DOCS
 BLOCK = re.compile(r"^```bash\n((?:(?!```).*\n)+)```\n\n!\[[^\]]*\]\(" + FOLDER + r"/([\w-]+)\.svg\)", re.MULTILINE)
 SCREEN = re.compile(r"!\[[^\]]*\]\(" + FOLDER + r"/([\w-]+)\.webp\)")
 WRITES = ("--out", "--correct", "--figure", "--corrections")  # options with a path that is written
-COLOURS = 128  # of a screenshot, which keeps it small
+COLOURS, QUALITY = 256, 75  # of a screenshot
 PHONE = 600  # pixels; a narrower window is a phone's
 PHOTOS, SIDE, SEED = 300, 384, 2026  # of my-photos: how many, their pixels, and which
 ON_PAGE = 24  # of them are put on the live page
+WAIT = 300  # seconds for a page that waits for a model
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def make(names: Sequence[str]) -> Iterator[Path]:
         if block.name in shown:
             write_text(block.picture, draw(_received(block).encode(), block.text))
             yield block.picture
-        yield from taken if is_served else _photograph(own, WORK.as_uri())
+        yield from taken if is_served else _photograph(own, f"{WORK.as_uri()}/")
 
 
 def _run(block: Block, served: Mapping[str, Screen]) -> list[Path]:
@@ -185,7 +186,7 @@ def _received(block: Block) -> str:
 
 
 def _photograph(screens: Mapping[str, Screen], address: str) -> Iterator[Path]:
-    """Take pages, relative to an address, in light and dark; their files."""
+    """Take pages below an address in light and dark; their files."""
     if not screens:
         return
     with tempfile.TemporaryDirectory() as folder, Chromium(Path(folder) / "browser") as browser:
@@ -196,15 +197,21 @@ def _photograph(screens: Mapping[str, Screen], address: str) -> Iterator[Path]:
                 if screen.width < PHONE:  # with as many dots as a phone has
                     size = {"width": screen.width, "height": screen.height, "deviceScaleFactor": 2, "mobile": True}
                     browser.call("Emulation.setDeviceMetricsOverride", **size)
-                browser.open(f"{address}/{screen.page or ''}")
+                browser.open(f"{address}{screen.page or ''}")
                 screen.steps(browser)
                 browser.screenshot(Path(folder) / "screen.png")
-                stream = io.BytesIO()
                 with Image.open(Path(folder) / "screen.png") as picture:
-                    few = picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-                    few.convert("RGB").save(stream, "WEBP", lossless=True, quality=100, method=6)
-                write_bytes(file, stream.getvalue())
+                    write_bytes(file, _compress(picture.convert("RGB")))
                 yield file
+
+
+def _compress(picture: Image.Image) -> bytes:
+    """A small WebP: few colours without loss, or all with some where that takes less, as with maps of attention."""
+    few = picture.quantize(COLOURS, dither=Image.Dither.NONE).convert("RGB")
+    streams = [io.BytesIO(), io.BytesIO()]
+    few.save(streams[0], "WEBP", lossless=True, quality=100)
+    picture.save(streams[1], "WEBP", quality=QUALITY)
+    return min((stream.getvalue() for stream in streams), key=len)
 
 
 # --- what the commands are given ---
@@ -274,18 +281,21 @@ def choose_word(number: int) -> Callable[[Chromium], None]:
 def correct_on_the_page(browser: Chromium) -> None:
     """Add photos to the live page, accept a caption, skip one, and look at a word of the least sure one."""
     ready = "document.querySelector('.words button') && document.documentElement.dataset.ready == 'true'"
-    browser.wait_for("document.documentElement.dataset.ready == 'true'")
-    if not browser.ask("document.querySelector('.shown').textContent.includes('skipped')"):
+    if not browser.ask("sessionStorage.corrected"):  # the page remembers it for the screens that follow
         browser.choose_files("#files", sorted((WORK / "my-photos").glob("*.png"))[:ON_PAGE])
-        browser.wait_for(f"document.querySelector('.shown').textContent.startsWith('{ON_PAGE} photos') && {ready}")
+        browser.wait_for(
+            f"document.querySelector('.shown').textContent.startsWith('{ON_PAGE} photos') && {ready}", WAIT
+        )
         browser.click(".list")
         browser.press("Home")
         browser.press("ArrowDown")
         for key, status in (("a", "accepted"), ("s", "skipped")):
             browser.press(key)
-            browser.wait_for(f"document.querySelector('.shown').textContent.includes('1 {status}')")
+            browser.wait_for(f"document.querySelector('.shown').textContent.includes('1 {status}')", WAIT)
+        browser.ask("sessionStorage.corrected = true")
+    browser.wait_for("document.querySelector('.list .row')", WAIT)
     browser.click(".list .row")
-    browser.wait_for(ready)
+    browser.wait_for(ready, WAIT)
     browser.click(".words button:nth-child(5)")
     browser.ask("document.querySelector('.looking').scrollTop = 0")
 
@@ -301,7 +311,7 @@ SETUPS: dict[str, Callable[[], None]] = {
 SCREENS: dict[str, Screen] = {
     "quickstart-report": Screen("quickstart", "showtell-quickstart/report.html", 1200, 900),
     "report-page": Screen("report", "report.html", 1200, 900),
-    "explain-page": Screen("explain", "why.html", 1200, 900, choose_word(4)),
+    "explain-page": Screen("explain", "why.html", 1200, 680, choose_word(7)),
     "compare-searches-page": Screen("compare-searches", "searches.html", 1200, 900),
     "serve-page": Screen("serve", None, 1200, 780, correct_on_the_page),
     "serve-page-phone": Screen("serve", None, 390, 780, correct_on_the_page),

@@ -21,7 +21,7 @@ READY = b"Ctrl-C"  # what a command that runs until it is stopped prints once it
 STOP = b"\x03"
 
 # Pixels of the picture. A character of a monospaced font is 0.6 of its size wide; textLength makes it so in any font.
-SIZE, LINE, MARGIN = 14, 19, 16
+SIZE, LINE, MARGIN = 12, 17, 12
 WIDTH = 0.6 * SIZE
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 BACKGROUND, TEXT = "#15181e", "#d5d9e0"
@@ -83,13 +83,15 @@ def _run(command: str, folder: Path, when_ready: Callable[[str], None] | None) -
         os.chdir(folder)
         os.execvpe("bash", ["bash", "-c", command], settings | {"TERM": "xterm-256color"})
     output, waits = b"", when_ready is not None
-    while part := _read(terminal):
-        output += part
-        if waits and when_ready is not None and READY in output:
-            waits = False
-            when_ready(output.decode())
-            os.write(terminal, STOP)
-    os.close(terminal)
+    try:
+        while part := _read(terminal):
+            output += part
+            if waits and when_ready is not None and READY in output:
+                waits = False
+                when_ready(output.decode())
+                os.write(terminal, STOP)
+    finally:
+        os.close(terminal)  # which ends a command that is still there
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     return 0 if when_ready is not None and not waits else status, output
 

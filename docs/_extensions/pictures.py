@@ -25,7 +25,7 @@ class _Pictures(SphinxTransform):
         for image in list(self.document.findall(nodes.image)):
             file = Path(self.env.srcdir) / Path(self.env.docname).parent / image["uri"]
             dark = file.with_name(f"{file.stem}-dark{file.suffix}")
-            if file.parent.name == "pictures" and file.suffix == ".svg":
+            if file.parent.name == "pictures" and file.suffix == ".svg" and file.exists():
                 self.env.note_dependency(str(file))
                 label = escape(image.get("alt", ""))
                 content = file.read_text(encoding="utf-8")
