@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # compiled at once, as pip does: a program on a full disk leaves half of it, which no other can import.
 UV := UV_SYSTEM_CERTS=1 $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python
 
-.PHONY: quickstart test test-slow check docs pictures clean
+.PHONY: quickstart test test-slow check docs pictures dist clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -46,6 +46,12 @@ docs: $(READY_DOCS)
 # model. ONLY=caption,explain makes these again.
 pictures: $(READY_DOCS)
 	PYTHONPATH=. $(BIN)/python benchmarks/pictures.py --only "$(ONLY)"
+
+# A wheel and an sdist; CONTRIBUTING.md has what else a release takes.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m hatchling build -t sdist -t wheel
+	@ls dist
 
 check:
 	scripts/check

@@ -7,6 +7,7 @@ of its own above it; several marks are parted by semicolons). Between the lines 
 `end` stand, by the name of what is to be there,
 
     effect sat_soft_no_gate              a row of benchmarks/ablations.py: its override, and what it changes
+    compared nic_gru                     a row of benchmarks/old_papers.py, less soft attention
     differences models/sat.py            the numbered differences of a head, each with its switch and its effect
     shapes coco/sat_soft_xu2015          of every tensor of a step of the model that a recipe has, which is run
 """
@@ -27,7 +28,8 @@ import torch
 import yaml
 
 from ablations import BASES, INGREDIENTS, Ingredient
-from documents import markers_of
+from plot_results import DIFFERENCES, LESS, PAGES, between, rows_of
+from showtell.errors import DataError
 from showtell.features import build_encoder, encoder_config
 from showtell.models import MODELS
 from showtell.objectives import OBJECTIVES
@@ -41,12 +43,11 @@ MARK = re.compile(r'papers/\d{3} (?:§(?:[IVX]+|[\d.]*\d)|eq\. \d+|LeakGAN): [^;
 COMMENT = re.compile(rf"# ({MARK.pattern}(?:; {MARK.pattern})*)$")
 LINK = re.compile(rf'\[[^\[\]]*\]\(\.\./(src/showtell/[\w/]+\.py)#L\d+ "({MARK.pattern})"\)')
 BLOCK = re.compile(
-    r"(?P<begin><!-- made by scripts/generate_docs: (?P<kind>effect|differences|shapes) (?P<what>\S+) -->)\n"
+    r"(?P<begin><!-- made by scripts/generate_docs: (?P<kind>effect|compared|differences|shapes) (?P<what>\S+) -->)\n"
     r".*?(?P<end><!-- end -->)",
     re.DOTALL,
 )
 VOCABULARY = 10_000  # of a recipe that does not limit it
-NOT_MEASURED = "not measured"
 
 
 @cache
@@ -79,7 +80,7 @@ def _link(match: re.Match[str]) -> str:
 
 
 def _block(match: re.Match[str]) -> str:
-    make = {"effect": effect, "differences": differences, "shapes": shapes}[match["kind"]]
+    make = {"effect": effect, "compared": compared, "differences": differences, "shapes": shapes}[match["kind"]]
     return f"{match['begin']}\n{make(match['what'])}\n{match['end']}"
 
 
@@ -92,8 +93,7 @@ def effect(name: str) -> str:
     if name not in rows:
         raise SystemExit(f"benchmarks/ablations.py has no row {name}")
     one = rows[name]
-    page, anchor = _table_page()
-    return f"**Measured.** {switch(one)} ({one.says}): {measured(one)}. [All measurements]({page}#{anchor})."
+    return f"**Measured.** {switch(one)} ({one.says}): {measured(one)}. [All measurements](results_ablations.md)."
 
 
 def switch(one: Ingredient) -> str:
@@ -105,46 +105,42 @@ def switch(one: Ingredient) -> str:
 
 def measured(one: Ingredient) -> str:
     """What a row changed, from its table."""
+    rows = _rows("ablations", f"**{BASES[one.base].says}**")
+    return _changes(rows[one.says]) if one.says in rows else "not measured"
+
+
+def compared(name: str) -> str:
+    """A sentence: how far a row of benchmarks/old_papers.py is from soft attention."""
+    if name not in BASES:
+        raise SystemExit(f"benchmarks/old_papers.py has no row {name}")
+    says = BASES[name].says
+    for table in ("measured", "rewards", "hacap"):
+        if says in (rows := _rows(table, LESS)):
+            return f"**Measured.** {says}, less soft attention: {_changes(rows[says])}. [All models]({_page(table)})."
+    raise SystemExit(f"No table of docs/ compares {name}, {says}, with soft attention")
+
+
+def _changes(intervals: Mapping[str, tuple[float, float, float]]) -> str:
+    """The differences on the split `test`."""
+    parts = []
+    for score in DIFFERENCES:
+        value, low, high = intervals[f"{score}, `test`"]
+        verdict = " (no clear change)" if low <= 0 <= high else ""
+        parts.append(f"{score} {value:+.3f} [{low:+.3f}, {high:+.3f}]{verdict}")
+    return ", ".join(parts)
+
+
+def _page(table: str) -> str:
+    return f"{PAGES.get(table, f'results_{table}')}.md"
+
+
+@cache
+def _rows(table: str, head: str) -> Mapping[str, Mapping[str, tuple[float, float, float]]]:
+    """The rows of a table of docs/ by their names; none where there is no table with that head."""
     try:
-        cells = _differences()[BASES[one.base].says, one.says]
-    except KeyError:
-        return NOT_MEASURED
-    return ", ".join(f"{score} {_with_verdict(cells[f'{score}, `test`'])}" for score in ("CIDEr-D", "truth"))
-
-
-def _with_verdict(cell: str) -> str:
-    interval, _, _ = cell.partition(", p ")
-    low, high = (float(bound) for bound in re.findall(r"[-+][\d.]+", interval)[1:])
-    return f"{interval} (no clear change)" if low <= 0 <= high else interval
-
-
-@cache
-def _table_page() -> tuple[str, str]:
-    """The page of docs with the tables of benchmarks/ablations.py, and the section they are in."""
-    begin, _ = markers_of("ablations")
-    (page,) = [file for file in sorted(DOCS.glob("*.md")) if f"\n{begin}\n" in file.read_text(encoding="utf-8")]
-    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8").partition(begin)[0], flags=re.MULTILINE)
-    return page.name, slug(headings[-1])
-
-
-def slug(heading: str) -> str:
-    """The anchor of a heading, as GitHub makes it."""
-    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-
-
-@cache
-def _differences() -> Mapping[tuple[str, str], Mapping[str, str]]:
-    """The rows "difference" of the tables: (base, row) to the cells by the heads of their columns."""
-    begin, end = markers_of("ablations")
-    text = (DOCS / _table_page()[0]).read_text(encoding="utf-8").partition(begin)[2].partition(end)[0]
-    found = {}
-    for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
-        heads, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in block.splitlines()]
-        names = [row[0] for row in rows]
-        for name, row in zip(names, rows[1:], strict=False):
-            if row[0] == "difference":
-                found[names[0].strip("*"), name] = dict(zip(heads, row, strict=False))
-    return found
+        return {row.name: row.intervals for row in rows_of(between(DOCS / _page(table), table), head)}
+    except DataError:
+        return {}
 
 
 # Differences
@@ -170,17 +166,20 @@ def _switches(path: str, text: str) -> Iterator[str]:
     section = {"models": "model", "objectives": "objective"}[path.split("/")[0]]
     registry: Mapping[str, Any] = {"model": MODELS, "objective": OBJECTIVES}[section].builtin
     own = {name for name, (_, part) in registry.items() if part.__module__ == _module(path)}
-    keys = {key for config, _ in registry.values() for key in config.model_fields}
+    configs = [config for config, part in registry.values() if not own or part.__module__ == _module(path)]
+    fields = {key: field for config in configs for key, field in config.model_fields.items()}
     named = re.findall(r"`(\w+)(?:: (\w+))?`", " ".join(text.split()))
     valued = {key for key, value in named if value}
     for key, value in dict.fromkeys(named):
-        if key not in keys or (not value and key in valued):
+        if key not in fields or (not value and key in valued):
+            continue
+        if value and yaml.safe_load(value) == fields[key].default:
             continue
         override = f"{section}.{key}={value}"
         rows = [one for one in INGREDIENTS if _matches(one, override, bool(value)) and _of(one, section, own)]
         yield from (f"{switch(one)} ({BASES[one.base].says}): {measured(one)}" for one in rows)
         if not rows:
-            yield f"`{override if value else override[:-1]}`: {NOT_MEASURED}"
+            yield f"`{override if value else override[:-1]}`: not measured"
 
 
 def _matches(one: Ingredient, override: str, whole: bool) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import paper_pages
-from paper_pages import LINK, ROOT, SOURCE, marked_lines, renewed, slug
+from paper_pages import LINK, ROOT, SOURCE, marked_lines, renewed
 
 DOCS = ROOT / "docs"
 PAGES = {file.name: file.read_text(encoding="utf-8") for file in sorted(DOCS.glob("*.md"))}
@@ -29,6 +29,11 @@ def rows(paper: str) -> list[list[str]]:
 def name_of(row: list[str]) -> set[str]:
     """What a mark or a head calls an equation: by its section, and by its number where the paper prints numbers."""
     return {row[1], f"eq. {row[0]}"}
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def section(link: str) -> str:
@@ -57,6 +62,22 @@ def cited(head: str) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("name", PAGES)
 def test_lines_effects_differences_and_shapes_are_those_of_today(name: str):
     assert renewed(PAGES[name]) == PAGES[name], "run .venv/bin/python scripts/generate_docs --write"
+
+
+def test_effects_are_those_of_the_tables():
+    base, row = "**sat, soft attention**", "without the gate beta"
+    text = (DOCS / "results_ablations.md").read_text(encoding="utf-8")
+    cells = text[text.index(base) :].split(f"| {row} |")[1].splitlines()[1].strip("| ").split(" | ")
+    assert cells[0] == "difference"
+    cider, truth = (cell.split(", p ")[0] for cell in cells[1:3])
+    assert f"`model.gate=false` ({row}): CIDEr-D {cider}, truth {truth}. " in paper_pages.effect("sat_soft_no_gate")
+    assert paper_pages.effect("updown_penalty_12").startswith("**Measured.** `objective.doubly_stochastic=12` (penalty")
+    assert "(no clear change)" in paper_pages.effect("sat_hard_no_entropy")
+    assert "nic, GRU" in paper_pages.compared("nic_gru")
+    with pytest.raises(SystemExit, match=r"ablations\.py has no row sat_soft_no_gaet"):
+        paper_pages.effect("sat_soft_no_gaet")
+    with pytest.raises(SystemExit, match=r"old_papers\.py has no row nic_lru"):
+        paper_pages.compared("nic_lru")
 
 
 def test_each_marked_line_is_linked_by_a_page():

@@ -67,7 +67,7 @@ class NicConfig(DecoderConfig):
 class NicRows:
     """The layers of each row, the lowest first."""
 
-    hidden: tuple[Tensor, ...]  # each (B, N, H)
+    hidden: tuple[Tensor, ...]  # each (B, N, H) a_{t-1} of a layer
     cell: tuple[Tensor, ...]  # each (B, N, H); none but for an LSTM
 
 
@@ -85,7 +85,7 @@ class NicInputs:
 class NicOutput(Output):
     """The input of the output layer."""
 
-    hidden: Tensor  # (B, N, H) of the top layer
+    hidden: Tensor  # (B, N, H) a_t of the top layer
 
 
 class NicDecoder(Decoder[NicInputs, None, NicRows]):

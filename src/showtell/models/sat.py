@@ -124,9 +124,9 @@ class SatConfig(DecoderConfig):
 class SatImage:
     """The half of the state that belongs to an image."""
 
-    vectors: Tensor  # (B, R, D) a
+    vectors: Tensor  # (B, R, D) a, the annotation vectors
     projected: Tensor  # (B, R, A) the part of f_att that does not depend on h
-    is_region: Tensor  # (B, R)
+    is_region: Tensor  # (B, R) bool, as in `Features`
     attribute_gates: Tensor | None = None  # (B, 1, 4 H) q's part of the gates
 
 
@@ -134,8 +134,8 @@ class SatImage:
 class SatRows:
     """The LSTM's state of each row."""
 
-    hidden: Tensor  # (B, N, H) h
-    cell: Tensor  # (B, N, H) c
+    hidden: Tensor  # (B, N, H) h_{t-1}
+    cell: Tensor  # (B, N, H) c_{t-1}
     is_expected: Tensor | None = (
         None  # (B, N) bool, hard attention in training: this caption uses expectations, not samples
     )
@@ -158,8 +158,8 @@ class SatOutput(Output):
 
     word: Tensor  # (B, N, E) E y_{t-1}
     hidden: Tensor  # (B, N, H) h_t
-    context: Tensor  # (B, N, D) z_t
-    gate: Tensor | None  # (B, N) beta_t, of a vector the mean
+    context: Tensor  # (B, N, D) z_t, with the gate
+    gate: Tensor | None  # (B, N) beta_t, a number; of `gate_per: channel` the mean
 
     def diagnostics(self) -> dict[str, Tensor]:
         """The gate beta_t at each word."""

@@ -54,7 +54,7 @@ TANH = Activation(
     torch.tanh, torch.sigmoid_, lambda s: s.addcmul_(s, s, value=-1), inner=2.0, factor=2.0, shift=-1.0, steepness=4.0
 )
 RELU = Activation(torch.relu, torch.relu_, torch.Tensor.sign_)
-ACTIVATIONS = {"tanh": TANH, "relu": RELU}
+ACTIVATIONS = {"tanh": TANH, "relu": RELU}  # those of `additive_scores`, by name
 
 
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = TANH) -> Tensor:
