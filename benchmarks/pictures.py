@@ -294,6 +294,8 @@ def correct_on_the_page(browser: Chromium) -> None:
             browser.wait_for(f"document.querySelector('.shown').textContent.includes('1 {status}')", WAIT)
         browser.ask("sessionStorage.corrected = true")
     browser.wait_for("document.querySelector('.list .row')", WAIT)
+    browser.ask("document.querySelector('.list').scrollTop = 0")
+    browser.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
     browser.click(".list .row")
     browser.wait_for(ready, WAIT)
     browser.click(".words button:nth-child(5)")

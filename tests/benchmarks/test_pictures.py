@@ -37,7 +37,7 @@ def test_every_picture_is_shown_and_small():
         shown.update(pictures.files_of(name).values())
     assert {pictures.files_of(name)["light"] for name in pictures.SCREENS} <= shown, "a screen that no page shows"
     assert set(FILES) == shown
-    assert max(file.stat().st_size for file in FILES) < 60_000
+    assert max(file.stat().st_size for file in FILES) < 80_000
     assert sum(file.stat().st_size for file in FILES) < 1_500_000
 
 
