@@ -19,6 +19,7 @@ LONGEST = 1000  # lines of a recording
 PROMPT, CONTINUED = "$ ", "> "
 READY = b"Ctrl-C"  # what a command that runs until it is stopped prints once it is ready
 STOP = b"\x03"
+BYTE_ORDER_MARK = "\ufeff".encode()
 
 # Pixels of the picture. A character of a monospaced font is 0.6 of its size wide; textLength makes it so in any font.
 SIZE, LINE, MARGIN = 12, 17, 12
@@ -114,7 +115,7 @@ def draw(received: bytes, description: str) -> str:
     import pyte
 
     screen = pyte.Screen(COLUMNS, LONGEST)
-    pyte.ByteStream(screen).feed(received)
+    pyte.ByteStream(screen).feed(received.replace(BYTE_ORDER_MARK, b""))  # at which the emulator would drop the line
     texts = [line.rstrip() for line in screen.display]
     last = max((number for number, text in enumerate(texts) if text), default=0)
     width = 2 * MARGIN + WIDTH * max(map(len, texts))

@@ -51,7 +51,7 @@ def test_a_terminal_loads_nothing_and_names_no_machine(file: Path):
 def test_colours_and_overwritten_lines_are_as_a_terminal_shows_them(tmp_path: Path):
     pytest.importorskip("pyte", reason="the terminal of make pictures: pip install '.[docs]'")
     received = terminal.record(
-        [r"printf 'half\r\033[1;31m<full>\033[0m\n'", "tput cols &&\\\n  printf '%s' end"], tmp_path
+        [r"printf '\357\273\277half\r\033[1;31m<full>\033[0m\n'", "tput cols &&\\\n  printf '%s' end"], tmp_path
     )
     picture = terminal.draw(received, "two & more")
     assert "<desc>two &amp; more</desc>" in picture
