@@ -28,7 +28,7 @@ extensions = [
     "glossary_links",
     "command_reasons",
     "inside_links",
-    "pictures",
+    "real_pictures",
     "api",
 ]
 exclude_patterns = ["_extensions"]
