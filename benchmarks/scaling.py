@@ -263,7 +263,10 @@ def rows_of(recipe: Path, changes: list[str], rounds: int, seconds: float) -> li
 def main() -> None:
     """Measure and print."""
     if sys.argv[1:2] == ["--work"]:
-        work(sys.argv[2], sys.argv[3], sys.argv[4:])
+        from showtell.training.launch import kept_memory
+
+        with kept_memory():
+            work(sys.argv[2], sys.argv[3], sys.argv[4:])
         return
     from rows import show
 
