@@ -25,7 +25,6 @@ from torch import Tensor
 
 from showtell.decoding.active_batch import ActiveBatch, take_images
 from showtell.decoding.constraints import Constraints
-from showtell.decoding.likelihood import next_word_logprobs
 from showtell.decoding.ranking import LengthPenalty, order_key, sort_keys, stable_topk
 from showtell.decoding.rollout import Captions, collect, gather_by_backpointers, is_repeat
 from showtell.decoding.rules import LogitsProcessor, Rules
@@ -116,7 +115,7 @@ def beam(
     outputs: list[tuple[Tensor, Output]] = []
     for step in range(max_length + 1):  # one more for end
         output, state = decoder.step(last, state)
-        logprobs = next_word_logprobs(decoder.readout(output))
+        logprobs = decoder.readout(output).log_softmax(-1, dtype=torch.float32)
         size = logprobs.shape[-1]
         processor.forbid(logprobs, live.hypotheses.words[..., :step])
         if rules.required:

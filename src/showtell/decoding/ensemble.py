@@ -16,7 +16,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from showtell.decoding.likelihood import next_word_logprobs
 from showtell.errors import UsageError
 from showtell.models.capabilities import DecoderConfig
 from showtell.models.contract import Decoder, Output, State
@@ -79,7 +78,7 @@ class Ensemble(Decoder):
         assert isinstance(output, EnsembleOutput)
         total: Tensor | None = None
         for member, own in zip(self._decoders, output.members, strict=True):
-            logprobs = next_word_logprobs(member.readout(own))
+            logprobs = member.readout(own).log_softmax(-1, dtype=torch.float32)
             total = logprobs if total is None else torch.logaddexp(total, logprobs)
         assert total is not None
         return total - math.log(len(self.members))

@@ -98,11 +98,3 @@ def log_likelihood(scores: Tensor, words: Tensor, smoothing: float = 0.0) -> Ten
         return plain_log_likelihood(scores, words, smoothing)
     tiled: Tensor = _Tiled.apply(scores.reshape(-1, scores.shape[-1]), words.flatten(), smoothing)
     return tiled.view(words.shape)
-
-
-def next_word_logprobs(scores: Tensor) -> Tensor:
-    """The log-probabilities of all words, in float32 and without a gradient: (..., V) to (..., V)."""
-    scores = scores.float()
-    if scores.requires_grad or not scores.numel() or not compiled.fits(scores):
-        return scores.log_softmax(-1)
-    return compiled.log_softmax(scores)

@@ -11,7 +11,6 @@ from torch import Tensor
 from showtell import counter_rng
 from showtell.counter_rng import CounterRNG
 from showtell.decoding.active_batch import ActiveBatch, take_images
-from showtell.decoding.likelihood import next_word_logprobs
 from showtell.decoding.ranking import stable_topk
 from showtell.decoding.rollout import Captions, collect, gather_by_backpointers
 from showtell.decoding.rules import LogitsProcessor, Rules
@@ -152,7 +151,7 @@ def walk(
         with counter_rng.subset(active_batch.images):
             output, state = decoder.step(last, state)
         with torch.no_grad():
-            logprobs = next_word_logprobs(decoder.readout(output))
+            logprobs = decoder.readout(output).log_softmax(-1, dtype=torch.float32)
             processor.forbid(logprobs, active.words[..., :step])
             chosen = choose(logprobs, active_batch.images, step)
             logprob = logprobs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)

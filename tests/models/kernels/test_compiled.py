@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from showtell import train
-from showtell.decoding.likelihood import log_likelihood, next_word_logprobs, plain_log_likelihood
+from showtell.decoding.likelihood import log_likelihood, plain_log_likelihood
 from showtell.errors import RecipeError
 from showtell.models.kernels import ACTIVATIONS, additive_scores, compiled, compiled_kernels, lstm_gates, plain
 
@@ -94,27 +94,6 @@ def test_the_log_likelihood_of_words(rows, size, smoothing, scale):
         lambda x: log_likelihood(x, words, smoothing), lambda x: plain_log_likelihood(x, words, smoothing),
         [numbers(rows, size, scale=scale)],
     )  # fmt: skip
-
-
-@needs_compiler
-@settings(max_examples=40, deadline=None)
-@given(st.integers(1, 3), sizes, st.integers(1, 200), st.sampled_from([0.1, 1.0, 30.0]))
-@example(10, 5, 9488, 1.0)
-def test_the_log_probabilities_of_the_next_word(images, rows, size, scale):
-    scores = numbers(images, rows, size, scale=scale).detach()
-    assert compiled.fits(scores)
-    logprobs = next_word_logprobs(scores)
-    torch.testing.assert_close(logprobs.double(), scores.double().log_softmax(-1), atol=1e-5, rtol=1e-6)
-    assert torch.equal(logprobs[-1:, -1:], next_word_logprobs(scores[-1:, -1:]))  # whatever stands beside a row
-    narrow = scores.bfloat16()
-    assert torch.equal(next_word_logprobs(narrow), next_word_logprobs(narrow.float()))
-
-
-@needs_compiler
-def test_log_probabilities_of_words_that_are_ruled_out_are_those_of_torch():
-    inf, nan = float("inf"), float("nan")
-    scores = torch.tensor([[0.0, -inf, 1.0], [-inf, -inf, -inf], [0.0, nan, 1.0], [0.0, inf, 1.0], [-200.0, 0.0, 0.0]])
-    torch.testing.assert_close(next_word_logprobs(scores), scores.log_softmax(-1), equal_nan=True)
 
 
 @needs_compiler

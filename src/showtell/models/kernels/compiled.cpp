@@ -161,16 +161,6 @@ void scores_backward(const float* __restrict p, const float* __restrict q, const
     }
 }
 
-// log sum_v exp s_v
-inline float log_sum_exp_of(const float* __restrict s, int64_t V) {
-    float top = s[0], exponentials = 0.0f;
-#pragma omp simd reduction(max : top)
-    for (int64_t v = 0; v < V; ++v) top = s[v] > top ? s[v] : top;
-#pragma omp simd reduction(+ : exponentials)
-    for (int64_t v = 0; v < V; ++v) exponentials += exponential(s[v] - top);
-    return top + std::log(exponentials);
-}
-
 // Integers in the order of float32 numbers, as `order_key` of decoding/ranking.py.
 inline int32_t order_key(float x) {
     x += 0.0f;  // -0 is 0
@@ -242,30 +232,23 @@ void log_sum_exp(const float* __restrict s, float* __restrict logsumexp, float* 
 #pragma omp parallel for schedule(static) num_threads(threads) if (M * V > SERIAL)
     for (int64_t m = 0; m < M; ++m) {
         const float* row = s + m * V;
-        float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t v = 0; v < V; ++v) sum += row[v];
-        logsumexp[m] = log_sum_exp_of(row, V);
+        float top = row[0], sum = 0.0f, exponentials = 0.0f;
+#pragma omp simd reduction(max : top) reduction(+ : sum)
+        for (int64_t v = 0; v < V; ++v) {
+            top = row[v] > top ? row[v] : top;
+            sum += row[v];
+        }
+#pragma omp simd reduction(+ : exponentials)
+        for (int64_t v = 0; v < V; ++v) exponentials += exponential(row[v] - top);
+        logsumexp[m] = top + std::log(exponentials);
         sums[m] = sum;
-    }
-}
-
-// Log-probabilities l_mv = s_mv - log sum_v exp s_mv.
-void log_softmax(const float* __restrict s, float* __restrict l, int64_t M, int64_t V, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (M * V > SERIAL)
-    for (int64_t m = 0; m < M; ++m) {
-        const float* row = s + m * V;
-        float* lm = l + m * V;
-        const float all = log_sum_exp_of(row, V);
-#pragma omp simd
-        for (int64_t v = 0; v < V; ++v) lm[v] = row[v] - all;
     }
 }
 
 // The K highest scores of each row in falling order, of equal ones the lower index first, with their indices; K <= V.
 void top_k(const float* __restrict s, float* __restrict values, int64_t* __restrict indices, int64_t M, int64_t V,
            int64_t K, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (M * V > SERIAL)
+#pragma omp parallel for schedule(static) num_threads(threads) if (M * V > 4 * SERIAL)
     for (int64_t m = 0; m < M; ++m) {
         const float* row = s + m * V;
         int64_t* best = indices + m * K;

@@ -105,13 +105,6 @@ def log_sum_exp(scores: Tensor) -> tuple[Tensor, Tensor]:
     return logsumexp, sums
 
 
-def log_softmax(scores: Tensor) -> Tensor:
-    """The log-probabilities of (..., V) scores."""
-    logprobs = scores.new_empty(scores.shape)
-    _call("log_softmax", (scores,), (logprobs,), scores[..., 0].numel(), scores.shape[-1])
-    return logprobs
-
-
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """`stable_topk` of `decoding/ranking.py`: (..., V) to values and indices, (..., k)."""
     values = scores.new_empty(*scores.shape[:-1], k)
