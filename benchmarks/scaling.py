@@ -175,8 +175,10 @@ class Run:
             port = free.getsockname()[1]
         self._processes = []
         for rank in range(processes):
-            environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
-            environment |= {"OMP_NUM_THREADS": threads, "MASTER_ADDR": "127.0.0.1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+            environment = {"OMP_NUM_THREADS": threads, "TORCH_CPP_LOG_LEVEL": "ERROR"}
+            if processes > 1:
+                environment |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes}
+                environment |= {"MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1"}
             pipe = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
             self._processes.append(
                 subprocess.Popen(

@@ -65,6 +65,7 @@ from showtell.training.reward_watchdog import Decision, RewardWatchdog, validati
 from showtell.training.run_folder import RECIPE, RunFolder, is_run
 from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
+from showtell.training.shared_gradients import share_gradients
 from showtell.training.start import start
 from showtell.training.state import Progress
 from showtell.training.validation import Validation, Validator, check_selection_metric, fingerprint
@@ -176,6 +177,7 @@ class Trainer:
         self.raw_model = model
         self.average: WeightAverage | None = None
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        share_gradients(self.model, self.accelerator)
         rehearse(self.model)
         if recipe.training.ema_decay is not None:
             self.average = WeightAverage({"encoder": encoder, "decoder": decoder}, recipe.training.ema_decay)
