@@ -37,8 +37,8 @@ def share_gradients(model: torch.nn.Module, accelerator: Accelerator) -> bool:
     Returns:
         Whether they do; if not, they add them up as torch does.
     """
-    is_alone = accelerator.num_processes == 1 or not isinstance(model, DistributedDataParallel)
-    if is_alone or accelerator.device.type != "cpu":
+    are_on_processors = accelerator.num_processes > 1 and accelerator.device.type == "cpu"
+    if not isinstance(model, DistributedDataParallel) or not are_on_processors:
         return False
     memory = _open_memory(accelerator)
     if memory is None:
@@ -61,8 +61,8 @@ class _Exchange:
         """The mean over the processes, in place."""
         own_rows, share = self.memory[self.rank], 1 / len(self.memory)
         others = [rank for rank in range(len(self.memory)) if rank != self.rank]
-        for piece in gradients.split(PIECE):
-            parts = piece.tensor_split(len(self.memory))
+        for start in range(0, len(gradients), PIECE):
+            parts = gradients[start : start + PIECE].tensor_split(len(self.memory))
             for rank in others:
                 torch.mul(parts[rank], share, out=own_rows[rank, : len(parts[rank])])
             self._wait()
