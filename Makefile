@@ -1,25 +1,30 @@
 # Two commands work on a machine that has only git, make and Python 3.11+:
 #   make quickstart   draws scenes, trains a captioner, scores it and writes report.html
 #   make test         the whole test suite but for the slow checks (make test-slow)
-# make check is scripts/check: format, lint, types and tests, what continuous integration runs.
+# make docs builds the site of docs/ into build/site; its notebooks are executed once and then cached. make check is scripts/check: format, lint, types and tests, what continuous integration runs.
 # Each sets up .venv first, if pyproject.toml changed since the last time.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_DOCS := $(VENV)/.ready-docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# uv takes half of pip's time; pip does it where uv is not to be had, or does not get through to the index. Bytecode is
+# compiled at once, as pip does: a program on a full disk leaves half of it, which no other can import.
+UV := UV_SYSTEM_CERTS=1 $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python
 
-.PHONY: quickstart test test-slow check clean
+.PHONY: quickstart test test-slow check docs dist clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "showtell needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@# uv takes half of pip's time; pip does it where uv is not to be had, or does not get through to the index. Bytecode is
-	@# compiled at once, as pip does: a program on a full disk leaves half of it, which no other can import.
-	{ $(PIP) uv && UV_SYSTEM_CERTS=1 $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -e '.[dev]'; } || \
-		$(PIP) -e '.[dev]'
+	{ $(PIP) uv && $(UV) -e '.[dev]'; } || $(PIP) -e '.[dev]'
+	touch $@
+
+$(READY_DOCS): $(READY)
+	$(UV) -e '.[dev,docs]' || $(PIP) -e '.[dev,docs]'
 	touch $@
 
 quickstart: $(READY)
@@ -29,8 +34,19 @@ quickstart: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
-test-slow: $(READY)
+test-slow: $(READY_DOCS)
 	$(BIN)/python -m pytest -m slow --timeout 3600
+
+# Warnings are errors: of a docstring, of a link that leads nowhere, of a notebook that fails.
+docs: $(READY_DOCS)
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/site
+	@echo "open build/site/index.html"
+
+# A wheel and an sdist; CONTRIBUTING.md has what else a release takes.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m hatchling build -t sdist -t wheel
+	@ls dist
 
 check:
 	scripts/check

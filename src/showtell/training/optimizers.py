@@ -29,10 +29,7 @@ OPTIMIZERS: dict[str, tuple[Callable[..., Optimizer], Callable[[OptimizerConfig]
         torch.optim.Adamax,
         lambda c: {"betas": c.betas, "eps": c.epsilon, "weight_decay": c.weight_decay},
     ),
-    "sgd": (
-        torch.optim.SGD,
-        lambda c: {"momentum": c.momentum, "weight_decay": c.weight_decay, "fused": True},
-    ),
+    "sgd": (torch.optim.SGD, lambda c: {"momentum": c.momentum, "weight_decay": c.weight_decay, "fused": True}),
     "rmsprop": (
         torch.optim.RMSprop,
         lambda c: {"momentum": c.momentum, "alpha": c.decay, "eps": c.epsilon, "weight_decay": c.weight_decay},
