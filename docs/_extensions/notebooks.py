@@ -6,12 +6,13 @@ which the first one draws are there for all, and no result depends on an earlier
 in its cache.
 
 A notebook is executed again when one of its code cells has changed. It is not when showtell has changed: for that,
-remove build/notebooks.
+remove build/notebooks. `sphinx-build -D nb_execution_mode=off` executes none and offers none.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -34,6 +35,7 @@ from showtell.cores import usable_cores
 
 FOLDER = "notebooks"  # in docs/, and in the site
 AT_ONCE = 2
+PAGE = re.compile(r"\[([^\]]+)\]\(\.\./(\w+)\.md\)")  # a link to a page of docs/
 log = logging.getLogger(__name__)
 
 
@@ -75,6 +77,8 @@ def execute(notebook: NotebookNode, folder: Path, *, threads: int, timeout: floa
 def _fill_cache(app: Sphinx) -> None:
     """Execute what the cache lacks, and put the notebooks with their outputs beside their pages."""
     config = app.env.mystnb_config  # type: ignore[attr-defined]
+    if config.execution_mode == "off":
+        return
     cache = get_cache(config.execution_cache_path)
     notebooks = {file: read(file) for file in sorted((Path(app.srcdir) / FOLDER).glob("*.md"))}
     missing = [file for file, notebook in notebooks.items() if not _is_cached(cache, notebook)]
@@ -99,6 +103,9 @@ def _fill_cache(app: Sphinx) -> None:
                 cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
     for file in notebooks:
         _, executed = cache.merge_match_into_notebook(read(file))
+        for cell in executed.cells:
+            if cell.cell_type == "markdown":  # a notebook that was downloaded has no pages beside it
+                cell.source = PAGE.sub(r"\1 (`docs/\2.md`)", cell.source)
         nbformat.validate(executed)
         target = Path(app.outdir) / FOLDER / f"{file.stem}.ipynb"
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +123,7 @@ def _is_cached(cache: Any, notebook: NotebookNode) -> bool:
 def _offer(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
     """Put the link to the notebook below the title of its page."""
     folder, _, name = pagename.rpartition("/")
-    if folder == FOLDER:
+    if folder == FOLDER and app.config.nb_execution_mode != "off":
         link = f'<a download href="{name}.ipynb">Download this notebook</a> with its pictures, for Jupyter.'
         context["body"] = context["body"].replace("</h1>", f"</h1>\n<p>{link}</p>", 1)
 
