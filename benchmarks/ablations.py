@@ -1,6 +1,7 @@
-"""Every ingredient of the papers on and off, under one protocol: for docs/results.md.
+"""Every ingredient of the papers on and off, under one protocol: for docs/results_ablations.md.
 
-    python benchmarks/ablations.py --out runs/ablations [--rows A,B] [--docs docs/results.md] [--json] [KEY=VALUE ...]
+    python benchmarks/ablations.py --out runs/ablations [--rows A,B] [--docs docs/results_ablations.md] [--json]
+        [KEY=VALUE ...]
 
 `study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` makes the
 table from the runs that are done. With the same --out the models that ingredients are taken from or added to are those

@@ -1,7 +1,7 @@
-"""Do attention and subgoals change together, and with phrases? A table by model for docs/results.md.
+"""Do attention and subgoals change together, and with phrases? A table by model for docs/results_alignment.md.
 
     python benchmarks/alignment.py --out runs/old-papers [--splits test,test_compositional] [--images 300]
-        [--rows hacap,sat_soft] [--permutations 2000] [--docs docs/results.md] [--figures FOLDER] [--json]
+        [--rows hacap,sat_soft] [--permutations 2000] [--docs docs/results_alignment.md] [--figures FOLDER] [--json]
 
 --out is what `old_papers.py --out` wrote: its pictures, and its finished runs, which are only read. Of every row all
 seeds are measured, along references and along own captions. Correlations and means are of all seeds together, with

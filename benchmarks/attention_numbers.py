@@ -1,7 +1,7 @@
-"""Does attention lie on the objects that are named? A table by model for docs/results.md, from runs of old_papers.py.
+"""Does attention lie on the objects that are named? A table by model for docs/results_attention.md.
 
     python benchmarks/attention_numbers.py --out runs/old-papers [--split test] [--images 100] [--captions 2]
-        [--rows sat_soft,updown] [--docs docs/results.md] [--json]
+        [--rows sat_soft,updown] [--docs docs/results_attention.md] [--json]
 
 --out is what `old_papers.py --out` wrote: its pictures and its finished runs, which are only read. Of every row the
 seeds are pooled (an image's statistics are averaged over them), so that intervals say what other images would bring.

@@ -1,9 +1,9 @@
 """What a run of each recipe for COCO carries: weights, memory that they need, gradients on the network.
 
-    python benchmarks/cost_model.py [--docs docs/scaling.md] [--json]
+    python benchmarks/cost_model.py [--docs docs/training_cost.md] [--json]
 
 Nothing is timed: the weights of the decoders that recipes build, with 10,000 words, are counted, and the rest is the
-arithmetic of docs/scaling.md, which `benchmarks/scaling.py` holds against real steps. In JSON the ratio is what a
+arithmetic of docs/training_cost.md, which `benchmarks/scaling.py` holds against real steps. In JSON the ratio is what a
 process sends with so many processes over what it sends with two.
 """
 

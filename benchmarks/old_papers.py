@@ -1,6 +1,7 @@
-"""The decoders and objectives of papers/001 to 004 on scenes, on the features of one encoder: for docs/results.md.
+"""Decoders and objectives of papers/001 to 004 on scenes, on the features of one encoder, for docs/results_models.md.
 
-    python benchmarks/old_papers.py --out runs/old-papers [--rows A,B] [--docs docs/results.md] [--json] [KEY=VALUE ...]
+    python benchmarks/old_papers.py --out runs/old-papers [--rows A,B] [--docs docs/results_models.md] [--json]
+        [KEY=VALUE ...]
 
 `study.py` says how rows are trained and held against each other; its command resumes, and `--summary-only` makes the
 tables from the runs that are done.

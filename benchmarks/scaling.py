@@ -13,8 +13,8 @@ a recipe, named by its objective:
     communication   megabytes of gradients that each step adds up; the ratio is their share of a step: what it takes
                     beyond one without them (`no_sync`), waiting for the other process included
     largest_share   per cent of a step's processor time that the busier process spends, against an equal share
-    foretold        seconds of a step by the cost model (docs/scaling.md): half the batch alone, and the gradients added
-                    up alone; against the step as measured
+    foretold        seconds of a step by the cost model (docs/training_cost.md): half the batch alone, and the gradients
+                    added up alone; against the step as measured
     validation_idle per cent of the processes' time in a validation in which they do not work, against all of it
     memory          megabytes of a process at most, against its weights, their gradients and its optimiser's numbers
     start           seconds until two processes have taken a step, against one process

@@ -7,6 +7,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
+import api
+import reference
+
 import showtell
 
 project = "showtell"
@@ -16,13 +19,17 @@ version = release = showtell.__version__
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.linkcode",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
     "mathml",  # this and the following: docs/_extensions
     "notebooks",
     "repository_links",
+    "glossary_links",
+    "command_reasons",
     "inside_links",
+    "api",
 ]
 exclude_patterns = ["_extensions"]
 
@@ -49,8 +56,14 @@ nb_merge_streams = True
 
 # Docstrings are Google's style with `code` between single backticks.
 default_role = "code"
-autodoc_typehints = "description"
+autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_type_aliases = reference.type_aliases()
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 80
+toc_object_entries_show_parents = "hide"
+linkcode_resolve = api.source_of
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 

@@ -70,7 +70,7 @@ MAY_IMPORT: dict[str, str] = {
     "decoding decoding_config doctor environment errors evaluation explanations features files grounding images "
     "importing processes progress quickstart renamed reports scenes scores serving text training units",
     "__main__": "cli",
-    "__init__": "captioners cores errors explanations scores training",
+    "__init__": "captioners captions cores datasets errors evaluation explanations scores training",
 }
 # Methods for convenience that import what comes after them, and only when they are called.
 SHORTCUTS = {

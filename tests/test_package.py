@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -24,6 +25,13 @@ def test_every_public_name_exists():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'showtell' has no attribute 'nonsense'"):
         showtell.nonsense  # noqa: B018
+
+
+def test_type_checkers_see_what_is_loaded_on_first_use():
+    tree = ast.parse((ROOT / "src" / "showtell" / "__init__.py").read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    imported = {alias.asname: node.module for node in block.body for alias in node.names}
+    assert imported == showtell._PUBLIC
 
 
 def test_no_subpackage_has_the_name_of_a_public_function():
@@ -76,5 +84,5 @@ def test_version_prints_one_line_and_loads_nothing_heavy():
 
 def test_the_version_is_that_of_the_project_and_of_the_changelog():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert showtell.__version__ == project["version"]
+    assert project["dynamic"] == ["version"]  # hatch reads showtell.__version__; tests/test_wheel.py has the outcome
     assert f"## {showtell.__version__}" in (ROOT / "CHANGELOG.md").read_text()

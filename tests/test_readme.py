@@ -22,6 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What was done and what has changed keep the names of their day.
 HISTORY = ("lab_notes.md", "CHANGELOG.md")
+LIMIT = 1500  # words of a page, so that it is read to its end
+# In these pages a reader looks something up.
+REFERENCE = ("docs/commands.md", "docs/recipe_keys.md", "docs/recipes.md", "docs/published.md", "docs/tree.md")
+STILL_TOO_LONG = ("CONTRIBUTING.md", "docs/hacap.md", "docs/show_attend_tell.md")
 EXAMPLES = {"vocabulary", "--min-p", "scenes/gru"}  # what CONTRIBUTING.md adds
 PAGES = {
     file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
@@ -98,6 +102,23 @@ def test_every_section_that_is_linked_exists(name: str):
             headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
             anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
             assert section in anchors, f"{name}: {target}#{section}"
+
+
+def words_by_hand(page: str) -> int:
+    """The words of a page without the tables that scripts write into it."""
+    made = r"<!-- made by .*?<!-- end -->|<!-- ([^\n]*): begin -->.*?<!-- \1: end -->"
+    return len(re.sub(made, "", page, flags=re.DOTALL).split())
+
+
+@pytest.mark.parametrize("name", sorted(PAGES.keys() - {*REFERENCE, *STILL_TOO_LONG}))
+def test_a_page_is_no_longer_than_one_reads(name: str):
+    words = words_by_hand(PAGES[name])
+    assert words <= LIMIT, f"{name} has {words} words: split it by what a reader wants to do, or call it a reference"
+
+
+def test_words_are_counted_without_generated_tables():
+    table = "<!-- made by scripts/generate_docs: x -->\n| a | b |\n<!-- end -->"
+    assert words_by_hand(f"one two\n{table}\nthree <!-- t: begin -->\n| c |\n<!-- t: end --> four") == 4
 
 
 def test_the_readme_fits_on_few_screens():

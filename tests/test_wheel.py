@@ -1,11 +1,15 @@
-"""The wheel: built, installed into a folder of its own and used from another directory, without the repository."""
+"""The wheel and the sdist: built, installed into folders of their own and used without the repository."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import tarfile
+import zipfile
 from collections.abc import Callable
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -18,16 +22,39 @@ ROOT = Path(__file__).resolve().parents[1]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def build(root: Path, out: Path, *targets: str) -> list[Path]:
+    """Build what is asked for from a checkout or an unpacked sdist."""
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(out)]
+    command += [part for target in targets for part in ("-t", target)]
+    subprocess.run(command, cwd=root, check=True, capture_output=True, timeout=240)
+    return [next(out.glob({"wheel": "*.whl", "sdist": "*.tar.gz"}[target])) for target in targets]
+
+
+def install(wheel: Path, target: Path) -> None:
+    """Install a wheel alone."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    subprocess.run([*command, "--target", target, wheel], check=True, capture_output=True, timeout=240)
+
+
+def content(wheel: Path) -> dict[str, bytes]:
+    """The files of a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The sdist and the wheel of this checkout."""
+    sdist, wheel = build(ROOT, tmp_path_factory.mktemp("dist"), "sdist", "wheel")
+    return sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def site(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for sys.path with showtell from its wheel alone; other packages come from the environment."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=240)
-    (wheel,) = folder.glob("*.whl")
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
-    subprocess.run([*install, "--target", folder / "site", wheel], check=True, capture_output=True, timeout=240)
-    return folder / "site"
+    folder = tmp_path_factory.mktemp("wheel") / "site"
+    install(built[1], folder)
+    return folder
 
 
 @pytest.fixture
@@ -69,3 +96,80 @@ def test_a_recipe_is_trained_by_its_name(showtell: Run, tiny_scenes: Path, tmp_p
     saved = yaml.safe_load((tmp_path / "runs" / "folder-sat_soft" / "recipe.yaml").read_text())
     recipe = yaml.safe_load((FOLDER / "folder" / "sat_soft.yaml").read_text())
     assert saved["model"]["hidden_size"] == recipe["model"]["hidden_size"]
+
+
+def test_the_metadata_say_what_is_true(built: tuple[Path, Path]):
+    files = content(built[1])
+    (name,) = (name for name in files if name.endswith(".dist-info/METADATA"))
+    metadata = message_from_bytes(files[name])
+    assert (metadata["Name"], metadata["Version"]) == ("showtell", __version__)
+    assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("Apache-2.0", ">=3.11")
+    assert "Typing :: Typed" in metadata.get_all("Classifier")
+    assert metadata.get_payload().startswith("# showtell\n")
+    assert "showtell/py.typed" in files
+    assert any(name.endswith("licenses/LICENSE") for name in files)
+
+
+def test_the_sdist_holds_what_its_tests_need_and_nothing_that_was_built(built: tuple[Path, Path], tmp_path: Path):
+    with tarfile.open(built[0]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    root = tmp_path / f"showtell-{__version__}"
+    assert {path.name for path in root.iterdir()} == {
+        *("src", "tests", "docs", "benchmarks", "scripts", "pyproject.toml", "Makefile", ".gitignore", "PKG-INFO"),
+        *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"),
+    }
+    assert not [path for path in root.rglob("*") if path.name == "__pycache__" or path.suffix in (".pyc", ".so")]
+    (wheel,) = build(root, tmp_path / "dist", "wheel")
+    assert content(wheel) == content(built[1])
+
+
+@pytest.fixture(scope="module")
+def environment(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the wheel, where a .pth file lends it this environment's other packages."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=240)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    install(built[1], packages)
+    lent = dict.fromkeys(path for path in sys.path if path.endswith("-packages"))
+    (packages / "lent.pth").write_text("\n".join(lent))
+    return folder
+
+
+@pytest.mark.slow
+def test_the_quickstart_and_captions_from_an_environment(environment: Path, tmp_path: Path):
+    command = [environment / "bin" / "python", "-m", "showtell"]
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [*command, *arguments], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=1200
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    where = "import showtell; print(showtell.__file__)"
+    done = subprocess.run([command[0], "-c", where], cwd=tmp_path, env=variables, capture_output=True, text=True)
+    assert Path(done.stdout.strip()).is_relative_to(environment)
+    made = json.loads(run("quickstart", "--images", "200", "training.epochs=2", "training.trackers=[]", "--json"))
+    assert "<html" in (tmp_path / made["report"]).read_text(encoding="utf-8")
+    run("explain", made["checkpoint"], "showtell-quickstart/data", "--limit", "2", "--out", "why.html")
+    assert "<html" in (tmp_path / "why.html").read_text(encoding="utf-8")
+    photo = next((tmp_path / "showtell-quickstart" / "data" / "images").iterdir())
+    (row,) = json.loads(run("caption", made["checkpoint"], str(photo), "--json"))
+    assert 0 < row["captions"][0]["confidence"] < 1  # a model of two epochs may well say nothing
+
+
+@pytest.mark.slow
+def test_a_user_sees_types(environment: Path, tmp_path: Path):
+    script = tmp_path / "mine.py"
+    script.write_text('from showtell import open_dataset, score\n\nreveal_type(score({"1": "a"}, {"1": ["a"]}))\n')
+    command = [sys.executable, "-m", "mypy", "--python-executable", str(environment / "bin" / "python")]
+    done = subprocess.run(
+        [*command, "--cache-dir", str(tmp_path / "cache"), str(script)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+    )
+    assert "ScoreReport" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout

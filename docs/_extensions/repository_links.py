@@ -54,7 +54,7 @@ def _read(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0], folder = file.read_text(encoding="utf-8"), Path("..")
 
     def rewrite(match: re.Match[str]) -> str:
-        target, fragment = (ROOT / "docs" / folder / match[1]).resolve(), match[2] or ""
+        target, fragment = (ROOT / "docs" / folder / match[1]).resolve(), (match[2] or "") + (match[3] or "")
         if not target.is_relative_to(ROOT) or not target.exists():
             return match[0]
         path = target.relative_to(ROOT).as_posix()
@@ -91,7 +91,7 @@ def _resolve(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 def _pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Yield the pages of the source; each line can be linked to as #L12."""
-    form: HtmlFormatter[str] = HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True, wrapcode=True)
+    form: HtmlFormatter[str] = HtmlFormatter(linenos="inline", linespans="L", anchorlinenos=True, wrapcode=True)
     for path, file in files().items():
         text = file.read_text(encoding="utf-8")
         lexer = guess_lexer_for_filename(path, text, stripnl=False) if file.suffix else guess_lexer(text, stripnl=False)

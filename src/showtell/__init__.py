@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from showtell.cores import threads_to_set
 
@@ -20,6 +20,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 if (_threads := threads_to_set(os.environ)) is not None:
     os.environ["OMP_NUM_THREADS"] = str(_threads)
 
+# The version of this package, as `showtell --version` prints it; pyproject.toml reads it here.
 __version__ = "0.1.0"
 
 # public name: the module it lives in
@@ -53,6 +54,34 @@ _PUBLIC = {
 }
 
 __all__ = sorted([*_PUBLIC, "__version__"])
+
+if TYPE_CHECKING:  # what editors and mypy see; a test holds it equal to the table
+    from showtell.captioners import Captioner as Captioner
+    from showtell.captions import Attention as Attention
+    from showtell.captions import Caption as Caption
+    from showtell.captions import Word as Word
+    from showtell.datasets import CaptionDataset as CaptionDataset
+    from showtell.datasets import open_dataset as open_dataset
+    from showtell.errors import CheckpointError as CheckpointError
+    from showtell.errors import DataError as DataError
+    from showtell.errors import ExtensionError as ExtensionError
+    from showtell.errors import ImageError as ImageError
+    from showtell.errors import MissingDependencyError as MissingDependencyError
+    from showtell.errors import RecipeError as RecipeError
+    from showtell.errors import ShowtellError as ShowtellError
+    from showtell.errors import TrainingError as TrainingError
+    from showtell.errors import UsageError as UsageError
+    from showtell.errors import WeightsError as WeightsError
+    from showtell.evaluation import Evaluation as Evaluation
+    from showtell.evaluation import evaluate as evaluate
+    from showtell.explanations import Explanation as Explanation
+    from showtell.explanations import explain as explain
+    from showtell.scores import ScoreReport as ScoreReport
+    from showtell.scores import score as score
+    from showtell.training import Recipe as Recipe
+    from showtell.training import TrainingResult as TrainingResult
+    from showtell.training import load_recipe as load_recipe
+    from showtell.training import train as train
 
 
 def __getattr__(name: str) -> Any:

@@ -1,16 +1,16 @@
-"""The examples of docs/datasets.md, imitated to the letter."""
+"""The examples of docs/datasets.md and docs/dataset_formats.md, imitated to the letter."""
 
 import re
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
 from showtell.datasets import READERS, Box, read_dataset
 from tests.datasets.makers import write_photo
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "datasets.md"
-EXAMPLES = [dedent(block) for block in re.findall(r"(?:^    .*\n)+", DOCS.read_text(encoding="utf-8"), re.MULTILINE)]
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = [(DOCS / name).read_text(encoding="utf-8") for name in ("datasets.md", "dataset_formats.md")]
+EXAMPLES = [block for page in PAGES for block in re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
 
 
 def examples(opening: str) -> list[str]:
@@ -94,5 +94,5 @@ def test_flickr(tmp_path: Path) -> None:
 
 
 def test_the_table_of_formats_names_every_reader_in_order() -> None:
-    table = DOCS.read_text(encoding="utf-8").partition("| format | is recognised by |")[2].partition("\n\n")[0]
+    table = PAGES[0].partition("| format | is recognised by |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(READERS)

@@ -1,4 +1,4 @@
-"""The examples of docs/serving.md work as they stand."""
+"""The examples of docs/serving_api.md work as they stand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.serving.fakes import FakeEngine, photo_bytes
 from tests.serving.servers import PATIENCE, running_server
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serving_api.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

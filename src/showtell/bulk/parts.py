@@ -65,7 +65,7 @@ class ParquetRowGroup:
         return self.rows
 
 
-Part = FileList | TarShard | ParquetRowGroup
+Part = FileList | TarShard | ParquetRowGroup  # some photos of a large input, small enough to be done again
 _KINDS: dict[str, Callable[..., Part]] = {"files": FileList, "tar": TarShard, "row_group": ParquetRowGroup}
 
 

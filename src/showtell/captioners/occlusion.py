@@ -106,7 +106,7 @@ def agreement(attention: Tensor, logprob_drop: Tensor) -> Tensor:
     """Rank correlation of attention with the absolute drop of log-probability.
 
     Attention says how much of a region is seen, not whether that speaks for or against the word, so drops and rises
-    count alike. (Signed drops are near 0 for most regions, and their order there is noise: docs/explaining.md.)
+    count alike. (Signed drops are near 0 for most regions, and their order there is noise: docs/grounding.md.)
 
     Args:
         attention: (..., R).

@@ -36,7 +36,7 @@ class GridEncoder(Encoder, abc.ABC):
         else:
             with torch.no_grad():
                 maps = self.maps(pixels)
-        vectors = maps.flatten(2).transpose(1, 2).contiguous()
+        vectors = maps.flatten(2).transpose(1, 2).contiguous()  # papers/003 §3.1.1: a
         return Features(vectors, vectors.new_ones(vectors.shape[:2], dtype=torch.bool))
 
     def rectangles(self, features: Features, windows: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ def masked_softmax(scores: Tensor, is_region: Tensor) -> Tensor:
     Returns:
         (B, N, R) weights; 0 for padding.
     """
+    # papers/003 §3.1.2: alpha_ti; papers/004 §2.2: alpha
     return scores.masked_fill(~is_region.unsqueeze(1), float("-inf")).softmax(-1)
 
 
@@ -61,6 +62,7 @@ class AdditiveAttention(nn.Module):
 
     def scores(self, query: Tensor, projected: Tensor) -> Tensor:
         """e: (B, N, H) and (B, R, A) to (B, N, R)."""
+        # papers/003 §3.1.2: e_ti; papers/004 §2.2: e; papers/001 eq. 3: a_t; papers/002 eq. 7: A^i
         return additive_scores(projected, self.of_query(query), self.score.weight, self.activation)
 
     def forward(self, query: Tensor, projected: Tensor, is_region: Tensor) -> Tensor:

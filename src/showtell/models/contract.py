@@ -49,7 +49,7 @@ class State(Generic[ImageT, RowsT]):
 class Output:
     """The output of a step, (B, N, ...); `decoding` stacks it over time to (B, N, T, ...). Models add their fields."""
 
-    attention: Tensor | None = None  # (B, N, R) weights that sum to one; None for models without attention
+    attention: Tensor | None = None  # (B, N, R) alpha, weights that sum to one; None for models without attention
     sampled_regions: Tensor | None = None  # (B, N) int64, the region that hard attention selected; -1: the expectation
     stages: tuple[Output, ...] = ()  # the output of each stage, the last one last; may be () for one stage
 

@@ -103,7 +103,7 @@ class Discriminator(nn.Module):
             f_t, (B, N, G), and the new cells.
         """
         hidden, cells = self.sru.step(self._products(embedded, image), cells)
-        return self.leak(hidden), cells
+        return self.leak(hidden), cells  # papers/000 §4.3: f_t
 
     def leaked_features(self, words: Tensor, image: DiscriminatorImage | None = None) -> Tensor:
         """f_t of every prefix of given captions, in one pass.
@@ -119,7 +119,7 @@ class Discriminator(nn.Module):
 
     def logits(self, leaked: Tensor) -> Tensor:
         """w . f + b, before the sigmoid: (..., G) to (...)."""
-        return torch.squeeze(self.verdict(leaked), -1)
+        return torch.squeeze(self.verdict(leaked), -1)  # papers/000 §3.4: D
 
     def _products(self, embedded: Tensor, image: DiscriminatorImage | None) -> Tensor:
         """The first layer's products of words (B, ..., E) and of the image: (B, ..., 4 H)."""

@@ -265,7 +265,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, HacapInputs) else self.embed(words)
         alpha, beta = self._attend(image, rows)
-        context = beta.unsqueeze(-1) * weighted_sum(alpha, image.vectors)  # z_t
+        context = beta.unsqueeze(-1) * weighted_sum(alpha, image.vectors)  # papers/000 §3.5: z_t
         products = inputs.worker + self.worker.first.project_input(context, offset=self.config.embedding_size)
         hidden, worker = self.worker.step(products, rows.worker)
         new = HacapRows(torch.zeros_like(rows.is_first), hidden, worker, (), (), None)
@@ -282,25 +282,28 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
     def _attend(self, image: HacapImage, rows: HacapRows) -> tuple[Tensor, Tensor]:
         """alpha_t, (B, N, R), and beta_t, (B, N)."""
         query = rows.hidden if self.config.attention_gradient else rows.hidden.detach()
-        scores = self.attention.scores(query, image.projected).masked_fill(rows.is_first.unsqueeze(-1), 0.0)
-        beta = scalar_gate(self.beta(query).squeeze(-1)).masked_fill(rows.is_first, 1.0)
-        return masked_softmax(scores, image.is_region), beta
+        scores = self.attention.scores(query, image.projected)  # papers/000 §3.5: e_t
+        scores = scores.masked_fill(rows.is_first.unsqueeze(-1), 0.0)  # papers/000 §4.4: z_1
+        beta = scalar_gate(self.beta(query).squeeze(-1))  # papers/000 §3.5: beta_t
+        alpha = masked_softmax(scores, image.is_region)  # papers/000 §3.5: alpha_t
+        return alpha, beta.masked_fill(rows.is_first, 1.0)
 
     def _goal(self, leak: Tensor, cells: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """g_t from f_t, (B, N, G), and the manager's new cells."""
         goal = leak
         if self._has_manager:
             hidden, cells = self.manager.step(self.manager.first.project_input(leak), cells)
-            goal = self.to_goal(hidden)
-        return (F.normalize(goal, dim=-1) if self.config.normalise_goals else goal), cells
+            goal = self.to_goal(hidden)  # papers/000 §4.3: g_t
+        goal = F.normalize(goal, dim=-1) if self.config.normalise_goals else goal  # papers/000 LeakGAN: g_t
+        return goal, cells
 
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """O_t w_t / tau as A (H_t w_t) / tau."""
         assert isinstance(output, HacapOutput)
         actions = self.actions(self.dropout(output.hidden))  # (..., M k)
         if output.guidance is not None:
-            goal_embedding = self.goal_embedding(output.guidance)  # (..., k)
+            goal_embedding = self.goal_embedding(output.guidance)  # papers/000 LeakGAN: w_t
             columns = torch.unflatten(actions, -1, (self.config.output_size, -1))
             actions = (columns @ goal_embedding.unsqueeze(-1)).squeeze(-1)
         tau = self.config.training_temperature if self.training else self.config.temperature
-        return self.output(actions) / tau
+        return self.output(actions) / tau  # papers/000 LeakGAN: O_t w_t

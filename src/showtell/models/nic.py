@@ -67,7 +67,7 @@ class NicConfig(DecoderConfig):
 class NicRows:
     """The layers of each row, the lowest first."""
 
-    hidden: tuple[Tensor, ...]  # each (B, N, H)
+    hidden: tuple[Tensor, ...]  # each (B, N, H) a_{t-1} of a layer
     cell: tuple[Tensor, ...]  # each (B, N, H); none but for an LSTM
 
 
@@ -85,7 +85,7 @@ class NicInputs:
 class NicOutput(Output):
     """The input of the output layer."""
 
-    hidden: Tensor  # (B, N, H) of the top layer
+    hidden: Tensor  # (B, N, H) a_t of the top layer
 
 
 class NicDecoder(Decoder[NicInputs, None, NicRows]):
@@ -141,7 +141,7 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
         """The state after the image, which is the initial state or the first input and is not used again."""
         image = masked_mean(features.vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
         if self.config.image == "state":
-            states = self.image_to_state(image).chunk(self._states, -1)
+            states = self.image_to_state(image).chunk(self._states, -1)  # papers/004 §2.1: a_0
             return State(None, NicRows(states[: self.config.layers], states[self.config.layers :]))
         zeros = image.new_zeros(len(image), 1, self.config.hidden_size)
         empty = NicRows((zeros,) * self.config.layers, (zeros,) * (self._states - self.config.layers))
@@ -175,4 +175,4 @@ class NicDecoder(Decoder[NicInputs, None, NicRows]):
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """W_o a_t + b_o, with dropout."""
         assert isinstance(output, NicOutput)
-        return self.output(self.dropout(output.hidden))
+        return self.output(self.dropout(output.hidden))  # papers/004 §1.3: y_t

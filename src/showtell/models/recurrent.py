@@ -130,9 +130,10 @@ class GruCell(nn.GRUCell):
             candidate = torch.tanh(gates[..., 2 * size :] + reset * of_hidden[..., 2 * size :])
             return keep * hidden + (1 - keep) * candidate
         both = gates[..., : 2 * size] + F.linear(hidden, self.weight_hh[: 2 * size])
-        reset, update = torch.sigmoid(both).chunk(2, -1)
+        reset, update = torch.sigmoid(both).chunk(2, -1)  # papers/004 §2.1: Gamma_r, Gamma_u
+        # papers/004 §2.1: candidate
         candidate = torch.tanh(gates[..., 2 * size :] + F.linear(reset * hidden, self.weight_hh[2 * size :]))
-        return update * candidate + (1 - update) * hidden
+        return update * candidate + (1 - update) * hidden  # papers/004 §2.1: c_t
 
     def initialise(self) -> None:
         """Xavier uniform; the recurrent matrix orthogonal, gate by gate; biases 0."""
@@ -155,7 +156,7 @@ class RnnCell(nn.RNNCell):
 
     def forward(self, projected: Tensor, hidden: Tensor) -> Tensor:  # type: ignore[override]
         """One step: `project_input` of the input, (B, N, H), and (B, N, H) to the new hidden, (B, N, H)."""
-        return torch.tanh(projected + linear(hidden, self.weight_hh, self.bias_hh))
+        return torch.tanh(projected + linear(hidden, self.weight_hh, self.bias_hh))  # papers/004 §1.3: a_t
 
     def initialise(self) -> None:
         """Xavier uniform; the recurrent matrix orthogonal; biases 0."""

@@ -124,9 +124,9 @@ class SatConfig(DecoderConfig):
 class SatImage:
     """The half of the state that belongs to an image."""
 
-    vectors: Tensor  # (B, R, D) a
+    vectors: Tensor  # (B, R, D) a, the annotation vectors
     projected: Tensor  # (B, R, A) the part of f_att that does not depend on h
-    is_region: Tensor  # (B, R)
+    is_region: Tensor  # (B, R) bool, as in `Features`
     attribute_gates: Tensor | None = None  # (B, 1, 4 H) q's part of the gates
 
 
@@ -134,8 +134,8 @@ class SatImage:
 class SatRows:
     """The LSTM's state of each row."""
 
-    hidden: Tensor  # (B, N, H) h
-    cell: Tensor  # (B, N, H) c
+    hidden: Tensor  # (B, N, H) h_{t-1}
+    cell: Tensor  # (B, N, H) c_{t-1}
     is_expected: Tensor | None = (
         None  # (B, N) bool, hard attention in training: this caption uses expectations, not samples
     )
@@ -158,8 +158,8 @@ class SatOutput(Output):
 
     word: Tensor  # (B, N, E) E y_{t-1}
     hidden: Tensor  # (B, N, H) h_t
-    context: Tensor  # (B, N, D) z_t
-    gate: Tensor | None  # (B, N) beta_t, of a vector the mean
+    context: Tensor  # (B, N, D) z_t, with the gate
+    gate: Tensor | None  # (B, N) beta_t, a number; of `gate_per: channel` the mean
 
     def diagnostics(self) -> dict[str, Tensor]:
         """The gate beta_t at each word."""
@@ -244,7 +244,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         hidden = cell = vectors.new_zeros(len(vectors), 1, self.config.hidden_size)
         if self.config.init_state == "mean":
             mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
-            hidden, cell = self.init_hidden(mean), self.init_cell(mean)
+            hidden, cell = self.init_hidden(mean), self.init_cell(mean)  # papers/003 §3.1.2: c_0, h_0
         attributes = None
         if self.config.attributes:
             attributes = self.lstm.project_input(self.attributes(features), offset=self._attributes_offset)
@@ -271,16 +271,20 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         """Attend with h_{t-1}, then one step of the LSTM over (E y_{t-1}, z_t)."""
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, SatInputs) else self.embed(words)
+        # papers/003 §3.1.2: alpha_t
         alpha = self.attention(rows.hidden, image.projected, image.is_region)
         context, regions = self._attend(alpha, image.vectors, rows.is_expected)
         gate = None
         if self.beta is not None:
             gate = self.beta(rows.hidden)
+            # papers/003 §4.2.1: beta_t
             gate = scalar_gate(gate) if gate.shape[-1] == 1 else torch.sigmoid(gate)
-            context = gate * context
+            context = gate * context  # papers/003 §4.2.1: beta_t z_t
+        # papers/003 §3.1.2: gates
         gates = inputs.gates + self.lstm.project_input(context, offset=self.config.embedding_size)
         if image.attribute_gates is not None:
             gates = gates + image.attribute_gates
+        # papers/003 §3.1.2: c_t, h_t
         hidden, cell = self.lstm(gates, rows.hidden, rows.cell)
         output = SatOutput(
             word=inputs.word,
@@ -299,12 +303,13 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         """
         config = self.config
         if config.attention == "soft" or (not self.training and config.eval_attention == "expectation"):
-            return weighted_sum(alpha, vectors), None
+            return weighted_sum(alpha, vectors), None  # papers/003 §4.2: E[z_t]; papers/004 §2.2: v
         scores = alpha.detach()
         if self.samples_attention:
+            # papers/003 §4.1: s_t
             scores = scores.log() - counter_rng.uniform(alpha.shape, alpha.device).clamp(min=1e-30).log().neg().log()
         regions = scores.argmax(-1)
-        context = gather_rows(vectors, regions)
+        context = gather_rows(vectors, regions)  # papers/003 §4.1: z_t
         if is_expected is not None:
             context = torch.where(is_expected.unsqueeze(-1), weighted_sum(alpha, vectors), context)
             regions = regions.masked_fill(is_expected, -1)
@@ -314,8 +319,8 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         """L_o(E y_{t-1} + L_h h_t + L_z z_t), with dropout and the release's tanh; or one layer over h_t."""
         assert isinstance(output, SatOutput)
         if self.config.readout == "hidden":
-            return self.output(self.dropout(output.hidden))
-        total = (
+            return self.output(self.dropout(output.hidden))  # papers/004 §2.2: y_t
+        total = (  # papers/003 §3.1.2: p(y_t)
             output.word + self.hidden_to_output(self.dropout(output.hidden)) + self.context_to_output(output.context)
         )
         if self.config.readout_tanh:

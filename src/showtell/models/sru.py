@@ -55,7 +55,7 @@ class SruLayer(nn.Module):
         Returns:
             (..., 4 H), or (..., 3 H) without highway.
         """
-        return linear(part, self.weight, offset=offset)
+        return linear(part, self.weight, offset=offset)  # papers/000 §3.4: x~_t
 
     def step(self, products: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """One step.
@@ -68,7 +68,7 @@ class SruLayer(nn.Module):
             The new hidden and cell.
         """
         forget, reset, new, *highway = self._gates(products)
-        cell = forget * cell + (1 - forget) * new
+        cell = forget * cell + (1 - forget) * new  # papers/000 §3.4: c_t
         return self._hidden(reset, cell, *highway), cell
 
     def forward(self, products: Tensor, cell: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -87,13 +87,14 @@ class SruLayer(nn.Module):
 
     def _gates(self, products: Tensor) -> tuple[Tensor, ...]:
         size = self.hidden_size
-        forget, reset = torch.split(torch.sigmoid(products[..., : 2 * size] + self.bias), size, -1)
+        gates = torch.sigmoid(products[..., : 2 * size] + self.bias)  # papers/000 §3.4: f_t and r_t
+        forget, reset = torch.split(gates, size, -1)
         return forget, reset, *torch.split(products[..., 2 * size :], size, -1)
 
     @staticmethod
     def _hidden(reset: Tensor, cell: Tensor, highway: Tensor | None = None) -> Tensor:
         hidden = reset * torch.tanh(cell)
-        return hidden if highway is None else hidden + (1 - reset) * highway
+        return hidden if highway is None else hidden + (1 - reset) * highway  # papers/000 §3.4: h_t
 
 
 class Sru(nn.Module):

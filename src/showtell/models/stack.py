@@ -208,7 +208,7 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
     def start(self, features: Features) -> StackState:
         """What no word changes: the gates of f(V), and W_v V and W_va V + b_va of each stage; zeros for the LSTMs."""
         vectors = self.feature_projection(features.vectors)
-        mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D) f(V)
+        mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # papers/002 eq. 2: f(V)
         if self.config.attributes:
             mean = torch.cat([mean, self.attributes(features)], -1)
         image = StackImage(
@@ -231,16 +231,18 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         """One step of all stages, from coarse to fine."""
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, StackInputs) else self.embed(words)
-        gates = self.coarse_lstm.project_input(rows.hidden[-1]) + image.mean_gates + inputs.gates[0]
-        hidden, cell = self.coarse_lstm(gates, rows.hidden[0], rows.cell[0])
+        gates = self.coarse_lstm.project_input(rows.hidden[-1])
+        gates = gates + image.mean_gates + inputs.gates[0]  # papers/002 eq. 2: i^0_t
+        hidden, cell = self.coarse_lstm(gates, rows.hidden[0], rows.cell[0])  # papers/002 eq. 1: h^0_t
         hiddens, cells, outputs = [hidden], [cell], [StageOutput(hidden=hidden)]
         query = hidden  # q_1
         for i, stage in enumerate(self._fine):
-            alpha = stage.attention(query, image.projected[i], image.is_region)
-            attended = weighted_sum(alpha, image.values[i])  # g
-            gates = stage.lstm.project_input(torch.cat([attended, hidden], -1)) + inputs.gates[i + 1]
-            hidden, cell = stage.lstm(gates, rows.hidden[i + 1], rows.cell[i + 1])
-            query = hidden + attended if self.config.attention == "stacked" else hidden
+            alpha = stage.attention(query, image.projected[i], image.is_region)  # papers/002 eq. 6: a^i
+            attended = weighted_sum(alpha, image.values[i])  # papers/002 eq. 5: g_i
+            below = torch.cat([attended, hidden], -1)  # papers/002 eq. 4: i^i_t
+            gates = stage.lstm.project_input(below) + inputs.gates[i + 1]
+            hidden, cell = stage.lstm(gates, rows.hidden[i + 1], rows.cell[i + 1])  # papers/002 eq. 3: h^i_t
+            query = hidden + attended if self.config.attention == "stacked" else hidden  # papers/002 eq. 8: q_i
             hiddens.append(hidden)
             cells.append(cell)
             outputs.append(StageOutput(hidden=hidden, attention=alpha))
@@ -251,4 +253,4 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         """W^i_o h^i_t + b^i_o, with dropout."""
         own = output.stages[stage]
         assert isinstance(own, StageOutput)
-        return cast(Linear, self.outputs[stage])(self.dropout(own.hidden))
+        return cast(Linear, self.outputs[stage])(self.dropout(own.hidden))  # papers/002 eq. 9: p_i

@@ -237,11 +237,14 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         if word_gates is None:
             assert inputs.word is not None
             word_gates = self._word_gates(self.region_input.dropout(inputs.word))
-        gates = self.attention_lstm.project_input(rows.language_hidden) + image.mean_gates + word_gates
+        gates = self.attention_lstm.project_input(rows.language_hidden)
+        gates = gates + image.mean_gates + word_gates  # papers/001 eq. 2: x1_t
+        # papers/001 eq. 1: h1_t
         attention_hidden, attention_cell = self.attention_lstm(gates, rows.attention_hidden, rows.attention_cell)
-        alpha = self.attention(attention_hidden, image.projected, image.is_region)
-        attended = weighted_sum(alpha, image.vectors)  # vhat
-        gates = self.language_lstm.project_input(torch.cat([attended, attention_hidden], -1))
+        alpha = self.attention(attention_hidden, image.projected, image.is_region)  # papers/001 eq. 4: alpha_t
+        attended = weighted_sum(alpha, image.vectors)  # papers/001 eq. 5: vhat_t
+        both = torch.cat([attended, attention_hidden], -1)  # papers/001 eq. 6: x2_t
+        gates = self.language_lstm.project_input(both)
         hidden, cell = self.language_lstm(gates, rows.language_hidden, rows.language_cell)
         new = UpDownRows(attention_hidden, attention_cell, hidden, cell)
         labelled = attention_hidden if self.config.multi_label else None
@@ -250,9 +253,9 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
     def readout(self, output: Output, stage: int = -1) -> Tensor:
         """W_p h2_t + b_p, with dropout."""
         assert isinstance(output, UpDownOutput)
-        return self.output(self.dropout(output.hidden))
+        return self.output(self.dropout(output.hidden))  # papers/001 eq. 7: p
 
     def score_labels(self, output: Output) -> Tensor:
         """W_l h1_t + b_l, with dropout."""
         assert isinstance(output, UpDownOutput) and output.attention_hidden is not None
-        return self.labels(self.dropout(output.attention_hidden))
+        return self.labels(self.dropout(output.attention_hidden))  # papers/001 §III: s

@@ -80,10 +80,11 @@ class CoarseToFine(SelfCritical):
             before, own = rewards[:, :-1], StageView(decoder, stage)
             of_stages[f"reward_{stage - 1}"] = before.sum() / (counts.images * self.config.samples)
             drawn, rewards = self._rewarded(batch, features, own)
-            advantage = self.config.baseline_weight * self._advantage(rewards) + self.config.previous_stage_weight * (
-                rewards[:, :-1] - before
-            )  # D_i
+            advantage = self.config.baseline_weight * self._advantage(rewards)
+            over_before = rewards[:, :-1] - before
+            advantage = advantage + self.config.previous_stage_weight * over_before  # papers/002 eq. 15: D_i
+            # papers/002 eq. 13: gradient; papers/002 eq. 14: gradient
             term, parts = self._terms(own, drawn, rewards, advantage, counts.images)
-            total = total + term
+            total = total + term  # papers/002 eq. 11: L; papers/002 eq. 12: gradient
         of_stages[f"reward_{decoder.stages - 1}"] = parts["reward"]
         return total, parts | of_stages

@@ -184,12 +184,12 @@ class CrossEntropy(Objective):
             with torch.set_grad_enabled(weight > 0 and torch.is_grad_enabled()):
                 logits = [decoder.readout(forced.outputs, stage) for stage in range(decoder.stages - 1)]
                 earlier = [self._likelihood(one, batch.targets) / counts.words for one in logits]
-            total = torch.stack([*(weight * value for value in earlier), words]).sum()
+            total = torch.stack([*(weight * value for value in earlier), words]).sum()  # papers/002 eq. 10: L
             parts |= {f"words_{stage}": value for stage, value in enumerate([*earlier, words])}
         if self.config.doubly_stochastic and forced.outputs.attention is not None:
             penalty = doubly_stochastic(forced.outputs.attention, is_word, features.is_region, batch.is_caption)
             penalty = penalty / counts.words  # as the likelihood, so that lambda weighs the two sums of a caption
-            total = total + self.config.doubly_stochastic * penalty
+            total = total + self.config.doubly_stochastic * penalty  # papers/003 §4.2.1: L_d
             parts["doubly_stochastic"] = penalty
         supervision = self.config.attention_supervision
         if supervision.weight and batch.mentions is not None:  # validation has none
@@ -219,7 +219,9 @@ class CrossEntropy(Objective):
 
     def _likelihood(self, logits: Tensor, targets: Tensor) -> Tensor:
         """- sum_t log p(y_t | y_<t, a), smoothed: (B, N, T, V) and (B, N, T) to ()."""
-        return -log_likelihood(logits, targets, self.config.label_smoothing)[targets != Vocabulary.pad].sum()
+        logprobs = log_likelihood(logits, targets, self.config.label_smoothing)  # papers/001 eq. 8: p
+        # papers/001 eq. 9: L_XE; papers/002 eq. 9: L_i; papers/004 §2.1: L
+        return -logprobs[targets != Vocabulary.pad].sum()
 
 
 def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_caption: Tensor) -> Tensor:
@@ -232,6 +234,7 @@ def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_
         is_caption: (B, N) bool.
     """
     coverage = (attention * is_word.unsqueeze(-1)).sum(2)  # (B, N, R)
+    # papers/003 §4.2.1: penalty
     missing = ((1 - coverage) * is_region.unsqueeze(1)).square().sum(-1)  # (B, N)
     return (missing * is_caption).sum()
 
@@ -254,7 +257,7 @@ def multi_label_margin(scores: Tensor, targets: Tensor) -> Tensor:
     labels = torch.full_like(highest, -1, dtype=torch.long)  # torch reads each row up to its first -1
     steps = min(targets.shape[1], highest.shape[1])
     labels[:, :steps] = targets.masked_fill(~is_label, -1)[:, :steps]
-    return F.multilabel_margin_loss(highest, labels, reduction="sum")
+    return F.multilabel_margin_loss(highest, labels, reduction="sum")  # papers/001 §III: margin
 
 
 def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int) -> Tensor:

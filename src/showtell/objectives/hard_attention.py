@@ -92,14 +92,16 @@ class HardAttention(CrossEntropy):
         baseline = torch.zeros_like(self.baseline)
         if self.config.baseline == "moving_average":
             baseline = self._baseline(reward, is_caption & (not batch.is_dummy))
-        advantage = reward - baseline
+        advantage = reward - baseline  # papers/003 §4.1: log p - b
         log_alpha = alpha.float().clamp(min=torch.finfo(torch.float32).tiny).log()
         logprob_of_region = log_alpha.gather(-1, regions.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        # papers/003 §4.1: REINFORCE
         reinforce = -(advantage.unsqueeze(-1) * logprob_of_region * is_sampled).sum() / counts.words
-        entropy = -((alpha * log_alpha).sum(-1) * is_sampled).sum() / counts.words
+        entropy = -((alpha * log_alpha).sum(-1) * is_sampled).sum() / counts.words  # papers/003 §4.1: H[s]
         parts |= {"reinforce": reinforce, "entropy": entropy}
         # Parts add up over the batches of a step: this one to the mean baseline of its captions.
         parts["baseline"] = baseline * batch.is_caption.sum() / counts.captions
+        # papers/003 §4.1: dL_s/dW
         return total + self.config.reinforce * reinforce - self.config.entropy * entropy, parts
 
     @torch.no_grad()
@@ -108,6 +110,6 @@ class HardAttention(CrossEntropy):
         total, count = sum_over_processes(torch.stack([(reward * is_caption).sum(), is_caption.sum()])).unbind()
         mean = torch.where(count > 0, total / count.clamp(min=1), self.baseline)
         before = torch.where(self.is_first, mean, self.baseline)
-        self.baseline.copy_(torch.lerp(mean, before, self.config.baseline_decay))
+        self.baseline.copy_(torch.lerp(mean, before, self.config.baseline_decay))  # papers/003 §4.1: b_k
         self.is_first &= count == 0
         return before

@@ -185,8 +185,9 @@ class SelfCritical(Objective):
         logprobs = policy_logprobs(decoder, drawn.outputs, samples)  # (B, N, T)
         rewards, advantage = rewards.to(logprobs.dtype), advantage.to(logprobs.dtype)
         mean = 1 / (images * self.config.samples)
-        reward = rewards[:, :-1].sum() * mean
-        total = _value_with_gradient(-(advantage.unsqueeze(-1) * logprobs).sum() * mean, -reward)
+        reward = rewards[:, :-1].sum() * mean  # papers/001 eq. 10: E r
+        gradient = -(advantage.unsqueeze(-1) * logprobs).sum() * mean  # papers/001 eq. 11: gradient
+        total = _value_with_gradient(gradient, -reward)
         parts = {
             "reward": reward,
             "greedy": rewards[:, -1].sum() / images,

@@ -9,7 +9,7 @@ from showtell.errors import RecipeError
 
 __all__ = ["FOLDER", "find_recipe", "recipe_names"]
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent  # where the recipes are
 
 
 def recipe_names() -> list[str]:

@@ -33,7 +33,7 @@ from showtell.scenes.sampling import sample_scene
 from showtell.scenes.world import Scene
 
 SHARES = {"val": 0.04, "test": 0.06, "test_compositional": 0.06}  # the rest is train
-CAPTIONS = 5  # of each image
+CAPTIONS = 5  # captions of each image
 CHUNK = 100  # images per task of a worker process
 MIN_FOR_WORKERS = 400  # fewer images are drawn sooner than a worker process has started
 MAX_IMAGES = 999_999  # as many as six digits number

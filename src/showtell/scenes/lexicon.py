@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-LANGUAGE_VERSION = "1"
+LANGUAGE_VERSION = "1"  # changes with the captions that can be drawn
 """Changes whenever a picture, a caption or the truth of a caption may change for the same seed."""
 
 SHAPE_WORDS: dict[str, tuple[tuple[str, str], ...]] = {

@@ -27,7 +27,7 @@ class Truth(Score):
         ScoreNumber("truth_whole", "whole", explanation_rank=2),
         ScoreNumber("truth_relations", "relations"),
     )
-    summary = "on drawn scenes, see `scenes.md`"
+    summary = "on drawn scenes, see `truth.md`"
     needs = ("scenes",)
 
     def statistics(self, corpus: Corpus) -> Floats:

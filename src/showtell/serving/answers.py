@@ -78,7 +78,7 @@ class LogprobsAnswer(Shape):
 
 
 class ExplanationAnswer(Shape):
-    """A caption explained, as `showtell explain --format json` writes it (docs/explaining.md has the keys)."""
+    """A caption explained, as `showtell explain --format json` writes it (docs/explanation_format.md has the keys)."""
 
     image: str
     size: list[int] = Field(description="Width and height of the upright photo, in whose pixels boxes are.")

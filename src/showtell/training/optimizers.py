@@ -15,7 +15,7 @@ from showtell.training.recipe import OptimizerConfig, Recipe
 from showtell.training.rmsprop_graves import RMSpropGraves
 
 # name: (class, its arguments from our settings). Adam's step in one kernel ("fused") computes what the loop over
-# weights does, two to four times as fast on a CPU; for SGD it brought nothing (docs/training.md).
+# weights does, two to four times as fast on a CPU; for SGD it brought nothing (docs/optimisers.md).
 OPTIMIZERS: dict[str, tuple[Callable[..., Optimizer], Callable[[OptimizerConfig], dict[str, Any]]]] = {
     "adam": (
         torch.optim.Adam,

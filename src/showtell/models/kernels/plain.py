@@ -54,7 +54,7 @@ TANH = Activation(
     torch.tanh, torch.sigmoid_, lambda s: s.addcmul_(s, s, value=-1), inner=2.0, factor=2.0, shift=-1.0, steepness=4.0
 )
 RELU = Activation(torch.relu, torch.relu_, torch.Tensor.sign_)
-ACTIVATIONS = {"tanh": TANH, "relu": RELU}
+ACTIVATIONS = {"tanh": TANH, "relu": RELU}  # those of `additive_scores`, by name
 
 
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = TANH) -> Tensor:
@@ -75,5 +75,5 @@ def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation
 def lstm_gates(gates: Tensor, recurrent: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """c' = f * c + i * g and h' = o * tanh(c'), with i, f, g, o in gates + recurrent."""
     i, f, g, o = (gates + recurrent).chunk(4, -1)  # torch's order
-    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(cell), cell
+    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)  # papers/003 §3.1.2: c_t
+    return torch.sigmoid(o) * torch.tanh(cell), cell  # papers/003 §3.1.2: h_t

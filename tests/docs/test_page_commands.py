@@ -1,0 +1,121 @@
+"""The commands of the pages do what they say: they are run, page by page, or not_run.toml says why not."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import page_commands
+import pytest
+
+from showtell.cli import main
+from showtell.datasets import open_dataset
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {
+    path.relative_to(ROOT).as_posix(): commands
+    for path in [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+    if path.name not in ("lab_notes.md", "CHANGELOG.md")
+    and (commands := page_commands.commands_of(path.read_text(encoding="utf-8")))
+}
+RUN = {page: [one for one in commands if page_commands.reason(one) is None] for page, commands in PAGES.items()}
+SMALL = [
+    *("data.limit=16", "training.epochs=1", "training.batch_size=8", "training.warmup_steps=0", "training.trackers=[]"),
+    *("training.validate_every=1", "encoder.image_size=48", "encoder.widths=[8,16,16,16]", "vocabulary.min_count=1"),
+]
+CONSTANT = ["training.schedule=constant"]  # such a run can be made longer
+UNTRAINED = ["training.reward_watchdog.min_cider=0"]  # what a reward starts from has hardly been trained here
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path) -> Path:
+    """A folder with what the pages speak of: photos, datasets, checkpoints, captions."""
+    folder = tmp_path_factory.mktemp("world")
+    test = open_dataset(tiny_scenes).split("test")
+    train = open_dataset(tiny_scenes).split("train")
+    for name in ("my-photos", "album", "photos"):
+        (folder / name).mkdir()
+        for record in train[:20]:
+            shutil.copy(record.path, folder / name)
+    with (folder / "my-photos" / "captions.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["image", "caption"])
+        rows.writerows((record.path.name, caption) for record in train[:20] for caption in record.captions[:2])
+        rows.writerows((record.path.name, "a red car and a truck") for record in train[:20])
+    shutil.copytree(folder / "my-photos", folder / "mydata")
+    shutil.copy(train[0].path, folder / "photo.png")
+    (folder / "photo.jpg").symlink_to("photo.png")
+    for name in ("runs/scenes", "data/coco", "DATASET", "REFERENCES"):
+        shutil.copytree(tiny_scenes, folder / name)
+    photos, run = folder / "my-photos", folder / "runs" / "mine"
+    training = ["train", "folder/sat_soft", f"data.path={photos}", "--out", str(run)]
+    assert status_of([*training, *SMALL, *CONSTANT]) == 0
+    for name in ("soft", "hard", "yours", "large", "one"):
+        shutil.copytree(folder / "runs" / "mine", folder / "runs" / name)
+    shutil.copytree(folder / "runs" / "mine" / "best", folder / "CHECKPOINT")
+    captions = [{"image_id": int(record.image_id), "caption": record.captions[0]} for record in test]
+    for name in ("A", "B", "C", "PREDICTIONS", "a.json", "b.json", "c.json", "captions.json"):
+        (folder / name).write_text(json.dumps(captions))
+    return folder
+
+
+def test_every_reason_is_needed():
+    every = [command for commands in PAGES.values() for command in commands]
+    for reason in page_commands.reasons():
+        assert any(map(reason.pattern.search, every)), f"no command of the pages matches {reason.pattern.pattern}"
+
+
+def test_what_is_run_is_a_command_of_showtell():
+    for page, commands in RUN.items():
+        for command in commands:
+            assert command.startswith("showtell "), (
+                f"{page}: {command}: run it in a test, or say why not in not_run.toml"
+            )
+
+
+def status_of(arguments: list[str]) -> int | str | None:
+    """The exit status of a command."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return ended.value.code
+
+
+def small(command: str) -> list[str]:
+    """The arguments of a command over a few pictures, where the page has whole datasets."""
+    arguments = shlex.split(command.partition(" | ")[0].removeprefix("showtell "))
+    if arguments[:2] == ["data", "scenes"]:
+        return [*arguments[:3], "--images", "60"]
+    if arguments[0] == "train" and "--resume" not in arguments:
+        given = {one.partition("=")[0] for one in arguments}
+        more = SMALL + UNTRAINED * ("self_critical" in arguments[1] or "adversarial" in arguments[1])
+        return arguments + [one for one in more if one.partition("=")[0] not in given]
+    return arguments
+
+
+def made_by(arguments: list[str]) -> list[str]:
+    """The folder that a command makes."""
+    if arguments[:2] == ["data", "scenes"]:
+        return [arguments[2]]
+    return [arguments[arguments.index("--out") + 1]] if arguments[0] == "train" and "--out" in arguments else []
+
+
+def check_captions(arguments: list[str]) -> None:
+    """Accept captions as a person does in a spreadsheet, who writes "train" beside those that are right."""
+    if "--correct" in arguments:
+        table = Path(arguments[arguments.index("--correct") + 1])
+        table.write_text(table.read_text(encoding="utf-8").replace(",unchecked", ",train"), encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", [page for page, commands in RUN.items() if commands])
+def test_the_commands_of_a_page_run(page, world, tmp_path, monkeypatch, capsys):
+    shutil.copytree(world, tmp_path / "world", symlinks=True)
+    monkeypatch.chdir(tmp_path / "world")
+    for command in RUN[page]:
+        arguments = small(command)
+        for folder in made_by(arguments):
+            shutil.rmtree(folder, ignore_errors=True)  # as on the reader's machine, where it is not there yet
+        assert status_of(arguments) == 0, f"{command}\n{capsys.readouterr().err}"
+        check_captions(arguments)

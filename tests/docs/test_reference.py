@@ -1,0 +1,168 @@
+"""The reference: every public name of the API with a sentence, every option of the command line, examples that run."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import runpy
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import docstrings
+import pytest
+import reference
+
+from showtell import Captioner
+from showtell.cli.app import VERBS
+from showtell.confidence import Calibration
+from showtell.datasets import open_dataset
+from showtell.decoding import DecodingConfig
+from showtell.types import Features
+from tests.test_readme import options_of
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+PAGES = {module: reference.page(module) for module in reference.documented()}
+ENTRY = r"^\.\. (?:auto\w+|py:data):: (\S+)$"
+EXAMPLES = {file.stem: file for file in sorted((ROOT / "docs" / "api").glob("*.md"))}
+SMALL = ["training.epochs=1", "data.limit=4", "encoder.image_size=32", "training.trackers=[]", "decoding.num_beams=1"]
+
+
+# --- names ---
+
+
+def test_every_public_name_is_in_the_table_of_its_package_with_a_sentence():
+    for package, module in reference.packages().items():
+        rows = dict(re.findall(r"^\| \{py:obj\}`(\w+) <\S+>` \| (.*) \|$", PAGES[package], re.MULTILINE))
+        assert rows.keys() == set(module.__all__), package
+        for name, sentence in rows.items():
+            assert re.fullmatch(r"[\w`].+[.)]", sentence), f"{package}.{name}: {sentence!r} is no sentence"
+
+
+def test_every_public_name_has_one_entry_under_a_path_that_imports_it():
+    entries = Counter(path for page in PAGES.values() for path in re.findall(ENTRY, page, re.MULTILINE))
+    assert set(entries.values()) == {1}
+    for package, module in reference.packages().items():
+        for name in module.__all__:
+            path = reference.path_of(package, name)
+            assert path in entries, f"{package}.{name}"
+            where, _, last = path.rpartition(".")
+            assert getattr(importlib.import_module(where), last) is getattr(module, name)
+    assert {"showtell.Captioner", "showtell.captioners.Abilities"} <= entries.keys(), "the shortest path"
+
+
+def test_the_heads_of_models_are_there_with_their_equations():
+    assert "beta_t = sigmoid(w_beta . h_{t-1} + b_beta)" in PAGES["showtell.models"]
+    assert (
+        "(../../src/showtell/models/sat.py), [its settings](../recipe_keys.md#modelname-sat)"
+        in PAGES["showtell.models"]
+    )
+
+
+# --- fields and docstrings ---
+
+
+def test_fields_have_their_comments_and_settings_their_descriptions():
+    shown = reference.fields_of(Features)
+    assert ":type: Tensor\n\n   (B, R, D) one vector per region or grid cell." in shown
+    assert ":type: Regions | None\n   :value: None\n\n   None for a grid." in shown
+    shown = reference.fields_of(DecodingConfig)
+    assert ":type: int\n   :value: 1\n\n   Beam width; 1 is greedy search. Values: whole number ≥ 1, ≤ 1000." in shown
+    assert ":type: str | None\n   :value: None\n\n   Text that a captioner of transformers continues" in shown
+
+
+@pytest.mark.parametrize(
+    "text, rest",
+    [
+        ("Sums |x_i|, a_ * b and `c*d_`.", r"Sums \|x_i\|, a\_ \* b and `c*d_`."),
+        ("First.\n\n    p = a * b\n    q = c", "First.\n\n.. code-block:: text\n\n   p = a * b\n   q = c"),
+        ("Differs:\n 1. Here *so*\n    and on.\n 2. There.", "Differs:\n\n1. Here \\*so\\*\n   and on.\n2. There."),
+        ("| a | b |\n|---|---|", ".. code-block:: text\n\n   | a | b |\n   |---|---|"),
+        ("One.\n\n>>> f(*x)\n1", "One.\n\n>>> f(*x)\n1"),
+        ("One.\n\nArgs:\n    x: (B, *)\n        of y.", "One.\n\nArgs:\n    x: (B, \\*)\n        of y."),
+    ],
+)
+def test_docstrings_are_plain_text(text: str, rest: str):
+    assert docstrings.to_rest(text) == rest
+
+
+def test_the_comment_of_a_field_is_in_its_lines_or_above(tmp_path: Path):
+    file = tmp_path / "module.py"
+    file.write_text(
+        "# no comment of SIZE\n\n# two lines\n# above\nSIZE = 3\n"
+        "class Record:\n    long: (\n        int  # behind the type\n    )\n"
+        "    many: list[int] = field(default_factory=list)  # some\n    bare: int\n"
+    )
+    assert docstrings.declarations(file)["SIZE"] == docstrings.Declaration("SIZE", None, "3", "two lines above")
+    fields = docstrings.declarations(file, "Record")
+    assert [(one.annotation, one.value, one.comment) for one in fields.values()] == [
+        ("int", None, "behind the type"),
+        ("list[int]", "list()", "some"),
+        ("int", None, ""),
+    ]
+
+
+# --- examples ---
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path, tiny_checkpoint: Path) -> Path:
+    """A folder with what the examples speak of: a checkpoint with its calibration, a dataset, a photo."""
+    folder = tmp_path_factory.mktemp("world")
+    shutil.copytree(tiny_checkpoint, folder / "runs" / "mine" / "best")
+    shutil.copytree(tiny_scenes, folder / "my-photos")
+    records = open_dataset(tiny_scenes).split("train")[:30]
+    (folder / "photo.jpg").symlink_to(records[0].path)
+    captioner = Captioner.from_pretrained(folder / "runs" / "mine" / "best")
+    captions = [captions[0] for captions in captioner.caption([record.path for record in records])]
+    calibration = Calibration.fit(captions, [index % 3 > 0 for index in range(len(captions))], "made up")
+    captioner.save_calibration(calibration, captioner.decoding)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in EXAMPLES if name != "importing"]
+)  # its example is of others' weights
+def test_the_example_of_a_page_runs(
+    name: str, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (code,) = re.findall(r"^```python\n(.*?)^```", EXAMPLES[name].read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(world)
+    exec(code.replace('"training.epochs=1"', ", ".join(map(repr, SMALL))), {"__name__": "example"})
+    assert capsys.readouterr().out or (world / "why.png").is_file()
+
+
+def test_the_examples_use_public_names():
+    modules = {*reference.packages(), *PAGES}
+    for file in EXAMPLES.values():
+        for module, names in re.findall(r"^from (\S+) import (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE):
+            assert module in modules, file
+            assert set(names.split(", ")) <= set(reference.public_names(module)), file
+
+
+# --- the command line ---
+
+
+def test_the_page_of_commands_is_what_the_script_makes():
+    script = runpy.run_path(str(ROOT / "scripts" / "generate_docs"))
+    assert script["commands_page"]() == COMMANDS, "run .venv/bin/python scripts/generate_docs --write"
+
+
+def test_the_page_of_commands_has_every_option_of_every_verb():
+    sections = dict(re.findall(r"^## `?(?:showtell )?(.+?)`?\n(.*?)(?=^## |\Z)", COMMANDS, re.DOTALL | re.MULTILINE))
+    titles = {re.sub(r"\W+", "-", title.lower()): title for title in sections}
+    for verb in VERBS:
+        linked = [sections[titles[anchor]] for anchor in re.findall(r"\]\(#([\w-]+)\)", sections[verb])]
+        shown = {
+            option
+            for text in [sections[verb], *linked]
+            for names in re.findall(r"^\| ((?:`[^`]*`(?:, )?)+) \|", text, re.MULTILINE)
+            for option in re.findall(r"--?[a-z][\w-]*", names)
+        }
+        missing = {option for option in options_of(verb) if option.startswith("-")} - shown
+        assert not missing, f"{verb}: {missing}"
+    assert (
+        "| `--batch-size` | whole number ≥ 1, ≤ 100000 | `32` | Number of photos in a batch. |" in sections["caption"]
+    )
+    assert "| `--seed` | whole number ≥ 0 | `0` | Random seed of the sampler. |" in sections["sweep"]
