@@ -1,7 +1,8 @@
-"""Do gradients vanish through time and through stages? A figure and two tables for docs/figures.md.
+"""Do gradients vanish through time and through stages? A figure and two tables for docs/vanishing_gradients.md.
 
     python benchmarks/gradient_norms.py --out runs/ablations --runs runs/gradient-norms [--rows nic_rnn,nic_gru]
-        [--seeds 1] [--epochs 2] [--images 300] [--figure docs/figures/gradient-norms.png] [--docs docs/figures.md]
+        [--seeds 1] [--epochs 2] [--images 300] [--figure docs/figures/gradient-norms.png]
+        [--docs docs/vanishing_gradients.md]
 
 --out is what `ablations.py --out` (or `old_papers.py --out`) wrote: its pictures, frozen encoder, features and
 finished runs, which are only read. A row of `ROWS` that is not finished there is trained for some epochs with each

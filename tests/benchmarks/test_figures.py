@@ -93,12 +93,16 @@ def test_files_are_palettes_that_keep_the_colours(tmp_path: Path):
         assert image.convert("RGB").getpixel((3 * image.width // 4, image.height // 2)) == (200, 190, 220)
 
 
-def test_committed_figures_are_small_and_the_page_shows_each_with_a_text_and_its_command():
+def test_committed_figures_are_small_and_pages_show_each_with_a_text_and_its_command():
     files = sorted(FOLDER.iterdir())
-    page = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
-    assert {path.name for path in files} == set(re.findall(r"!\[[^\]]{20,}\]\(figures/([^)]+)\)", page))
+    pages = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")}
+    shown = [
+        name for page in pages.values() for name in re.findall(r"!\[[^\]]{20,}\]\((?:\.\./)?figures/([^)]+)\)", page)
+    ]
+    assert {path.name for path in files} == set(shown)
     assert all(path.stat().st_size < 150_000 for path in files)
     assert sum(path.stat().st_size for path in files) < 1_000_000
-    for name in FIGURES:
-        assert re.search(rf"benchmarks/figures\.py .*--only {name}\b", page)
-    assert "python benchmarks/gradient_norms.py" in page
+    assert "python benchmarks/figures.py" in pages["figures.md"]
+    assert all(f"`--only {name}`" in pages["figures.md"] for name in FIGURES)
+    assert "python benchmarks/gradient_norms.py" in pages["vanishing_gradients.md"]
+    assert "benchmarks/plot_results.py" in pages["results.md"]
