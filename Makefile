@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # compiled at once, as pip does: a program on a full disk leaves half of it, which no other can import.
 UV := UV_SYSTEM_CERTS=1 $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python
 
-.PHONY: quickstart test test-slow check docs dist clean
+.PHONY: quickstart test test-slow check docs pictures dist clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -41,6 +41,11 @@ test-slow: $(READY_DOCS)
 docs: $(READY_DOCS)
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/site
 	@echo "open build/site/index.html"
+
+# What commands print, for the documentation: needs Chromium, and the first time a few minutes to train the quickstart's
+# model. ONLY=caption,explain makes these again.
+pictures: $(READY_DOCS)
+	PYTHONPATH=. $(BIN)/python benchmarks/pictures.py --only "$(ONLY)"
 
 # A wheel and an sdist; CONTRIBUTING.md has what else a release takes.
 dist: $(READY)

@@ -29,6 +29,7 @@ extensions = [
     "glossary_links",
     "command_reasons",
     "inside_links",
+    "real_pictures",
     "api",
 ]
 exclude_patterns = ["_extensions"]

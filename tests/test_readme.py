@@ -29,7 +29,7 @@ STILL_TOO_LONG = ("CONTRIBUTING.md", "docs/hacap.md", "docs/show_attend_tell.md"
 EXAMPLES = {"vocabulary", "--min-p", "scenes/gru"}  # what CONTRIBUTING.md adds
 PAGES = {
     file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
-    for file in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+    for file in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
     if file.name not in HISTORY
 }
 SOURCES = {
