@@ -14,7 +14,7 @@ from paper_pages import LINK, ROOT, SOURCE, marked_lines, renewed
 
 DOCS = ROOT / "docs"
 PAGES = {file.name: file.read_text(encoding="utf-8") for file in sorted(DOCS.glob("*.md"))}
-COUNTS = {"003": 22, "004": 10}  # equations that a paper displays, or numbers
+COUNTS = {"000": 7, "001": 11, "002": 15, "003": 22, "004": 10}  # equations that a paper displays, or numbers
 WHERE = re.compile(r"§(?:[IVX]+|[\d.]*\d)|eq\. \d+|LeakGAN")
 HEADS = sorted(file for folder in ("models", "objectives") for file in (SOURCE / folder).glob("*.py"))
 
