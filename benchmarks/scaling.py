@@ -175,8 +175,10 @@ class Run:
             port = free.getsockname()[1]
         self._processes = []
         for rank in range(processes):
-            environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
-            environment |= {"OMP_NUM_THREADS": threads, "MASTER_ADDR": "127.0.0.1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+            environment = {"OMP_NUM_THREADS": threads, "TORCH_CPP_LOG_LEVEL": "ERROR"}
+            if processes > 1:
+                environment |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes}
+                environment |= {"MASTER_PORT": port, "MASTER_ADDR": "127.0.0.1"}
             pipe = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
             self._processes.append(
                 subprocess.Popen(
@@ -263,7 +265,10 @@ def rows_of(recipe: Path, changes: list[str], rounds: int, seconds: float) -> li
 def main() -> None:
     """Measure and print."""
     if sys.argv[1:2] == ["--work"]:
-        work(sys.argv[2], sys.argv[3], sys.argv[4:])
+        from showtell.training.launch import kept_memory
+
+        with kept_memory():
+            work(sys.argv[2], sys.argv[3], sys.argv[4:])
         return
     from rows import show
 

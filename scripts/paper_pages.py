@@ -35,7 +35,7 @@ from showtell.models import MODELS
 from showtell.objectives import OBJECTIVES
 from showtell.recipes import FOLDER as RECIPES
 from showtell.text.vocabulary import Vocabulary
-from showtell.types import PreparedBatch
+from showtell.types import Features, PreparedBatch
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, SOURCE = ROOT / "docs", ROOT / "src" / "showtell"
@@ -48,6 +48,7 @@ BLOCK = re.compile(
     re.DOTALL,
 )
 VOCABULARY = 10_000  # of a recipe that does not limit it
+REGIONS = 36  # of each photo, in features that were computed elsewhere
 
 
 @cache
@@ -212,16 +213,19 @@ def shapes(recipe: str) -> str:
     decoder = decoder_of(
         settings.model_validate(content["model"]), feature_size=encoder.feature_size, vocabulary_size=vocabulary
     ).eval()
-    size = content["encoder"]["image_size"]
+    size = content["encoder"].get("image_size")
     with torch.no_grad():
-        images = PreparedBatch.of(torch.randint(256, (2, 3, size, size), dtype=torch.uint8))
-        features = encoder(images)
+        if size:
+            features = encoder(PreparedBatch.of(torch.randint(256, (2, 3, size, size), dtype=torch.uint8)))
+        else:
+            vectors = torch.randn(2, REGIONS, encoder.feature_size)
+            features = Features(vectors, torch.ones(vectors.shape[:2], dtype=torch.bool))
         before = decoder.start(features)
         words = torch.full((2, 1), Vocabulary.begin)
         output, _ = decoder.step(words, before)
         logits = decoder.readout(output)
     rows = [
-        ("images", str((2, 3, size, size)), "(B, 3, height, width) the photos"),
+        *([("images", str((2, 3, size, size)), "(B, 3, height, width) the photos")] if size else []),
         *_tensors(features),
         *_tensors(before.image),
         *_tensors(before.rows),

@@ -39,12 +39,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package = folder / PACKAGE
     package.mkdir()
     (package / "__init__.py").touch()
-    for name in ("models/gru", "scores/length_ratio"):
-        source = shown(CONTRIBUTING, f"`src/showtell/{name}.py`", "python")
-        (package / f"{Path(name).name}.py").write_text(source)
-    with (package / "gru.py").open("a") as file:
-        file.write(shown(EXTENDING, "decoder's last line", "python"))
-    for name in ("focal", "colours", "best_of_10", "tsv"):
+    (package / "length_ratio.py").write_text(shown(CONTRIBUTING, "`src/showtell/scores/length_ratio.py`", "python"))
+    for name in ("gru", "focal", "colours", "best_of_10", "tsv"):
         (source,) = re.findall(rf"```python\n(# {PACKAGE}/{name}\.py\n.*?)^```$", EXTENDING, re.DOTALL | re.MULTILINE)
         (package / f"{name}.py").write_text(source)
     project = tomllib.loads(shown(EXTENDING, "`module:object`", "toml"))["project"]
@@ -54,9 +50,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path) -> Path:
-    """A working directory with the recipe of CONTRIBUTING.md and a table in the package's own format."""
+    """A working directory with the recipe of the page and a table in the package's own format."""
     folder = tmp_path_factory.mktemp("world")
-    recipe = yaml.safe_load(shown(CONTRIBUTING, "`src/showtell/recipes/scenes/gru.yaml`", "yaml"))
+    recipe = yaml.safe_load(shown(EXTENDING, "`gru.yaml`", "yaml"))
     recipe["data"] |= {"path": "captions.tsv", "limit": 12}
     recipe["encoder"] = {"name": "colours", "cells": 3}
     recipe["objective"] = {"name": "focal", "gamma": 1.0}

@@ -96,6 +96,7 @@ def test_state_put_back_goes_on_with_the_same_bits(name):
     [
         ("adam", lambda w: torch.optim.Adam(w, lr=0.01, weight_decay=0.1, foreach=False, fused=False)),
         ("adamw", lambda w: torch.optim.AdamW(w, lr=0.01, weight_decay=0.1, foreach=False, fused=False)),
+        ("sgd", lambda w: torch.optim.SGD(w, lr=0.01, momentum=0.9, weight_decay=0.1, foreach=False, fused=False)),
     ],
 )
 def test_fused_steps_are_those_of_the_plain_loop(name, plain):

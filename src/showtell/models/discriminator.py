@@ -13,9 +13,9 @@ Where this differs from the paper, or the paper is silent:
     collapse.
  2. An SRU over words, as the paper says, instead of LeakGAN's convolutions: one pass computes all prefixes, one step
     adds a word.
- 3. §3.4 gives the image context to D, §7 says that D sees text alone: `image: none` is the default. With `mean` or
-    `attended` the image is an input of D, and captions of other images are a third kind of training example; §7 names
-    the missing image as the reason why fluent captions drift from the picture. Word and image are multiplied
+ 3. §3.4 gives the image context to D, §7 says that D sees text alone: `discriminator_image` is `none` by default. With
+    `mean` or `attended` the image is an input of D, and captions of other images are a third kind of training example;
+    §7 names the missing image as the reason why fluent captions drift from the picture. Word and image are multiplied
     elementwise, so that a match is a linear function of the product: after 300 steps on scenes D recognised 78 % of
     mismatched captions with the two concatenated, 90 % multiplied, 97 % attended (docs/hacap.md). The attention depends
     on the word alone, so that one pass still computes all prefixes.

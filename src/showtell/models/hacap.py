@@ -158,7 +158,7 @@ class HacapOutput(GoalOutput):
     hidden: Tensor  # (B, N, H) h_t
     gate: Tensor  # (B, N) beta_t
     leak: Tensor | None = None  # (B, N, G) f_t
-    guidance: Tensor | None = None  # (B, N, G) the sum of the last c subgoals, without
+    guidance: Tensor | None = None  # (B, N, G) the sum of the last c subgoals, without gradient
 
     def diagnostics(self) -> dict[str, Tensor]:
         """The gate beta_t and the manager's subgoal at each word."""

@@ -21,7 +21,7 @@ Where this differs from the paper, or the paper is silent:
  2. b_alpha adds the same to the score of every region, so it cancels in the softmax; it is left out.
  3. Eq. 8 writes the sum over regions for stage i - 1 anew; it is g_{i-1}, so W_va maps to the width of the LSTMs.
  4. The paper prints both variants as "Stack-Cap". In its weaker rows the stages' attention weights are independent of
-    each other; we read that as q_i = h^{i-1}_t.
+    each other; we read that as q_i = h^{i-1}_t (`attention: independent`).
  5. All LSTMs begin with zeros, h^N_0 in stage 0 included.
  6. Dropout acts on h^i_t in front of W^i_o, as in `updown.py` (the paper is silent), with masks from `counter_rng.py`.
  7. Features may first go through a linear layer, ReLU and dropout (`project_features`), as in the authors' code; off

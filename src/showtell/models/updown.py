@@ -168,7 +168,7 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         self.attention_lstm = LstmCell(hidden + of_image + config.embedding_size, hidden)
         self.attention = AdditiveAttention(
             feature_size=size, query_size=hidden, attention_size=config.attention_size,
-            bias=config.attention_bias, activation=config.attention_activation,
+            bias=config.attention_bias, activation=config.attention_activation,  # papers/001 §IV: ReLU
         )  # fmt: skip
         self.language_lstm = LstmCell(size + hidden, hidden)
         self.dropout = Dropout(config.dropout)
@@ -183,7 +183,7 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         if config.weight_norm:  # begins with the weights as they are: g is the length of each row
             attention = self.attention
             for layer in (attention.of_features, attention.of_query, attention.score, self.output):
-                weight_norm(layer)
+                weight_norm(layer)  # papers/001 §IV: weight norm
             if config.multi_label:
                 weight_norm(self.labels)
 
@@ -258,4 +258,4 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
     def score_labels(self, output: Output) -> Tensor:
         """W_l h1_t + b_l, with dropout."""
         assert isinstance(output, UpDownOutput) and output.attention_hidden is not None
-        return self.labels(self.dropout(output.attention_hidden))  # papers/001 §III: s
+        return self.labels(self.dropout(output.attention_hidden))  # papers/001 §IV: s

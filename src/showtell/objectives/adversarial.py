@@ -29,8 +29,8 @@ Where this differs from the papers, or they are silent:
     the direction of the last goals whatever the words are, because goals near the end are compared with F_T: on scenes
     it has r_t = 0.95, other words 0.51; with a reward for the end, captions shrank from 11 to 5 words within 32 steps,
     with b_t and without (docs/hacap.md). LeakGAN's texts all have one length.
- 6. b_t is the mean reward of the other captions of the batch at the same step (`baseline: leave_one_out`), which does
-    not change the expectation of the gradient. LeakGAN has none (`baseline: none`).
+ 6. b_t is the mean reward of the other captions of the batch at the same step (`leave_one_out`), which does not
+    change the expectation of the gradient. LeakGAN has none (`baseline: none`).
  7. Equal rewards share their rank; captions that have ended are not ranked. LeakGAN's code ranks ties by order of
     appearance, sums the cosines of a batch before weighting them, and does not detach the worker's reward; ours does
     none of that.

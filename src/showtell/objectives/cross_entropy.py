@@ -220,7 +220,7 @@ class CrossEntropy(Objective):
     def _likelihood(self, logits: Tensor, targets: Tensor) -> Tensor:
         """- sum_t log p(y_t | y_<t, a), smoothed: (B, N, T, V) and (B, N, T) to ()."""
         logprobs = log_likelihood(logits, targets, self.config.label_smoothing)  # papers/001 eq. 8: p
-        # papers/001 eq. 9: L_XE; papers/002 eq. 9: L_i; papers/004 §2.1: L
+        # papers/001 eq. 9: L_XE; papers/002 eq. 9: L_i; papers/004 §2.1: L; papers/000 §4.4: L_d
         return -logprobs[targets != Vocabulary.pad].sum()
 
 
@@ -234,7 +234,7 @@ def doubly_stochastic(attention: Tensor, is_word: Tensor, is_region: Tensor, is_
         is_caption: (B, N) bool.
     """
     coverage = (attention * is_word.unsqueeze(-1)).sum(2)  # (B, N, R)
-    # papers/003 §4.2.1: penalty
+    # papers/003 §4.2.1: penalty; papers/000 §3.5: penalty
     missing = ((1 - coverage) * is_region.unsqueeze(1)).square().sum(-1)  # (B, N)
     return (missing * is_caption).sum()
 
@@ -257,7 +257,7 @@ def multi_label_margin(scores: Tensor, targets: Tensor) -> Tensor:
     labels = torch.full_like(highest, -1, dtype=torch.long)  # torch reads each row up to its first -1
     steps = min(targets.shape[1], highest.shape[1])
     labels[:, :steps] = targets.masked_fill(~is_label, -1)[:, :steps]
-    return F.multilabel_margin_loss(highest, labels, reduction="sum")  # papers/001 §III: margin
+    return F.multilabel_margin_loss(highest, labels, reduction="sum")  # papers/001 §IV: margin
 
 
 def agreement(captions: Sequence[Sequence[Sequence[int]]], vocabulary_size: int) -> Tensor:

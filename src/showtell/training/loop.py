@@ -48,6 +48,7 @@ from showtell.training.health import few_photos
 from showtell.training.launch import (
     Interrupts,
     find_trackers,
+    kept_memory,
     kernels_of,
     make_accelerator,
     only_writer,
@@ -64,6 +65,7 @@ from showtell.training.reward_watchdog import Decision, RewardWatchdog, validati
 from showtell.training.run_folder import RECIPE, RunFolder, is_run
 from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
+from showtell.training.shared_gradients import share_gradients
 from showtell.training.start import start
 from showtell.training.state import Progress
 from showtell.training.validation import Validation, Validator, check_selection_metric, fingerprint
@@ -129,7 +131,7 @@ def train(
         out = out or Path("runs") / _run_name(Path(recipe))
         recipe = load_recipe(recipe, overrides)
     folder = Path(out or "runs/run")
-    with only_writer(folder), translate_errors(folder), kernels_of(recipe):
+    with only_writer(folder), translate_errors(folder), kernels_of(recipe), kept_memory():
         return Trainer(recipe, folder, resume=resume, quiet=quiet).run()
 
 
@@ -175,6 +177,7 @@ class Trainer:
         self.raw_model = model
         self.average: WeightAverage | None = None
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        share_gradients(self.model, self.accelerator)
         rehearse(self.model)
         if recipe.training.ema_decay is not None:
             self.average = WeightAverage({"encoder": encoder, "decoder": decoder}, recipe.training.ema_decay)

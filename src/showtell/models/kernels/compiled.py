@@ -105,6 +105,14 @@ def log_sum_exp(scores: Tensor) -> tuple[Tensor, Tensor]:
     return logsumexp, sums
 
 
+def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """`stable_topk` of `decoding/ranking.py`: (..., V) to values and indices, (..., k)."""
+    values = scores.new_empty(*scores.shape[:-1], k)
+    indices = torch.empty(values.shape, dtype=torch.long)
+    _call("top_k", (scores,), (values, indices), scores[..., 0].numel(), scores.shape[-1], k)
+    return values, indices
+
+
 def log_likelihood_backward(
     scores: Tensor, words: Tensor, logsumexp: Tensor, gradient: Tensor, smoothing: float
 ) -> Tensor:

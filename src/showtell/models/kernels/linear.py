@@ -84,7 +84,7 @@ class _LinearStep(torch.autograd.Function):
             whole = accumulator.tensors[0]
             grad_x = (
                 onednn.packed_product(gradient, whole, None, start, stop, is_transposed=True)
-                if onednn.supports(gradient, whole)
+                if onednn.supports(gradient, whole) and not onednn.PREFERS_DEFAULT
                 else gradient @ weight[:, start:stop]
             )
         return grad_x, None, rows.sum(0) if ctx.needs_input_grad[2] else None, None, None

@@ -4,7 +4,8 @@ A step of a decoder multiplies matrices of megabytes with a handful of rows. The
 on a CPU repacks the matrix into its own layout in every call, which takes longer than the product; oneDNN, which
 is part of torch too, can keep a packed copy. `packed_product` keeps one beside a large weight, and
 `product` lets oneDNN pack a matrix that is used once. With many rows it is the faster library too, except on processors
-of Intel, for which torch's default is written (MKL): there `PREFERS_DEFAULT` is true.
+of Intel, for which torch's default is written (MKL): there `PREFERS_DEFAULT` is true, and the transposed products of a
+backward pass are not packed either, since to transpose and pack a matrix takes longer than a step's products gain.
 
 The copy is renewed when the weight has changed, by torch's version counter (the one that autograd relies on), and
 after every step of an optimiser, because fused optimisers do not increase the counter. Like autograd, it does not

@@ -1,0 +1,94 @@
+"""The site, built as `make docs` builds it: without a warning, complete, and readable on a phone and by everybody."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import reference
+
+from tests.chromium import Chromium
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+# A page of each kind, by what could be wrong with it: cards, tables, equations, entries, source, search.
+SEVERAL = ("index", "commands", "show_attend_tell", "api/captioners", "source/src/showtell/models/sat.py", "search")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site. Links inside and what pages load are checked as it is built (docs/_extensions/inside_links.py)."""
+    pytest.importorskip("sphinx", reason='Sphinx is not installed: pip install -e ".[docs]"')
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "--fail-on-warning", "--keep-going", str(DOCS), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> list[Path]:
+    return sorted(site.rglob("*.html"))
+
+
+def test_every_page_of_the_folder_is_a_page_of_the_site(site: Path):
+    for source in DOCS.rglob("*.md"):
+        assert (site / source.relative_to(DOCS).with_suffix(".html")).is_file(), source
+
+
+def test_every_public_name_has_an_anchor(site: Path):
+    anchors = {
+        anchor
+        for page in (site / "api").glob("*.html")
+        for anchor in re.findall(r'<dt [^>]*\bid="([^"]+)"', page.read_text(encoding="utf-8"))
+    }
+    for package, module in reference.packages().items():
+        missing = {reference.path_of(package, name) for name in module.__all__} - anchors
+        assert not missing
+
+
+def test_names_between_backticks_lead_to_their_entries(site: Path):
+    page = (site / "captioning.html").read_text(encoding="utf-8")
+    assert re.search(r'href="api/captioners\.html#showtell\.Captioner"[^>]*><code', page)
+    entry = (site / "api" / "captioners.html").read_text(encoding="utf-8")
+    assert re.search(r'href="\.\./source/src/showtell/captioners/contract\.py\.html#L\d+"', entry), (
+        "the source of a name"
+    )
+
+
+def test_search_finds_words_of_pages_and_names(site: Path, tmp_path: Path):
+    with Chromium(tmp_path) as browser:
+        for word, page in (
+            ("EncoderDecoderCaptioner", "api/captioners.html"),
+            ("no-repeat-ngram-size", "commands.html"),
+        ):
+            browser.open(f"{(site / 'search.html').as_uri()}?q={word}")
+            browser.wait_for(
+                f"[...document.querySelectorAll('#search-results a')].some(a => a.href.includes('{page}'))"
+            )
+
+
+def test_nothing_is_asked_of_the_outside_and_nothing_is_wider_than_a_phone(pages: list[Path], tmp_path: Path):
+    with Chromium(tmp_path) as browser:
+        browser.resize(390, 844)
+        wide = []
+        for page in pages:
+            browser.open(page)
+            if (width := browser.ask("document.documentElement.scrollWidth")) > 390:
+                wide.append(f"{page.name}: {width}")
+        assert not wide
+        assert not [address for address in browser.requests if not address.startswith(("file:", "data:"))]
+        assert not browser.complaints
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_axe_finds_nothing(name: str, scheme: str, site: Path, tmp_path: Path):
+    with Chromium(tmp_path) as browser:
+        browser.resize(1280, 900, scheme)
+        browser.open(site / f"{name}.html")
+        assert browser.accessibility_problems() == []
