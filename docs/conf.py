@@ -24,6 +24,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "mathml",  # this and the following: docs/_extensions
+    "notebooks",
     "repository_links",
     "glossary_links",
     "command_reasons",
@@ -47,7 +48,7 @@ myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_inline"
 myst_heading_anchors = 4
 myst_url_schemes = ["http", "https", "mailto", "repository"]
 
-# A notebook is executed when its code has changed since the last build; the cache is keyed by that code.
+# A notebook is executed when its code has changed since the last build; docs/_extensions/notebooks.py does it.
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(Path(__file__).parents[1] / "build" / "notebooks")
 nb_execution_timeout = 600

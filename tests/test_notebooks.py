@@ -1,0 +1,108 @@
+"""The notebooks of docs/notebooks: what their cells import is public, what they propose is accepted; slow: they run."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from showtell import load_recipe
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.md"))
+CELL = re.compile(r"^```\{code-cell\} ipython3\n(.*?)^```$", re.M | re.S)
+
+each = pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+
+
+def cells(file: Path) -> list[str]:
+    return CELL.findall(file.read_text(encoding="utf-8"))
+
+
+def code(file: Path) -> str:
+    """All cells as one program."""
+    return "\n".join(cells(file)).replace(";\n", "\n")
+
+
+def test_each_paper_has_one():
+    papers = ["hacap", "neural_image_captioning", "show_attend_tell", "stack_captioning", "up_down"]
+    assert [file.stem for file in NOTEBOOKS] == papers
+
+
+@each
+def test_it_says_what_it_needs_and_runs_in_any_kernel(file: Path):
+    text = file.read_text(encoding="utf-8")
+    introduction = text.partition("```{code-cell}")[0]
+    assert "pip install -e ." in introduction and "runs/notebooks" in introduction
+    assert "\n  name: python3\n" in introduction
+    assert text.count("```{code-cell}") == len(cells(file)) > 10
+
+
+@each
+def test_it_uses_public_names_alone(file: Path):
+    for node in ast.walk(ast.parse(code(file))):
+        if isinstance(node, ast.Attribute):
+            assert not node.attr.startswith("_"), node.attr
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "showtell":
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                assert hasattr(module, name.name) and not name.name.startswith("_"), name.name
+                assert name.name in getattr(module, "__all__", [name.name]), name.name
+
+
+def test_all_that_see_regions_see_the_same():
+    detectors = {cell for file in NOTEBOOKS for cell in cells(file) if "def detect(" in cell}
+    assert len(detectors) == 1
+
+
+def proposals(file: Path) -> Iterator[tuple[str, list[str]]]:
+    """Recipe and overrides of each training that the text proposes or a cell does."""
+    text = file.read_text(encoding="utf-8")
+    proposed = text.partition("## Try next")[2]
+    assert proposed, "it ends with what to try next"
+    usual = re.search(r'recipe="(\S+)"|load_recipe\("(\S+?)"', text)
+    assert usual
+    recipe = usual[1] or usual[2]
+    learn = re.search(r"^def learn\(.*?^    train\(", text, re.M | re.S)
+    assert learn
+    common = re.findall(r'"(\w+\.\w+=[^"{]+)"', learn[0])
+    for example in re.findall(r"`([^`]+)`", proposed):
+        if example.startswith('"'):
+            yield recipe, [*common, ast.literal_eval(example)]
+    calls = [ast.parse(example) for example in re.findall(r"`(learn\([^`]+)`", proposed)]
+    for node in ast.walk(ast.Module([*calls, ast.parse(code(file))], [])):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "learn":
+            given = {word.arg: word.value for word in node.keywords}
+            other = given.get("recipe")
+            overrides = [argument.value for argument in node.args[1:] if isinstance(argument, ast.Constant)]
+            yield (other.value if isinstance(other, ast.Constant) else recipe), [*common, *overrides]
+
+
+@each
+def test_recipes_take_what_it_sets(file: Path):
+    trainings = list(proposals(file))
+    assert len(trainings) >= 3
+    for recipe, overrides in trainings:
+        load_recipe(str(recipe), [str(override) for override in overrides])
+
+
+@pytest.mark.slow
+@each
+def test_it_runs_with_few_pictures(file: Path, tmp_path: Path):
+    small, count = re.subn(r"IMAGES, EPOCHS = \d+, \d+", "IMAGES, EPOCHS = 200, 1", code(file))
+    assert count == 1
+    environment = os.environ | {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning:__main__", "-"],
+        input=small, cwd=tmp_path, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert "largest difference from step() and readout()" in run.stdout
+    assert str(tmp_path) not in run.stdout
