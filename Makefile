@@ -1,7 +1,8 @@
 # Two commands work on a machine that has only git, make and Python 3.11+:
 #   make quickstart   draws scenes, trains a captioner, scores it and writes report.html
 #   make test         the whole test suite but for the slow checks (make test-slow)
-# make docs builds the site of docs/ into build/site; its notebooks are executed once and then cached. make check is scripts/check: format, lint, types and tests, what continuous integration runs.
+# make docs builds the site of docs/ in build/site, whose notebooks are executed once and then cached; make check is
+# scripts/check: format, lint, types and tests, what continuous integration runs.
 # Each sets up .venv first, if pyproject.toml changed since the last time.
 
 PYTHON ?= python3
