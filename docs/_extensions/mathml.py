@@ -27,7 +27,7 @@ def _inline(self: HTML5Translator, node: nodes.math) -> None:
 
 
 def _block(self: HTML5Translator, node: nodes.math_block) -> None:
-    self.body.append(f'<div class="math-block" tabindex="0">{mathml(node.astext(), "block")}</div>\n')
+    self.body.append(f'<div class="math-block">{mathml(node.astext(), "block")}</div>\n')
     raise nodes.SkipNode
 
 
