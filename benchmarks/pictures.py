@@ -273,9 +273,10 @@ def write_published() -> None:
 # --- what is looked at ---
 
 
-def choose_word(number: int) -> Callable[[Chromium], None]:
-    """Choose a word of the caption that a page shows first."""
-    return lambda browser: browser.click(f".words button:nth-child({number})")
+def look_at_a_word(browser: Chromium) -> None:
+    """Choose the seventh word of a caption, and see its photo from the top."""
+    browser.click(".words button:nth-child(7)")
+    browser.ask("document.querySelector('article').scrollIntoView()")
 
 
 def correct_on_the_page(browser: Chromium) -> None:
@@ -294,8 +295,6 @@ def correct_on_the_page(browser: Chromium) -> None:
             browser.wait_for(f"document.querySelector('.shown').textContent.includes('1 {status}')", WAIT)
         browser.ask("sessionStorage.corrected = true")
     browser.wait_for("document.querySelector('.list .row')", WAIT)
-    browser.ask("document.querySelector('.list').scrollTop = 0")
-    browser.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
     browser.click(".list .row")
     browser.wait_for(ready, WAIT)
     browser.click(".words button:nth-child(5)")
@@ -313,7 +312,7 @@ SETUPS: dict[str, Callable[[], None]] = {
 SCREENS: dict[str, Screen] = {
     "quickstart-report": Screen("quickstart", "showtell-quickstart/report.html", 1200, 900),
     "report-page": Screen("report", "report.html", 1200, 900),
-    "explain-page": Screen("explain", "why.html", 1200, 680, choose_word(7)),
+    "explain-page": Screen("explain", "why.html", 1200, 680, look_at_a_word),
     "compare-searches-page": Screen("compare-searches", "searches.html", 1200, 900),
     "serve-page": Screen("serve", None, 1200, 780, correct_on_the_page),
     "serve-page-phone": Screen("serve", None, 390, 780, correct_on_the_page),

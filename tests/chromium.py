@@ -193,7 +193,10 @@ class Chromium:
             case "Network.requestWillBeSent":
                 self.requests.append(params["request"]["url"])
             case "Runtime.exceptionThrown":
-                self.complaints.append(params["exceptionDetails"]["exception"].get("description", "exception"))
+                details = params[
+                    "exceptionDetails"
+                ]  # of a script of a file, which has its own origin, there is no more than a text
+                self.complaints.append(details.get("exception", {}).get("description", details["text"]))
             case "Runtime.consoleAPICalled" if params["type"] in ("error", "warning", "assert"):
                 self.complaints.append(str(params["args"]))
             case "Log.entryAdded" if params["entry"]["level"] in ("error", "warning"):

@@ -12,11 +12,18 @@ def _annotate(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for block in list(doctree.findall(nodes.literal_block)):
         if block.get("language", "") not in SHELL | {"default", "none"}:
             continue
-        whys = (reason(command) for command in commands_in(block.astext()))
-        texts = dict.fromkeys(why.text for why in whys if why and not why.quiet)
-        if texts:
-            note = nodes.paragraph("", f"Not run by the tests: {'; '.join(texts)}.", classes=["not-run"])
+        commands = commands_in(block.astext())
+        skipped = {command: why for command in commands if (why := reason(command)) and not why.quiet}
+        if skipped:
+            which = "" if len(skipped) == len(set(commands)) else f" ({', '.join(map(_short, skipped))})"
+            texts = dict.fromkeys(why.text for why in skipped.values())
+            note = nodes.paragraph("", f"Not run by the tests{which}: {'; '.join(texts)}.", classes=["not-run"])
             block.parent.insert(block.parent.index(block) + 1, note)
+
+
+def _short(command: str) -> str:
+    """The beginning of a command, enough to tell it from its neighbours."""
+    return " ".join(command.split()[:3]) + " ..."
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
