@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import platform
 import re
 import shlex
 import shutil
@@ -171,6 +172,8 @@ def _run(block: Block, served: Mapping[str, Screen]) -> list[Path]:
 
     is_server = block.commands[-1].startswith("showtell serve")
     received = record(block.commands, WORK, take if is_server else None, STATUS.get(block.name, 0)).decode()
+    release = platform.release()  # names the build of this machine's kernel
+    received = received.replace(release, ".".join(release.split(".")[:2]))
     for private in (str(ROOT), str(Path.home()), socket.gethostname()):
         if private in received:
             raise SystemExit(f"{block.name} prints {private}, which does not belong into a picture:\n{received}")
