@@ -33,7 +33,7 @@ _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?( \"[^\"]*\")
 def files() -> dict[str, Path]:
     """The files that have a page, by path from the root."""
     every = (file for folder in FOLDERS for file in (ROOT / folder).rglob("*"))
-    kept = (file for file in every if file.suffix in SUFFIXES or file.parent.name == "scripts")
+    kept = (file for file in every if file.suffix in SUFFIXES or (file.parent.name == "scripts" and file.is_file()))
     return {file.relative_to(ROOT).as_posix(): file for file in sorted(kept)}
 
 
