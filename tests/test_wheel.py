@@ -112,7 +112,8 @@ def test_the_metadata_say_what_is_true(built: tuple[Path, Path]):
 
 def test_the_sdist_holds_what_its_tests_need_and_nothing_that_was_built(built: tuple[Path, Path], tmp_path: Path):
     with tarfile.open(built[0]) as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 and later
+        archive.extractall(tmp_path)
     root = tmp_path / f"showtell-{__version__}"
     assert {path.name for path in root.iterdir()} == {
         *("src", "tests", "docs", "benchmarks", "scripts", "pyproject.toml", "Makefile", ".gitignore", "PKG-INFO"),

@@ -14,6 +14,8 @@ GLOSSARY = Path(__file__).resolve().parents[1] / "glossary.md"
 # Pages that are looked up rather than read.
 REFERENCE = re.compile(r"glossary|recipe_keys|tree|lab_notes|changelog|commands|api/.*|results_.*")
 OTHER_FORMS = {"cider": ["CIDEr-D"], "bleu": ["BLEU-4"], "self-critical": ["self-critical training", "SCST"]}
+# Words with another meaning on some pages: tokens of a server, stages of a ResNet, the library transformers.
+AMBIGUOUS = {"decoder", "override", "reference", "stage", "token", "transformer"}
 TEXT = nodes.paragraph | nodes.list_item
 NOT_INSIDE = (nodes.reference, nodes.literal, nodes.title, nodes.math, nodes.FixedTextElement, nodes.caption)
 
@@ -25,6 +27,8 @@ def entries() -> dict[str, tuple[str, str]]:
     for word, text in re.findall(r"^### (.+)\n((?:.+\n)+)", GLOSSARY.read_text(encoding="utf-8"), flags=re.MULTILINE):
         anchor = re.sub(r"[^\w -]", "", word.lower()).replace(" ", "-")
         explanation = re.sub(r"[`*]", "", " ".join(text.split()))
+        if word.lower() in AMBIGUOUS:
+            continue
         for form in (word, *OTHER_FORMS.get(word.lower(), [])):
             words[form.lower()] = (anchor, explanation)
     return words
@@ -34,7 +38,7 @@ def entries() -> dict[str, tuple[str, str]]:
 def pattern() -> re.Pattern[str]:
     """Any word of the glossary, singular or plural; the longest first."""
     forms = "|".join(re.escape(word) for word in sorted(entries(), key=len, reverse=True))
-    return re.compile(rf"(?<![\w/.-])({forms})(s?)(?![\w/-]| implementation)", flags=re.IGNORECASE)
+    return re.compile(rf"(?<![\w/.-])({forms})(s?)(?![\w/-])", flags=re.IGNORECASE)
 
 
 def _link(app: Sphinx, doctree: nodes.document, docname: str) -> None:

@@ -35,7 +35,7 @@ _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?( \"[^\"]*\")
 def files() -> dict[str, Path]:
     """The files that have a page, by path from the root."""
     every = (file for folder in FOLDERS for file in (ROOT / folder).rglob("*"))
-    kept = (file for file in every if file.suffix in SUFFIXES or file.parent.name == "scripts")
+    kept = (file for file in every if file.suffix in SUFFIXES or (file.parent.name == "scripts" and file.is_file()))
     return {file.relative_to(ROOT).as_posix(): file for file in sorted(kept)}
 
 
@@ -114,7 +114,11 @@ def _pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
         text = file.read_text(encoding="utf-8")
         lexer = guess_lexer_for_filename(path, text, stripnl=False) if file.suffix else guess_lexer(text, stripnl=False)
         body = highlight(text, lexer, form).replace('"L-', '"L').replace('"#L-', '"#L')
-        yield f"source/{path}", {"title": path, "body": f"<h1>{path}</h1>\n{body}"}, "page.html"
+        yield (
+            f"source/{path}",
+            {"title": path, "body": f'<h1>{path}</h1>\n<div class="source-page">{body}</div>'},
+            "page.html",
+        )
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

@@ -26,7 +26,9 @@ SMALL = [
     *("data.limit=16", "training.epochs=1", "training.batch_size=8", "training.warmup_steps=0", "training.trackers=[]"),
     *("training.validate_every=1", "encoder.image_size=48", "encoder.widths=[8,16,16,16]", "vocabulary.min_count=1"),
 ]
+NARROW = ["model.embedding_size=16", "model.hidden_size=32", "model.attention_size=16"]  # for recipes of folder/
 CONSTANT = ["training.schedule=constant"]  # such a run can be made longer
+REWARDED = ("self_critical", "adversarial", "coarse_to_fine")
 UNTRAINED = ["training.reward_watchdog.min_cider=0"]  # what a reward starts from has hardly been trained here
 
 
@@ -52,7 +54,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, tiny_scenes: Path) -> Path:
         shutil.copytree(tiny_scenes, folder / name)
     photos, run = folder / "my-photos", folder / "runs" / "mine"
     training = ["train", "folder/sat_soft", f"data.path={photos}", "--out", str(run)]
-    assert status_of([*training, *SMALL, *CONSTANT]) == 0
+    assert status_of([*training, *SMALL, *NARROW, *CONSTANT]) == 0
     for name in ("soft", "hard", "yours", "large", "one"):
         shutil.copytree(folder / "runs" / "mine", folder / "runs" / name)
     shutil.copytree(folder / "runs" / "mine" / "best", folder / "CHECKPOINT")
@@ -90,7 +92,8 @@ def small(command: str) -> list[str]:
         return [*arguments[:3], "--images", "60"]
     if arguments[0] == "train" and "--resume" not in arguments:
         given = {one.partition("=")[0] for one in arguments}
-        more = SMALL + UNTRAINED * ("self_critical" in arguments[1] or "adversarial" in arguments[1])
+        more = SMALL + UNTRAINED * any(kind in arguments[1] for kind in REWARDED)
+        more = more + NARROW * arguments[1].startswith("folder/")
         return arguments + [one for one in more if one.partition("=")[0] not in given]
     return arguments
 

@@ -23,7 +23,7 @@ def test_what_is_here_is_told_as_it_is() -> None:
 
 
 def test_every_extra_of_the_package_is_known() -> None:
-    declared = set(importlib.metadata.metadata("showtell").get_all("Provides-Extra") or ()) - {"dev"}
+    declared = set(importlib.metadata.metadata("showtell").get_all("Provides-Extra") or ()) - {"dev", "docs"}
     assert declared == set(EXTRAS)
 
 

@@ -29,6 +29,7 @@ COLOURS = {"red": 0.9, "green": 0.3, "blue": 0.6}  # of photos, and how sure the
 GRID = (2, 2)
 BOXES = torch.tensor([[0.0, 0, 24, 16], [24, 0, 48, 16], [0, 16, 24, 32], [24, 16, 48, 32]])
 STATUS = "document.querySelector('.pane header .badge').textContent"
+NONE_WAITS = "![...document.querySelectorAll('.row')].some(row => /^(being|waiting)/.test(row.textContent.trim()))"
 READY = "document.documentElement.dataset.ready == 'true'"
 
 OVERFLOWING = (  # classes of what is wider than its place
@@ -137,7 +138,7 @@ def add(page: Chromium, *files: Path) -> None:
 
 def captioned(page: Chromium, photos: int) -> None:
     """Wait until so many photos are there, and all have their captions."""
-    page.wait_for(f"document.querySelector('.shown').textContent.includes('{photos} photo') && {READY}")
+    page.wait_for(f"document.querySelector('.shown').textContent.includes('{photos} photo') && {READY} && {NONE_WAITS}")
 
 
 def rows(page: Chromium) -> list[str]:
