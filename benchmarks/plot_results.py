@@ -93,22 +93,31 @@ def rows_of(text: str, head: str) -> list[Row]:
     Raises:
         DataError: there is no such table.
     """
+    titles, *lines = cells_of(text, head)
+    rows, last = [], ""
+    for cells in lines:
+        matches = {title: INTERVAL.match(cell) for title, cell in zip(titles, cells, strict=True)}
+        intervals = {title: (float(m[1]), float(m[2]), float(m[3])) for title, m in matches.items() if m}
+        name = last if cells[0] == "difference" else cells[0]
+        if intervals:
+            rows.append(Row(name.strip("*"), intervals))
+        last = cells[0]
+    return rows
+
+
+def cells_of(text: str, head: str) -> list[list[str]]:
+    """The titles and the lines of the first table that begins with `head`, or that stands below it.
+
+    Raises:
+        DataError: there is no such table.
+    """
     blocks = [block.strip() for block in text.split("\n\n")]
     for before, block in zip(["", *blocks], blocks, strict=False):
         if not block.startswith("|"):
             continue
         titles, _, *lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in block.splitlines()]
-        if head not in ("", before, lines[0][0]):
-            continue
-        rows, last = [], ""
-        for cells in lines:
-            matches = {title: INTERVAL.match(cell) for title, cell in zip(titles, cells, strict=True)}
-            intervals = {title: (float(m[1]), float(m[2]), float(m[3])) for title, m in matches.items() if m}
-            name = last if cells[0] == "difference" else cells[0]
-            if intervals:
-                rows.append(Row(name.strip("*"), intervals))
-            last = cells[0]
-        return rows
+        if head in ("", before, lines[0][0]):
+            return [titles, *lines]
     raise DataError(f"No table begins with {head!r}; see PLOTS in benchmarks/plot_results.py.")
 
 

@@ -8,6 +8,8 @@ of its own above it; several marks are parted by semicolons). Between the lines 
 
     effect sat_soft_no_gate              a row of benchmarks/ablations.py: its override, and what it changes
     compared nic_gru                     a row of benchmarks/old_papers.py, less soft attention
+    compared updown in rewards           the same from a table of its own choice, where several have the row
+    compared hacap less hacap_worker     less another row
     differences models/sat.py            the numbered differences of a head, each with its switch and its effect
     shapes coco/sat_soft_xu2015          of every tensor of a step of the model that a recipe has, which is run
 """
@@ -28,7 +30,7 @@ import torch
 import yaml
 
 from ablations import BASES, INGREDIENTS, Ingredient
-from plot_results import DIFFERENCES, LESS, PAGES, between, rows_of
+from plot_results import DIFFERENCES, LESS, PAGES, between, cells_of, rows_of
 from showtell.errors import DataError
 from showtell.features import build_encoder, encoder_config
 from showtell.models import MODELS
@@ -36,6 +38,7 @@ from showtell.objectives import OBJECTIVES
 from showtell.recipes import FOLDER as RECIPES
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, PreparedBatch
+from study import Bench, Row
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, SOURCE = ROOT / "docs", ROOT / "src" / "showtell"
@@ -43,10 +46,14 @@ MARK = re.compile(r'papers/\d{3} (?:§(?:[IVX]+|[\d.]*\d)|eq\. \d+|LeakGAN): [^;
 COMMENT = re.compile(rf"# ({MARK.pattern}(?:; {MARK.pattern})*)$")
 LINK = re.compile(rf'\[[^\[\]]*\]\(\.\./(src/showtell/[\w/]+\.py)#L\d+ "({MARK.pattern})"\)')
 BLOCK = re.compile(
-    r"(?P<begin><!-- made by scripts/generate_docs: (?P<kind>effect|compared|differences|shapes) (?P<what>\S+) -->)\n"
+    r"(?P<begin><!-- made by scripts/generate_docs: "
+    r"(?P<kind>effect|compared|differences|shapes) (?P<what>\S+(?: \S+)*) -->)\n"
     r".*?(?P<end><!-- end -->)",
     re.DOTALL,
 )
+COMPARED = re.compile(r"(\w+)(?: less (\w+))?(?: in (\w+))?")
+EPOCHS = {"ablations": Bench.frozen_epochs, "measured": Bench.frozen_epochs, "rewards": 12, "hacap": 12}  # of a table
+PAIRS, RUNS = "Other pairs, in the same way:", "What a run took:"
 VOCABULARY = 10_000  # of a recipe that does not limit it
 REGIONS = 36  # of each photo, in features that were computed elsewhere
 
@@ -94,7 +101,9 @@ def effect(name: str) -> str:
     if name not in rows:
         raise SystemExit(f"benchmarks/ablations.py has no row {name}")
     one = rows[name]
-    return f"**Measured.** {switch(one)} ({one.says}): {measured(one)}. [All measurements](results_ablations.md)."
+    effort = f" {found}" if (found := _effort("ablations", one.row, BASES[one.base], one.says)) else ""
+    says = f"**Measured.** {switch(one)} ({one.says}): {measured(one)}."
+    return f"{says}{effort} [All measurements](results_ablations.md)."
 
 
 def switch(one: Ingredient) -> str:
@@ -110,25 +119,83 @@ def measured(one: Ingredient) -> str:
     return _changes(rows[one.says]) if one.says in rows else "not measured"
 
 
-def compared(name: str) -> str:
-    """A sentence: how far a row of benchmarks/old_papers.py is from soft attention."""
-    if name not in BASES:
-        raise SystemExit(f"benchmarks/old_papers.py has no row {name}")
-    says = BASES[name].says
-    for table in ("measured", "rewards", "hacap"):
-        if says in (rows := _rows(table, LESS)):
-            return f"**Measured.** {says}, less soft attention: {_changes(rows[says])}. [All models]({_page(table)})."
-    raise SystemExit(f"No table of docs/ compares {name}, {says}, with soft attention")
+def compared(what: str) -> str:
+    """A sentence: how far a row of benchmarks/old_papers.py is from another, or from soft attention."""
+    match = COMPARED.fullmatch(what)
+    if not match:
+        raise SystemExit(f"{what!r} is not of the form: compared ROW, with less ROW and in TABLE behind it or not")
+    name, other, chosen = match[1], match[2] or "sat_soft", match[3]
+    for one in (name, other):
+        if one not in BASES:
+            raise SystemExit(f"benchmarks/old_papers.py has no row {one}")
+    says, less = BASES[name].says, BASES[other].says
+    for table in [chosen] if chosen else [table for table in EPOCHS if table != "ablations"]:
+        if found := _difference(table, says, less):
+            effort = _effort(table, BASES[name], BASES[other], says)
+            from_what = "soft attention" if other == "sat_soft" else less
+            return f"**Measured.** {says}, less {from_what}: {_changes(found)}. {effort} [All models]({_page(table)})."
+    raise SystemExit(f"No table of docs/ compares {name}, {says}, with {less}")
+
+
+def _difference(table: str, says: str, less: str) -> Mapping[str, tuple[float, float, float]] | None:
+    """The intervals of one row less another, whichever way round the table has them."""
+    if less == BASES["sat_soft"].says and says in (rows := _rows(table, LESS)):
+        return rows[says]
+    pairs = _rows(table, PAIRS)
+    if turned := pairs.get(f"{less} - {says}"):
+        return {title: (-value, -high, -low) for title, (value, low, high) in turned.items()}
+    return pairs.get(f"{says} - {less}")
 
 
 def _changes(intervals: Mapping[str, tuple[float, float, float]]) -> str:
-    """The differences on the split `test`."""
+    """The differences on the split `test`, and on `test_compositional` where the verdict there is another one."""
     parts = []
-    for score in DIFFERENCES:
-        value, low, high = intervals[f"{score}, `test`"]
-        verdict = " (no clear change)" if low <= 0 <= high else ""
-        parts.append(f"{score} {value:+.3f} [{low:+.3f}, {high:+.3f}]{verdict}")
+    for score, titles in DIFFERENCES.items():
+        test, compositional = (intervals[title] for title in titles)
+        parts.append(f"{score} {_change(test)}")
+        if _verdict(test) != _verdict(compositional):
+            parts.append(f"on `test_compositional` {_change(compositional)}")
     return ", ".join(parts)
+
+
+def _change(interval: tuple[float, float, float]) -> str:
+    value, low, high = interval
+    verdict = "" if _verdict(interval) else " (no clear change)"
+    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}]{verdict}"
+
+
+def _verdict(interval: tuple[float, float, float]) -> int:
+    """1 above 0, -1 below, 0 where the interval contains 0."""
+    _, low, high = interval
+    return (low > 0) - (high < 0)
+
+
+def _effort(table: str, row: Row, other: Row, says: str) -> str:
+    """How long two rows were trained, and with how many seeds; nothing where the first was not run."""
+    head = f"**{other.says}**" if table == "ablations" else RUNS
+    seeds = _seeds(table, head)
+    if says not in seeds:
+        return ""
+    epochs = [_epochs(table, one) for one in (row, other)]
+    runs = [seeds[says], seeds[other.says]]
+    parts = [(f"{epochs[0]} epochs", epochs), (f"{runs[0]} seed" + "s" * (runs[0] != "1"), runs)]
+    return ", ".join(f"{first} against {two[1]}" if two[0] != two[1] else first for first, two in parts) + "."
+
+
+def _epochs(table: str, row: Row) -> str:
+    if row.view is None:
+        return "the recipe's"
+    return f"{EPOCHS[table]} + {Bench.reward_epochs}" if row.start else str(EPOCHS[table])
+
+
+@cache
+def _seeds(table: str, head: str) -> Mapping[str, str]:
+    """The seeds of each row of a table of docs/, by its name; none where there is no table with that head."""
+    try:
+        titles, *lines = cells_of(between(DOCS / _page(table), table), head)
+    except DataError:
+        return {}
+    return {cells[0].strip("*"): cells[titles.index("seeds")] for cells in lines}
 
 
 def _page(table: str) -> str:
@@ -157,7 +224,9 @@ def differences(path: str) -> str:
     parts = []
     for number, text in items:
         start, indent = f"{number}. ", " " * len(f"{number}. ")
-        parts.append(textwrap.fill(" ".join(text.split()), 118, initial_indent=start, subsequent_indent=indent))
+        words = re.sub(r" (?=(?:\d+[.)]|[-+*])(?: |$))", "\0", " ".join(text.split()))  # no line begins as a list does
+        lines = textwrap.fill(words, 118, initial_indent=start, subsequent_indent=indent)
+        parts.append(lines.replace("\0", " "))
         parts += [f"{indent}- {line}" for line in _switches(path, text)]
     return "\n".join(parts)
 

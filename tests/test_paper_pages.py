@@ -11,6 +11,7 @@ import pytest
 
 import paper_pages
 from paper_pages import LINK, ROOT, SOURCE, marked_lines, renewed
+from plot_results import PAGES as RESULTS
 
 DOCS = ROOT / "docs"
 PAGES = {file.name: file.read_text(encoding="utf-8") for file in sorted(DOCS.glob("*.md"))}
@@ -74,10 +75,41 @@ def test_effects_are_those_of_the_tables():
     assert paper_pages.effect("updown_penalty_12").startswith("**Measured.** `objective.doubly_stochastic=12` (penalty")
     assert "(no clear change)" in paper_pages.effect("sat_hard_no_entropy")
     assert "nic, GRU" in paper_pages.compared("nic_gru")
+    both = "CIDEr-D -0.014 [-0.073, +0.043] (no clear change), on `test_compositional` -0.086 [-0.154, -0.016], truth"
+    assert both in paper_pages.effect("sat_soft_penalty_0.33")
+    assert "6 epochs, 2 seeds against 3. " in paper_pages.effect("sat_soft_no_gate")
+    assert "6 + 2 epochs against 6, 3 seeds. " in paper_pages.effect("sat_soft_sc")
     with pytest.raises(SystemExit, match=r"ablations\.py has no row sat_soft_no_gaet"):
         paper_pages.effect("sat_soft_no_gaet")
     with pytest.raises(SystemExit, match=r"old_papers\.py has no row nic_lru"):
         paper_pages.compared("nic_lru")
+
+
+def test_a_row_is_compared_in_each_table_that_has_it_and_either_way_round():
+    assert "CIDEr-D -0.211 [-0.276, -0.145]" in (early := paper_pages.compared("updown"))
+    assert "6 epochs, 3 seeds. " in early
+    assert "less soft attention: CIDEr-D -0.024 [-0.096, +0.051]" in (late := paper_pages.compared("updown in rewards"))
+    assert "12 epochs, 3 seeds. [All models](results_rewards.md)" in late
+    turned = paper_pages.compared("hacap_worker less hacap in hacap")
+    assert "less hacap, pre-trained: CIDEr-D +0.085 [+0.002, +0.159], " in turned
+    assert "12 epochs, 1 seed against 2. " in turned
+    with pytest.raises(SystemExit, match=r"No table of docs/ compares hacap_worker, .*, with updown, grid"):
+        paper_pages.compared("hacap_worker less updown")
+    with pytest.raises(SystemExit, match="'updown at rewards' is not of the form"):
+        paper_pages.compared("updown at rewards")
+
+
+@pytest.mark.parametrize("table", paper_pages.EPOCHS)
+def test_epochs_are_those_that_the_page_of_a_table_says(table: str):
+    how = PAGES[RESULTS.get(table, f"results_{table}") + ".md"].partition("## How it was measured")[2]
+    first = re.findall(r"frozen-epochs (\d+)|(\d+) epochs", how)[0]
+    assert str(paper_pages.EPOCHS[table]) in first
+
+
+def test_a_difference_never_breaks_into_a_list_of_its_own():
+    text = paper_pages.differences("objectives/self_critical.py")
+    numbers = re.findall(r"^ *(\d+)[.)] ", text, flags=re.MULTILINE)
+    assert numbers == [str(number + 1) for number in range(len(numbers))]
 
 
 def test_each_marked_line_is_linked_by_a_page():

@@ -171,7 +171,7 @@ class SelfCritical(Objective):
         """r(ws) - b: (B, N + 1), the greedy caption last, to (B, N)."""
         sampled, greedy = rewards[:, :-1], rewards[:, -1:]
         if self.config.baseline == "greedy":
-            return sampled - greedy
+            return sampled - greedy  # papers/001 eq. 11: bracket
         if self.config.baseline == "mean":
             return sampled - sampled.mean(-1, keepdim=True)
         return sampled - mean_of_others(sampled)
@@ -186,7 +186,8 @@ class SelfCritical(Objective):
         rewards, advantage = rewards.to(logprobs.dtype), advantage.to(logprobs.dtype)
         mean = 1 / (images * self.config.samples)
         reward = rewards[:, :-1].sum() * mean  # papers/001 eq. 10: E r
-        gradient = -(advantage.unsqueeze(-1) * logprobs).sum() * mean  # papers/001 eq. 11: gradient
+        # papers/001 eq. 11: gradient; papers/002 eq. 13: gradient; papers/002 eq. 14: gradient
+        gradient = -(advantage.unsqueeze(-1) * logprobs).sum() * mean
         total = _value_with_gradient(gradient, -reward)
         parts = {
             "reward": reward,
