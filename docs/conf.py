@@ -43,6 +43,8 @@ html_js_files = ["site.js"]
 html_copy_source = False
 html_show_sphinx = False
 templates_path: list[str] = []
+html_search_scorer = str(Path(__file__).parent / "_extensions" / "search_scorer.js")
+smartquotes_action = "qe"  # quotes and ellipses; two hyphens are the beginning of an option
 
 # Markdown as GitHub reads it, so that the pages can be read there as well.
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_inline"]

@@ -27,6 +27,8 @@ def _docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any, line
     text = to_rest("\n".join(lines))
     if inspect.isclass(thing):
         text += "\n\n" + fields_of(thing)
+    if what == "property":
+        text = "\\\n" + text  # an escaped line break: napoleon takes what precedes a colon in the first line for a type
     lines[:] = [*text.splitlines(), ""]
 
 

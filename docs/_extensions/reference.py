@@ -16,7 +16,7 @@ import importlib
 import inspect
 import re
 import runpy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
@@ -167,7 +167,8 @@ def named_bases(bases: Iterable[Any]) -> list[Any]:
 
 def registered(registry: Registry[Any]) -> str:
     """What a registry holds: a table, then the heads of the files, which have the equations."""
-    rows, heads = [], []
+    rows: list[str] = []
+    parts: dict[ModuleType, list[str]] = {}  # the entries of each file
     for name, item in registry.builtin.items():
         if isinstance(item, Search):
             settings = ", ".join(f"`{setting}`" for setting in item.settings) or "those of all searches"
@@ -175,14 +176,15 @@ def registered(registry: Registry[Any]) -> str:
             continue
         settings = item[0] if isinstance(item, tuple) else None
         part = item if isinstance(item, ModuleType) else importlib.import_module((settings or item).__module__)
-        head = inspect.getdoc(part) or ""
-        path = Path(part.__file__ or "").relative_to(ROOT)
-        file = f"[{path.relative_to('src/showtell')}](../../{path})"
         if isinstance(item, ModuleType):
-            rows.append(f"| `{name}` | {_cell(item.EXAMPLE)} | {file} |")
+            rows.append(f"| `{name}` | {_cell(item.EXAMPLE)} | {_file(part)} |")
             continue
-        rows.append(f"| `{name}` | {_cell(_SCRIPT['first_sentence'](head))} | {file} |")
-        heads.append(f"### {name}\n\n{file}{_keys(registry, name)}\n\n{_rest(to_rest(head))}")
+        rows.append(f"| `{name}` | {_cell(_SCRIPT['first_sentence'](inspect.getdoc(part) or ''))} | {_file(part)} |")
+        parts.setdefault(part, []).append(name)
+    heads = [
+        f"### {', '.join(names)}\n\n{_file(part)}{_keys(registry, names)}\n\n{_rest(to_rest(part.__doc__ or ''))}"
+        for part, names in parts.items()
+    ]
     example = next(iter(registry.builtin.values()))
     columns = {Search: ["name", "settings"], ModuleType: ["name", "recognised by", "file"]}
     header = columns.get(type(example), ["name", "what it is", "file"])
@@ -190,12 +192,20 @@ def registered(registry: Registry[Any]) -> str:
     return "\n\n".join(["\n".join(table), *heads])
 
 
-def _keys(registry: Registry[Any], name: str) -> str:
-    """A link to the keys of an entry of a recipe."""
+def _file(part: ModuleType) -> str:
+    """A link to a file of the package."""
+    path = Path(part.__file__ or "").relative_to(ROOT)
+    return f"[{path.relative_to('src/showtell')}](../../{path})"
+
+
+def _keys(registry: Registry[Any], names: Sequence[str]) -> str:
+    """Links to the keys that entries of a file have in a recipe."""
     section = {"showtell.models": "model", "showtell.encoders": "encoder", "showtell.objectives": "objective"}
     if registry.group not in section:
         return ""
-    return f", [its settings](../recipe_keys.md#{section[registry.group]}name-{name})"
+    texts = ["its settings"] if len(names) == 1 else [f"settings of `{name}`" for name in names]
+    anchors = (f"../recipe_keys.md#{section[registry.group]}name-{name}" for name in names)
+    return "".join(f", [{text}]({anchor})" for text, anchor in zip(texts, anchors, strict=True))
 
 
 def _rest(text: str) -> str:

@@ -1,14 +1,15 @@
 """Pages with the source of the project, line by line, and links to them.
 
 `[a line](../src/showtell/models/sat.py#L120)`, which GitHub understands too, leads to that line of a page of the site;
-so does the name of a file between backticks, such as `models/sat.py`. Pages at the root of the repository, such as
-CONTRIBUTING.md, appear in the site under the name of a page of docs/ that stands for them.
+so does the name of a file between backticks (`models/sat.py`). The name of a page, such as docs/recipes.md, becomes
+a link with its title. Pages at the root of the repository, such as CONTRIBUTING.md, appear in the site under the name
+of a page of docs/ that stands for them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ FOLDERS = ("src/showtell", "benchmarks", "scripts")
 SUFFIXES = {".py", ".cpp", ".yaml", ".j2"}
 ROOT_PAGES = {"contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
 SCHEME = "repository:"
+_PAGE = re.compile(r"\bdocs/(\w+)\.md\b")
 _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?( \"[^\"]*\")?\)")
 
 
@@ -87,6 +89,22 @@ def _resolve(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         if page and not isinstance(name.parent, nodes.reference | nodes.title):
             link = nodes.reference("", "", name.deepcopy(), refuri=uri(page), internal=True, classes=["source"])
             name.replace_self(link)
+    for text in [one for one in doctree.findall(nodes.Text) if _PAGE.search(one)]:
+        whole = text.parent if isinstance(text.parent, nodes.literal) and _PAGE.fullmatch(text) else text
+        if isinstance(whole.parent, nodes.paragraph):
+            whole.parent.replace(whole, list(_with_titles(app, text, uri)))
+
+
+def _with_titles(app: Sphinx, text: str, uri: Callable[[str], str]) -> Iterator[nodes.Node]:
+    """Yield the parts of a text, with links in place of the names of pages."""
+    end = 0
+    for match in _PAGE.finditer(text):
+        if match[1] in app.env.titles:
+            title = app.env.titles[match[1]].astext().partition(":")[0]
+            yield nodes.Text(text[end : match.start()])
+            yield nodes.reference("", title, refuri=uri(match[1]), internal=True)
+            end = match.end()
+    yield nodes.Text(text[end:])
 
 
 def _pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:

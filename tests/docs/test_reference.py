@@ -22,6 +22,7 @@ from showtell.types import Features
 from tests.test_readme import options_of
 
 ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "generate_docs"))
 COMMANDS = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
 PAGES = {module: reference.page(module) for module in reference.documented()}
 ENTRY = r"^\.\. (?:auto\w+|py:data):: (\S+)$"
@@ -58,6 +59,28 @@ def test_the_heads_of_models_are_there_with_their_equations():
         "(../../src/showtell/models/sat.py), [its settings](../recipe_keys.md#modelname-sat)"
         in PAGES["showtell.models"]
     )
+
+
+def test_the_head_of_a_file_with_two_entries_is_there_once():
+    page = PAGES["showtell.objectives"]
+    (title,) = re.findall(r"^### (.*adversarial.*)\n", page, re.MULTILINE)
+    assert set(title.split(", ")) == {"adversarial", "adversarial_pretraining"}
+    assert page.count("- log D(real) - log(1 - D(sampled)), or, with an image input,") == 1
+    for name in title.split(", "):
+        assert f"[settings of `{name}`](../recipe_keys.md#objectivename-{name})" in page
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("One (papers/002 eq. 4. No end). Two.", "One (papers/002 eq. 4. No end)."),
+        ("As Xu et al. do\nin eq. 5. `Two`.", "As Xu et al. do in eq. 5."),
+        ("A half-open range, [0, 1). Two.", "A half-open range, [0, 1)."),
+        ("No end\n\nTwo.", "No end"),
+    ],
+)
+def test_a_summary_is_a_whole_sentence(text: str, sentence: str):
+    assert SCRIPT["first_sentence"](text) == sentence
 
 
 # --- fields and docstrings ---
@@ -145,8 +168,13 @@ def test_the_examples_use_public_names():
 
 
 def test_the_page_of_commands_is_what_the_script_makes():
-    script = runpy.run_path(str(ROOT / "scripts" / "generate_docs"))
-    assert script["commands_page"]() == COMMANDS, "run .venv/bin/python scripts/generate_docs --write"
+    assert SCRIPT["commands_page"]() == COMMANDS, "run .venv/bin/python scripts/generate_docs --write"
+
+
+def test_options_in_the_text_of_the_page_of_commands_are_code():
+    assert re.findall(r"--\w", re.sub(r"```.*?```|`[^`]*`|<!--.*?-->", "", COMMANDS, flags=re.DOTALL)) == []
+    assert "With `--features` images are named by their ids in the store" in COMMANDS
+    assert "needs `--token`, or `--open/--no-open`." in COMMANDS
 
 
 def test_the_page_of_commands_has_every_option_of_every_verb():

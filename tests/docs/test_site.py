@@ -76,6 +76,37 @@ def test_search_finds_words_of_pages_and_names(site: Path, tmp_path: Path):
             )
 
 
+@pytest.mark.parametrize(
+    "words, page",
+    [
+        ("resume", "training"),
+        ("beam search", "decoding"),
+        ("self-critical", "self_critical"),
+        ("Captioner.from_pretrained", "api/captioners"),
+    ],
+)
+def test_search_puts_the_page_about_the_words_first(words: str, page: str, site: Path, tmp_path: Path):
+    with Chromium(tmp_path) as browser:
+        browser.open(f"{(site / 'search.html').as_uri()}?q={words.replace(' ', '+')}")
+        browser.wait_for("document.querySelector('#search-results .search-summary').innerText.includes('matching')")
+        found = browser.ask("[...document.querySelectorAll('#search-results a')].map(a => a.getAttribute('href'))")
+    assert found[0].partition("#")[0] == f"{page}.html", found[:5]
+    last = [re.match(r"lab_notes|changelog|contributing|design|tree\.|notebooks/", one) is not None for one in found]
+    assert any(last) and last == sorted(last), "logs, designs and source behind what is for readers"
+
+
+def test_what_a_property_says_is_not_taken_for_its_type(pages: list[Path]):
+    for page in pages:
+        if page.parent.name == "api":
+            assert not re.search(r"<dt[^>]*>Type<span", page.read_text(encoding="utf-8")), page
+
+
+def test_two_hyphens_stay_and_names_of_pages_are_links_with_their_titles(site: Path):
+    page = (site / "commands.html").read_text(encoding="utf-8")
+    assert "–" not in page
+    assert re.search(r'<a [^>]*href="encoders\.html"[^>]*>Grid encoders</a>', page)
+
+
 def test_nothing_is_asked_of_the_outside_and_nothing_is_wider_than_a_phone(pages: list[Path], tmp_path: Path):
     with Chromium(tmp_path) as browser:
         browser.resize(390, 844)
