@@ -78,13 +78,28 @@ def write_between(document: Path, text: str, markers: tuple[str, str]) -> None:
     Raises:
         DataError: it does not have both of them.
     """
+    head, _, tail = _split(document, markers)
     first, last = markers
-    content = document.read_text(encoding="utf-8")
-    head, begin, rest = content.partition(first)
-    _, end, tail = rest.partition(last)
+    write_text(document, f"{head}{first}\n\n{text}\n\n{last}{tail}")
+
+
+def read_between(document: Path, markers: tuple[str, str]) -> str:
+    """The text between the markers of a document.
+
+    Raises:
+        DataError: it does not have both of them.
+    """
+    return _split(document, markers)[1]
+
+
+def _split(document: Path, markers: tuple[str, str]) -> tuple[str, str, str]:
+    """What a document has in front of, between and behind its markers."""
+    first, last = markers
+    head, begin, rest = document.read_text(encoding="utf-8").partition(first)
+    inside, end, tail = rest.partition(last)
     if not begin or not end:
         raise DataError(f"{document} needs the lines {first} and {last}; the tables go between them.")
-    write_text(document, f"{head}{begin}\n\n{text}\n\n{end}{tail}")
+    return head, inside, tail
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

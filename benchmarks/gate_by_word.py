@@ -41,7 +41,7 @@ def gates(captioner: Captioner, records: Sequence[CaptionRecord], batch_size: in
     Raises:
         DataError: the model has no gate.
     """
-    found: dict[str, list[float]] = defaultdict(list)
+    by_word: dict[str, list[float]] = defaultdict(list)
     with torch.no_grad(), eval_mode(captioner.decoder):
         for batch, encoded in encode_records(captioner, records, batch_size):
             decoder, _, ids = captions_to_follow(captioner, batch, encoded.features, "references", captioner.decoding)
@@ -50,8 +50,8 @@ def gates(captioner: Captioner, records: Sequence[CaptionRecord], batch_size: in
                 raise DataError("The gate beta is that of the model sat with gate: true; this checkpoint has none.")
             for value, word in zip(gate.flatten().tolist(), ids[:, :, 1:].flatten().tolist(), strict=True):
                 if word != Vocabulary.pad:
-                    found[captioner.vocabulary.words[word]].append(value)
-    return found
+                    by_word[captioner.vocabulary.words[word]].append(value)
+    return by_word
 
 
 def measure_row(name: str, folders: Sequence[Path], records: Sequence[CaptionRecord]) -> dict[str, Any]:

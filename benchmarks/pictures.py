@@ -103,11 +103,10 @@ class Screen:
 
 def read_blocks() -> list[Block]:
     """The blocks of all pages that have a picture, in their order."""
-    texts = [(DOCS / page).read_text(encoding="utf-8") for page in PAGES]
-    found = [match for text in texts for match in BLOCK.finditer(text)]
     return [
         Block(name, tuple(re.split(r"(?<!\\)\n", commands.rstrip("\n"))))
-        for commands, name in map(re.Match.groups, found)
+        for page in PAGES
+        for commands, name in BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
     ]
 
 

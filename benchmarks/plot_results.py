@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from documents import markers_of
+from documents import markers_of, read_between
 from showtell.errors import DataError, ShowtellError
 from showtell.files import write_text
 
@@ -74,14 +74,18 @@ PAGES = {"measured": "results_models"}
 POINTING = {"peak in the named object's box": ["pointing", "chance"], "less the centre": ["over centre"]}
 
 
+def page_of(table: str) -> str:
+    """The page of docs/, without suffix, that has a table."""
+    return PAGES.get(table, f"results_{table}")
+
+
 def plots() -> dict[str, Plot]:
     """All plots, by the name of their file."""
     every = {
-        name: Plot(PAGES.get(table, f"results_{table}"), table, title, head, DIFFERENCES)
-        for name, (table, title, head) in PLOTS.items()
+        name: Plot(page_of(table), table, title, head, DIFFERENCES) for name, (table, title, head) in PLOTS.items()
     }
     title = "Does attention peak on the object that a word names?"
-    every["attention"] = Plot("results_attention", "attention", title, "", POINTING)
+    every["attention"] = Plot(page_of("attention"), "attention", title, "", POINTING)
     return every
 
 
@@ -119,20 +123,6 @@ def cells_of(text: str, head: str) -> list[list[str]]:
         if head in ("", before, lines[0][0]):
             return [titles, *lines]
     raise DataError(f"No table begins with {head!r}; see PLOTS in benchmarks/plot_results.py.")
-
-
-def between(document: Path, table: str) -> str:
-    """What stands between the markers of a document.
-
-    Raises:
-        DataError: it has no such markers.
-    """
-    first, last = markers_of(table)
-    _, begin, rest = document.read_text(encoding="utf-8").partition(first)
-    inside, end, _ = rest.partition(last)
-    if not begin or not end:
-        raise DataError(f"{document} needs the lines {first} and {last} around its tables.")
-    return inside
 
 
 def numbers(rows: Sequence[Row]) -> str:
@@ -205,7 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for name, plot in plots().items():
             page, file = given.docs / f"{plot.page}.md", given.folder / f"results-{name}.svg"
-            rows = rows_of(between(page, plot.table), plot.head)
+            rows = rows_of(read_between(page, markers_of(plot.table)), plot.head)
             if not given.check:
                 write_text(file, draw(plot, rows))
             elif not file.is_file() or escape(numbers(rows)) not in file.read_text(encoding="utf-8"):

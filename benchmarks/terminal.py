@@ -6,6 +6,7 @@ import fcntl
 import itertools
 import os
 import pty
+import re
 import struct
 import sys
 import termios
@@ -17,7 +18,8 @@ from typing import Any
 COLUMNS, ROWS = 100, 50
 LONGEST = 1000  # lines of a recording
 PROMPT, CONTINUED = "$ ", "> "
-READY = b"Ctrl-C"  # what a command that runs until it is stopped prints once it is ready
+# A line of a command that runs until it is stopped: it is ready.
+READY = re.compile(rb"Ctrl-C.*\n")
 STOP = b"\x03"
 BYTE_ORDER_MARK = "\ufeff".encode()
 
@@ -87,7 +89,7 @@ def _run(command: str, folder: Path, when_ready: Callable[[str], None] | None) -
     try:
         while part := _read(terminal):
             output += part
-            if waits and when_ready is not None and READY in output:
+            if waits and when_ready is not None and READY.search(output):
                 waits = False
                 when_ready(output.decode())
                 os.write(terminal, STOP)

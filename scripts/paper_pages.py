@@ -28,9 +28,11 @@ from typing import Any
 
 import torch
 import yaml
+from docstrings import declarations
 
 from ablations import BASES, INGREDIENTS, Ingredient
-from plot_results import DIFFERENCES, LESS, PAGES, between, cells_of, rows_of
+from documents import markers_of, read_between
+from plot_results import DIFFERENCES, LESS, cells_of, page_of, rows_of
 from showtell.errors import DataError
 from showtell.features import build_encoder, encoder_config
 from showtell.models import MODELS
@@ -61,17 +63,17 @@ REGIONS = 36  # of each photo, in features that were computed elsewhere
 @cache
 def marked_lines() -> Mapping[tuple[str, str], int]:
     """The lines of src that bear a mark: (file, mark) to the number of the line."""
-    found: dict[tuple[str, str], int] = {}
+    lines: dict[tuple[str, str], int] = {}
     for file in sorted(SOURCE.rglob("*.py")):
         path = file.relative_to(ROOT).as_posix()
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             if not (comment := COMMENT.search(line)):
                 continue
             for mark in comment[1].split("; "):
-                if (path, mark) in found:
-                    raise SystemExit(f'{path} has the mark "{mark}" twice, in lines {found[path, mark]} and {number}')
-                found[path, mark] = number + (not line[: comment.start()].strip())
-    return found
+                if (path, mark) in lines:
+                    raise SystemExit(f'{path} has the mark "{mark}" twice, in lines {lines[path, mark]} and {number}')
+                lines[path, mark] = number + (not line[: comment.start()].strip())
+    return lines
 
 
 def renewed(text: str) -> str:
@@ -101,9 +103,9 @@ def effect(name: str) -> str:
     if name not in rows:
         raise SystemExit(f"benchmarks/ablations.py has no row {name}")
     one = rows[name]
-    effort = f" {found}" if (found := _effort("ablations", one.row, BASES[one.base], one.says)) else ""
+    effort = _effort("ablations", one.row, BASES[one.base], one.says)
     says = f"**Measured.** {switch(one)} ({one.says}): {measured(one)}."
-    return f"{says}{effort} [All measurements](results_ablations.md)."
+    return " ".join(part for part in (says, effort, "[All measurements](results_ablations.md).") if part)
 
 
 def switch(one: Ingredient) -> str:
@@ -130,10 +132,11 @@ def compared(what: str) -> str:
             raise SystemExit(f"benchmarks/old_papers.py has no row {one}")
     says, less = BASES[name].says, BASES[other].says
     for table in [chosen] if chosen else [table for table in EPOCHS if table != "ablations"]:
-        if found := _difference(table, says, less):
+        if difference := _difference(table, says, less):
             effort = _effort(table, BASES[name], BASES[other], says)
             from_what = "soft attention" if other == "sat_soft" else less
-            return f"**Measured.** {says}, less {from_what}: {_changes(found)}. {effort} [All models]({_page(table)})."
+            all_models = f"[All models]({page_of(table)}.md)"
+            return f"**Measured.** {says}, less {from_what}: {_changes(difference)}. {effort} {all_models}."
     raise SystemExit(f"No table of docs/ compares {name}, {says}, with {less}")
 
 
@@ -192,21 +195,22 @@ def _epochs(table: str, row: Row) -> str:
 def _seeds(table: str, head: str) -> Mapping[str, str]:
     """The seeds of each row of a table of docs/, by its name; none where there is no table with that head."""
     try:
-        titles, *lines = cells_of(between(DOCS / _page(table), table), head)
+        titles, *lines = cells_of(_tables(table), head)
     except DataError:
         return {}
     return {cells[0].strip("*"): cells[titles.index("seeds")] for cells in lines}
 
 
-def _page(table: str) -> str:
-    return f"{PAGES.get(table, f'results_{table}')}.md"
+def _tables(table: str) -> str:
+    """The tables of docs/ that stand between some markers."""
+    return read_between(DOCS / f"{page_of(table)}.md", markers_of(table))
 
 
 @cache
 def _rows(table: str, head: str) -> Mapping[str, Mapping[str, tuple[float, float, float]]]:
     """The rows of a table of docs/ by their names; none where there is no table with that head."""
     try:
-        return {row.name: row.intervals for row in rows_of(between(DOCS / _page(table), table), head)}
+        return {row.name: row.intervals for row in rows_of(_tables(table), head)}
     except DataError:
         return {}
 
@@ -327,10 +331,8 @@ def _tensors(record: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
 
 
 def _comment(record: type, field: str) -> str:
-    """The comment behind a field, with the lines of comment that follow it."""
+    """The comment beside a field."""
     for kind in record.__mro__:
         if field in vars(kind).get("__annotations__", {}):
-            source = inspect.getsource(kind)
-            found = re.search(rf"^    {field}: [^#]*# (.*(?:\n +# .*)*)", source, flags=re.MULTILINE)
-            return re.sub(r"\n +#", "", found[1]).replace("|", r"\|") if found else ""
+            return declarations(Path(inspect.getfile(kind)), kind.__name__)[field].comment.replace("|", r"\|")
     return ""

@@ -47,17 +47,17 @@ def section(link: str) -> str:
 def cited(head: str) -> set[tuple[str, str]]:
     """The equations that the formulas of a head cite: (paper, section or number)."""
     first, *_ = re.findall(r"papers/(\d{3})", head.split("\n\n")[0]) or [None]
-    found = set()
+    known = set()
     for line in head.split("Where this differs")[0].splitlines():
         for inner in re.findall(r"\(([^()]*)\)", line) if line.startswith("    ") else []:
             paper = (re.findall(r"papers/(\d{3})", inner) or [first])[0]
             if paper is None or not re.match(r"papers/|§\d|eq\. ", inner):
                 continue
-            found |= {(paper, one) for one in re.findall(r"§[\d.]*\d", inner)}
+            known |= {(paper, one) for one in re.findall(r"§[\d.]*\d", inner)}
             for numbers in re.findall(r"eq\. ([\d, and-]*\d)", inner):
                 for low, high in re.findall(r"(\d+)(?:-(\d+))?", numbers):
-                    found |= {(paper, f"eq. {number}") for number in range(int(low), int(high or low) + 1)}
-    return found
+                    known |= {(paper, f"eq. {number}") for number in range(int(low), int(high or low) + 1)}
+    return known
 
 
 @pytest.mark.parametrize("name", PAGES)

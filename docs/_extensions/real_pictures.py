@@ -29,7 +29,7 @@ class _Pictures(SphinxTransform):
                 self.env.note_dependency(str(file))
                 label = escape(image.get("alt", ""))
                 content = file.read_text(encoding="utf-8")
-                html = f'<div class="terminal" role="group" tabindex="0" aria-label="{label}">{content}</div>'
+                html = f'<div class="terminal" role="group" aria-label="{label}">{content}</div>'
                 _put(image, [nodes.raw("", html, format="html")])
             elif dark.exists():
                 twin = image.deepcopy()

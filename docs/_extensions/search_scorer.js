@@ -9,7 +9,7 @@ var Scorer = {
     const words = splitQuery(query.toLowerCase()).map((word) => stemmer.stemWord(word));
     const share = (text) => words.filter((word) => text.toLowerCase().includes(word)).length / words.length;
     const file = Search._index.docnames.indexOf(page);
-    const headings = Object.entries(Search._index.alltitles).filter(([, places]) => places.some(([one]) => one === file));
+    const headings = Object.entries(Search._index.alltitles).filter(([, targets]) => targets.some(([one]) => one === file));
     const explained = page === "glossary" ? 11 : 0; // a word is explained behind the page that uses it
     return score - explained + 10 * share(title) + 10 * Math.max(...headings.map(([heading]) => share(heading)));
   },

@@ -22,12 +22,12 @@ def test_each_occurrence_has_the_gate_of_the_step_that_scores_it(tiny_checkpoint
     with torch.no_grad():
         captioner.decoder.beta.weight.zero_()
         captioner.decoder.beta.bias.fill_(math.log(0.25 / 0.75))
-    found = gates(captioner, records, batch_size=2)
+    by_word = gates(captioner, records, batch_size=2)
     words = Counter(word for record in records for caption in record.captions for word in tokenize(caption))
     known = {word: count for word, count in words.items() if word in captioner.vocabulary.words}
-    assert {word: len(found[word]) for word in known} == known
-    assert len(found["<end>"]) == sum(len(record.captions) for record in records)
-    assert all(value == pytest.approx(0.25) for values in found.values() for value in values)
+    assert {word: len(by_word[word]) for word in known} == known
+    assert len(by_word["<end>"]) == sum(len(record.captions) for record in records)
+    assert all(value == pytest.approx(0.25) for values in by_word.values() for value in values)
 
 
 def test_a_model_without_gate_is_refused(tiny_checkpoint: Path, tiny_scenes: Path):

@@ -89,9 +89,9 @@ def test_search_puts_the_page_about_the_words_first(words: str, page: str, site:
     with Chromium(tmp_path) as browser:
         browser.open(f"{(site / 'search.html').as_uri()}?q={words.replace(' ', '+')}")
         browser.wait_for("document.querySelector('#search-results .search-summary').innerText.includes('matching')")
-        found = browser.ask("[...document.querySelectorAll('#search-results a')].map(a => a.getAttribute('href'))")
-    assert found[0].partition("#")[0] == f"{page}.html", found[:5]
-    last = [re.match(r"lab_notes|changelog|contributing|design|tree\.|notebooks/", one) is not None for one in found]
+        results = browser.ask("[...document.querySelectorAll('#search-results a')].map(a => a.getAttribute('href'))")
+    assert results[0].partition("#")[0] == f"{page}.html", results[:5]
+    last = [re.match(r"lab_notes|changelog|contributing|design|tree\.|notebooks/", one) is not None for one in results]
     assert any(last) and last == sorted(last), "logs, designs and source behind what is for readers"
 
 

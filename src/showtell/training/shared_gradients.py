@@ -102,9 +102,8 @@ def _open_memory(accelerator: Accelerator) -> list[Tensor] | None:
     width = -(-PIECE // processes)
     size, token = _TOKEN + 4 * (processes + 1) * width, secrets.token_bytes(_TOKEN)
     own = _make(size, token)
-    opened: list[mmap.mmap | None] = []
-    for path, expected in gather_object([(f"/proc/{os.getpid()}/fd/{own}" if own is not None else "", token)]):
-        opened.append(_open(path, size, expected))
+    known = gather_object([(f"/proc/{os.getpid()}/fd/{own}" if own is not None else "", token)])
+    opened = [_open(path, size, expected) for path, expected in known]
     everywhere = all(gather_object([None not in opened]))  # after which all have opened what they need
     if own is not None:
         os.close(own)

@@ -266,9 +266,9 @@ void top_k(const float* __restrict s, float* __restrict values, int64_t* __restr
             for (int64_t v = first; v < stop; ++v) {
                 const int32_t key = order_key(row[v]);
                 if (count == K && key <= lowest) continue;
-                int64_t place = count < K ? count++ : K - 1;  // behind all that are as high
-                for (; place > 0 && order_key(row[best[place - 1]]) < key; --place) best[place] = best[place - 1];
-                best[place] = v;
+                int64_t slot = count < K ? count++ : K - 1;  // behind all that are as high
+                for (; slot > 0 && order_key(row[best[slot - 1]]) < key; --slot) best[slot] = best[slot - 1];
+                best[slot] = v;
                 lowest = order_key(row[best[count - 1]]);
             }
         }
