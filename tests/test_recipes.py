@@ -50,7 +50,8 @@ def test_a_recipe_says_what_it_is_and_what_to_expect(file: Path):
     content = yaml.safe_load(text)
     for key in NEEDED:
         section, name = key.split(".")
-        assert name in content[section], f"{file.name} leaves out {key}"
+        of_checkpoint = name == "name" and "start_from" in content["training"]
+        assert name in content[section] or of_checkpoint, f"{file.name} leaves out {key}"
     head = [line for line in text.splitlines() if line.startswith("#")]
     assert any(f"showtell train {name_of(file)}" in line for line in head)
     assert any("Hardware:" in line for line in head)
@@ -60,9 +61,10 @@ def test_a_recipe_says_what_it_is_and_what_to_expect(file: Path):
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_a_recipe_can_be_built_and_trained(file: Path):
+def test_a_recipe_can_be_built_and_trained(file: Path, tiny_checkpoint: Path):
     """The encoder without its numbers, which is quick; decoder and objective for one step on random features."""
-    recipe = load_recipe(file)
+    of_checkpoint = "name" not in yaml.safe_load(file.read_text())["model"]
+    recipe = load_recipe(file, [f"training.start_from={tiny_checkpoint}"] if of_checkpoint else [])
     with torch.device("meta"):
         encoder = build_encoder(recipe.encoder, load_weights=False)
     assert not (recipe.data.features and recipe.encoder.trained), "features on disk do not learn"
@@ -356,7 +358,7 @@ def test_recipes_are_found_by_name_and_a_path_takes_precedence(tmp_path: Path, m
         ("recipes/scenes/stak.yaml", "no recipe of showtell has that name; the nearest are scenes/stack"),
         (
             "folder",
-            "the recipes in folder are folder/sat_soft, folder/sat_soft_corrections, folder/sat_soft_pretrained.",
+            "the recipes in folder are folder/corrections, folder/sat_soft, folder/sat_soft_pretrained.",
         ),
         (
             "qqq",

@@ -71,6 +71,16 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     write_json(folder / SETTINGS, settings, indent=1)
 
 
+def encoder_and_model(folder: Path) -> dict[str, dict[str, Any]]:
+    """The settings of encoder and model in a checkpoint, as the sections of a recipe have them.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+    settings = _read_settings(folder)
+    return {section: settings[section] for section in ("encoder", "model")}
+
+
 def fingerprints(folder: Path) -> dict[str, str]:
     """The fingerprints of weights and vocabulary in a checkpoint that `load_checkpoint` has accepted."""
     recorded: dict[str, str] = read_json(folder / SETTINGS)["fingerprints"]
@@ -153,6 +163,8 @@ def _read_settings(folder: Path) -> dict[str, Any]:
             f"showtell {__version__}, which reads formats up to {FORMAT}: install the newer one."
         )
     for key in ("vocabulary", "encoder", "model", "decoding", "fingerprints", "about"):
+        if key not in settings and key != "about":
+            raise CheckpointError(f"The checkpoint is damaged: {file} has no key {key!r}.")
         if not isinstance(settings.get(key, {}), dict):
             raise CheckpointError(f'The checkpoint is damaged: "{key}" in {file} should be an object.')
     return upgrade_settings(settings)

@@ -568,7 +568,7 @@ def test_training_on_the_folder_while_it_is_in_use(capsys, tiny_checkpoint, tiny
     sizes = ["model.embedding_size=16", "model.hidden_size=16", "training.epochs=2"]
     start = f"training.start_from={tiny_checkpoint}"
     data = f"data.path={store.folder}"
-    recipe = "folder/sat_soft_corrections"
+    recipe = "folder/corrections"
     status, out, err = run(capsys, "train", recipe, data, start, *small, *sizes, "--out", tmp_path / "run")
     assert status == 0, err
     assert "captions of unchecked before and after:" in out

@@ -14,6 +14,7 @@ import yaml
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
 from showtell.checkpoint import load_checkpoint
 from showtell.errors import CheckpointError, RecipeError
+from showtell.files import read_json, write_json
 from showtell.models import MODELS, build_decoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.training import make_recipe, train
@@ -133,9 +134,33 @@ def test_a_recipe_of_another_model_names_those_of_the_checkpoint(going_on, tmp_p
     other = copy.deepcopy(going_on)
     other["model"]["name"] = "updown"
     with pytest.raises(
-        RecipeError, match=r"has the model sat and the recipe updown; choose a recipe of sat \(coco/sat_hard_xu2015, "
+        RecipeError, match=r"has the model sat and the recipe updown; leave model\.name out, or choose a recipe of sat \(coco/sat_hard_"
     ):
         train(other, tmp_path / "run", quiet=True)
+
+
+def test_settings_without_a_name_are_those_of_the_checkpoint(going_on, first_run):
+    named = make_recipe(going_on)
+    left = going_on | {"encoder": {"trained": False}, "model": {"dropout": 0.25}}
+    recipe = make_recipe(left)
+    assert recipe.model == named.model.model_copy(update={"dropout": 0.25})
+    assert recipe.encoder == named.encoder.model_copy(update={"trained": False})
+    assert left["model"] == {"dropout": 0.25}  # what was given is left as it is
+    del left["encoder"], left["model"]
+    assert make_recipe(left) == named
+
+    with pytest.raises(RecipeError, match="model.hiden_size: no such key"):
+        make_recipe(left | {"model": {"hiden_size": 20}})
+    settings = read_json(first_run / "config.json")
+    del settings["model"]
+    damaged = shutil.copytree(first_run, first_run.parent / "damaged")
+    write_json(damaged / "config.json", settings)
+    left["training"] = left["training"] | {"start_from": str(damaged)}
+    with pytest.raises(CheckpointError, match="The checkpoint is damaged: .*config.json has no key 'model'"):
+        make_recipe(left)
+    del left["training"]["start_from"]
+    with pytest.raises(RecipeError, match=r"model\.name: this key is needed .* sat, .* with training\.start_from it may"):
+        make_recipe(left)
 
 
 def test_what_cannot_be_started_from_is_refused(going_on, tmp_path):

@@ -24,7 +24,7 @@ from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch
 
 # Settings that say how the weights came about or change; the fingerprint has the weights themselves.
-_NO_PART_OF_FEATURES = {"trained", "start_epoch", "learning_rate", "weights", "seed"}
+_NO_PART_OF_FEATURES = {"trained", "start_epoch", "learning_rate", "weights", "seed", "position_slope"}
 # Settings and tensors by the names that fingerprints were first made with, so that older stores still fit.
 _FINGERPRINT_NAMES = {
     "position_embedding": "places",

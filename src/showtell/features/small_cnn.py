@@ -36,6 +36,12 @@ class SmallCnnConfig(EncoderConfig):
         -1, description="Stage that returns the feature map, counted from 0; -1 is the last, with one more convolution."
     )
     position_embedding: bool = Field(True, description="Add a learned vector to each grid cell.")
+    position_slope: float = Field(
+        0.0,
+        ge=0,
+        description="Standard deviation of the slopes of the initial position embedding along rows and columns, whose "
+        "coordinates go from -1 to 1; 0 initialises it with noise of 0.02.",
+    )
     weights: str = Field(
         "random",
         min_length=1,
@@ -59,7 +65,10 @@ class SmallCnn(GridEncoder):
     Norms within an image (group, layer) lose the colour of flat shapes: after 400 steps on scenes they had learned a
     third of what batch norm had (docs/lab_notes.md). Without any norm an image's features do not depend on its batch,
     and learning is a little slower. A learned vector is added to each cell of the grid, because captions speak of
-    positions ("left of") and attention alone does not see them.
+    positions ("left of") and attention alone does not see them. As noise of 0.02 it learns them too slowly for left and
+    right to be told apart; with `position_slope` it initially is r y + s x, random weights of the cell's coordinates,
+    which Liu et al. ("An intriguing failing of convolutional neural networks and the CoordConv solution", NeurIPS
+    2018) give as channels of their own.
     """
 
     config: SmallCnnConfig
@@ -93,6 +102,9 @@ class SmallCnn(GridEncoder):
             side = (side + 1) // 2
         shape = (before, side, side)
         self.position_embedding = nn.Parameter(0.02 * torch.randn(shape)) if config.position_embedding else None
+        if self.position_embedding is not None and config.position_slope:
+            with torch.no_grad():
+                self.position_embedding.copy_(config.position_slope * _random_ramps(*shape))
         if load_weights and config.weights != "random":
             self._load(weights_path(config.weights))
         self.to(memory_format=torch.channels_last)
@@ -117,3 +129,10 @@ class SmallCnn(GridEncoder):
         """(B, 3, S, S) to (B, D, S / 2**stages, S / 2**stages), rounded up; stages are those up to the chosen one."""
         maps: Tensor = self.layers(images)
         return maps if self.position_embedding is None else maps + self.position_embedding
+
+
+def _random_ramps(channels: int, rows: int, columns: int) -> Tensor:
+    """r_c y + s_c x, (C, rows, columns): r and s standard normal, y and x the middles of the cells between -1 and 1."""
+    y, x = ((2 * torch.arange(cells) + 1) / cells - 1 for cells in (rows, columns))
+    along_rows, along_columns = torch.randn(2, channels, 1, 1)
+    return along_rows * y[:, None] + along_columns * x

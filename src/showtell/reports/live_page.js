@@ -821,8 +821,8 @@
       const { folder } = exporting.names(rows);
       const table = `${folder || ""}corrections.csv`;
       $("#export .hint").textContent = served.hasCorrections
-        ? "On the server they can be trained on as they are: showtell train folder/sat_soft_corrections data.path=FOLDER training.start_from=CHECKPOINT, with the folder of --corrections."
-        : `Save the table as ${table}, beside the photos, and train on it: showtell train folder/sat_soft_corrections data.path=${table} training.start_from=CHECKPOINT`;
+        ? "On the server they can be trained on as they are: showtell train folder/corrections data.path=FOLDER training.start_from=CHECKPOINT, with the folder of --corrections."
+        : `Save the table as ${table}, beside the photos, and train on it: showtell train folder/corrections data.path=${table} training.start_from=CHECKPOINT`;
       $("#export").showModal();
     },
     clear: () => {

@@ -149,7 +149,8 @@ class TrainingConfig(Config):
     learning_rate: float = Field(gt=0, description="Learning rate of all weights that have none of their own.")
     start_from: str | None = Field(
         None, min_length=1,
-        description="Checkpoint (folder or hub id) whose weights are trained further (default: fresh weights).",
+        description="Checkpoint (folder or hub id) whose weights are trained further (default: fresh weights); of "
+        "`encoder` and `model`, a section without a `name` takes the checkpoint's settings.",
     )  # fmt: skip
     seed: int = Field(0, ge=0, description="Random seed of fresh weights, the order of images, dropout and samples.")
     optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Optimiser and its settings.")

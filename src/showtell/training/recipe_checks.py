@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from showtell.checkpoint import encoder_and_model, find_checkpoint
 from showtell.config import Config
 from showtell.decoding import DecodingConfig
 from showtell.errors import RecipeError, nearest
@@ -39,8 +40,10 @@ def make_recipe(content: dict[str, Any], source: str = "the recipe") -> Recipe:
 
     Raises:
         RecipeError: any key or value is wrong; all problems are listed, with the nearest valid key.
+        CheckpointError: encoder or model are left to a checkpoint that is missing or damaged.
     """
     problems: list[str] = []
+    content = _completed(content)
     for key in content:
         if key not in SECTIONS:
             problems.append(f"{key}: no such section; {nearest(str(key), SECTIONS)}")
@@ -50,6 +53,18 @@ def make_recipe(content: dict[str, Any], source: str = "the recipe") -> Recipe:
     problems += conflicts(**sections)
     refuse(problems, source)
     return Recipe(**sections)
+
+
+def _completed(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of a recipe whose encoder and model, where they have no name, are those that it starts from."""
+    training = content.get("training")
+    start = training.get("start_from") if isinstance(training, dict) else None
+    given = {section: content.get(section) or {} for section in ("encoder", "model")}
+    left = [section for section, values in given.items() if isinstance(values, dict) and "name" not in values]
+    if not left or not isinstance(start, str):
+        return content
+    settings = encoder_and_model(find_checkpoint(start))
+    return content | {section: settings[section] | given[section] for section in left}
 
 
 def make_encoder_config(content: dict[str, Any], source: str) -> EncoderConfig:
@@ -84,6 +99,11 @@ def _check_section(section: str, values: Any, problems: list[str]) -> Config | N
     """The settings of a section, or None with the problems that they have."""
     if not isinstance(values, dict):
         problems.append(f"{section}: should be a mapping of keys to values, got {shorten(values)}")
+        return None
+    if section not in _FIXED and "name" not in values:
+        known = ENCODERS if section == "encoder" else _BY_NAME[section]
+        hint = "" if section == "objective" else "; with training.start_from it may be left out"
+        problems.append(f"{section}.name: this key is needed and missing; known: {', '.join(sorted(known))}{hint}")
         return None
     if unusable := list(_unusable(section, values)):
         problems += unusable

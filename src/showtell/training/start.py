@@ -1,8 +1,8 @@
 """Where a run starts: with fresh weights and the words of its captions, or where a checkpoint ended.
 
 With `training.start_from` the encoder, the decoder and the vocabulary come from a checkpoint, to be trained on with
-other captions, such as those that a person corrected. The recipe's encoder and model have to be the checkpoint's;
-whether and how fast they learn, and dropout, may differ.
+other captions, such as those that a person corrected. The recipe's encoder and model have to be the checkpoint's, as
+they are where its sections have no `name`; whether and how fast they learn, and dropout, may differ.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def _compare(recipe: Recipe, before: Checkpoint, checkpoint: Path | str) -> None
     model = before.decoder.config
     if recipe.model.name != model.name:
         raise RecipeError(
-            f"training.start_from={checkpoint} has the model {model.name} and the recipe {recipe.model.name}; choose a "
-            f"recipe of {model.name} ({summarise(_recipes_of(model.name), 10)})."
+            f"training.start_from={checkpoint} has the model {model.name} and the recipe {recipe.model.name}; leave "
+            f"model.name out, or choose a recipe of {model.name} ({summarise(_recipes_of(model.name), 10)})."
         )
     pairs = {
         "encoder": (recipe.encoder.feature_settings(), before.encoder.config.feature_settings()),
@@ -129,7 +129,7 @@ def _compare(recipe: Recipe, before: Checkpoint, checkpoint: Path | str) -> None
 def _recipes_of(model: str) -> list[str]:
     """The names of recipes that train a model, those for COCO first: most checkpoints to start from are of it."""
     contents = {name: yaml.safe_load(find_recipe(name).read_text(encoding="utf-8")) for name in recipe_names()}
-    names = [name for name, content in contents.items() if content["model"]["name"] == model]
+    names = [name for name, content in contents.items() if content["model"].get("name") == model]
     return sorted(names, key=lambda name: not name.startswith("coco/"))
 
 
