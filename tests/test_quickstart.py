@@ -15,7 +15,7 @@ import pytest
 from showtell.cli import main
 
 SMALL = ["training.epochs=2", "training.trackers=[]", "training.validate_every=1", "decoding.num_beams=2"]
-SMALL += ["encoder.widths=[8,16,16,16]", "model.hidden_size=24", "model.embedding_size=16", "model.attention_size=16"]
+SMALL += ["encoder.widths=[8,16,16,16]", "model.hidden_size=24", "model.feed_forward_size=32"]
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:

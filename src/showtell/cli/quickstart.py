@@ -15,7 +15,7 @@ IF_INTERRUPTED = "the same command resumes"
 def quickstart(
     overrides: Overrides = None,
     out: Annotated[Path, out_folder("Folder for dataset, run and page.")] = Path("showtell-quickstart"),
-    images: Annotated[int, typer.Option(help="Number of scenes to draw, all splits together.", min=20)] = 5000,
+    images: Annotated[int, typer.Option(help="Number of scenes to draw, all splits together.", min=20)] = 10_000,
     as_json: AsJson = False,
 ) -> None:
     """Draw scenes, train a captioner on them, score it and write a page about it."""

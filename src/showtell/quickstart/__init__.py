@@ -30,7 +30,7 @@ ON_SCREEN, ON_PAGE = 5, 24
 
 
 def run_quickstart(
-    out: Path, *, images: int = 5000, overrides: Sequence[str] = (), quiet: bool = False
+    out: Path, *, images: int = 10_000, overrides: Sequence[str] = (), quiet: bool = False
 ) -> dict[str, Any]:
     """Draw, train, score and report; resumes a quickstart that was interrupted.
 
@@ -46,7 +46,7 @@ def run_quickstart(
     Raises:
         DataError: another quickstart is running in the folder.
     """
-    recipe = load_recipe("scenes/sat_soft", [f"data.path={out / 'data'}", *overrides])
+    recipe = load_recipe("scenes/quickstart", [f"data.path={out / 'data'}", *overrides])
     with lock_folder(out, "running a quickstart in", "another --out"):
         return _run(recipe, out, images, quiet)
 
