@@ -92,7 +92,9 @@ class SmallCnn(GridEncoder):
         for _ in widths:
             side = (side + 1) // 2
         shape = (before, side, side)
-        self.position_embedding = nn.Parameter(0.02 * torch.randn(shape)) if config.position_embedding else None
+        self.position_embedding = nn.Parameter(torch.empty(shape)) if config.position_embedding else None
+        if self.position_embedding is not None:
+            nn.init.normal_(self.position_embedding, std=0.02)
         if load_weights and config.weights != "random":
             self._load(weights_path(config.weights))
         self.to(memory_format=torch.channels_last)
