@@ -6,6 +6,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,21 +29,26 @@ def trees() -> Iterator[tuple[Path, ast.Module]]:
             yield file, ast.parse(block)
 
 
+@cache
+def imports() -> list[tuple[Path, ast.ImportFrom]]:
+    """Every `from module import name` there is, with its file."""
+    return [
+        (file, node)
+        for file, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and not node.level
+    ]
+
+
 def imported_from(package: str) -> dict[str, Path]:
     """The names that files outside a package import from it, each with one such file; its modules do not count."""
     folder = SOURCE / package.replace(".", "/")
     names: dict[str, Path] = {}
-    for file, tree in TREES:
-        if folder in file.parents and package != "showtell":
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module == package and not node.level:
-                names |= {alias.name: file for alias in node.names}
+    for file, node in imports():
+        if node.module == package and (folder not in file.parents or package == "showtell"):
+            names |= {alias.name: file for alias in node.names}
     modules = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
     return {name: file for name, file in names.items() if name not in modules}
-
-
-TREES = list(trees())
 
 
 @pytest.mark.parametrize("package", PACKAGES)

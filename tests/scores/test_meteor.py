@@ -6,8 +6,8 @@ import gzip
 import multiprocessing
 import random
 import shutil
-import subprocess
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from showtell.scores.meteor import (
     score,
     statistics,
 )
-from showtell.scores.meteor_index import MeteorIndex, find_resources, open_index
+from showtell.scores.meteor_index import MeteorIndex, open_index
 from showtell.scores.meteor_text import normalise
 from showtell.scores.report import measure
 from tests.scores.conftest import Case
@@ -41,6 +41,19 @@ def index() -> MeteorIndex:
         return open_index()
     except MissingDependencyError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[Any]:
+    """The reference's own program, which takes seconds to read its table."""
+    if shutil.which("java") is None:
+        pytest.skip("no Java on this machine: METEOR is not compared with the reference's program")
+    from pycocoevalcap.meteor.meteor import Meteor as TheirMeteor
+
+    program = TheirMeteor()
+    with program.meteor_p as process:
+        yield program
+        process.kill()
 
 
 def align(prediction: str, reference: str, index: MeteorIndex) -> dict[str, int]:
@@ -178,11 +191,8 @@ def test_as_lines_a_full_stop_depends_on_the_next_caption(following: str) -> Non
 
 
 @pytest.mark.usefixtures("index")
-def test_captions_of_initials_abbreviations_and_numbers_as_the_programs_score_them() -> None:
+def test_captions_of_initials_abbreviations_and_numbers_as_the_programs_score_them(program: Any) -> None:
     """From text to score, as coco-caption runs its two Java programs: all captions are lines of one file."""
-    if shutil.which("java") is None:
-        pytest.skip("no Java on this machine: METEOR is not compared with the reference's programs")
-    from pycocoevalcap.meteor.meteor import Meteor as TheirMeteor
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
     lines = [line for line in hanging_lines(random.Random(1), 3300) if line.strip()]
@@ -193,10 +203,7 @@ def test_captions_of_initials_abbreviations_and_numbers_as_the_programs_score_th
         {image: [{"caption": text} for text in texts] for image, texts in references.items()},
         {image: [{"caption": text}] for image, text in predictions.items()},
     ]
-    program = TheirMeteor()
-    with program.meteor_p as process:
-        _, theirs = program.compute_score(*(PTBTokenizer().tokenize(captions) for captions in given))
-        process.kill()
+    _, theirs = program.compute_score(*(PTBTokenizer().tokenize(captions) for captions in given))
     report = showtell.score(predictions, references, metrics=["meteor"], as_lines=True)
     assert [report.per_image[str(image)]["meteor"] for image in images] == pytest.approx(theirs, abs=1e-12)
 
@@ -227,27 +234,20 @@ def test_preparation_of_captions(text: str, words: str) -> None:
     assert " ".join(normalise(text)) == words
 
 
-def test_random_pairs_as_the_jar_has_them(index: MeteorIndex) -> None:
+def test_random_pairs_as_the_jar_has_them(index: MeteorIndex, program: Any) -> None:
     """A thousand pairs of few words, so that matches compete and the beam overflows."""
-    if shutil.which("java") is None:
-        pytest.skip("no Java on this machine: METEOR is not compared with the reference's jar")
     rng = random.Random(0)
     words = ["a", "a", "a", "the", "dog", "dogs", "runs", "running", "man", "men", "in", "on", "small", "little"]
     words += ["is", "are", "child", "kid", "'s", "x-ray", ".", ",", "play", "player"]
     pairs = [tuple(" ".join(rng.choices(words, k=rng.randint(1, 20))) for _ in range(2)) for _ in range(1000)]
-    jar = find_resources() / "meteor-1.5.jar"
-    lines = "".join(f"SCORE ||| {reference} ||| {prediction}\n" for prediction, reference in pairs)
-    options = ["-", "-", "-stdio", "-l", "en", "-norm"]
-    finished = subprocess.run(
-        ["java", "-Xmx2G", "-jar", str(jar), *options], input=lines, capture_output=True, text=True, check=True
-    )
-    for (prediction, reference), line in zip(pairs, finished.stdout.strip().split("\n"), strict=True):
+    for prediction, reference in pairs:
         texts = [normalise(prediction), normalise(reference)]
         lexicon = Lexicon(index, {*texts[0], *texts[1]})
         test, other = lexicon.sentences(texts)
         (options,) = lexicon.matches(test, [other])
         row = statistics(test, other, options)[:23]
-        assert row == [float(value) for value in line.split()], (prediction, reference)
+        expected = program._stat(prediction, [reference])
+        assert row == [float(value) for value in expected.split()], (prediction, reference)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["showtell.training"])
+CONTEXT.set_forkserver_preload(["showtell.training", "torch._dynamo"])  # which an optimiser imports when it is made
 
 
 def start(processes: int, output: Path, function: Callable[..., Any], *arguments: Any) -> list[BaseProcess]:

@@ -20,6 +20,7 @@ import yaml
 from showtell.captioners import Captioner
 from showtell.errors import DataError, RecipeError, TrainingError, UsageError
 from showtell.training import train
+from tests.cli.test_caption import run as run_command
 
 
 def fingerprints(run: Path) -> dict[str, str]:
@@ -72,20 +73,19 @@ def test_it_learns(tiny_recipe, tmp_path):
     assert sum(words[-7:]) < 0.85 * sum(words[:7])
 
 
-def test_an_interrupt_saves_and_resuming_ends_with_the_same_bits(recipe_file, tmp_path):
+def test_an_interrupt_saves_and_resuming_ends_with_the_same_bits(recipe_file, tmp_path, capsys):
     """Ctrl-C in the middle of an epoch, then SIGKILL in the middle of another, against an undisturbed run."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    undisturbed = subprocess.run(command(recipe_file, whole), capture_output=True, timeout=240)
-    assert undisturbed.returncode == 0, undisturbed.stderr.decode()
+    train(recipe_file, whole, quiet=True)
 
     stopped = stop_at(command(recipe_file, broken), broken / "log.jsonl", 3, signal.SIGINT)
     assert stopped == 130
     assert (broken / "last" / "training" / "state.json").exists()
     killed = stop_at(command(recipe_file, broken), broken / "log.jsonl", 12, signal.SIGKILL)
     assert killed == -signal.SIGKILL
-    finished = subprocess.run(command(recipe_file, broken), capture_output=True, timeout=240)
-    assert finished.returncode == 0, finished.stderr.decode()
-    assert "resuming at step" in finished.stderr.decode()
+    status, _, err = run_command(capsys, "train", recipe_file, "--out", broken, "--resume")
+    assert status == 0, err
+    assert "resuming at step" in err
     assert fingerprints(broken) == fingerprints(whole)
 
 

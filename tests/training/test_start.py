@@ -134,7 +134,8 @@ def test_a_recipe_of_another_model_names_those_of_the_checkpoint(going_on, tmp_p
     other = copy.deepcopy(going_on)
     other["model"]["name"] = "updown"
     with pytest.raises(
-        RecipeError, match=r"has the model sat and the recipe updown; leave model\.name out, or choose a recipe of sat \(coco/sat_hard_"
+        RecipeError,
+        match=r"has the model sat and the recipe updown; leave model\.name out, or choose a recipe of sat \(coco/sat_hard_",
     ):
         train(other, tmp_path / "run", quiet=True)
 
@@ -159,7 +160,9 @@ def test_settings_without_a_name_are_those_of_the_checkpoint(going_on, first_run
     with pytest.raises(CheckpointError, match="The checkpoint is damaged: .*config.json has no key 'model'"):
         make_recipe(left)
     del left["training"]["start_from"]
-    with pytest.raises(RecipeError, match=r"model\.name: this key is needed .* sat, .* with training\.start_from it may"):
+    with pytest.raises(
+        RecipeError, match=r"model\.name: this key is needed .* sat, .* with training\.start_from it may"
+    ):
         make_recipe(left)
 
 

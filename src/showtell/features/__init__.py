@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import timm
 import torch
 
 from showtell.errors import RecipeError, nearest
@@ -48,6 +47,8 @@ def encoder_config(content: dict[str, Any]) -> EncoderConfig:
     name = str(content.get("name", ""))
     if name in ENCODERS:
         return ENCODERS[name][0].model_validate(content)
+    import timm  # slow to import
+
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
         close = nearest(name, [*ENCODERS, *timm.list_models()]).split("Known:")[0].strip()

@@ -22,7 +22,6 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torchvision.ops import nms, roi_pool
 
 from showtell.features.resnet_caffe import BLOCKS, caffe_resnet, last_map_before_stage_4
 
@@ -80,6 +79,8 @@ class BottomUpDetector(nn.Module):
         Returns:
             (n, 4) corners in pixels of the image, n up to count.
         """
+        from torchvision.ops import nms  # slow to import
+
         hidden = self.rpn_conv(maps).relu()
         background, objects = self.rpn_cls_score(hidden).unflatten(1, (2, -1))[0]  # (12, rows, columns) each
         scores = (objects - background).permute(1, 2, 0).flatten()  # in the order of their softmax
@@ -96,6 +97,8 @@ class BottomUpDetector(nn.Module):
 
     def vectors(self, maps: Tensor, boxes: Tensor) -> Tensor:
         """The vectors (n, 2048) of boxes (n, 4) of one photo whose maps are (1, 1024, rows, columns)."""
+        from torchvision.ops import roi_pool
+
         vectors = [
             self.resnet.layer4(roi_pool(maps, [some], _POOLED, 1 / STRIDE)).mean((-2, -1))
             for some in torch.split(boxes, _REGIONS_AT_ONCE)

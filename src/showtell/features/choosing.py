@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torchvision.ops import batched_nms
 
 from showtell.images.boxes import MIN_SIDE
 
@@ -34,6 +33,8 @@ def choose_regions(
         Of the regions, best first: (r,) indices of the n boxes, (r,) scores, (r,) classes; a box that every class
         dropped has score 0 and class -1, and comes last.
     """
+    from torchvision.ops import batched_nms  # slow to import
+
     is_box = ((boxes[..., 2:] - boxes[..., :2]) >= MIN_SIDE).all(-1)
     # Weaker boxes never drop stronger ones, so those below a floor need no suppression as long as enough stand above.
     for floor in (score_threshold, score_threshold / 20, 0.0):

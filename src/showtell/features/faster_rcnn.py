@@ -19,15 +19,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchvision.models import detection, get_model_weights
-from torchvision.models.detection.image_list import ImageList
-from torchvision.ops import clip_boxes_to_image
 
 from showtell.config import Pixels, Size
 from showtell.errors import RecipeError, UsageError
@@ -40,6 +37,10 @@ from showtell.features.weights import load_weights as fit_weights
 from showtell.images.boxes import boxes_on_image
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch
+
+if TYPE_CHECKING:
+    from torchvision.models.detection import FasterRCNN
+    from torchvision.models.detection.image_list import ImageList
 
 Detector = Literal[
     "fasterrcnn_resnet50_fpn_v2",
@@ -116,6 +117,8 @@ class FasterRcnn(RegionEncoder):
     config: FasterRcnnConfig
 
     def __init__(self, config: FasterRcnnConfig, load_weights: bool) -> None:
+        from torchvision.models import get_model_weights  # slow to import
+
         super().__init__()
         self.config = config
         self.takes_boxes = config.boxes != "detected"
@@ -191,6 +194,8 @@ class FasterRcnn(RegionEncoder):
             scores, labels = logits.softmax(-1)[:, 1:].max(-1)
             labels = labels + 1  # 0 is the background
         else:
+            from torchvision.models.detection.image_list import ImageList
+
             detected = self._detect(ImageList(pixels, [(image.shape[-2], image.shape[-1]) for image in images]), maps)
             boxes = [own for own, _, _ in detected]
             scores = torch.cat([own for _, own, _ in detected])
@@ -214,6 +219,8 @@ class FasterRcnn(RegionEncoder):
 
     def _detect(self, images: ImageList, maps: dict[str, Tensor]) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Boxes (r, 4), scores (r,) and labels (r,) of each photo's regions, best first."""
+        from torchvision.ops import clip_boxes_to_image
+
         proposals, _ = self.detector.rpn(images, maps)
         for index, (height, width) in enumerate(images.image_sizes):
             if not len(proposals[index]):
@@ -253,8 +260,10 @@ def _padded_size(size: tuple[int, int]) -> tuple[int, int]:
 # --- building detectors ---
 
 
-def _build_detector(config: FasterRcnnConfig, classes: int) -> detection.FasterRCNN:
+def _build_detector(config: FasterRcnnConfig, classes: int) -> FasterRCNN:
     """The detector with random weights."""
+    from torchvision.models import detection
+
     detector = getattr(detection, config.detector)(
         weights=None,
         weights_backbone=None,
@@ -269,7 +278,7 @@ def _build_detector(config: FasterRcnnConfig, classes: int) -> detection.FasterR
     return detector
 
 
-def _load_detector(detector: detection.FasterRCNN, config: FasterRcnnConfig) -> None:
+def _load_detector(detector: FasterRCNN, config: FasterRcnnConfig) -> None:
     """Put the weights that the settings name into a detector.
 
     Raises:
@@ -278,6 +287,8 @@ def _load_detector(detector: detection.FasterRCNN, config: FasterRcnnConfig) -> 
     if config.weights == "random":
         return
     if config.weights == "pretrained":
+        from torchvision.models import get_model_weights
+
         file = from_url(get_model_weights(config.detector).DEFAULT.url)
     else:
         file = weights_path(config.weights)

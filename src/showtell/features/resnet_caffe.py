@@ -15,13 +15,12 @@ computed at whatever size comes, and ours are equal to them up to 640 pixels.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchvision.models.resnet import Bottleneck, ResNet
 
 from showtell.config import Pixels, Size
 from showtell.errors import WeightsError
@@ -32,6 +31,9 @@ from showtell.features.weights import load_weights as fit_weights
 from showtell.features.weights import read_weights, weights_path
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, PreparedBatch
+
+if TYPE_CHECKING:
+    from torchvision.models.resnet import ResNet
 
 BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}  # of each stage, by the number of layers
 
@@ -120,6 +122,8 @@ def caffe_resnet(blocks: tuple[int, int, int, int]) -> ResNet:
     Args:
         blocks: number of blocks of each stage.
     """
+    from torchvision.models.resnet import Bottleneck, ResNet  # slow to import
+
     network = ResNet(Bottleneck, list(blocks), zero_init_residual=True)
     network.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=0, ceil_mode=True)
     for stage in (network.layer2, network.layer3, network.layer4):

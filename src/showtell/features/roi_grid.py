@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 from torch import nn
-from torchvision.ops import roi_align
 
 from showtell.errors import RecipeError, UsageError
 from showtell.features.contract import EncoderConfig
@@ -84,6 +83,8 @@ class RoiGrid(RegionEncoder):
         Raises:
             UsageError: there are no boxes.
         """
+        from torchvision.ops import roi_align  # slow to import
+
         if batch.boxes is None:
             raise UsageError(
                 "This model looks at boxes that its dataset brings (encoder.name=roi_grid), and a photo on its own has "

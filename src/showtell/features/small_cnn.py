@@ -101,10 +101,9 @@ class SmallCnn(GridEncoder):
         for _ in widths:
             side = (side + 1) // 2
         shape = (before, side, side)
-        self.position_embedding = nn.Parameter(0.02 * torch.randn(shape)) if config.position_embedding else None
-        if self.position_embedding is not None and config.position_slope:
-            with torch.no_grad():
-                self.position_embedding.copy_(config.position_slope * _random_ramps(*shape))
+        self.position_embedding = nn.Parameter(torch.empty(shape)) if config.position_embedding else None
+        if self.position_embedding is not None:
+            _initialise(self.position_embedding, config.position_slope)
         if load_weights and config.weights != "random":
             self._load(weights_path(config.weights))
         self.to(memory_format=torch.channels_last)
@@ -131,8 +130,13 @@ class SmallCnn(GridEncoder):
         return maps if self.position_embedding is None else maps + self.position_embedding
 
 
-def _random_ramps(channels: int, rows: int, columns: int) -> Tensor:
-    """r_c y + s_c x, (C, rows, columns): r and s standard normal, y and x the middles of the cells between -1 and 1."""
-    y, x = ((2 * torch.arange(cells) + 1) / cells - 1 for cells in (rows, columns))
-    along_rows, along_columns = torch.randn(2, channels, 1, 1)
-    return along_rows * y[:, None] + along_columns * x
+@torch.no_grad()
+def _initialise(embedding: Tensor, slope: float) -> None:
+    """Fill (C, rows, columns) with noise, or with r_c y + s_c x: y and x from -1 to 1, the deviation of r and s is slope."""
+    if not slope:
+        nn.init.normal_(embedding, std=0.02)
+        return
+    channels, *sides = embedding.shape
+    y, x = ((2 * torch.arange(cells) + 1) / cells - 1 for cells in sides)  # the middles of the cells
+    along_rows, along_columns = nn.init.normal_(torch.empty(2, channels, 1, 1), std=slope)
+    embedding.copy_(along_rows * y[:, None] + along_columns * x)

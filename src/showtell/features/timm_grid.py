@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import timm
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
@@ -24,7 +23,6 @@ from showtell.features.weights import HUB_FILES, from_hub, from_url, read_weight
 from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
 
-_timm_data: Any = timm.data  # which has no types
 Stage = int | str  # the number of a feature map, or the name of a module
 
 
@@ -94,6 +92,8 @@ class TimmGrid(GridEncoder):
     precisions = ("fp32", "bf16")
 
     def __init__(self, config: TimmConfig, load_weights: bool) -> None:
+        import timm  # slow to import
+
         super().__init__()
         self.config = config
         self.backbone: Any = _create(config)
@@ -101,7 +101,8 @@ class TimmGrid(GridEncoder):
         self.stage = range(len(stages))[config.stage]
         self.with_norm = self.stage == len(stages) - 1
         known = set(self.backbone.state_dict())  # before the cut
-        settings = _timm_data.resolve_model_data_config(self.backbone)
+        timm_data: Any = timm.data  # which has no types
+        settings = timm_data.resolve_model_data_config(self.backbone)
         if load_weights and config.weights != "random":
             file = _weights_file(config, self.backbone.pretrained_cfg)
             tensors = _timm_names(read_weights(file), self.backbone, file)
@@ -182,6 +183,8 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 
 def _create(config: TimmConfig) -> Any:
     """The whole backbone without its classifier, with random weights."""
+    import timm
+
     options: dict[str, Any] = {} if config.image_size is None else {"img_size": config.image_size}
     try:
         try:

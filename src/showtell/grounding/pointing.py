@@ -31,7 +31,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.ops import box_iou
 
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captioners.occlusion import agreement, occlude, rank_correlation
@@ -138,6 +137,8 @@ def statistics_of(maps: CaptionMaps, mentions: Sequence[Sequence[GroundedMention
 
     Objects that lie outside of the window, because the photo was cropped, are skipped.
     """
+    from torchvision.ops import box_iou  # slow to import
+
     totals = dict.fromkeys(_COLUMN, 0.0)
     uniform = torch.full((len(maps.rectangles),), 1 / len(maps.rectangles), dtype=torch.double)
     centre = central_weights(maps.rectangles, maps.window)

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torchvision.ops import clip_boxes_to_image, remove_small_boxes
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,6 +54,8 @@ def boxes_on_image(boxes: Tensor, window: Tensor, size: tuple[int, int], whole_p
         (m, 4) corners in pixels of the image, cut off at its edges. Boxes that it does not show are left out; where
         none is left, the whole image is the only one.
     """
+    from torchvision.ops import clip_boxes_to_image, remove_small_boxes  # slow to import
+
     origin, scale = _origin_and_scale(window, size)
     boxes = boxes.to(window.device, torch.double)
     shown: Tensor = clip_boxes_to_image((boxes - origin) * scale, size).float()

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torchvision.ops import box_iou
 
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError
@@ -117,6 +116,8 @@ def locate(mentions: Mentions, encoder: Encoder, features: Features) -> Mentions
     if features.regions is None:
         targets = coverage(rectangles.unsqueeze(1), mentions.boxes).float()
     else:
+        from torchvision.ops import box_iou  # slow to import
+
         overlaps = [box_iou(own.view(-1, 4), of) for own, of in zip(mentions.boxes, rectangles, strict=True)]
         iou = torch.stack(overlaps).view(*mentions.boxes.shape[:3], -1).amax(2)  # (B, M, R)
         targets = (iou >= MIN_IOU).float()
