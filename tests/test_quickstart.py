@@ -92,7 +92,7 @@ def test_the_page_in_chromium(results, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_whole_quickstart_reaches_what_it_promises(tmp_path, all_cores):
-    """Truth at least 0.88 with 3.5 statements a caption, 55 % of captions wholly true, and 0.15 above the better baseline."""
+    """Truth at least 0.88 with 3.5 statements a caption, 55 % wholly true, and 0.15 above the better baseline."""
     command = [sys.executable, "-m", "showtell", "quickstart", "--out", str(tmp_path / "out"), "--json"]
     done = subprocess.run(command, env=all_cores, capture_output=True, text=True, check=True)
     results = json.loads(done.stdout)

@@ -135,7 +135,7 @@ def test_a_recipe_of_another_model_names_those_of_the_checkpoint(going_on, tmp_p
     other["model"]["name"] = "updown"
     with pytest.raises(
         RecipeError,
-        match=r"has the model sat and the recipe updown; leave model\.name out, or choose a recipe of sat \(coco/sat_hard_",
+        match=r"has the model sat and .* updown; leave model\.name out, or choose a recipe of sat \(coco/sat_hard_",
     ):
         train(other, tmp_path / "run", quiet=True)
 
@@ -150,14 +150,14 @@ def test_settings_without_a_name_are_those_of_the_checkpoint(going_on, first_run
     del left["encoder"], left["model"]
     assert make_recipe(left) == named
 
-    with pytest.raises(RecipeError, match="model.hiden_size: no such key"):
+    with pytest.raises(RecipeError, match=r"model\.hiden_size: no such key"):
         make_recipe(left | {"model": {"hiden_size": 20}})
     settings = read_json(first_run / "config.json")
     del settings["model"]
     damaged = shutil.copytree(first_run, first_run.parent / "damaged")
     write_json(damaged / "config.json", settings)
     left["training"] = left["training"] | {"start_from": str(damaged)}
-    with pytest.raises(CheckpointError, match="The checkpoint is damaged: .*config.json has no key 'model'"):
+    with pytest.raises(CheckpointError, match=r"The checkpoint is damaged: .*config\.json has no key 'model'"):
         make_recipe(left)
     del left["training"]["start_from"]
     with pytest.raises(

@@ -132,7 +132,7 @@ class SmallCnn(GridEncoder):
 
 @torch.no_grad()
 def _initialise(embedding: Tensor, slope: float) -> None:
-    """Fill (C, rows, columns) with noise, or with r_c y + s_c x: y and x from -1 to 1, the deviation of r and s is slope."""
+    """Fill (C, rows, columns) with noise, or with r_c y + s_c x for y and x from -1 to 1; r and s deviate by slope."""
     if not slope:
         nn.init.normal_(embedding, std=0.02)
         return
