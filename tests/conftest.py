@@ -31,6 +31,10 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries count what they have left over when Python ends
+
+
 # Tests signal the processes that they start, which inherit what is ignored here, as shells and nohup have it.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
