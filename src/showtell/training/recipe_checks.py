@@ -101,9 +101,9 @@ def _check_section(section: str, values: Any, problems: list[str]) -> Config | N
         problems.append(f"{section}: should be a mapping of keys to values, got {shorten(values)}")
         return None
     if section not in _FIXED and "name" not in values:
-        known = ENCODERS if section == "encoder" else _BY_NAME[section]
+        known = [*ENCODERS, "the backbones of timm"] if section == "encoder" else sorted(_BY_NAME[section])
         hint = "" if section == "objective" else "; with training.start_from it may be left out"
-        problems.append(f"{section}.name: this key is needed and missing; known: {', '.join(sorted(known))}{hint}")
+        problems.append(f"{section}.name: this key is needed and missing; known: {', '.join(known)}{hint}")
         return None
     if unusable := list(_unusable(section, values)):
         problems += unusable
