@@ -17,28 +17,25 @@ MAY_IMPORT: dict[str, str] = {
     "errors": "",
     "cores": "",
     "config": "errors",
-    "units": "",
     "types": "",
-    "renamed": "",
     "counter_rng": "",
     "progress": "errors",
     "files": "errors",
     "processes": "errors",
     "inert_pickle": "errors",
     "torch_files": "errors inert_pickle",
-    "environment": "errors",
     "registry": "config errors",
     # data, models, captions, scores
     "images": "config errors types",
     "text": "errors",
-    "datasets": "cores environment errors files images processes progress registry text",
+    "datasets": "cores errors files images processes progress registry text",
     "scenes": "cores datasets errors files processes",
-    "features": "config datasets errors files images inert_pickle registry renamed torch_files types",
+    "features": "config datasets errors files images inert_pickle registry torch_files types",
     "hub": "errors features files",
     "models": "config counter_rng errors files registry text types",
     "decoding_config": "config errors text",
     "decoding": "counter_rng decoding_config errors models registry text types",
-    "checkpoint": "decoding errors features files hub models renamed text",
+    "checkpoint": "decoding errors features files hub models text",
     "captions": "errors",
     "captioners": "captions checkpoint confidence counter_rng decoding decoding_config errors features files hub "
     "images models text types",
@@ -53,22 +50,22 @@ MAY_IMPORT: dict[str, str] = {
     "compare_searches": "captioners captions decoding errors images scores",
     "bulk": "captioners captions cores decoding errors images",
     "reports": "captioners captions checkpoint compare_searches datasets decoding errors evaluation explanations "
-    "features files images renamed scenes scores text",
+    "features files images scenes scores text",
     "serving": "bulk captioners captions confidence config cores datasets decoding decoding_config errors explanations "
-    "files images reports text units",
+    "files images reports text",
     # training
     "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",
     "training": "captioners captions checkpoint config cores counter_rng datasets decoding errors explanations "
-    "features files grounding images models objectives processes progress recipes renamed scores text types",
+    "features files grounding images models objectives processes progress recipes scores text types",
     "quickstart": "captioners cores datasets errors evaluation models processes progress reports scenes scores "
     "training",
     "doctor": "captioners captions checkpoint cores datasets errors features files processes reports scores text "
     "training",
     # the command line
     "cli": "bulk captioners captions checkpoint compare_searches confidence config cores counter_rng datasets "
-    "decoding decoding_config doctor environment errors evaluation explanations features files grounding images "
-    "importing processes progress quickstart renamed reports scenes scores serving text training units",
+    "decoding decoding_config doctor errors evaluation explanations features files grounding images "
+    "importing processes progress quickstart reports scenes scores serving text training",
     "__main__": "cli",
     "__init__": "captioners captions cores datasets errors evaluation explanations scores training",
 }

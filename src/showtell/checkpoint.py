@@ -27,7 +27,6 @@ from showtell.hub import WEIGHTS as WEIGHTS
 from showtell.hub import repository_folder
 from showtell.models import MODELS, Decoder, DecoderConfig, build_decoder
 from showtell.models.skeleton import skeleton
-from showtell.renamed import upgrade_settings, upgrade_tensors
 from showtell.text.vocabulary import Vocabulary
 
 FORMAT = 1  # increased when an older showtell cannot read the files of a newer one
@@ -118,7 +117,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(
             f"The checkpoint is damaged: {settings_file} has a bad value at {where}: {first['msg']}."
         ) from error
-    tensors = upgrade_tensors(_read_weights(weights_file, recorded))
+    tensors = _read_weights(weights_file, recorded)
     table = tensors.get("decoder.embedding.weight")
     if table is not None and table.dim() == 2 and len(table) != len(vocabulary):
         raise CheckpointError(
@@ -134,7 +133,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
-    """The content of `config.json`, upgraded to the current names."""
+    """The content of `config.json`."""
     file = folder / SETTINGS
     for needed in (file, folder / WEIGHTS):
         if not needed.is_file():
@@ -167,7 +166,7 @@ def _read_settings(folder: Path) -> dict[str, Any]:
             raise CheckpointError(f"The checkpoint is damaged: {file} has no key {key!r}.")
         if not isinstance(settings.get(key, {}), dict):
             raise CheckpointError(f'The checkpoint is damaged: "{key}" in {file} should be an object.')
-    return upgrade_settings(settings)
+    return settings
 
 
 def _model_config(content: dict[str, Any]) -> DecoderConfig:

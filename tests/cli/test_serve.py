@@ -24,11 +24,8 @@ from tests.serving.servers import PATIENCE, read_all, running_server
 
 TOKEN = "0123456789abcdef"
 REFUSED = {
-    ("--max-wait", "5"): 'max_wait: "5" is no duration; write 5ms, 2s or 1m.',
-    ("--timeout", "2 days"): 'timeout: "2 days" is no duration; write 5ms, 2s or 1m.',
-    ("--max-body", "20XB"): 'max_body: "20XB" is no size; write 500kB, 20MB or 1GB.',
-    ("--max-body", "20"): 'max_body: "20" is no size; write 500kB, 20MB or 1GB.',
-    ("--max-body", "2B"): "max_body: Input should be greater than or equal to 1000.",
+    ("--max-wait", "50"): "max_wait: Input should be less than or equal to 10.",
+    ("--max-body", "20"): "max_body: Input should be greater than or equal to 1000.",
     ("--port", "70000"): "port: Input should be less than or equal to 65535.",
     ("--token", "short"): "token: String should have at least 16 characters.",
     (

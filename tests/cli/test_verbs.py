@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from showtell import __version__, renamed
+from showtell import __version__
 from showtell.cli import main
 from showtell.cli.app import VERBS, _Verb
 from showtell.errors import notify, one_line, printable, shorten
@@ -89,16 +89,6 @@ def test_score_refuses_the_same_names(capsys, tmp_path, monkeypatch):
     ):
         status, _, err = run(capsys, "score", "p.json", "r.json", "--per-image", out)
         assert status == 2 and sentence in err
-
-
-def test_a_renamed_verb_is_answered_with_its_name(capsys, monkeypatch):
-    monkeypatch.setitem(renamed.VERBS, "frobnicate", "caption")
-    status, out, err = run(capsys, "frobnicate", "x")
-    assert (status, out) == (2, "")
-    assert err == "showtell: The verb frobnicate is called caption now: see showtell caption --help.\n"
-    assert "frobnicate" not in run(capsys, "--help")[1]
-    for old, new in renamed.VERBS.items():
-        assert new in VERBS and old not in VERBS
 
 
 def test_the_version(capsys):

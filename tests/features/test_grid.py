@@ -12,7 +12,6 @@ import torch
 import torchvision
 import yaml
 from pydantic import ValidationError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -23,7 +22,6 @@ from showtell.features.batch_invariance import BatchInvariantConvolutions
 from showtell.features.precision import fastest_precision
 from showtell.features.timm_grid import _trained_modules
 from showtell.objectives import build_objective
-from showtell.renamed import upgrade_settings
 from showtell.training.optimizers import build_optimizer
 from showtell.training.recipe_checks import make_recipe
 from showtell.types import PreparedBatch
@@ -607,24 +605,3 @@ def test_unknown_encoders_and_settings_are_refused():
         encoder_config({"name": "small_cnn", "precision": "bf16"})
     with pytest.raises(RecipeError, match=r"encoder\.stage=9: resnet18 has 5 feature maps, numbered 0 to 4 "):
         build_encoder(encoder_config({"name": "resnet18", "weights": "random", "stage": 9}))
-
-
-def test_the_position_embedding_opens_by_its_former_name(tmp_path):
-    """`places` it was called, in settings and in files of weights, and fingerprints still know it by that."""
-    settings = {"name": "small_cnn", "image_size": 16, "widths": [4]}
-    made = build_encoder(encoder_config({**settings, "seed": 1}))
-    assert made.fingerprint() == "4f9c6de3da6d"  # of the version before the name changed
-    for prefix in ("", "encoder."):
-        old = {
-            prefix + name.replace("position_embedding", "places"): x.contiguous()
-            for name, x in made.state_dict().items()
-        }
-        save_file(old, tmp_path / "old.safetensors")
-        opened = build_encoder(encoder_config({**settings, "weights": str(tmp_path / "old.safetensors")}))
-        assert torch.equal(opened.position_embedding, made.position_embedding)
-        assert opened.fingerprint() == made.fingerprint()
-    old_settings = {"encoder": {"name": "roi_grid", "backbone": {**settings, "places": False}}}
-    assert encoder_config(upgrade_settings(old_settings)["encoder"]).backbone.position_embedding is False
-    detector = {"encoder": {"least_regions": 3, "most_regions": 9, "least_score": 0.1, "overlap": 0.5}}
-    new = {"min_regions": 3, "max_regions": 9, "score_threshold": 0.1, "nms_threshold": 0.5}
-    assert upgrade_settings(detector) == {"encoder": new}

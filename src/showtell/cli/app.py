@@ -17,9 +17,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from showtell import __version__, renamed
+from showtell import __version__
 from showtell.cli.settings_options import with_settings_options
-from showtell.environment import check_hub_endpoint
 from showtell.errors import UsageError, notify
 
 # A verb, behind the name of its group if it has one: the module and the function.
@@ -68,7 +67,6 @@ class _Verb(TyperCommand):
             from showtell.processes import is_first_process
             from showtell.progress import working
 
-            check_hub_endpoint()
             _refuse_named_pipes(arguments.values())
             is_told = is_first_process() and not getattr(self._module, "RUNS_UNTIL_STOPPED", False)
             try:
@@ -94,13 +92,10 @@ def _refuse_named_pipes(arguments: Iterable[object]) -> None:
 
 
 class _Group(TyperGroup):
-    """Verbs by their names; an old name is answered with the new one."""
+    """Verbs by their names."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that the arguments name, with its options."""
-        if args[0] in renamed.VERBS and args[0] not in self.commands:
-            new = renamed.VERBS[args[0]]
-            raise UsageError(f"The verb {args[0]} is called {new} now: see showtell {new} --help.")
         name, verb, rest = super().resolve_command(ctx, args)
         return name, verb.with_options() if isinstance(verb, _Verb) else verb, rest
 

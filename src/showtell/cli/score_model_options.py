@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from showtell.config import Config
     from showtell.scores import ScoreModels
-    from showtell.units import Unit
 
 
 class ScoreModelOptions(SettingsOptions):
@@ -26,7 +25,7 @@ class ScoreModelOptions(SettingsOptions):
 
         return ScoreModelSettings
 
-    def default_of(self, field: FieldInfo, unit: Unit | None) -> str | bool:
+    def default_of(self, field: FieldInfo) -> str | bool:
         """That of the settings."""
         return "none" if field.default is None else str(field.default)
 

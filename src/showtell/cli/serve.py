@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from showtell.config import Config
     from showtell.serving.engine import Engine
     from showtell.serving.settings import ServeSettings
-    from showtell.units import Unit
 
 IF_INTERRUPTED = "what had been asked was answered"
 RUNS_UNTIL_STOPPED = True
@@ -45,13 +44,13 @@ class ServeOptions(SettingsOptions):
 
         return ServeSettings
 
-    def default_of(self, field: FieldInfo, unit: Unit | None) -> str | bool:
+    def default_of(self, field: FieldInfo) -> str | bool:
         """The default that the help shows."""
         if isinstance(field.default, bool):
             return False  # a switch shows both its forms
         if field.default is None:
             return "none"
-        return str(field.default) if unit is None else unit.show(field.default)
+        return str(field.default)
 
 
 def serve(

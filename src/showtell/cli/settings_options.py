@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from showtell.config import Config
-    from showtell.units import Unit
 
 
 class SettingsOptions(abc.ABC):
@@ -38,7 +37,7 @@ class SettingsOptions(abc.ABC):
     def config(self) -> type[Config]:
         """The class of the settings; called when the verb is."""
 
-    def default_of(self, field: FieldInfo, unit: Unit | None) -> str | bool:
+    def default_of(self, field: FieldInfo) -> str | bool:
         """The default that the help shows; False: none."""
         return False
 
@@ -98,8 +97,6 @@ def option_name(name: str, field: FieldInfo) -> str:
 
 
 def _parameter(name: str, field: FieldInfo, options: SettingsOptions) -> inspect.Parameter:
-    from showtell.units import Unit
-
     kind: Any = field.annotation
     config = options.config()
     help = re.sub(r"`(\w+)`", lambda match: _option_of(match, config), field.description or "")
@@ -111,14 +108,11 @@ def _parameter(name: str, field: FieldInfo, options: SettingsOptions) -> inspect
         (kind,) = (one for one in get_args(kind) if one is not NoneType)
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
-    unit = next((one for one in field.metadata if isinstance(one, Unit)), None)
-    if unit is not None:
-        kind, metavar = str, unit.name.upper()
     option = typer.Option(
         option_name(name, field),
         help=help,
         metavar=metavar,
-        show_default=options.default_of(field, unit),
+        show_default=options.default_of(field),
         rich_help_panel=options.panel,
         envvar=options.variables.get(name),
     )

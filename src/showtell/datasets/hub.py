@@ -21,7 +21,6 @@ from showtell.datasets import jsonl
 from showtell.datasets.caption_rows import CAPTION, ID, IMAGE
 from showtell.datasets.records import CaptionDataset
 from showtell.datasets.splits import split_name
-from showtell.environment import check_hub_endpoint
 from showtell.errors import DataError, MissingDependencyError, summarise
 from showtell.files import cache_folder, recover_folder, write_folder
 
@@ -88,7 +87,6 @@ def _load(name: str) -> dict[str, Any]:
     Raises:
         MissingDependencyError, DataError: as for `read`.
     """
-    check_hub_endpoint()
     try:
         import datasets
     except ImportError as error:

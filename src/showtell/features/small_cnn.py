@@ -9,7 +9,6 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from showtell import renamed
 from showtell.config import Pixels, Size
 from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
@@ -114,7 +113,7 @@ class SmallCnn(GridEncoder):
         Raises:
             WeightsError: the file cannot be read, or its weights are not of this encoder.
         """
-        tensors = renamed.upgrade_tensors(read_weights(file))
+        tensors = read_weights(file)
         of_a_checkpoint = {
             name.removeprefix("encoder."): tensor for name, tensor in tensors.items() if name.startswith("encoder.")
         }

@@ -40,7 +40,6 @@ from showtell.errors import DataError, UsageError, summarise
 from showtell.features.contract import Encoder
 from showtell.files import parse_json
 from showtell.images.preprocessing import Preprocessing
-from showtell.renamed import upgrade_settings
 from showtell.types import Features, Regions
 
 FORMAT = 2  # 2 has attributes; raised when an older showtell could not read what a newer one writes
@@ -385,8 +384,7 @@ def _read_info(value: memoryview | bytes | None, path: Path) -> StoreInfo:
         if type(number) is not int or number < 1:
             raise ValueError(f"no format: {number!r}")
         if number <= FORMAT:
-            settings = upgrade_settings({"encoder": content["encoder"]})["encoder"]
-            return StoreInfo.model_validate({**content, "encoder": settings})
+            return StoreInfo.model_validate(content)
     except (ValueError, AttributeError, KeyError, TypeError, DataError) as error:  # pydantic's is a ValueError
         raise DataError(
             f"The feature store {path} is damaged: its metadata cannot be read; delete it and extract anew."

@@ -20,7 +20,6 @@ from showtell.evaluation import evaluate
 from showtell.explanations.explanation import display_name
 from showtell.features.store import FeatureStore
 from showtell.files import read_json, read_log
-from showtell.renamed import upgrade_run, upgrade_settings
 from showtell.scores import Interval, ScoreModels, ScoreReport, diagnose, image_facts, intervals
 from showtell.scores.files import training_captions
 
@@ -127,7 +126,7 @@ def read_run(folder: Path) -> Run:
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
         raise DataError(f"{folder / RECIPE} is damaged: {' '.join(str(error).split())}.") from error
     _require(recipe, RECIPE_KEYS, folder / RECIPE)
-    return Run(folder, upgrade_settings(recipe), text, tuple(_read_log(folder / LOG)), _read_progress(folder / STATE))
+    return Run(folder, recipe, text, tuple(_read_log(folder / LOG)), _read_progress(folder / STATE))
 
 
 def _read_log(path: Path) -> list[dict[str, Any]]:
@@ -141,7 +140,7 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
         for name, value in line.get("validation", {}).items():
             if not isinstance(value, NUMBER):
                 raise DataError(f"{where} is damaged: its validation {name} is {_name(value)}; delete the line.")
-    return [upgrade_run(line) for line in lines]
+    return lines
 
 
 def _read_progress(path: Path) -> Mapping[str, Any]:
@@ -149,7 +148,7 @@ def _read_progress(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     state = read_json(path)
-    progress = upgrade_run(state).get("progress", {}) if isinstance(state, dict) else None
+    progress = state.get("progress", {}) if isinstance(state, dict) else None
     if not isinstance(progress, dict):
         raise DataError(f"{path} is damaged: it has no progress; resume the run to write it again, or train again.")
     if progress.get("best") is not None:

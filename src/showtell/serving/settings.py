@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
 from showtell.config import Config
-from showtell.units import DURATION, SIZE
 
 MEAN_PHOTO = 2_000_000  # bytes
 
@@ -32,25 +31,17 @@ class ServeSettings(Config):
     )
     open: bool = Field(False, description="Listen beyond this machine without a token.")
     max_batch: int = Field(32, ge=1, le=1024, description="Largest number of photos in a batch.")
-    max_wait: Annotated[float, DURATION] = Field(
-        0.005, ge=0, le=10, description="Longest time that a photo waits for others to join it."
-    )
+    max_wait: float = Field(0.005, ge=0, le=10, description="Most seconds that a photo waits for others to join it.")
     queue: int = Field(256, ge=1, le=100_000, description="Largest number of photos that wait; more are sent away.")
-    max_body: Annotated[int, SIZE] = Field(
-        20_000_000, ge=1_000, le=1_000_000_000, description="Largest body of a request."
-    )
+    max_body: int = Field(20_000_000, ge=1_000, le=1_000_000_000, description="Largest body of a request, in bytes.")
     max_words: int = Field(
         5_000,
         ge=20,
         le=10_000_000,
         description="Largest number of words that a question may ask for: beams or samples times their length.",
     )
-    timeout: Annotated[float, DURATION] = Field(
-        60.0, gt=0, le=3600, description="Time after which nobody waits for an answer any more."
-    )
-    body_timeout: Annotated[float, DURATION] = Field(
-        20.0, gt=0, le=3600, description="Time in which headers and body must have come."
-    )
+    timeout: float = Field(60.0, gt=0, le=3600, description="Seconds after which nobody waits for an answer any more.")
+    body_timeout: float = Field(20.0, gt=0, le=3600, description="Seconds in which headers and body must have come.")
     corrections: Path | None = Field(None, description="Folder that keeps the photos and captions that people correct.")
 
     @property

@@ -17,7 +17,6 @@ from showtell.features import ENCODERS, EncoderConfig, encoder_config
 from showtell.features.timm_grid import TimmConfig
 from showtell.models import MODELS
 from showtell.objectives import OBJECTIVES
-from showtell.renamed import KEYS, VALUES
 from showtell.training.recipe import DataConfig, Recipe, TrainingConfig, VocabularyConfig
 from showtell.training.recipe_conflicts import conflicts
 
@@ -169,8 +168,6 @@ def _sentence(section: str, problem: Any, values: dict[str, Any]) -> str:
             inner = next((kind for kind in get_args(inner) if kind is not NoneType), inner)  # of settings or null
             if inner is EncoderConfig:  # an encoder within an encoder
                 inner = _section_type("encoder", values)
-        if path in KEYS:
-            return f"{path}: this key is called {KEYS[path]} now; rename it"
         key = str(problem["loc"][-1])
         owners = _others_with(section, key) if len(problem["loc"]) == 1 and "name" in values else []
         if owners:
@@ -179,8 +176,6 @@ def _sentence(section: str, problem: Any, values: dict[str, Any]) -> str:
                 f"{section}.name. Keys of {values['name']}: {', '.join(sorted(inner.model_fields))}"
             )
         return f"{path}: no such key; {nearest(key, inner.model_fields)}"
-    if (old := problem["input"]) in tuple(VALUES.get(path, ())):
-        return f"{path}: {old} is called {VALUES[path][old]} now; rename it"
     if problem["type"] == "missing":
         return f"{path}: this key is needed and missing"
     if problem["type"] == "value_error":  # our own sentence, which pydantic introduces as a "Value error"

@@ -11,7 +11,6 @@ import yaml
 from showtell.errors import RecipeError
 from showtell.files import require_regular_file
 from showtell.recipes import find_recipe
-from showtell.renamed import upgrade_settings
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_checks import SECTIONS, make_recipe, shorten
 
@@ -32,12 +31,12 @@ def load_recipe(recipe: Path | str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def load_saved_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe that a run saved in its folder, maybe under key names of an older version, with overrides.
+    """The recipe that a run saved in its folder, with overrides.
 
     Raises:
         RecipeError: the file is missing or damaged, or an override is wrong.
     """
-    content = upgrade_settings(_read(path))
+    content = _read(path)
     apply_overrides(content, overrides)
     return make_recipe(content, str(path))
 

@@ -18,7 +18,6 @@ from torch.optim import Optimizer
 
 from showtell.errors import CheckpointError
 from showtell.files import read_json, write_bytes, write_json
-from showtell.renamed import upgrade_run
 
 TENSORS, NUMBERS, CHECKSUMS = "optimizer.safetensors", "state.json", "checksums.json"
 
@@ -85,7 +84,7 @@ def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, torch.Tens
     """
     _verify(folder)
     with damage_refused(folder / NUMBERS):
-        numbers = upgrade_run(read_json(folder / NUMBERS))
+        numbers = read_json(folder / NUMBERS)
         groups = numbers.pop("optimizer")
         entries: dict[int, dict[str, Any]] = {int(key): dict(value) for key, value in groups["plain"].items()}
     try:

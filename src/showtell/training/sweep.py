@@ -23,7 +23,6 @@ import torch
 
 from showtell.errors import RecipeError, TrainingError, UsageError, WeightsError, nearest, summarise
 from showtell.files import read_json, read_log, write_json
-from showtell.renamed import upgrade_settings
 from showtell.scores import numbers, selection_metrics, validation_numbers
 from showtell.training.console import TrainingConsole
 from showtell.training.loop import train
@@ -223,7 +222,7 @@ def _read_ended(folder: Path, recipe: Path, space: Space) -> dict[str, Row]:
         values = content["values"]
         if values.keys() != space.keys() or parameters_of(space, values) is None:
             continue
-        saved = make_recipe(upgrade_settings(content["recipe"]), str(file))
+        saved = make_recipe(content["recipe"], str(file))
         if changed := changes(saved, _load(recipe, values)):
             raise RecipeError(
                 f"The trial {file.parent} was of another recipe: {summarise(changed)}; choose another --out, or delete "
