@@ -315,7 +315,6 @@ SCREENS: dict[str, Screen] = {
     "quickstart-report": Screen("quickstart", "showtell-quickstart/report.html", 1200, 900),
     "report-page": Screen("report", "report.html", 1200, 900),
     "explain-page": Screen("explain", "why.html", 1200, 680, look_at_a_word),
-    "compare-searches-page": Screen("compare-searches", "searches.html", 1200, 900),
     "serve-page": Screen("serve", None, 1200, 780, correct_on_the_page),
     "serve-page-phone": Screen("serve", None, 390, 780, correct_on_the_page),
 }

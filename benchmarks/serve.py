@@ -512,7 +512,6 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="below 1 for a trial with fewer requests")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # as the command line has it
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if arguments.checkpoint is None:

@@ -16,8 +16,6 @@ ROOT = Path(__file__).resolve().parents[1]
 # The models of the tests are tiny: on a busy machine threads that wait for each other cost a hundred times what they
 # bring. Set before torch is loaded, and inherited by the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# As the command line has it: the bits of a caption do not depend on what shares its batch.
-os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 # Standard error is compared to the letter, and a busy machine may need longer for a test than a line takes to come.
 os.environ.setdefault("SHOWTELL_PROGRESS_SECONDS", "3600")
 

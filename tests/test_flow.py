@@ -47,9 +47,8 @@ MAY_IMPORT: dict[str, str] = {
     "explanations": "captioners captions datasets decoding errors features files images models scores text types",
     "grounding": "captioners captions datasets decoding errors explanations features images models scenes scores text "
     "types",
-    "compare_searches": "captioners captions decoding errors images scores",
     "bulk": "captioners captions cores decoding errors images",
-    "reports": "captioners captions checkpoint compare_searches datasets decoding errors evaluation explanations "
+    "reports": "captioners captions checkpoint datasets decoding errors evaluation explanations "
     "features files images scenes scores text",
     "serving": "bulk captioners captions confidence config cores datasets decoding decoding_config errors explanations "
     "files images reports text",
@@ -63,7 +62,7 @@ MAY_IMPORT: dict[str, str] = {
     "doctor": "captioners captions checkpoint cores datasets errors features files processes reports scores text "
     "training",
     # the command line
-    "cli": "bulk captioners captions checkpoint compare_searches confidence config cores counter_rng datasets "
+    "cli": "bulk captioners captions checkpoint confidence config cores counter_rng datasets "
     "decoding decoding_config doctor errors evaluation explanations features files grounding images "
     "importing processes progress quickstart reports scenes scores serving text training",
     "__main__": "cli",
@@ -80,7 +79,6 @@ NOT_NEEDED_TO_CAPTION = (
     *(
         "bulk",
         "cli",
-        "compare_searches",
         "doctor",
         "explanations",
         "grounding",

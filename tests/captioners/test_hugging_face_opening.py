@@ -389,7 +389,6 @@ from showtell.cli import main
 for arguments in (
     ["caption", {checkpoint!r}, {image!r}],
     ["explain", {checkpoint!r}, {image!r}, "--occlusion", "mean", "--out", {page!r}],
-    ["compare-searches", {checkpoint!r}, {image!r}],
 ):
     try:
         main(arguments)

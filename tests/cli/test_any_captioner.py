@@ -99,14 +99,6 @@ def test_words_are_explained_side_by_side(capsys, blip, tiny_checkpoint, photos,
             assert sum(other["probability"] for other in word["others"]) + word["probability"] < 1 + 1e-4
 
 
-def test_searches_are_compared_and_those_it_lacks_are_named(capsys, blip, photos):
-    status, out, err = run(capsys, "compare-searches", blip, photos[0], "--json")
-    assert status == 0
-    names = [one["name"] for one in loaded(out)["searches"]]
-    assert "greedy" in names and "beam 5, average" in names and "sample at 1" in names
-    assert "diverse beam 10 in 5" not in names and "left out" in err and "diverse-beam" in err
-
-
 def test_the_doctor_says_what_it_is(capsys, blip, tiny_scenes):
     status, out, _ = run(capsys, "doctor", blip, "--data", tiny_scenes, "--json")
     assert status == 0

@@ -214,24 +214,6 @@ def test_images_of_a_dataset_that_the_store_lacks_are_named(
     assert status == 2 and f"{store} has no features of image {lacking}; add them with showtell features." in err
 
 
-def test_compare_searches(layout: str, made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any) -> None:
-    checkpoint, store = made / f"{layout}-checkpoint", made / layout
-    by_id = ["compare-searches", checkpoint, "7", "--features", store]
-    status, out, _ = run(capsys, *by_id, "--json")
-    content = json.loads(out)
-    assert (status, content["image"]) == (0, "7") and len(content["searches"]) > 5
-    photo = tiny_scenes / "images" / "000007.png"
-    status, out, _ = run(capsys, "compare-searches", checkpoint, photo, "--features", store, "--json")
-    named = json.loads(out)
-    assert named["image"] == str(photo)
-    for one, other in zip(named["searches"], content["searches"], strict=True):
-        assert [caption["text"] for caption in one["captions"]] == [caption["text"] for caption in other["captions"]]
-    assert run(capsys, *by_id, "--out", tmp_path / "page.html")[0] == 0
-    assert ">7, captioned by" in (tmp_path / "page.html").read_text()
-    status, _, err = run(capsys, "compare-searches", checkpoint, tiny_scenes / "images", "--features", store)
-    assert status == 2 and "is 60 images of" in err and "name one of them" in err
-
-
 def test_a_captioner_that_reads_no_features_is_compared_by_its_photos(
     made: Path, tiny_scenes: Path, tmp_path: Path, capsys: Any
 ) -> None:

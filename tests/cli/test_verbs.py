@@ -18,7 +18,7 @@ from showtell.cli.app import VERBS, _Verb
 from showtell.errors import notify, one_line, printable, shorten
 from tests.cli.test_caption import run
 
-FILES = {"caption", "evaluate", "explain", "compare-searches", "grounding", "report"}  # whose --out is a file
+FILES = {"caption", "evaluate", "explain", "grounding", "report"}  # whose --out is a file
 FOLDERS = {"quickstart", "features", "train", "sweep", "data split", "import"}
 
 

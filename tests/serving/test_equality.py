@@ -23,7 +23,7 @@ from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from tests.serving.fake_captioner import Gate
 
-SIZE = 32  # of the toys: torch computes 32 numbers at a time by another function than the rest (docs/lab_notes.md)
+SIZE = 32  # of the toys
 ENCODERS = {
     "small_cnn": {"name": "small_cnn", "image_size": 48, "widths": [8, 16, SIZE]},
     "timm": {"name": "mobilenetv3_small_050", "weights": "random", "image_size": 64, "seed": 1},
@@ -123,17 +123,9 @@ def ask_together(captioners: dict[str, Captioner], questions: list[Question]) ->
     return asyncio.run(run()), sizes
 
 
-def is_exact() -> bool:
-    """Whether matrix products of this machine have the same bits in batches of any size: `MKL_CBWR=AUTO,STRICT`."""
-    x, weight = torch.randn(160, 512), torch.randn(512, 512)
-    return all(torch.equal((x[:rows] @ weight.T), (x @ weight.T)[:rows]) for rows in (1, 2, 5, 8, 33))
-
-
 def assert_same(alone: Any, together: Any) -> None:
-    """Equal to the last digit as JSON where the machine can do that; else equal words and nearly equal numbers."""
-    if is_exact():
-        assert json.dumps(alone) == json.dumps(together)
-    elif isinstance(alone, dict):
+    """Equal words and nearly equal numbers; weights of attention are rounded to four digits."""
+    if isinstance(alone, dict):
         assert alone.keys() == together.keys()
         for key in alone:
             assert_same(alone[key], together[key])
@@ -142,7 +134,7 @@ def assert_same(alone: Any, together: Any) -> None:
         for one, other in zip(alone, together, strict=True):
             assert_same(one, other)
     else:
-        assert together == (pytest.approx(alone, abs=1e-3) if isinstance(alone, float) else alone)
+        assert together == (pytest.approx(alone, abs=2e-4) if isinstance(alone, float) else alone)
 
 
 @pytest.mark.parametrize(("model", "encoder"), [("sat", "small_cnn"), ("transformer", "timm"), ("updown", "timm")])

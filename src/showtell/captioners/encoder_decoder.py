@@ -20,7 +20,6 @@ from showtell.captions import Attention, Caption, ModelExplanation, TextLogprobs
 from showtell.decoding import SEARCHES, Captions, DecodingConfig, Ensemble, StageView, search
 from showtell.errors import CheckpointError, UsageError, or_raise
 from showtell.features import Encoder
-from showtell.features.batch_invariance import BatchInvariantConvolutions
 from showtell.features.ensemble import EnsembleEncoder
 from showtell.features.precision import fastest_precision
 from showtell.features.store import FeatureStore, StoredImage, collate_features
@@ -202,7 +201,7 @@ class EncoderDecoderCaptioner(Captioner):
     @torch.no_grad()
     def encode(self, batch: PreparedBatch) -> Features:
         """The features of prepared photos, in eval mode."""
-        with eval_mode(self.encoder), BatchInvariantConvolutions():
+        with eval_mode(self.encoder):
             features: Features = self.encoder(batch.to(self.device))
         return features
 

@@ -27,8 +27,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     has stopped reading.
     """
     _prepare_streams()
-    # Matrix products of MKL then have the same bits in batches of any size; it reads this at its first one.
-    os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
     sys.exit(_run(arguments))
 
 

@@ -35,7 +35,6 @@ VERBS = {
     "evaluate": "evaluate:evaluate",
     "caption": "caption:caption",
     "explain": "explain:explain",
-    "compare-searches": "compare_searches:compare_searches",
     "grounding": "grounding:grounding",
     "calibrate": "calibrate:calibrate",
     "import": "import_:import_",

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from showtell.datasets.records import CaptionRecord
 from showtell.errors import DataError, ImageError, summarise
-from showtell.features.batch_invariance import BatchInvariantConvolutions
 from showtell.features.contract import Encoder
 from showtell.features.precomputed import Precomputed
 from showtell.features.store import FeatureStore, ImageFeatures, Precision, StoreInfo, StoreWriter
@@ -143,8 +142,7 @@ def _encode(encoder: Encoder, photos: Sequence[tuple[CaptionRecord, PreparedPhot
     was_training = encoder.training
     encoder.eval()
     batch = stack_photos([photo for _, photo in photos]).to(device)
-    with BatchInvariantConvolutions():
-        features = encoder(batch)
+    features = encoder(batch)
     entries = split(features, [photo.size for _, photo in photos])
     encoder.train(was_training)
     return {record.image_id: entry for (record, _), entry in zip(photos, entries, strict=True)}

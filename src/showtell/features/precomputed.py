@@ -44,7 +44,7 @@ class Precomputed(Encoder):
         raise CheckpointError(
             f"This model was trained on features from {self.config.source}, which were computed elsewhere, so it "
             "cannot look at a photo: caption images whose features are in a store (--features STORE, with caption, "
-            "explain, evaluate, report, doctor, grounding and compare-searches), train with an encoder of ours "
+            "explain, evaluate, report, doctor and grounding), train with an encoder of ours "
             "(encoder.name=faster_rcnn), which travels with the checkpoint, or, if this one was imported, import it "
             "again with the encoder that makes these features (--features-from ENCODER weights=FILE)."
         )

@@ -62,7 +62,7 @@ from showtell.models.contract import Output, State
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
 from showtell.models.goals import GoalDecoder, GoalOutput
 from showtell.models.kernels import weighted_sum
-from showtell.models.layers import Embedding, Linear, scalar_gate
+from showtell.models.layers import Embedding, Linear
 from showtell.models.sru import Sru
 from showtell.types import Features
 
@@ -284,7 +284,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         query = rows.hidden if self.config.attention_gradient else rows.hidden.detach()
         scores = self.attention.scores(query, image.projected)  # papers/000 §3.5: e_t
         scores = scores.masked_fill(rows.is_first.unsqueeze(-1), 0.0)  # papers/000 §4.4: z_1
-        beta = scalar_gate(self.beta(query).squeeze(-1))  # papers/000 §3.5: beta_t
+        beta = torch.sigmoid(self.beta(query).squeeze(-1))  # papers/000 §3.5: beta_t
         alpha = masked_softmax(scores, image.is_region)  # papers/000 §3.5: alpha_t
         return alpha, beta.masked_fill(rows.is_first, 1.0)
 

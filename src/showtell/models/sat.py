@@ -56,7 +56,7 @@ from showtell.models.attributes import ATTRIBUTES, Attributes
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State, gather_rows
 from showtell.models.kernels import weighted_sum
-from showtell.models.layers import Embedding, Linear, scalar_gate
+from showtell.models.layers import Embedding, Linear
 from showtell.models.recurrent import LstmCell
 from showtell.types import Features
 
@@ -276,9 +276,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         context, regions = self._attend(alpha, image.vectors, rows.is_expected)
         gate = None
         if self.beta is not None:
-            gate = self.beta(rows.hidden)
-            # papers/003 §4.2.1: beta_t
-            gate = scalar_gate(gate) if gate.shape[-1] == 1 else torch.sigmoid(gate)
+            gate = torch.sigmoid(self.beta(rows.hidden))  # papers/003 §4.2.1: beta_t
             context = gate * context  # papers/003 §4.2.1: beta_t z_t
         # papers/003 §3.1.2: gates
         gates = inputs.gates + self.lstm.project_input(context, offset=self.config.embedding_size)

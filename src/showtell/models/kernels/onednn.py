@@ -110,8 +110,6 @@ def packed_product(
         is_transposed: x W, the product of a gradient, instead of x W'.
     """
     packed = _packed(weight, start, stop, is_transposed)
-    if x.numel() == x.shape[-1]:  # one row alone, of a very large matrix, would have other last bits than beside others
-        return product(x.expand(2, *x.shape).flatten(0, -2), packed, bias)[0].view(*x.shape[:-1], -1)
     return product(x, packed, bias)
 
 

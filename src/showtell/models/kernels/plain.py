@@ -20,19 +20,9 @@ def embedding(ids: Tensor, table: Tensor) -> Tensor:
     return F.embedding(ids, table)
 
 
-def products(left: Tensor, right: Tensor) -> Tensor:
-    """Matrix products, (B, N, K) and (B, K, M) to (B, N, M), whose bits do not depend on B.
-
-    BLAS has a product of one row with a matrix done by another function if there is no second one beside it.
-    """
-    if len(left) == left.shape[1] == 1 and left.device.type == "cpu":
-        return torch.bmm(left.expand(2, -1, -1), right.expand(2, -1, -1))[:1]
-    return torch.bmm(left, right)
-
-
 def weighted_sum(alpha: Tensor, vectors: Tensor) -> Tensor:
     """sum_i alpha_i v_i."""
-    return products(alpha, vectors)
+    return torch.bmm(alpha, vectors)
 
 
 @dataclass(frozen=True)

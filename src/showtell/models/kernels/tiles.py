@@ -118,7 +118,7 @@ def _scores(p: Tensor, q: Tensor, w: Tensor, activation: Activation) -> Tensor:
     for image, row in _tiles(images, rows, regions * size):
         tile = _squash(activation, p[image], q[image, row], buffer)
         each = tile.flatten(0, 1)  # (b n, R, A)
-        summed = plain.products(w.view(1, 1, -1).expand(len(each), 1, size), each.mT)
+        summed = torch.bmm(w.view(1, 1, -1).expand(len(each), 1, size), each.mT)
         scores[image, row] = summed.view(tile.shape[:-1])
     return scores.mul_(activation.factor).add_(activation.shift * w.sum())
 
