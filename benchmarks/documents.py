@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,24 +26,6 @@ def reader(description: str | None, **defaults: Any) -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true")
     parser.set_defaults(**defaults)
     return parser
-
-
-def measure_rows(out: Path, names: Sequence[str], measure: Callable[[str, list[Path]], dict[str, Any]]) -> Lines:
-    """What is measured of every row that has finished runs, whose folders `measure` is given.
-
-    Raises:
-        DataError: none has.
-    """
-    lines = []
-    for name in names:
-        folders = sorted(path.parent for path in (out / "runs" / name).glob("*/result.json"))
-        if folders:
-            began = time.perf_counter()
-            lines.append(measure(name, folders))
-            print(f"{name}: {len(folders)} runs, {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-    if not lines:
-        raise DataError(f"{out} has no finished run of {', '.join(names)}; run benchmarks/old_papers.py first.")
-    return lines
 
 
 def publish(
@@ -106,10 +87,3 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """In Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def cell(interval: Mapping[str, float]) -> str:
-    """A number with its interval; a dash where there is none."""
-    if interval["value"] != interval["value"]:
-        return "–"
-    return f"{interval['value']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"

@@ -1,11 +1,9 @@
-"""The environment of a run: the lock of its folder, its trackers, signals, memory, devices and processes."""
+"""The environment of a run: the lock of its folder, its trackers, signals, devices and processes."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import platform
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -41,33 +39,6 @@ def kernels_of(recipe: Recipe) -> contextlib.AbstractContextManager[None]:
             "none."
         )
     return contextlib.nullcontext() if asked == "auto" else compiled_kernels(asked)
-
-
-# Settings of glibc's malloc: the number of each in malloc.h, what `kept_memory` sets and the default. No allocation has
-# a mapping of its own, which would be given back when it is freed, and the heap is not cut down.
-_MALLOC = {"M_MMAP_MAX": (-4, 0, 65_536), "M_TRIM_THRESHOLD": (-1, 2**31 - 1, 128 * 1024)}
-_OWN_MALLOC = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")  # a user's settings of the same
-
-
-@contextlib.contextmanager
-def kept_memory() -> Iterator[None]:
-    """Inside the block memory that is freed stays with this process, for its next step; behind it the system gets it.
-
-    A step takes hundreds of megabytes and frees them. Where they come from the system each time, it maps and clears
-    every page again, which is a tenth to a third of the step of a large model (docs/lab_notes.md). It needs glibc.
-    """
-    if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _OWN_MALLOC):
-        yield
-        return
-    libc = ctypes.CDLL(None)
-    for number, value, _ in _MALLOC.values():
-        libc.mallopt(number, value)
-    try:
-        yield
-    finally:
-        for number, _, default in _MALLOC.values():
-            libc.mallopt(number, default)
-        libc.malloc_trim(0)
 
 
 @contextlib.contextmanager
@@ -111,7 +82,6 @@ def rounds_products(recipe: Recipe) -> bool:
 
 def make_accelerator(recipe: Recipe, folder: Path) -> Accelerator:
     """Devices, processes and precision of a run."""
-    _check_environment()
     AcceleratorState._reset_state()  # an earlier run of this program may have had another precision
     # To look for weights without gradient takes time.
     has_idle_weights = _has_idle_weights(recipe)
@@ -152,27 +122,6 @@ def _has_idle_weights(recipe: Recipe) -> bool:
         or (recipe.model.stages > 1 and not getattr(recipe.objective, "earlier_stage_weight", 1.0))
         or (Capability.GOALS in recipe.model.capabilities and Capability.GOALS not in objective.needs)
     )
-
-
-def _check_environment() -> None:
-    """Make sure that accelerate and torch can read the variables that launchers set.
-
-    Raises:
-        UsageError: one has a value of another kind.
-    """
-    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT"):
-        if (value := os.environ.get(name)) is not None and not value.isdecimal():
-            raise UsageError(f'The environment variable {name} should be a whole number, and is "{value}"; unset it.')
-    flags = {"y", "yes", "t", "true", "on", "1", "n", "no", "f", "false", "off", "0"}
-    for name, value in os.environ.items():
-        if name.startswith("ACCELERATE_USE_") and value.lower() not in flags:
-            raise UsageError(f'The environment variable {name} should be true or false, and is "{value}"; unset it.')
-    precision, known = os.environ.get("ACCELERATE_MIXED_PRECISION", "no"), ("no", "fp16", "bf16", "fp8")
-    if precision not in known:
-        raise UsageError(
-            f"The environment variable ACCELERATE_MIXED_PRECISION should be one of {', '.join(known)}, and is "
-            f'"{precision}"; unset it.'
-        )
 
 
 def rehearse(model: nn.Module) -> None:

@@ -48,7 +48,6 @@ from showtell.training.health import few_photos
 from showtell.training.launch import (
     Interrupts,
     find_trackers,
-    kept_memory,
     kernels_of,
     make_accelerator,
     only_writer,
@@ -57,7 +56,6 @@ from showtell.training.launch import (
 )
 from showtell.training.model import TrainingModel
 from showtell.training.optimizers import build_optimizer
-from showtell.training.prolonging import refuse_inexact
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_checks import make_recipe
 from showtell.training.recipe_loading import load_recipe, load_saved_recipe
@@ -65,7 +63,6 @@ from showtell.training.reward_watchdog import Decision, RewardWatchdog, validati
 from showtell.training.run_folder import RECIPE, RunFolder, is_run
 from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
-from showtell.training.shared_gradients import share_gradients
 from showtell.training.start import start
 from showtell.training.state import Progress
 from showtell.training.validation import Validation, Validator, check_selection_metric, fingerprint
@@ -107,7 +104,7 @@ def train(
             folder of a run to resume.
         out: the run folder; None is runs/ and the recipe's name.
         resume: resume the run in that folder; if there is none, start at the beginning. `training.epochs` and
-            `training.patience` may be greater than before; see `training/prolonging.py`.
+            `training.patience` may be greater than before.
         overrides: "section.key=value" each, for a recipe from a file.
         quiet: show nothing.
 
@@ -131,7 +128,7 @@ def train(
         out = out or Path("runs") / _run_name(Path(recipe))
         recipe = load_recipe(recipe, overrides)
     folder = Path(out or "runs/run")
-    with only_writer(folder), translate_errors(folder), kernels_of(recipe), kept_memory():
+    with only_writer(folder), translate_errors(folder), kernels_of(recipe):
         return Trainer(recipe, folder, resume=resume, quiet=quiet).run()
 
 
@@ -177,7 +174,6 @@ class Trainer:
         self.raw_model = model
         self.average: WeightAverage | None = None
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
-        share_gradients(self.model, self.accelerator)
         rehearse(self.model)
         if recipe.training.ema_decay is not None:
             self.average = WeightAverage({"encoder": encoder, "decoder": decoder}, recipe.training.ema_decay)
@@ -231,7 +227,8 @@ class Trainer:
         """Train to the end, to the patience's end, or to the first interrupt."""
         if self.resuming:
             self.progress = self.checkpoints.restore(self.watchdog)
-            self._prolong()
+            if self.progress.stale:  # else it was the watchdog that stopped it
+                self.progress.stopped = self.progress.stopped and self._patience_has_ended()
         self._introduce()
         start = self._validate_start()
         self.folder.begin(self.recipe)
@@ -252,17 +249,6 @@ class Trainer:
             self.interrupted,
             self.recipe.training.selection_metric,
         )
-
-    def _prolong(self) -> None:
-        """Let a run that had come to its end or lost its patience go on, if it has more of either now."""
-        before, progress = self.folder.began_with, self.progress
-        if before is not None and self.steps > progress.step >= self.steps_per_epoch * before.training.epochs:
-            supervised = self.watchdog is not None
-            sentence = refuse_inexact(before, self.recipe, self.folder.path, supervised=supervised)
-            if sentence:
-                self.console.say(sentence)
-        if progress.stale:  # else it was the watchdog that stopped it
-            progress.stopped = progress.stopped and self._patience_has_ended()
 
     def _introduce(self) -> None:
         weights = sum(parameter.numel() for parameter in self.raw_model.parameters() if parameter.requires_grad)

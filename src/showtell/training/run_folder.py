@@ -22,9 +22,10 @@ from showtell.captioners import EncoderDecoderCaptioner
 from showtell.config import differences, flat
 from showtell.errors import DataError, RecipeError, UsageError, summarise
 from showtell.files import recover_folder, write_folder, write_whole
-from showtell.training.prolonging import accept_longer
+from showtell.objectives import OBJECTIVES
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_loading import load_saved_recipe
+from showtell.training.schedule import DECAYS_OVER_THE_RUN
 from showtell.training.state import load_state, save_state
 
 RECIPE = "recipe.yaml"
@@ -51,7 +52,6 @@ class RunFolder:
         self.writes = writes
         self.best, self.last = path / "best", path / "last"
         self._recipe, self._log_path = path / RECIPE, path / "log.jsonl"
-        self.began_with: Recipe | None = None  # the recipe of the run that is resumed
 
     def claim(self, recipe: Recipe, *, resume: bool) -> bool:
         """Make sure that nothing is overwritten, and that what is resumed is the same run.
@@ -71,13 +71,15 @@ class RunFolder:
                 raise UsageError(
                     f"{self.path} already holds a run; add --resume to resume it, or choose another --out."
                 )
-        elif self._recipe.exists() and self.last.exists():
-            self.began_with = load_saved_recipe(self._recipe)
-            if changed := changes(accept_longer(self.began_with, recipe, self.path), recipe):
-                raise RecipeError(
-                    f"The run in {self.path} began with another recipe: {summarise(changed)}; resume with the old "
-                    f"values, or train on from its weights with --out ANOTHER training.start_from={self.best}."
-                )
+        elif (
+            self._recipe.exists()
+            and self.last.exists()
+            and (changed := changes(load_saved_recipe(self._recipe), recipe))
+        ):
+            raise RecipeError(
+                f"The run in {self.path} began with another recipe: {summarise(changed)}; resume with the old "
+                f"values, or train on from its weights with --out ANOTHER training.start_from={self.best}."
+            )
         return resume and self.last.exists()
 
     def begin(self, recipe: Recipe) -> None:
@@ -154,5 +156,13 @@ def changes(before: Recipe, now: Recipe) -> list[str]:
     return [
         f"{key} (was {old!r}, now {new!r})"
         for key, (old, new) in differences(was, is_now).items()
-        if key not in MAY_CHANGE
+        if key not in MAY_CHANGE and not _is_longer(now, key, old, new)
     ]
+
+
+def _is_longer(recipe: Recipe, key: str, old: Any, new: Any) -> bool:
+    """Whether a change trains a run for longer and leaves everything before its former end as it was."""
+    if key == "training.epochs":
+        schedule, is_rewarded = recipe.training.schedule, OBJECTIVES[recipe.objective.name][1].optimises_reward
+        return new > old and schedule not in DECAYS_OVER_THE_RUN and not is_rewarded
+    return key in ("training.patience", "training.patience_steps") and (new is None or (old is not None and new > old))
