@@ -36,9 +36,12 @@ def test_a_hook_sees_each_object_and_what_it_returns_stays(tmp_path: Path) -> No
     ("content", "sentence"),
     [
         (b" \n", "… is empty; it should hold JSON."),
-        ('{"a": 1}'.encode("utf-16"), "… is not a text file in UTF-8, so it cannot be read as JSON."),
-        ('{"a": "é"}'.encode("latin-1"), "… is not a text file in UTF-8, so it cannot be read as JSON."),
-        (b'{"a": "\0"}', "… is not valid JSON: Invalid control character at at line 1, column 8."),
+        ('{"a": 1}'.encode("utf-16"), "… is in UTF-16; save it as JSON in UTF-8."),
+        (
+            '{"b": 1,\r\n"a": "é"}'.encode("latin-1"),
+            "… is not in UTF-8: line 2 cannot be read; save it as JSON in UTF-8.",
+        ),
+        (b'\n{"a": "\0"}', "… has null bytes, the first on line 2; save it as JSON in UTF-8."),
     ],
 )
 def test_files_that_are_no_json(tmp_path: Path, content: bytes, sentence: str) -> None:

@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, str] = {
     "torch_files": "errors inert_pickle",
     "registry": "config errors",
     # data, models, captions, scores
-    "images": "config errors types",
+    "images": "config errors files types",
     "text": "errors",
     "datasets": "cores errors files images processes progress registry text",
     "scenes": "cores datasets errors files processes",

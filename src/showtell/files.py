@@ -1,4 +1,4 @@
-"""Files are written whole or not at all: to a temporary name beside the target, flushed, then renamed."""
+"""The floor of input and output: what is read is a regular file; what is written is there whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import re
 import secrets
 import shutil
 import stat
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,16 +18,179 @@ from typing import Any, BinaryIO
 
 from showtell.errors import DataError, UsageError
 
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+
+# An escaped backslash, a surrogate pair, or a lone surrogate, which is the group.
+_ESCAPES = re.compile(
+    r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+
 
 def cache_folder() -> Path:
-    """The folder of files that can be made again."""
+    """The folder of files that can be made again: that of SHOWTELL_CACHE, else showtell/ in the user's ~/.cache."""
     if given := os.environ.get("SHOWTELL_CACHE"):
         return Path(given)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "showtell"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "showtell"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "showtell"
+
+
+# --- reading ---
+
+
+def is_named_pipe(path: Path) -> bool:
+    """Whether a path is a pipe with a name of its own (`mkfifo`), whose other end may never be opened.
+
+    The pipes of a shell, such as /dev/stdout or /dev/fd/63, have a process at their other end.
+    """
+    return path.is_fifo() and not path.is_relative_to("/dev") and not path.is_relative_to("/proc")
+
+
+def open_file(path: Path, max_bytes: int | None = None) -> BinaryIO:
+    """Open a file to read its bytes: a regular file, or the pipe of a shell.
+
+    Args:
+        path: of the file.
+        max_bytes: its size at most.
+
+    Raises:
+        DataError: it is missing, a folder, a device, a named pipe, a socket or too large, or cannot be opened.
+    """
+    try:
+        status = path.stat()
+        is_pipe_of_shell = stat.S_ISFIFO(status.st_mode) and not is_named_pipe(path)
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or is_pipe_of_shell):
+            raise DataError(f"{path} is a device, a pipe or a socket; give a regular file.")
+        if max_bytes is not None and status.st_size > max_bytes:
+            size, largest = status.st_size / 2**20, max_bytes // 2**20
+            raise DataError(f"{path} has {size:,.0f} MB, more than such a file may have ({largest:,} MB).")
+        return path.open("rb")
+    except (FileNotFoundError, ValueError) as error:  # ValueError: no path has a null byte in it
+        raise DataError(f"There is no file {path}.") from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path | str, error: OSError) -> DataError:
+    """What to raise where the disk or its permissions keep a file from being read."""
+    return DataError(f"Cannot read {path}: {(error.strerror or str(error)).rstrip('.')}.")
+
+
+def read_bytes(path: Path, limit: int = -1) -> bytes:
+    """The content of a file, or its first `limit` bytes.
+
+    Raises:
+        DataError: see `open_file`.
+    """
+    with open_file(path) as stream:
+        try:
+            return stream.read(limit)
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+
+def read_text(path: Path, form: str = "text") -> str:
+    """The text of a UTF-8 file, without the byte order mark that tools of Windows write.
+
+    Args:
+        path: of the file.
+        form: what it should be saved as, for the message: "CSV".
+
+    Raises:
+        DataError: see `open_file`; or it is not UTF-8, or has null bytes: the message names the line.
+    """
+    content = read_bytes(path)
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{path} is in UTF-16; save it as {form} in UTF-8.")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = _line_of(content, error.start)
+        raise DataError(f"{path} is not in UTF-8: line {line} cannot be read; save it as {form} in UTF-8.") from error
+    if "\0" in text:
+        line = _line_of(content, content.index(b"\0"))
+        raise DataError(f"{path} has null bytes, the first on line {line}; save it as {form} in UTF-8.")
+    return text
+
+
+def _line_of(content: bytes, offset: int) -> int:
+    """The number of the line, from 1, of a byte."""
+    return len(_LINE_END.findall(content, 0, offset)) + 1
+
+
+def read_json(path: Path, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """Read a JSON file.
+
+    Args:
+        path: of the file.
+        object_hook: called with each object; its result replaces the object.
+
+    Raises:
+        DataError: the file cannot be read as text, is empty, or not JSON; the message names the file, line and column.
+    """
+    text = read_text(path, "JSON")
+    if not text.strip():
+        raise DataError(f"{path} is empty; it should hold JSON.")
+    return parse_json(text, str(path), object_hook)
+
+
+def parse_json(text: str, name: str, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """Parse JSON in which no object has a key twice; `name` is what messages call it.
+
+    Raises:
+        DataError: it is not JSON, nested too deeply, has a key twice in an object, a number of too many digits or text
+            that is not valid Unicode.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> Any:
+        content = dict(pairs)
+        if len(content) != len(pairs):
+            twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+            raise DataError(f'{name} has the key "{twice}" twice in one object; keep one of them.')
+        return content if object_hook is None else object_hook(content)
+
+    _refuse_surrogates(text, name)
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{name} is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}."
+        ) from error
+    except RecursionError as error:
+        raise DataError(f"{name} cannot be read as JSON: its lists and objects are nested too deeply.") from error
+    except ValueError as error:  # what Python says of an integer of more than 4,300 digits
+        raise DataError(f"{name} cannot be read as JSON: it holds a number of too many digits.") from error
+
+
+def _refuse_surrogates(text: str, name: str) -> None:
+    r"""Refuse escapes such as \ud800, which are no characters.
+
+    Those from \udc80 to \udcff pass: Python writes bytes of file names like that which are no UTF-8.
+    """
+    if "\\ud" not in text and "\\uD" not in text:
+        return
+    for match in _ESCAPES.finditer(text):
+        escape = match[1]
+        if escape and not "dc80" <= escape[2:].lower() <= "dcff":
+            line = text.count("\n", 0, match.start()) + 1
+            raise DataError(f"{name} holds {escape} at line {line}, which is no character; save it as valid Unicode.")
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a log in JSON lines; one that is still being written is ignored.
+
+    Raises:
+        DataError: the log cannot be read, or a line is not a JSON object.
+    """
+    *complete, _ = read_text(path, "JSON lines").split("\n")
+    records = []
+    for number, line in enumerate(complete, start=1):
+        record = parse_json(line, f"Line {number} of {path}")
+        if not isinstance(record, dict):
+            raise DataError(f"Line {number} of {path} is not a JSON object; the log is damaged.")
+        records.append(record)
+    return records
+
+
+# --- writing ---
 
 
 @contextmanager
@@ -42,15 +204,12 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     """
     if is_named_pipe(path):
         raise DataError(f"Cannot write {path}: it is a named pipe; choose another name.")
+    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.tmp")  # a name has 255 bytes at most
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             with path.open("wb") as stream:
                 yield stream
             return
-    except OSError as error:
-        raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
-    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.tmp")  # a name has 255 bytes at most
-    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as stream:
             yield stream
@@ -60,8 +219,96 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
     finally:
-        with suppress(OSError):  # there is none after success, and none to be had in a folder that is none
+        with suppress(OSError):  # after success it is not there, nor in a folder that could not be made
             temporary.unlink()
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        DataError: the folder cannot be written to, or the disk is full.
+    """
+    with writing(path) as stream:
+        stream.write(content)
+
+
+def write_text(path: Path, content: str) -> None:
+    r"""Write a UTF-8 text file whole or not at all. Bytes of file names that are no UTF-8 are escaped, as in \udcff."""
+    write_bytes(path, content.encode("utf-8", "backslashreplace"))
+
+
+def write_json(path: Path, content: Any, indent: int | None = None) -> None:
+    """Write a JSON file whole or not at all."""
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=indent) + "\n")
+
+
+def write_whole(stream: RawIOBase, content: bytes) -> None:
+    """Write to a stream without a buffer, which may take a part at a time, such as what still fits on a full disk.
+
+    Raises:
+        OSError: the rest cannot be written.
+    """
+    while content:
+        content = content[stream.write(content) or 0 :]
+
+
+def _sibling(folder: Path, suffix: str) -> Path:
+    return folder.with_name(f".{folder.name}.{suffix}")
+
+
+def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Write a folder whole or not at all, in place of one that may already be there.
+
+    A folder cannot be replaced atomically on every system: there is a moment when the old one has been moved aside and
+    the new one has not been moved in. `recover_folder` repairs that after a kill.
+
+    Args:
+        folder: where the folder shall be.
+        fill: called with an empty folder; writes the files into it.
+
+    Raises:
+        DataError: it cannot be written, or the disk is full; what was there before is still there.
+    """
+    new, old = _sibling(folder, "new"), _sibling(folder, "old")
+    try:
+        recover_folder(folder)
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        fill(new)
+        for path in new.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as stream:
+                    os.fsync(stream.fileno())
+        complete = _sibling(folder, "complete")
+        new.rename(complete)
+        if folder.exists():
+            folder.rename(old)
+        complete.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
+    except BaseException:  # what `fill` finds wrong, or an interrupt
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+
+
+def recover_folder(folder: Path) -> None:
+    """Finish what a killed `write_folder` began: the newest complete version ends up at `folder`."""
+    complete, old = _sibling(folder, "complete"), _sibling(folder, "old")
+    if complete.exists():  # whole, but not yet in place
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            folder.rename(old)
+        complete.rename(folder)
+    elif not folder.exists() and old.exists():
+        old.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(_sibling(folder, "new"), ignore_errors=True)
+
+
+# --- where to write ---
 
 
 def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
@@ -139,204 +386,3 @@ def _require_writable(out: Path) -> None:
         raise DataError(f"Cannot write {out}: {os.strerror(errno.EACCES)}.")
     if folder != out and not folder.is_dir():
         raise DataError(f"Cannot write {out}: {folder} is a file and no folder.")
-
-
-def require_regular_file(path: Path) -> None:
-    """Make sure that reading a file will end. A file that is missing is left to whoever opens it.
-
-    Raises:
-        DataError: it is a named pipe, a device or a socket.
-    """
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):
-        return
-    is_pipe_of_shell = stat.S_ISFIFO(mode) and not is_named_pipe(path)
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or is_pipe_of_shell):
-        raise DataError(f"{path} is a device, a pipe or a socket; give a regular file.")
-
-
-def is_named_pipe(path: Path) -> bool:
-    """Whether a path is a pipe with a name of its own (`mkfifo`), whose other end may never be opened.
-
-    The pipes of a shell, such as /dev/stdout or /dev/fd/63, are none: a process is at their other end.
-    """
-    return path.is_fifo() and not path.is_relative_to("/dev") and not path.is_relative_to("/proc")
-
-
-def write_whole(stream: RawIOBase, content: bytes) -> None:
-    """Write to a stream without a buffer, which may take a part at a time, such as what still fits on a full disk.
-
-    Raises:
-        OSError: the rest cannot be written.
-    """
-    while content:
-        content = content[stream.write(content) or 0 :]
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        DataError: the folder cannot be written to, or the disk is full.
-    """
-    with writing(path) as stream:
-        stream.write(content)
-
-
-def write_text(path: Path, content: str) -> None:
-    r"""Write a UTF-8 text file whole or not at all. Bytes of file names that are no UTF-8 are escaped, as in \udcff."""
-    write_bytes(path, content.encode("utf-8", "backslashreplace"))
-
-
-def write_json(path: Path, content: Any, indent: int | None = None) -> None:
-    """Write a JSON file whole or not at all."""
-    write_text(path, json.dumps(content, ensure_ascii=False, indent=indent) + "\n")
-
-
-def read_json(path: Path, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """Read a JSON file.
-
-    Args:
-        path: of the file.
-        object_hook: called with each object; its result replaces the object.
-
-    Raises:
-        DataError: the file is missing, empty, or not JSON; the message names the file, line and column.
-    """
-    require_regular_file(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")  # tools of Windows write a byte order mark
-    except FileNotFoundError as error:
-        raise DataError(f"There is no file {path}.") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not a text file in UTF-8, so it cannot be read as JSON.") from error
-    except OSError as error:
-        raise DataError(f"Cannot read {path}: {error.strerror or error}.") from error
-    if not text.strip():
-        raise DataError(f"{path} is empty; it should hold JSON.")
-    return parse_json(text, str(path), object_hook)
-
-
-def parse_json(text: str, name: str, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """Parse JSON in which no object has a key twice; `name` is what messages call it.
-
-    Raises:
-        DataError: it is not JSON, nested too deeply, has a key twice in an object, a number of too many digits or text
-            that is not valid Unicode.
-    """
-
-    def unique(pairs: list[tuple[str, Any]]) -> Any:
-        content = dict(pairs)
-        if len(content) != len(pairs):
-            twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-            raise DataError(f'{name} has the key "{twice}" twice in one object; keep one of them.')
-        return content if object_hook is None else object_hook(content)
-
-    _refuse_surrogates(text, name)
-    try:
-        return json.loads(text, object_pairs_hook=unique)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{name} is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}."
-        ) from error
-    except RecursionError as error:
-        raise DataError(f"{name} cannot be read as JSON: its lists and objects are nested too deeply.") from error
-    except ValueError as error:  # what Python says of an integer of more than 4,300 digits
-        raise DataError(f"{name} cannot be read as JSON: it holds a number of too many digits.") from error
-
-
-def _refuse_surrogates(text: str, name: str) -> None:
-    r"""Refuse escapes such as \ud800, which are no characters.
-
-    Those from \udc80 to \udcff pass: Python writes bytes of file names like that which are no UTF-8.
-    """
-    if "\\ud" not in text and "\\uD" not in text:
-        return
-    for match in _ESCAPES.finditer(text):
-        escape = match[1]
-        if escape and not "dc80" <= escape[2:].lower() <= "dcff":
-            line = text.count("\n", 0, match.start()) + 1
-            raise DataError(f"{name} holds {escape} at line {line}, which is no character; save it as valid Unicode.")
-
-
-# An escaped backslash, a surrogate pair, or a lone surrogate, which is the group.
-_ESCAPES = re.compile(
-    r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
-)
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a log in JSON lines; one that is still being written is ignored.
-
-    Raises:
-        DataError: the log cannot be read, or a line is not a JSON object.
-    """
-    require_regular_file(path)
-    try:
-        *complete, _ = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise DataError(f"Cannot read {path}: {reason}.") from error
-    records = []
-    for number, line in enumerate(complete, start=1):
-        record = parse_json(line, f"Line {number} of {path}")
-        if not isinstance(record, dict):
-            raise DataError(f"Line {number} of {path} is not a JSON object; the log is damaged.")
-        records.append(record)
-    return records
-
-
-def _sibling(folder: Path, suffix: str) -> Path:
-    return folder.with_name(f".{folder.name}.{suffix}")
-
-
-def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Write a folder whole or not at all, in place of one that may already be there.
-
-    A folder cannot be replaced atomically on every system: there is a moment when the old one has been moved aside and
-    the new one has not been moved in. `recover_folder` repairs that after a kill.
-
-    Args:
-        folder: where the folder shall be.
-        fill: called with an empty folder; writes the files into it.
-
-    Raises:
-        DataError: it cannot be written, or the disk is full; what was there before is still there.
-    """
-    new, old = _sibling(folder, "new"), _sibling(folder, "old")
-    try:
-        recover_folder(folder)
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(parents=True)
-        fill(new)
-        for path in new.rglob("*"):
-            if path.is_file():
-                with path.open("rb") as stream:
-                    os.fsync(stream.fileno())
-        complete = _sibling(folder, "complete")
-        new.rename(complete)
-        if folder.exists():
-            folder.rename(old)
-        complete.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
-    except OSError as error:
-        shutil.rmtree(new, ignore_errors=True)
-        raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
-    except BaseException:  # what `fill` finds wrong, or an interrupt
-        shutil.rmtree(new, ignore_errors=True)
-        raise
-
-
-def recover_folder(folder: Path) -> None:
-    """Finish what a killed `write_folder` began: the newest complete version ends up at `folder`."""
-    complete, old = _sibling(folder, "complete"), _sibling(folder, "old")
-    if complete.exists():  # whole, but not yet in place
-        if folder.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            folder.rename(old)
-        complete.rename(folder)
-    elif not folder.exists() and old.exists():
-        old.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
-    shutil.rmtree(_sibling(folder, "new"), ignore_errors=True)

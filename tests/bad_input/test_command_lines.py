@@ -152,7 +152,7 @@ ROWS: list[Row] = [
     ("no HDF5", "features --from e.h5 --out new", "e.h5 cannot be read as HDF5", text("e.h5", "xx")),
     # --- train
     ("recipe empty", TRAIN, "r.yaml is empty or no mapping", text("r.yaml", "")),
-    ("recipe in Latin-1", TRAIN, "it is not UTF-8 text.", text("r.yaml", "a: caf\xe9".encode("latin-1"))),
+    ("recipe in Latin-1", TRAIN, "save it as YAML in UTF-8.", text("r.yaml", "a: caf\xe9".encode("latin-1"))),
     ("recipe binary", TRAIN, "not valid YAML: unacceptable character #x0000", text("r.yaml", b"\0\1")),
     ("recipe with a tab", TRAIN, r"found character '\t' that cannot start any token, ", text("r.yaml", "a:\n\tb: 1")),
     ("recipe, key twice", TRAIN, 'the key "training" is there twice, at line', recipe_with("training: {epochs: 9}\n")),
@@ -162,7 +162,7 @@ ROWS: list[Row] = [
     ("recipe, no date", TRAIN, "month must be in 1..12.", recipe_with("a: 2020-99-99\n")),
     ("recipe, long number", TRAIN, "is not valid YAML: Exceeds the limit", recipe_with(f"a: {'9' * 5000}\n")),
     ("recipe, unhashable key", TRAIN, "found unhashable key", recipe_with("? [a]\n: 2\n")),
-    ("recipe is a folder", "train scenes --out new", "Cannot read the recipe scenes: Is a directory.", None),
+    ("recipe is a folder", "train scenes --out new", "Cannot read scenes: Is a directory.", None),
     ("epochs", f"{TRAIN} training.epochs=-1", "training.epochs: input should be greater than or", None),
     ("rate", f"{TRAIN} training.learning_rate=nan", "training.learning_rate: input should be a finite number", None),
     ("model typo", f"{TRAIN} model.name=satt", 'there is no model "satt"; did you mean "sat"?', None),

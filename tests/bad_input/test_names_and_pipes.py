@@ -12,7 +12,7 @@ import pytest
 
 from showtell.cli import main
 from showtell.errors import DataError
-from showtell.files import parse_json, read_json, require_regular_file, write_json, write_text
+from showtell.files import open_file, parse_json, read_json, write_json, write_text
 from tests.bad_input.conftest import everything
 
 ODD = os.fsdecode(b"caf\xe9")  # a name in Latin-1, as old archives have it
@@ -145,11 +145,14 @@ def test_devices_and_pipes_are_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(DataError, match=r"is a device, a pipe or a socket; give a regular file\."):
-            require_regular_file(path)
+            open_file(path)
         with pytest.raises(DataError, match="is a device, a pipe or a socket"):
             read_json(path)
-    require_regular_file(tmp_path / "missing")
-    require_regular_file(tmp_path)
+    with pytest.raises(DataError, match=r"missing\.$"):
+        open_file(tmp_path / "missing")
+    with pytest.raises(DataError, match=r"has 0 MB, more than such a file may have \(0 MB\)\.$"):
+        write_text(tmp_path / "long", "12345")
+        open_file(tmp_path / "long", max_bytes=4)
 
 
 def test_the_pipe_of_a_shell_is_read(tmp_path: Path) -> None:

@@ -147,9 +147,7 @@ def test_a_report_names_the_damaged_line_of_a_log(world: Path, capsys: Captured,
 def test_a_report_of_a_log_that_is_no_text_is_refused(world: Path, capsys: Captured) -> None:
     with Path("run/log.jsonl").open("ab") as stream:
         stream.write(b"\xff\n")
-    assert refused(capsys, "report run --out r.html --no-score") == (
-        "Cannot read run/log.jsonl: it is not text in UTF-8."
-    )
+    assert refused(capsys, "report run --out r.html --no-score").startswith("run/log.jsonl is not in UTF-8: line ")
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "null", '{"progress": 3}', '{"progress": {"best": "x"}}'])

@@ -101,7 +101,7 @@ def test_a_split_of_scenes_is_scored_for_truth_too(capsys, tiny_scenes):
             "digits.json cannot be read as JSON: it holds a number of too many digits",
         ),
         (["surrogate.json", "references.json"], r"surrogate.json holds \ud800 at line 1, which is no character"),
-        (["bytes.json", "references.json"], "bytes.json is not a text file in UTF-8"),
+        (["bytes.json", "references.json"], "bytes.json is not in UTF-8"),
         (["nan.json", "references.json"], "The image_id of prediction number 0 is a number, not a text or a whole"),
         (
             ["predictions.json", "references.json", "--document-frequency", "nan.json"],

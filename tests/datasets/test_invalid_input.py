@@ -331,15 +331,3 @@ def test_named_pipes_do_not_hang(tmp_path: Path) -> None:
     paths = [str(tmp_path / name) for name in PIPES] + [str(tmp_path / name / name) for name in PIPES]
     errors = checked(*paths)
     assert f"{paths[-1]} is not a dataset: it is a device, a pipe or a socket; name a file or a folder." in errors
-
-
-@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="files of Linux")
-def test_files_without_an_end_do_not_hang(tmp_path: Path) -> None:
-    paths = []
-    for file in ("/proc/kmsg", "/proc/self/pagemap", "/proc/self/mem", "/dev/zero", "/dev/tty"):
-        folder = written(tmp_path / Path(file).name, {})
-        for name in (*PIPES[:-1], "captions.txt"):
-            (folder / name).symlink_to(file)
-        paths += [file, str(folder), str(folder / "list.json")]
-    answers = checked(*paths).splitlines()
-    assert len(answers) == len(paths) and "()" not in answers  # each is refused, or has problems

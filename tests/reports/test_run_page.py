@@ -156,7 +156,7 @@ GOOD_LOG = "".join(json.dumps(line) + "\n" for line in LOG)
         ("log.jsonl", GOOD_LOG + '{"step": 1, "epoch": 1, "validation": 3}\n', "its validation is a number"),
         ("log.jsonl", '{"step": 1, "epoch": 1, "validation": {"cider": [1]}}\n', "its validation cider is a list"),
         ("log.jsonl", '{"step": 1, "epoch": 1, "warnings": "all alike"}\n', "its warnings is text"),
-        ("log.jsonl", b"\xff\xfe\n", "Cannot read {}: it is not text in UTF-8."),
+        ("log.jsonl", b"\xff\xfe\n", "{} is in UTF-16; save it as JSON lines in UTF-8."),
         ("last/training/state.json", "[]", "{} is damaged: it has no progress"),
         ("last/training/state.json", '{"progress": 3}', "{} is damaged: it has no progress"),
         ("last/training/state.json", '{"progress": {"best": "high"}}', "{} is damaged: its best is text."),

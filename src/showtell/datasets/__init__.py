@@ -13,8 +13,8 @@ from typing import Protocol
 from showtell.datasets import coco, corrections, flickr, hub, jsonl, karpathy, table, text_files
 from showtell.datasets.issues import DatasetIssues, counted, examine
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
-from showtell.datasets.source_files import read_json
 from showtell.errors import DataError, one_line, shorten, summarise
+from showtell.files import read_json
 from showtell.images.photo_files import is_image_file
 from showtell.registry import Registry
 

@@ -19,10 +19,11 @@ from typing import Any
 from showtell.datasets.image_files import ImageFiles, root_of
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
-from showtell.datasets.source_files import MAX_JSON_FILES, list_files, open_file, read_bytes, read_json
+from showtell.datasets.source_files import MAX_JSON_FILES, list_files
 from showtell.datasets.split_lists import choose_splits
 from showtell.datasets.splits import split_name, split_of_file, split_rank
 from showtell.errors import DataError, summarise
+from showtell.files import open_file, read_bytes, read_json
 
 EXAMPLE = (
     'annotations/captions_train.json with {"images": [{"id": 1, "file_name": "dog.jpg"}], '

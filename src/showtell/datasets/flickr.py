@@ -15,8 +15,9 @@ from showtell.datasets.caption_rows import CaptionRows
 from showtell.datasets.image_files import root_of
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import CaptionDataset, CaptionRecord
-from showtell.datasets.source_files import first_line, read_text
+from showtell.datasets.source_files import first_line
 from showtell.errors import summarise
+from showtell.files import read_text
 from showtell.images.photo_files import is_image_file
 
 EXAMPLE = "Flickr8k.token.txt with the line dog.jpg#0<TAB>A dog runs. beside a folder images/ or Flicker8k_Dataset/"

@@ -14,10 +14,10 @@ from typing import Any
 from showtell.datasets.caption_rows import CaptionRows, Columns
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
-from showtell.datasets.source_files import MAX_JSON_FILES, list_files, read_json, read_start, read_text
+from showtell.datasets.source_files import MAX_JSON_FILES, list_files, read_start
 from showtell.datasets.splits import sort_by_split, split_of_file
 from showtell.errors import DataError, summarise
-from showtell.files import parse_json
+from showtell.files import parse_json, read_json, read_text
 
 EXAMPLE = 'captions.jsonl with the line {"image": "dog.jpg", "captions": ["A dog runs."]} beside dog.jpg'
 

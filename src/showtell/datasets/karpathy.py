@@ -16,9 +16,10 @@ from showtell.datasets.coco import read_boxes
 from showtell.datasets.image_files import ImageFiles, root_of
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
-from showtell.datasets.source_files import MAX_JSON_FILES, as_text, list_files, read_bytes, read_json
+from showtell.datasets.source_files import MAX_JSON_FILES, as_text, list_files
 from showtell.datasets.splits import split_name
 from showtell.errors import DataError, summarise
+from showtell.files import read_bytes, read_json
 
 EXAMPLE = (
     'dataset_mine.json with {"images": [{"filename": "dog.jpg", "split": "train", '

@@ -13,10 +13,9 @@ from pathlib import Path, PurePosixPath
 
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import CaptionDataset
-from showtell.datasets.source_files import read_text
 from showtell.datasets.splits import draw_splits, drawn_warning, split_name
 from showtell.errors import DataError, summarise
-from showtell.files import write_text
+from showtell.files import read_text, write_text
 from showtell.images.photo_files import is_image_file
 
 NAMES = ("train", "val", "test")  # of the lists that are written

@@ -14,9 +14,10 @@ from pathlib import Path
 from showtell.datasets.caption_rows import CaptionRows, Columns
 from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
-from showtell.datasets.source_files import first_line, list_files, read_text
+from showtell.datasets.source_files import first_line, list_files
 from showtell.datasets.splits import sort_by_split, split_of_file
 from showtell.errors import DataError, summarise
+from showtell.files import read_text
 
 EXAMPLE = "captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg"
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from showtell.datasets.issues import DatasetIssues, counted
 from showtell.datasets.records import CaptionDataset, CaptionRecord
-from showtell.datasets.source_files import as_text, read_text
+from showtell.datasets.source_files import as_text
 from showtell.datasets.split_lists import choose_splits
 from showtell.datasets.splits import split_of_file
 from showtell.errors import DataError, summarise
+from showtell.files import read_text
 from showtell.images.photo_files import is_image_file
 
 EXAMPLE = "dog.jpg beside dog.txt with the line A dog runs."

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from showtell.errors import DataError, UsageError, WeightsError, notify, summarise
-from showtell.files import read_json, require_regular_file
+from showtell.files import open_file, read_json
 from showtell.hub import SETTINGS
 from showtell.inert_pickle import Record, load_pickle
 from showtell.torch_files import is_archive, read_torch_file
@@ -89,7 +89,7 @@ def read_weights_file(file: Path) -> dict[Any, object]:
     Raises:
         WeightsError: it is damaged, or holds something else.
     """
-    require_regular_file(file)
+    open_file(file).close()
     if file.stat().st_size > _LARGE:
         notify(f"reading {file} ({file.stat().st_size / 1e6:,.0f} MB)")
     content = _as_dict(read_torch_file(file))
@@ -130,7 +130,7 @@ def read_infos_file(file: Path) -> dict[Any, object]:
 
 
 def _read_bytes(file: Path) -> bytes:
-    require_regular_file(file)
+    open_file(file).close()
     try:
         if file.stat().st_size > _MAX_INFOS:
             raise DataError(

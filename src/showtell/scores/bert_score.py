@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from showtell import __version__
-from showtell.datasets.source_files import read_text
 from showtell.errors import DataError
+from showtell.files import read_text
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 from showtell.scores.row_journal import RowJournal, Rows, key_of
 

@@ -25,9 +25,9 @@ from io import StringIO
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from showtell.datasets.source_files import first_line, read_text
+from showtell.datasets.source_files import first_line
 from showtell.errors import DataError, UsageError, summarise
-from showtell.files import read_json
+from showtell.files import read_json, read_text
 from showtell.images.photo_files import images_by_name, match_photos
 from showtell.scores.base import tokenize
 from showtell.scores.facts import ImageFacts

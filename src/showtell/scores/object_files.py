@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from showtell.datasets.coco import read_instances
-from showtell.datasets.source_files import read_text
 from showtell.errors import DataError, nearest, summarise
+from showtell.files import read_text
 from showtell.scores.facts import ImageFacts
 from showtell.text.tokenizer import tokenize
 
@@ -69,8 +69,6 @@ def read_words(path: Path) -> Words:
     Raises:
         DataError: a line has no category, or a word stands for two categories.
     """
-    if not path.is_file():
-        raise DataError(f"There is no file {path}.")
     words: Words = {}
     lines: dict[tuple[str, ...], int] = {}
     for number, line in enumerate(read_text(path, "text").splitlines(), start=1):

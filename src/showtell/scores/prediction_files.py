@@ -9,10 +9,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from showtell.datasets.source_files import read_text
 from showtell.datasets.table import CORRECTIONS, from_text_cell
 from showtell.errors import DataError, UsageError, summarise
-from showtell.files import parse_json, read_json
+from showtell.files import parse_json, read_json, read_text
 from showtell.images.photo_files import images_by_name, match_photos
 from showtell.scores.captions import read_predictions
 from showtell.scores.files import ScoredImages
@@ -151,11 +150,11 @@ def _read_content(path: Path) -> Any:
     refuse_other_tables(path)
     suffix = path.suffix.lower()
     if suffix == ".jsonl":
-        lines = enumerate(_read_text(path, "JSON lines").split("\n"), start=1)
+        lines = enumerate(read_text(path, "JSON lines").split("\n"), start=1)
         return [parse_json(line, f"Line {number} of {path}") for number, line in lines if line.strip()]
     if suffix not in _DELIMITERS:
         return read_json(path)
-    text = StringIO(_read_text(path, "CSV"), newline="")
+    text = StringIO(read_text(path, "CSV"), newline="")
     reader = csv.DictReader(text, restval="", strict=True, delimiter=_DELIMITERS[suffix])
     try:
         columns = reader.fieldnames or ()
@@ -176,9 +175,3 @@ def _table_captions(rows: Sequence[Mapping[str, str]], path: Path) -> dict[str, 
         photo = str(folder / name)
         captions[photo] = (*captions.get(photo, ()), text)
     return captions
-
-
-def _read_text(path: Path, form: str) -> str:
-    if not path.is_file():
-        raise DataError(f"There is no file {path}.")
-    return read_text(path, form)

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from showtell.errors import RecipeError
-from showtell.files import require_regular_file
+from showtell.errors import DataError, RecipeError
+from showtell.files import read_text
 from showtell.recipes import find_recipe
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_checks import SECTIONS, make_recipe, shorten
@@ -42,12 +42,10 @@ def load_saved_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    require_regular_file(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise RecipeError(f"Cannot read the recipe {path}: {reason}.") from error
+        text = read_text(path, "YAML")
+    except DataError as error:
+        raise RecipeError(str(error)) from error
     try:
         content = parse_yaml(text)
     except ValueError as error:
