@@ -115,14 +115,14 @@ def test_a_search_without_its_setting_refuses_it_by_name():
         DecodingConfig.checked({"search": "bream"})
 
 
-@pytest.mark.parametrize("verb", ["caption", "evaluate", "calibrate", "compare-searches"])
+@pytest.mark.parametrize("verb", ["caption", "evaluate", "calibrate"])
 def test_help_names_the_options(capsys, monkeypatch, verb):
     monkeypatch.setenv("COLUMNS", "200")
     status, out, _ = run(capsys, verb, "--help")
     assert status == 0
     assert "--max-length" in out
     assert "--force-word" in out
-    assert ("--num-beams" in out) == (verb != "compare-searches")
+    assert "--num-beams" in out
     assert ("--num-return-sequences" in out) == (verb == "caption")
 
 

@@ -1,4 +1,4 @@
-"""What all verbs share: help for every option, names to write to, renamed verbs, odd text, and where they print."""
+"""What all verbs share: help for every option, names to write to, odd text, and where they print."""
 
 from __future__ import annotations
 
