@@ -110,11 +110,6 @@ INGREDIENTS = (
         for weight in (3, 10)
     ),
     Ingredient(
-        "sat_soft_attributes", "attributes: the words present, scored from the image, as an input", "sat_soft",
-        ("model.attributes=true", "objective.word_presence=1"),
-        "papers/002, future work: attributes in the decoder",
-    ),
-    Ingredient(
         "sat_hard_no_entropy", "without the entropy term", "sat_hard", ("objective.entropy=0",),
         "papers/003 §4.1: entropy and moving baseline reduce the variance of the estimate",
     ),

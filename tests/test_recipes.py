@@ -114,7 +114,7 @@ OF_PAPERS = [file for file in FILES if file.parent.name in ("coco", "flickr8k", 
 NO_SETTING = {"data.path", "data.features", "training.seed", "training.start_from"}
 MACHINE = re.compile(
     r"data\.(memory_megabytes|workers|train_split|validation_split)|.*\.seed|decoding\.num_return_sequences|"
-    r"training\.(log_every|save_every|sample_captions|trackers|mixed_precision|compile|gradient_accumulation|start_from|"
+    r"training\.(log_every|save_every|sample_captions|trackers|mixed_precision|gradient_accumulation|start_from|"
     r"reward_watchdog\..*)"
 )  # the machine, the log and the reward watchdog: docs/recipes.md leaves them out
 

@@ -53,8 +53,8 @@ RUNS: dict[str, dict[str, dict[str, Any]]] = {
             "name": "cross_entropy", "scheduled_sampling": {"max_probability": 0.3, "initial_probability": 0.3},
         },
     },
-    "attributes_and_labels": {
-        "model": {"name": "updown", "attributes": True, "multi_label": True, "weight_norm": True, **SMALL},
+    "labels": {
+        "model": {"name": "updown", "multi_label": True, "weight_norm": True, **SMALL},
         "objective": {"name": "cross_entropy", "word_presence": 0.05, "multi_label": 0.1},
     },
     # weights without a gradient: of the earlier stages' words, of the subgoals

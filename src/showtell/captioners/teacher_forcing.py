@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from showtell.decoding import teacher_forced
-from showtell.decoding.likelihood import log_likelihood
 from showtell.models import Decoder
+from showtell.models.kernels import log_likelihood
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 

@@ -30,14 +30,13 @@ from torch.nn import functional as F
 
 from showtell import counter_rng
 from showtell.decoding.beam import beam
-from showtell.decoding.likelihood import log_likelihood
 from showtell.decoding.ranking import stable_topk
 from showtell.decoding.rollout import Captions, collect, forced_outputs
 from showtell.decoding.sampling import greedy, inverse_cdf, walk
 from showtell.errors import UsageError
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output
-from showtell.models.kernels import gathered_gradients
+from showtell.models.kernels import gathered_gradients, log_likelihood
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features, map_tensors, stack_over_time
 

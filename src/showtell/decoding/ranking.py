@@ -12,10 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from showtell.models.kernels import compiled
-
 CHUNK = 64  # numbers per chunk of the two-level search; measured: 16 and 256 are slower at a vocabulary of 9,488
-MAX_COMPILED = 64  # numbers that the compiled search looks for, which keeps them sorted by insertion
 
 
 def order_key(scores: Tensor) -> Tensor:
@@ -38,16 +35,13 @@ def sort_keys(scores: Tensor, indices: Tensor, span: int) -> Tensor:
 def stable_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k highest scores in falling order, of equal ones the lower index first: values and indices, (..., k).
 
-    Compiled it is one pass over the scores. Else a long row is searched in two levels: the k best numbers lie in the k
-    chunks whose maxima are best, since any other chunk has k numbers before its own. That leaves k * 64 numbers of a
-    vocabulary to be compared.
+    A long row is searched in two levels: the k best numbers lie in the k chunks whose maxima are best, since any other
+    chunk has k numbers before its own. That leaves k * 64 numbers of a vocabulary to be compared.
 
     Args:
         scores: (..., n) float32.
         k: at most n.
     """
-    if 0 < k <= min(MAX_COMPILED, scores.shape[-1]) and not scores.requires_grad and compiled.fits(scores):
-        return compiled.top_k(scores, k)
     size = scores.shape[-1]
     indices = torch.arange(size, device=scores.device)
     if size > 2 * CHUNK * k:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from showtell.models.kernels import ACTIVATIONS, additive_scores, weighted_sum
+from showtell.models.kernels import Activation, additive_scores, weighted_sum
 from showtell.models.layers import Linear
 
 
@@ -48,10 +48,10 @@ class AdditiveAttention(nn.Module):
         query_size: int,
         attention_size: int,
         bias: bool = True,
-        activation: Literal["tanh", "relu"] = "tanh",
+        activation: Activation = "tanh",
     ) -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[activation]
+        self.activation = activation
         self.of_features = Linear(feature_size, attention_size, bias=bias)
         self.of_query = Linear(query_size, attention_size, bias=False)
         self.score = nn.Linear(attention_size, 1, bias=False)

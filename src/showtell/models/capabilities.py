@@ -22,7 +22,6 @@ class Capability(StrEnum):
     STAGES = "with several stages"
     GOALS = "with subgoals and a discriminator"
     MANAGER = "with a manager of subgoals"
-    ATTRIBUTES = "that reads attributes"
     LABELS = "that scores a caption's words as labels"
     PARALLEL = "that reads all words of a caption at once"
 

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
-from showtell.models.attributes import Attributes
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.types import Features, map_tensors
 
@@ -62,7 +61,6 @@ class Decoder(nn.Module, abc.ABC, Generic[InputsT, ImageT, RowsT]):
     """A language model conditioned on image features. A model fixes the types of its records in its base class."""
 
     config: DecoderConfig  # kept in the checkpoint, enough to build it again
-    attributes: Attributes  # with `Capability.ATTRIBUTES`
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -10,7 +10,6 @@
     z_t = beta_t a_s,  s ~ alpha_t                     hard: one sampled region                           (§4.1)
     i, f, o = sigmoid(T(E y_{t-1}, h_{t-1}, z_t)),  g = tanh(T(E y_{t-1}, h_{t-1}, z_t))
     c_t = f * c_{t-1} + i * g,  h_t = o * tanh(c_t)                                                       (§3.1.2)
-    i, f, o, g of (E y_{t-1}, h_{t-1}, z_t, q)         with `attributes: true`            (`models/attributes.py`)
     p(y_t | a, y_<t) ~ exp(L_o(E y_{t-1} + L_h h_t + L_z z_t))                                            (§3.1.2)
 
 The doubly stochastic penalty lambda sum_i (1 - sum_t alpha_ti)^2 (§4.2.1) is `objectives/cross_entropy.py`, the
@@ -52,7 +51,6 @@ from showtell import counter_rng
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
-from showtell.models.attributes import ATTRIBUTES, Attributes
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State, gather_rows
 from showtell.models.kernels import weighted_sum
@@ -67,7 +65,6 @@ class SatConfig(DecoderConfig):
     provides: ClassVar = {
         Capability.ATTENTION: {},
         Capability.SAMPLED_ATTENTION: {"attention": "hard"},
-        Capability.ATTRIBUTES: {"attributes": True},
     }
 
     name: Literal["sat"] = "sat"
@@ -85,7 +82,6 @@ class SatConfig(DecoderConfig):
     )
     init_activation: Literal["tanh", "none"] = Field("tanh", description="Activation behind the last layer of f_init.")
     init_layers: Literal[1, 2] = Field(1, description="Number of layers of f_init.")
-    attributes: bool = Field(False, description=ATTRIBUTES)
     gate: bool = Field(True, description="Multiply the context by the gate beta_t.")
     gate_per: Literal["context", "channel"] = Field(
         "context", description="One gate for the context (papers/003 §4.2.1), or one for each of its channels."
@@ -127,7 +123,6 @@ class SatImage:
     vectors: Tensor  # (B, R, D) a, the annotation vectors
     projected: Tensor  # (B, R, A) the part of f_att that does not depend on h
     is_region: Tensor  # (B, R) bool, as in `Features`
-    attribute_gates: Tensor | None = None  # (B, 1, 4 H) q's part of the gates
 
 
 @dataclass(frozen=True)
@@ -189,17 +184,12 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
             self.init_cell = self._init_mlp(context_size)  # f_init,c
         channels = context_size if config.gate_per == "channel" else 1
         self.beta = nn.Linear(hidden, channels) if config.gate else None
-        self._attributes_offset = embedding + context_size  # of q in the input of the LSTM
-        self.lstm = LstmCell(self._attributes_offset + (embedding if config.attributes else 0), hidden)
+        self.lstm = LstmCell(embedding + context_size, hidden)
         self.dropout = Dropout(config.dropout)
         if config.readout == "deep":
             self.hidden_to_output = Linear(hidden, embedding)  # L_h
             self.context_to_output = Linear(context_size, embedding)  # L_z
         self.output = Linear(embedding if config.readout == "deep" else hidden, vocabulary_size)  # L_o
-        if config.attributes:
-            self.attributes = Attributes(
-                feature_size=feature_size, vocabulary_size=vocabulary_size, embedding_size=embedding
-            )
         self.initialise()
 
     def _init_mlp(self, context_size: int) -> nn.Sequential:
@@ -230,8 +220,6 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
                 nn.init.zeros_(parameter)
         with torch.no_grad():
             self.lstm.bias_ih.chunk(4)[1].fill_(1.0)  # torch's order of gates: i, f, g, o
-        if self.config.attributes:
-            self.attributes.initialise()
 
     @property
     def samples_attention(self) -> bool:
@@ -245,10 +233,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         if self.config.init_state == "mean":
             mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # (B, 1, D)
             hidden, cell = self.init_hidden(mean), self.init_cell(mean)  # papers/003 §3.1.2: c_0, h_0
-        attributes = None
-        if self.config.attributes:
-            attributes = self.lstm.project_input(self.attributes(features), offset=self._attributes_offset)
-        image = SatImage(vectors, self.attention.project(vectors), features.is_region, attributes)
+        image = SatImage(vectors, self.attention.project(vectors), features.is_region)
         return State(image, SatRows(hidden, cell, self._draw_expected(vectors)))
 
     def _draw_expected(self, vectors: Tensor) -> Tensor | None:
@@ -280,8 +265,6 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
             context = gate * context  # papers/003 §4.2.1: beta_t z_t
         # papers/003 §3.1.2: gates
         gates = inputs.gates + self.lstm.project_input(context, offset=self.config.embedding_size)
-        if image.attribute_gates is not None:
-            gates = gates + image.attribute_gates
         # papers/003 §3.1.2: c_t, h_t
         hidden, cell = self.lstm(gates, rows.hidden, rows.cell)
         output = SatOutput(

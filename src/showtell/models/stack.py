@@ -29,9 +29,7 @@ Where this differs from the paper, or the paper is silent:
  8. Padded regions are masked, in the mean and in the attention.
  9. `fine_stages: 0` is the coarse LSTM alone, the first row of a study of the number of stages, which the paper does
     not have: no attention, one distribution of words, and h^N_{t-1} is its own h^0_{t-1}, which it then reads twice.
-10. `attributes: true` adds scores of words to the input of stage 0, [f(V); q; h^N_{t-1}; y_{t-1}]
-    (`models/attributes.py`); off by default.
-11. Terms of the image alone (f(V)'s gates, W_v V, W_va V + b_va) are computed once; the sums are the same.
+10. Terms of the image alone (f(V)'s gates, W_v V, W_va V + b_va) are computed once; the sums are the same.
 """
 
 from __future__ import annotations
@@ -46,7 +44,6 @@ from torch import Tensor, nn
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
-from showtell.models.attributes import ATTRIBUTES, Attributes
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.kernels import weighted_sum
@@ -58,11 +55,7 @@ from showtell.types import Features
 class StackConfig(DecoderConfig):
     """Sizes and choices of Stack-Captioning; the defaults are the paper's."""
 
-    provides: ClassVar = {
-        Capability.ATTENTION: {},
-        Capability.STAGES: {},
-        Capability.ATTRIBUTES: {"attributes": True},
-    }
+    provides: ClassVar = {Capability.ATTENTION: {}, Capability.STAGES: {}}
 
     name: Literal["stack"] = "stack"
     fine_stages: int = Field(
@@ -78,7 +71,6 @@ class StackConfig(DecoderConfig):
     project_features: Size | None = Field(
         None, description="Project features to this size by a linear layer, ReLU and dropout (default: no projection)."
     )
-    attributes: bool = Field(False, description=ATTRIBUTES)
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h_t and on projected features.")
 
     @property
@@ -106,7 +98,7 @@ class StackConfig(DecoderConfig):
 class StackImage:
     """The half of the state that belongs to an image."""
 
-    mean_gates: Tensor  # (B, 1, 4 H) the part of f(V), and of q, in the gates of LSTM_0
+    mean_gates: Tensor  # (B, 1, 4 H) the part of f(V) in the gates of LSTM_0
     projected: tuple[Tensor, ...]  # N of (B, R, A) W_v V
     values: tuple[Tensor, ...]  # N of (B, R, H) W_va V + b_va
     is_region: Tensor  # (B, R)
@@ -172,15 +164,10 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
             else nn.Identity()
         )
         self.embedding = Embedding(vocabulary_size, config.embedding_size)  # W_e
-        of_image = size + (config.embedding_size if config.attributes else 0)  # [f(V); q]
-        self.coarse_lstm = LstmCell(hidden + of_image + config.embedding_size, hidden)
+        self.coarse_lstm = LstmCell(hidden + size + config.embedding_size, hidden)
         self.fine = nn.ModuleList(FineStage(config, size) for _ in range(config.fine_stages))
         self.dropout = Dropout(config.dropout)
         self.outputs = nn.ModuleList(Linear(hidden, vocabulary_size) for _ in range(self.stages))  # W_o
-        if config.attributes:
-            self.attributes = Attributes(
-                feature_size=feature_size, vocabulary_size=vocabulary_size, embedding_size=config.embedding_size
-            )
         self.initialise()
 
     def initialise(self) -> None:
@@ -194,8 +181,6 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         | biases                          | 0; forget gates 1        |
         """
         initialise(self, self._lstms)
-        if self.config.attributes:
-            self.attributes.initialise()
 
     @property
     def _fine(self) -> tuple[FineStage, ...]:
@@ -209,8 +194,6 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         """What no word changes: the gates of f(V), and W_v V and W_va V + b_va of each stage; zeros for the LSTMs."""
         vectors = self.feature_projection(features.vectors)
         mean = masked_mean(vectors, features.is_region).unsqueeze(1)  # papers/002 eq. 2: f(V)
-        if self.config.attributes:
-            mean = torch.cat([mean, self.attributes(features)], -1)
         image = StackImage(
             mean_gates=self.coarse_lstm.project_input(mean, offset=self.config.hidden_size),
             projected=tuple(stage.attention.project(vectors) for stage in self._fine),

@@ -35,15 +35,13 @@ Where this differs from the paper, or the paper is silent:
     `counter_rng.py`. The default is 0.5. `input_dropout` acts on projected features and word embeddings as well.
  4. Features may first go through a linear layer with ReLU (`project_features`), as papers/002 does; off by default.
  5. vbar's part of the gates of the attention LSTM is computed once per image; the sum is the same.
- 6. `attributes: true` adds scores of words to the input of the attention LSTM, [h2_{t-1}; vbar; q; W_e Pi_t]
-    (`models/attributes.py`); off by default.
- 7. The report prints no equation of its own system; these are read from the code that it names as its source (its
+ 6. The report prints no equation of its own system; these are read from the code that it names as its source (its
     reference 6). There too the weights of attention and output layers are normalised (Salimans and Kingma, 2016) and
     those of the LSTMs are not. The linear layers of its attention have biases and dropout, which ours lack, and its
     embedding begins uniform in +-0.1. Its loss over words is the discriminative supervision of Yang et al. (Review
     Networks, 2016).
- 8. W_l only serves that loss: it changes no caption. Dropout acts on h1_t in front of it.
- 9. Forbidding repeated words at test time (the authors' release) belongs to `decoding/`, not to the model.
+ 7. W_l only serves that loss: it changes no caption. Dropout acts on h1_t in front of it.
+ 8. Forbidding repeated words at test time (the authors' release) belongs to `decoding/`, not to the model.
 """
 
 from __future__ import annotations
@@ -59,7 +57,6 @@ from torch.nn.utils.parametrizations import weight_norm
 from showtell.config import Size
 from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
-from showtell.models.attributes import ATTRIBUTES, Attributes
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, State
 from showtell.models.kernels import weighted_sum
@@ -74,7 +71,6 @@ class UpDownConfig(RegionInputConfig):
 
     provides: ClassVar = {
         Capability.ATTENTION: {},
-        Capability.ATTRIBUTES: {"attributes": True},
         Capability.LABELS: {"multi_label": True},
     }
 
@@ -103,7 +99,6 @@ class UpDownConfig(RegionInputConfig):
         "over the mean of the vectors before their projection (`own`).",
     )
     embedding_relu: bool = Field(False, description="Apply ReLU to the word embeddings.")
-    attributes: bool = Field(False, description=ATTRIBUTES)
     dropout: float = Field(0.5, ge=0, lt=1, description="Dropout on h2_t.")
 
 
@@ -113,7 +108,7 @@ class UpDownImage:
 
     vectors: Tensor  # (B, R, D) V
     projected: Tensor  # (B, R, A) W_va V
-    mean_gates: Tensor  # (B, 1, 4 H) the part of vbar, and of q, in the gates of the attention LSTM
+    mean_gates: Tensor  # (B, 1, 4 H) the part of vbar in the gates of the attention LSTM
     is_region: Tensor  # (B, R)
 
 
@@ -164,7 +159,6 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
             self.mean_projection = nn.Sequential(nn.Linear(self.region_input.size, hidden), nn.ReLU())
         self.embedding = Embedding(vocabulary_size, config.embedding_size)  # W_e
         of_image = hidden if config.mean_projection == "own" else size  # vbar
-        of_image += config.embedding_size if config.attributes else 0  # [vbar; q]
         self.attention_lstm = LstmCell(hidden + of_image + config.embedding_size, hidden)
         self.attention = AdditiveAttention(
             feature_size=size, query_size=hidden, attention_size=config.attention_size,
@@ -175,10 +169,6 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         self.output = Linear(hidden, vocabulary_size)  # W_p
         if config.multi_label:
             self.labels = Linear(hidden, vocabulary_size)  # W_l
-        if config.attributes:
-            self.attributes = Attributes(
-                feature_size=feature_size, vocabulary_size=vocabulary_size, embedding_size=config.embedding_size
-            )
         self.initialise()
         if config.weight_norm:  # begins with the weights as they are: g is the length of each row
             attention = self.attention
@@ -199,8 +189,6 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         """
         initialise(self, [self.attention_lstm, self.language_lstm])
         self.region_input.initialise()
-        if self.config.attributes:
-            self.attributes.initialise()
 
     def start(self, features: Features) -> UpDownState:
         """W_va V and the gates of vbar, which no word changes; zeros for the LSTMs."""
@@ -210,8 +198,6 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         if self.config.mean_projection == "own":
             mean = masked_mean(self.region_input.vectors(features), is_region).unsqueeze(1)
             mean = self.region_input.dropout(self.mean_projection(mean))
-        if self.config.attributes:
-            mean = torch.cat([mean, self.attributes(features)], -1)
         mean_gates = self.attention_lstm.project_input(mean, offset=self.config.hidden_size)
         image = UpDownImage(vectors, self.attention.project(vectors), mean_gates, is_region)
         zeros = vectors.new_zeros(len(vectors), 1, self.config.hidden_size)

@@ -56,13 +56,13 @@ from showtell import counter_rng
 from showtell.config import Size
 from showtell.decoding import TeacherForcedOutput, teacher_forced
 from showtell.decoding.continuation import continuations
-from showtell.decoding.likelihood import log_likelihood
 from showtell.decoding.policy import NEVER_GENERATED
 from showtell.decoding.sampling import inverse_cdf, walk
 from showtell.models import Capability, Decoder
 from showtell.models.contract import eval_mode
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
 from showtell.models.goals import GoalDecoder, GoalOutput, spread_of_directions
+from showtell.models.kernels import log_likelihood
 from showtell.objectives.attention_supervision import goal_loss
 from showtell.objectives.contract import HealthRange, counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig

@@ -69,9 +69,6 @@ class Objective(nn.Module, abc.ABC):
             max_length: maximum number of words of a generated caption, `end` not counted.
         """
 
-    def use_layers_of(self, decoder: Decoder) -> None:
-        """Drop layers in whose place the decoder's own are trained; nothing by default."""
-
     @property
     def rates(self) -> Mapping[str, float]:
         """Factors of the learning rate for submodules of the decoder, by name; none by default."""

@@ -20,8 +20,7 @@ Label smoothing epsilon mixes the target with the uniform distribution over the 
 Word presence predicts from the encoder alone which words occur in any of the image's captions: each grid cell scores
 each word, log-sum-exp over the cells is a soft maximum, and the captions are the only labels (multiple-instance
 learning as in Fang et al., 2015, with log-sum-exp for their noisy-or). It gives an encoder that is trained from scratch
-a direct gradient; its layer is trained with the model and is not saved in the checkpoint. A model that reads attributes
-(`models/attributes.py`) has that layer itself, and this term trains it there.
+a direct gradient; its layer is trained with the model and is not saved in the checkpoint.
 
 Most words of a caption ("there", "with") do not depend on the picture and add only noise to this term. So each word is
 weighted by the agreement of an image's captions on it beyond chance, Fleiss' kappa (1971) with the captions as raters:
@@ -41,13 +40,14 @@ from torch.nn import functional as F
 
 from showtell.config import Config
 from showtell.decoding import TeacherForcedOutput, scheduled, teacher_forced
-from showtell.decoding.likelihood import log_likelihood
 from showtell.models import Capability, Decoder
-from showtell.models.attributes import WORD_BIAS, score_images
+from showtell.models.kernels import log_likelihood
 from showtell.objectives.attention_supervision import AttentionSupervisionConfig, attention_loss, stage_attention
 from showtell.objectives.contract import Objective, ObjectiveConfig, counts_of
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch, Features, NamingWords, Terms
+
+WORD_BIAS = -6.0  # of word presence before training: few words occur, and with 36 cells each starts at 8%
 
 
 class ScheduledSamplingConfig(Config):
@@ -126,10 +126,7 @@ class CrossEntropy(Objective):
         "multi_label": Capability.LABELS,
         "attention_supervision.weight": Capability.ATTENTION,
     }
-    setting_trains: ClassVar[Mapping[Capability, str]] = {
-        Capability.ATTRIBUTES: "word_presence",
-        Capability.LABELS: "multi_label",
-    }
+    setting_trains: ClassVar[Mapping[Capability, str]] = {Capability.LABELS: "multi_label"}
     agreement: Tensor  # (V,) kappa of each word
 
     def __init__(self, config: CrossEntropyConfig, *, feature_size: int, vocabulary_size: int) -> None:
@@ -151,11 +148,6 @@ class CrossEntropy(Objective):
         """Which mentions the attention loss needs."""
         supervision = self.config.attention_supervision
         return supervision.words if supervision.weight else None
-
-    def use_layers_of(self, decoder: Decoder) -> None:
-        """Leave the layer of word presence to a decoder that reads attributes."""
-        if Capability.ATTRIBUTES in decoder.capabilities:
-            self.presence = None
 
     def begin_epoch(self, epoch: int) -> None:
         """Set the probability of scheduled sampling."""
@@ -201,13 +193,9 @@ class CrossEntropy(Objective):
             looking = torch.stack([*(self.config.earlier_stage_weight * value for value in earlier), last]).sum()
             total = total + supervision.weight * looking  # as the likelihoods
             parts["attention_supervision"] = looking
-        if self.config.word_presence:
-            has_attributes = Capability.ATTRIBUTES in decoder.capabilities
-            layer = decoder.attributes.scores if has_attributes else self.presence
-            assert layer is not None, "made for another decoder"
-            presence = word_presence(
-                layer(features.vectors), features.is_region, batch.targets, self.agreement.square()
-            )
+        if self.presence is not None:
+            scores = self.presence(features.vectors)
+            presence = word_presence(scores, features.is_region, batch.targets, self.agreement.square())
             presence = presence / counts.images
             total = total + self.config.word_presence * presence
             parts["word_presence"] = presence
@@ -305,7 +293,7 @@ def word_presence(scores: Tensor, is_region: Tensor, targets: Tensor, weights: T
         targets: (B, N, T) int64, the words of the captions.
         weights: (V,) weight of each word.
     """
-    image_scores = score_images(scores, is_region)
+    image_scores = scores.masked_fill(~is_region.unsqueeze(-1), float("-inf")).logsumexp(1)  # (B, V)
     present = torch.zeros_like(image_scores).scatter_(1, targets.flatten(1), 1.0)
     ordinary = slice(len(SPECIAL), None)
     loss = F.binary_cross_entropy_with_logits(image_scores[:, ordinary], present[:, ordinary], reduction="none")

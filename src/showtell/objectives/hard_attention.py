@@ -34,8 +34,8 @@ from pydantic import Field
 from torch import Tensor
 
 from showtell.decoding import TeacherForcedOutput
-from showtell.decoding.likelihood import log_likelihood
 from showtell.models import Capability, Decoder
+from showtell.models.kernels import log_likelihood
 from showtell.objectives.contract import counts_of
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
 from showtell.objectives.processes import sum_over_processes

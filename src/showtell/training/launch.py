@@ -20,25 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from showtell.errors import MissingDependencyError, RecipeError, UsageError, nearest
 from showtell.models import Capability
-from showtell.models.kernels import can_round_products, compiled, compiled_kernels
+from showtell.models.kernels import can_round_products
 from showtell.objectives import OBJECTIVES
 from showtell.processes import is_first_process, lock_folder
 from showtell.training.recipe import Recipe
-
-
-def kernels_of(recipe: Recipe) -> contextlib.AbstractContextManager[None]:
-    """Compiled kernels inside of the block, or none, as `training.compile` asks for.
-
-    Raises:
-        RecipeError: it asks for what this machine cannot do.
-    """
-    asked = recipe.training.compile
-    if asked is True and (reason := compiled.why_not()):
-        raise RecipeError(
-            f"training.compile=true asks for compiled kernels, and {reason}; auto trains without them where there are "
-            "none."
-        )
-    return contextlib.nullcontext() if asked == "auto" else compiled_kernels(asked)
 
 
 @contextlib.contextmanager

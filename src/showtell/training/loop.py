@@ -48,7 +48,6 @@ from showtell.training.health import few_photos
 from showtell.training.launch import (
     Interrupts,
     find_trackers,
-    kernels_of,
     make_accelerator,
     only_writer,
     rehearse,
@@ -128,7 +127,7 @@ def train(
         out = out or Path("runs") / _run_name(Path(recipe))
         recipe = load_recipe(recipe, overrides)
     folder = Path(out or "runs/run")
-    with only_writer(folder), translate_errors(folder), kernels_of(recipe):
+    with only_writer(folder), translate_errors(folder):
         return Trainer(recipe, folder, resume=resume, quiet=quiet).run()
 
 

@@ -22,7 +22,6 @@ class TrainingModel(nn.Module):
         self.encoder = encoder
         self.decoder = decoder
         self.objective = objective
-        objective.use_layers_of(decoder)
         self.encoder_learns = True  # false: as if it were frozen
 
     def train(self, mode: bool = True) -> TrainingModel:

@@ -179,11 +179,6 @@ class TrainingConfig(Config):
         description="Mixed precision, by autocast; on a processor that multiplies bf16, `bf16` rounds the factors of "
         "the products of a model with recurrent steps and nothing else.",
     )
-    compile: Literal["auto"] | bool = Field(
-        "auto",
-        description="Compile the loops of attention, LSTM gates and losses in C++ for this processor: auto does where "
-        "there is a compiler, true requires it, false uses torch's operators.",
-    )
     selection_metric: Annotated[str, AfterValidator(_selection_metric)] = Field(
         "cider", description=f"Validation score that selects `best/`: {', '.join(selection_metrics())}."
     )

@@ -91,14 +91,14 @@ def accumulator_for(kind: type[AccumulatorT], *tensors: Tensor) -> tuple[Accumul
         tensors: shared by the steps.
 
     Returns:
-        None outside of `gathered_gradients`, if no tensor requires a gradient, under autocast and in a compiler.
+        None outside of `gathered_gradients`, if no tensor requires a gradient, and under autocast.
     """
     known = _accumulators.get()
     if known is None or is_plain() or not torch.is_grad_enabled():
         return None
     if not any(tensor.requires_grad for tensor in tensors):
         return None
-    if torch.compiler.is_compiling() or torch.is_autocast_enabled(tensors[0].device.type):
+    if torch.is_autocast_enabled(tensors[0].device.type):
         return None
     key = (kind, *map(id, tensors))
     if key not in known:

@@ -8,7 +8,7 @@ With gradients (training): a loop over T steps uses the same weight T times. Ins
 
     dW = sum_t g_t' x_t = [g_1 .. g_T]' [x_1 .. x_T]
 
-In every other case (autocast, a compiler) it is torch's own function.
+In every other case it is torch's own function.
 """
 
 from __future__ import annotations
@@ -21,42 +21,22 @@ from torch.autograd.function import once_differentiable
 
 from showtell.models.kernels import onednn, plain
 from showtell.models.kernels.accumulation import GradientAccumulator, accumulator_for
-from showtell.models.kernels.switch import is_plain
 
 
 class _LinearGradients(GradientAccumulator):
     """Inputs and gradients of the steps that use a weight, by columns."""
 
     def clear(self) -> None:
-        self.steps: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
+        self.steps: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
     def gradients(self) -> tuple[Tensor | None, ...]:
         """dW; unused columns are 0."""
         (weight,) = self.tensors
-        parts = {
-            columns: _weight_gradient(weight, *(torch.cat(rows) for rows in zip(*pairs, strict=True)))
-            for columns, pairs in self.steps.items()
-        }
-        in_order = sorted(parts)
-        if [start for start, _ in in_order] + [weight.shape[1]] == [0] + [stop for _, stop in in_order]:
-            return (torch.cat([parts[columns] for columns in in_order], 1),)  # they cover all columns
         whole = torch.zeros_like(weight)
-        for (start, stop), part in parts.items():
-            whole[:, start:stop] += part
+        for start, pairs in self.steps.items():
+            x, gradient = (torch.cat(rows) for rows in zip(*pairs, strict=True))
+            whole[:, start : start + x.shape[1]] += gradient.T @ x
         return (whole,)
-
-
-def _weight_gradient(weight: Tensor, x: Tensor, gradient: Tensor) -> Tensor:
-    """dW = g' x for (M, in) and (M, out): (out, in).
-
-    Of two transposed factors oneDNN copies the left one, so the smaller one goes there: for the readout g is as
-    large as all logits and x is not, so it is dW' = x' g.
-    """
-    if onednn.PREFERS_DEFAULT or not onednn.supports(x, weight):
-        return gradient.T @ x
-    if x.shape[1] < gradient.shape[1]:
-        return onednn.product(x.T, gradient.T).T
-    return onednn.product(gradient.T, x.T)
 
 
 class _LinearStep(torch.autograd.Function):
@@ -68,52 +48,19 @@ class _LinearStep(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.offset, ctx.accumulator = offset, accumulator
-        return _linear_without_gradient(x, accumulator.tensors[0], bias, offset)
+        return plain.linear(x, weight, bias, offset=offset)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        start, stop = ctx.offset, ctx.offset + x.shape[-1]
         rows = gradient.flatten(0, -2)
         accumulator: _LinearGradients = ctx.accumulator
         accumulator.begin_step()
-        accumulator.steps.setdefault((start, stop), []).append((x.flatten(0, -2), rows))
-        grad_x = None
-        if ctx.needs_input_grad[0]:
-            whole = accumulator.tensors[0]
-            grad_x = (
-                onednn.packed_product(gradient, whole, None, start, stop, is_transposed=True)
-                if onednn.supports(gradient, whole) and not onednn.PREFERS_DEFAULT
-                else gradient @ weight[:, start:stop]
-            )
+        accumulator.steps.setdefault(ctx.offset, []).append((x.flatten(0, -2), rows))
+        columns = weight[:, ctx.offset : ctx.offset + x.shape[-1]]
+        grad_x = gradient @ columns if ctx.needs_input_grad[0] else None
         return grad_x, None, rows.sum(0) if ctx.needs_input_grad[2] else None, None, None
-
-
-class _OneDnnLinear(torch.autograd.Function):
-    """A linear map of many rows, by oneDNN, which is faster than torch's default here."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        return onednn.product(x, weight, bias)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        rows = gradient.flatten(0, -2).contiguous()
-        return (
-            onednn.product(rows, weight.T).view_as(x) if ctx.needs_input_grad[0] else None,
-            _weight_gradient(weight, x.flatten(0, -2), rows) if ctx.needs_input_grad[1] else None,
-            rows.sum(0) if ctx.needs_input_grad[2] else None,
-        )
-
-
-def _linear_without_gradient(x: Tensor, weight: Tensor, bias: Tensor | None, offset: int) -> Tensor:
-    if onednn.supports(x, weight):
-        return onednn.packed_product(x, weight, bias, offset, offset + x.shape[-1])
-    return plain.linear(x, weight, bias, offset=offset)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int = 0) -> Tensor:
@@ -128,18 +75,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, offset: int
     Returns:
         (..., out).
     """
-    if is_plain():
-        return plain.linear(x, weight, bias, offset=offset)
-    if not torch.is_grad_enabled():
-        return _linear_without_gradient(x, weight, bias, offset)
+    if not torch.is_grad_enabled() and onednn.supports(x, weight):
+        return onednn.packed_product(x, weight, bias, offset, offset + x.shape[-1])
     gathered = accumulator_for(_LinearGradients, weight) if x.dim() > 1 and x.dtype == weight.dtype else None
-    if gathered is not None:
-        accumulator, (view,) = gathered
-        return cast(Tensor, _LinearStep.apply(x, view, bias, offset, accumulator))
-    part = weight[:, offset : offset + x.shape[-1]]
-    if x.dim() > 1 and not onednn.PREFERS_DEFAULT and onednn.supports(x, part):
-        return cast(Tensor, _OneDnnLinear.apply(x, part, bias))
-    return plain.linear(x, part, bias)
+    if gathered is None:
+        return plain.linear(x, weight, bias, offset=offset)
+    accumulator, (view,) = gathered
+    return cast(Tensor, _LinearStep.apply(x, view, bias, offset, accumulator))
 
 
 class _EmbeddingGradients(GradientAccumulator):

@@ -1,4 +1,4 @@
-"""The switches between the compiled, the fast and the plain kernels."""
+"""The switch between the fast kernels and their plain forms."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import contextvars
 import os
 from collections.abc import Iterator
 
-_form = os.environ.get("SHOWTELL_KERNELS")
-_is_plain = contextvars.ContextVar("is_plain", default=_form == "plain")
-_may_compile = contextvars.ContextVar("may_compile", default=_form != "torch")
+_is_plain = contextvars.ContextVar("is_plain", default=os.environ.get("SHOWTELL_KERNELS") == "plain")
 
 
 def is_plain() -> bool:
@@ -17,29 +15,11 @@ def is_plain() -> bool:
     return _is_plain.get()
 
 
-def may_compile() -> bool:
-    """Whether compiled forms run where there is a compiler."""
-    return _may_compile.get() and not _is_plain.get()
-
-
 @contextlib.contextmanager
 def plain_kernels(enabled: bool = True) -> Iterator[None]:
     """Inside the block the plain forms run, or, with False, the fast ones."""
-    with _inside(_is_plain, enabled):
-        yield
-
-
-@contextlib.contextmanager
-def compiled_kernels(enabled: bool = True) -> Iterator[None]:
-    """Inside the block compiled forms run where there is a compiler, or, with False, those of torch's operators."""
-    with _inside(_may_compile, enabled):
-        yield
-
-
-@contextlib.contextmanager
-def _inside(switch: contextvars.ContextVar[bool], value: bool) -> Iterator[None]:
-    token = switch.set(value)
+    token = _is_plain.set(enabled)
     try:
         yield
     finally:
-        switch.reset(token)
+        _is_plain.reset(token)

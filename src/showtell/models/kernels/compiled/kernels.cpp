@@ -1,4 +1,4 @@
-// The kernels' inner loops for float32 on a CPU, one pass over memory each; `compiled.py` compiles and calls them.
+// The kernels' inner loops for float32 on a CPU, one pass over memory each; `__init__.py` compiles and calls them.
 //
 // Matrices are contiguous, rows first. What a row gets depends on that row alone: neither on the rows beside it nor on
 // the number of threads. Letters are those of docs/design.md; M is a number of rows.
@@ -161,16 +161,6 @@ void scores_backward(const float* __restrict p, const float* __restrict q, const
     }
 }
 
-// Integers in the order of float32 numbers, as `order_key` of decoding/ranking.py.
-inline int32_t order_key(float x) {
-    x += 0.0f;  // -0 is 0
-    int32_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    return bits ^ ((bits >> 31) & 0x7FFFFFFF);
-}
-
-constexpr int64_t CHUNK = 64;  // scores that are compared with the last of the best at once
-
 }  // namespace
 
 extern "C" {
@@ -242,37 +232,6 @@ void log_sum_exp(const float* __restrict s, float* __restrict logsumexp, float* 
         for (int64_t v = 0; v < V; ++v) exponentials += exponential(row[v] - top);
         logsumexp[m] = top + std::log(exponentials);
         sums[m] = sum;
-    }
-}
-
-// The K highest scores of each row in falling order, of equal ones the lower index first, with their indices; K <= V.
-void top_k(const float* __restrict s, float* __restrict values, int64_t* __restrict indices, int64_t M, int64_t V,
-           int64_t K, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (M * V > 4 * SERIAL)
-    for (int64_t m = 0; m < M; ++m) {
-        const float* row = s + m * V;
-        int64_t* best = indices + m * K;
-        int64_t count = 0;
-        int32_t lowest = INT32_MIN;  // key of the last of the best, once there are K
-        for (int64_t first = 0; first < V; first += CHUNK) {
-            const int64_t stop = first + CHUNK < V ? first + CHUNK : V;
-            int32_t highest = INT32_MIN;
-#pragma omp simd reduction(max : highest)
-            for (int64_t v = first; v < stop; ++v) {
-                const int32_t key = order_key(row[v]);
-                highest = key > highest ? key : highest;
-            }
-            if (count == K && highest <= lowest) continue;
-            for (int64_t v = first; v < stop; ++v) {
-                const int32_t key = order_key(row[v]);
-                if (count == K && key <= lowest) continue;
-                int64_t slot = count < K ? count++ : K - 1;  // behind all that are as high
-                for (; slot > 0 && order_key(row[best[slot - 1]]) < key; --slot) best[slot] = best[slot - 1];
-                best[slot] = v;
-                lowest = order_key(row[best[count - 1]]);
-            }
-        }
-        for (int64_t k = 0; k < K; ++k) values[m * K + k] = row[best[k]];
     }
 }
 

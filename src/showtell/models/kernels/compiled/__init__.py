@@ -1,9 +1,6 @@
-"""The inner loops of `compiled.cpp`, compiled for this machine's processor when they are first used.
+"""Compiles the loops of `kernels.cpp` for this machine's processor at their first use, and calls them (README.md).
 
-What they do takes torch's operators several passes over megabytes: a sum, a sigmoid and a product for each score of
-attention. One loop that keeps its numbers in registers is up to ten times as fast (docs/lab_notes.md). It takes a C++
-compiler half a second, once: the library is kept in the cache folder, by a name made of everything that it depends on.
-Where there is no compiler, torch's operators run.
+The library is kept in the cache folder, by a name made of everything that it depends on.
 """
 
 from __future__ import annotations
@@ -25,10 +22,9 @@ from torch import Tensor
 
 from showtell.errors import DataError
 from showtell.files import cache_folder, write_bytes
-from showtell.models.kernels.plain import RELU, Activation
-from showtell.models.kernels.switch import may_compile
+from showtell.models.kernels.plain import Activation
 
-SOURCE = Path(__file__).with_suffix(".cpp")
+SOURCE = Path(__file__).with_name("kernels.cpp")
 # Sums may be reordered only where the source says so, and NaN and infinity keep their meaning.
 FLAGS = (
     "-O3",
@@ -47,13 +43,8 @@ SECONDS = 120  # that a compiler may take
 
 
 def fits(*tensors: Tensor) -> bool:
-    """Whether the compiled kernels can and should compute with these: float32 on a CPU."""
-    return (
-        may_compile()
-        and all(x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors)
-        and not torch.compiler.is_compiling()
-        and why_not() is None
-    )
+    """Whether the compiled kernels can compute with these: float32 on a CPU."""
+    return all(x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors) and why_not() is None
 
 
 def why_not() -> str | None:
@@ -63,9 +54,9 @@ def why_not() -> str | None:
 
 
 def additive_scores(p: Tensor, q: Tensor, w: Tensor, activation: Activation) -> Tensor:
-    """(B, R, A), (B, N, A) and (A) to (B, N, R): `plain.additive_scores`."""
+    """(B, R, A), (B, N, A) and A numbers to (B, N, R): `plain.additive_scores`."""
     scores = p.new_empty(*q.shape[:2], p.shape[1])
-    _call("additive_scores", (p, q, w), (scores,), *q.shape[:2], *p.shape[1:], int(activation is RELU))
+    _call("additive_scores", (p, q, w), (scores,), *q.shape[:2], *p.shape[1:], int(activation == "relu"))
     return scores
 
 
@@ -73,8 +64,8 @@ def add_score_gradients(
     p: Tensor, q: Tensor, w: Tensor, g: Tensor, activation: Activation, grad_p: Tensor, grad_w: Tensor
 ) -> Tensor:
     """dq of scores with gradients g, (B, N, R); dp / w, (B, R, A), and dw, (A), are added to the sums given."""
-    grad_q, grad_w_each = q.new_empty(q.shape), w.new_empty(len(q), len(w))
-    sizes = (*q.shape[:2], *p.shape[1:], int(activation is RELU))
+    grad_q, grad_w_each = q.new_empty(q.shape), w.new_empty(len(q), w.numel())
+    sizes = (*q.shape[:2], *p.shape[1:], int(activation == "relu"))
     _call("additive_scores_backward", (p, q, w, g), (grad_p, grad_q, grad_w_each), *sizes)
     grad_w += grad_w_each.sum(0)
     return grad_q
@@ -105,14 +96,6 @@ def log_sum_exp(scores: Tensor) -> tuple[Tensor, Tensor]:
     return logsumexp, sums
 
 
-def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`stable_topk` of `decoding/ranking.py`: (..., V) to values and indices, (..., k)."""
-    values = scores.new_empty(*scores.shape[:-1], k)
-    indices = torch.empty(values.shape, dtype=torch.long)
-    _call("top_k", (scores,), (values, indices), scores[..., 0].numel(), scores.shape[-1], k)
-    return values, indices
-
-
 def log_likelihood_backward(
     scores: Tensor, words: Tensor, logsumexp: Tensor, gradient: Tensor, smoothing: float
 ) -> Tensor:
@@ -123,7 +106,7 @@ def log_likelihood_backward(
 
 
 def _call(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *sizes: int, **numbers: float) -> None:
-    """Run a function of `compiled.cpp`, which takes its arguments in this order, with torch's number of threads."""
+    """Run a function of `kernels.cpp`, which takes its arguments in this order, with torch's number of threads."""
     library = _library()
     assert isinstance(library, ctypes.CDLL) and all(x.is_contiguous() for x in outputs)
     read = [x.contiguous() for x in inputs]  # kept until the end

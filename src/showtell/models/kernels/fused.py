@@ -1,0 +1,161 @@
+"""Operations that take torch several passes over megabytes, as one loop of C++ each, with their gradients.
+
+The loops are in `compiled/` and compute with float32 on a CPU. Everything else runs the plain form: other precisions,
+GPUs, and machines without a compiler.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from showtell.models.kernels import compiled, plain
+from showtell.models.kernels.accumulation import GradientAccumulator, accumulator_for
+from showtell.models.kernels.plain import Activation
+from showtell.models.kernels.switch import is_plain
+
+
+class _ScoreGradients(GradientAccumulator):
+    """The sums, over the steps of a loop, of the gradients of p and w."""
+
+    def clear(self) -> None:
+        self.grad_p: Tensor | None = None
+        self.grad_w: Tensor | None = None
+
+    def running_sums(self) -> tuple[Tensor, Tensor]:
+        """The sums so far, to be added to: dp / w, (B, R, A), and dw, (A)."""
+        if self.grad_p is None or self.grad_w is None:
+            projected, weight = self.tensors
+            self.grad_p = torch.zeros_like(projected, memory_format=torch.contiguous_format)
+            self.grad_w = torch.zeros_like(weight.view(-1))
+        return self.grad_p, self.grad_w
+
+    def gradients(self) -> tuple[Tensor | None, ...]:
+        """dp and dw."""
+        _, weight = self.tensors
+        grad_p, grad_w = self.running_sums()
+        return grad_p.mul_(weight.view(-1)), grad_w.view_as(weight)
+
+
+class _AdditiveScores(torch.autograd.Function):
+    """`plain.additive_scores`. The backward pass computes the (B, N, R, A) activations again, in registers.
+
+    For gradients g of the scores:
+
+        dw = sum_nr g f(p + q),   dp_r = w * sum_n g f'(p + q),   dq_n = w * sum_r g f'(p + q)
+
+    In a loop over time dp and dw are summed over its steps in place.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        projected: Tensor,
+        query: Tensor,
+        weight: Tensor,
+        activation: Activation,
+        accumulator: _ScoreGradients | None,
+    ) -> Tensor:
+        """(B, R, A), (B, N, A) and A numbers to (B, N, R)."""
+        ctx.save_for_backward(projected, query, weight)
+        ctx.accumulator, ctx.activation = accumulator, activation
+        return compiled.additive_scores(projected, query, weight, activation)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of projected, query and weight."""
+        projected, query, weight = ctx.saved_tensors
+        accumulator = ctx.accumulator or _ScoreGradients(projected, weight)
+        accumulator.begin_step()
+        sums = accumulator.running_sums()
+        grad_query = compiled.add_score_gradients(projected, query, weight, gradient, ctx.activation, *sums)
+        grad_projected, grad_weight = (None, None) if ctx.accumulator else accumulator.gradients()
+        return grad_projected, grad_query, grad_weight, None, None
+
+
+def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = "tanh") -> Tensor:
+    """`plain.additive_scores`; a loop gathers the gradients of p and w."""
+    if is_plain() or not compiled.fits(projected, query, weight):
+        return plain.additive_scores(projected, query, weight, activation)
+    gathered = accumulator_for(_ScoreGradients, projected, weight)
+    accumulator, (p, w) = gathered or (None, (projected, weight))
+    return cast(Tensor, _AdditiveScores.apply(p, query, w, activation, accumulator))
+
+
+class _LstmGates(torch.autograd.Function):
+    """`plain.lstm_gates`. Its backward pass needs the gates behind their activations and both cells."""
+
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor, recurrent: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        cell = cell.expand(*gates.shape[:-1], -1).contiguous()  # the first of a loop may be that of all rows
+        hidden, new_cell, activated = compiled.lstm_gates(gates, recurrent.expand_as(gates), cell)
+        ctx.save_for_backward(activated, cell, new_cell)
+        return hidden, new_cell
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_hidden: Tensor, grad_cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of gates, recurrent and cell."""
+        grad_gates, grad_old_cell = compiled.lstm_gates_backward(*ctx.saved_tensors, grad_hidden, grad_cell)
+        return grad_gates, grad_gates, grad_old_cell
+
+
+def lstm_gates(gates: Tensor, recurrent: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """The new hidden and cell of an LSTM.
+
+    Args:
+        gates: (..., 4 H) the input's part of the gates, in torch's order i, f, g, o.
+        recurrent: (..., 4 H) the part of the hidden vector.
+        cell: (..., H).
+    """
+    if is_plain() or not compiled.fits(gates, recurrent, cell):
+        return plain.lstm_gates(gates, recurrent, cell)
+    return cast("tuple[Tensor, Tensor]", _LstmGates.apply(gates, recurrent, cell))
+
+
+class _LogLikelihood(torch.autograd.Function):
+    """`plain.log_likelihood` of (M, V) scores and (M,) words, which keeps nothing but the scores.
+
+    torch keeps the log-probabilities of all words for the backward pass and fills two more tensors of that size there.
+
+        d/ds_v = g ((1 - epsilon) [v = y] + epsilon / V - p(v))
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, words: Tensor, smoothing: float) -> Tensor:
+        ctx.smoothing = smoothing
+        logsumexp, sums = compiled.log_sum_exp(scores)
+        ctx.save_for_backward(scores, words, logsumexp)
+        logprob = scores.gather(1, words.unsqueeze(1)).squeeze(1) - logsumexp
+        if not smoothing:
+            return logprob
+        return (1 - smoothing) * logprob + smoothing * (sums / scores.shape[1] - logsumexp)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        scores, words, logsumexp = ctx.saved_tensors
+        return compiled.log_likelihood_backward(scores, words, logsumexp, gradient, ctx.smoothing), None, None
+
+
+def log_likelihood(scores: Tensor, words: Tensor, smoothing: float = 0.0) -> Tensor:
+    """log p of each word, smoothed by epsilon (Szegedy et al., 2016).
+
+    Args:
+        scores: (..., V), before the softmax.
+        words: (...) int64.
+        smoothing: epsilon.
+
+    Returns:
+        (...), in the precision of the scores, float32 for 16 bits.
+    """
+    if scores.dtype in (torch.float16, torch.bfloat16):
+        scores = scores.float()
+    if is_plain() or not compiled.fits(scores):
+        return plain.log_likelihood(scores, words, smoothing)
+    rows = _LogLikelihood.apply(scores.reshape(-1, scores.shape[-1]), words.flatten(), smoothing)
+    return cast(Tensor, rows).view(words.shape)
