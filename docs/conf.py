@@ -25,6 +25,7 @@ extensions = [
     "sphinx_design",
     "mathml",  # this and the following: docs/_extensions
     "notebooks",
+    "made_pages",
     "repository_links",
     "glossary_links",
     "command_reasons",

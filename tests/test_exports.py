@@ -19,10 +19,8 @@ PACKAGES = sorted(
 
 
 def trees() -> Iterator[tuple[Path, ast.Module]]:
-    """All Python there is: files, scripts and the blocks of the documents."""
+    """All Python there is: files and the blocks of the documents."""
     for file in sorted([*SOURCE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]):
-        yield file, ast.parse(file.read_text(encoding="utf-8"))
-    for file in [ROOT / "scripts" / "tree", ROOT / "scripts" / "generate_docs", ROOT / "scripts" / "fuzz"]:
         yield file, ast.parse(file.read_text(encoding="utf-8"))
     for file in sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]):
         for block in re.findall(r"^```python\n(.*?)^```", file.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):

@@ -15,7 +15,6 @@ import ast
 import importlib
 import inspect
 import re
-import runpy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import is_dataclass
 from functools import cache
@@ -25,6 +24,7 @@ from types import ModuleType, UnionType
 from typing import Any, get_origin
 
 from docstrings import Declaration, declarations, escape, to_rest
+from settings_tables import first_sentence, values
 
 import showtell
 from showtell.config import Config
@@ -34,7 +34,6 @@ from showtell.registry import Registry
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "showtell"
 DIRECTIVE = re.compile(r"^```\{api\} (\S+)\n```$", re.MULTILINE)
-_SCRIPT = runpy.run_path(str(ROOT / "scripts" / "generate_docs"))  # how the other tables show values
 
 
 # --- the names ---
@@ -108,7 +107,7 @@ def summary(module: str, name: str) -> str:
     if isinstance(thing, Registry):
         return f"Registry of `{thing.group}`: names to entries, those of installed packages included."
     if inspect.isclass(thing) or inspect.isroutine(thing):
-        return _SCRIPT["first_sentence"](inspect.getdoc(thing) or "")
+        return first_sentence(inspect.getdoc(thing) or "")
     declared = declaration(module, name)
     return _sentence(declared.comment if declared else "")
 
@@ -179,7 +178,7 @@ def registered(registry: Registry[Any]) -> str:
         if isinstance(item, ModuleType):
             rows.append(f"| `{name}` | {_cell(item.EXAMPLE)} | {_file(part)} |")
             continue
-        rows.append(f"| `{name}` | {_cell(_SCRIPT['first_sentence'](inspect.getdoc(part) or ''))} | {_file(part)} |")
+        rows.append(f"| `{name}` | {_cell(first_sentence(inspect.getdoc(part) or ''))} | {_file(part)} |")
         parts.setdefault(part, []).append(name)
     heads = [
         f"### {', '.join(names)}\n\n{_file(part)}{_keys(registry, names)}\n\n{_rest(to_rest(part.__doc__ or ''))}"
@@ -238,7 +237,7 @@ def _field(thing: type, declared: Declaration) -> str:
     value, text = declared.value, declared.comment
     if issubclass(thing, Config) and declared.name in thing.model_fields:
         field = thing.model_fields[declared.name]
-        limits = _SCRIPT["values"](field.annotation, field.metadata)
+        limits = values(field.annotation, field.metadata)
         has_default = not (field.is_required() or field.default_factory or isinstance(field.default, Config))
         value = repr(field.default) if has_default else None
         text = f"{field.description or ''} {f'Values: {limits}.' if re.search('[≥≤<>]', limits) else ''}".strip()

@@ -1,7 +1,7 @@
 """What all settings share: records in pydantic that are frozen and refuse unknown keys, and bounds of their numbers.
 
 A setting is declared once, as a field with a type, a default and a description in `Field(...)`. The options of the
-command line, `docs/recipe_keys.md` and the table in `docs/decoding.md` are made from that.
+command line, and tables of the documentation are made from that.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """The verbs of the command line: each is a file and a line in `VERBS`.
 
-A verb's function imports what it needs when it runs, and options that are made from settings are made when the verb is
-called, so that `showtell --help` is instant.
+A verb's function imports what it needs when it runs, and its options are made when it is called, so that
+`showtell --help` is instant.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from importlib import import_module
@@ -42,24 +43,32 @@ VERBS = {
     "import": "import_:import_",
     "doctor": "doctor:doctor",
 }
-GROUPS = {"data": "Draw, fetch and check datasets."}
+GROUPS = {"data": "Fetch, check, split and draw datasets."}
 # The message after an interrupt, unless its module has an `IF_INTERRUPTED` of its own.
 _IF_INTERRUPTED = "nothing was written; run the same command again"
+
+
+def function_of(verb: str) -> Callable[..., None]:
+    """What runs a verb."""
+    module, function = VERBS[verb].split(":")
+    made: Callable[..., None] = getattr(import_module(f"showtell.cli.{module}"), function)
+    return made
 
 
 class _Verb(TyperCommand):
     """A verb as the list of verbs shows it; its options are made once it is called."""
 
     def __init__(self, verb: str) -> None:
-        module, function = VERBS[verb].split(":")
         self._verb = verb
-        self._module = import_module(f"showtell.cli.{module}")
-        self._function: Callable[..., None] = getattr(self._module, function)
-        super().__init__(verb.split()[-1], help=inspect.getdoc(self._function))
+        self._function = function_of(verb)
+        help = inspect.getdoc(self._function) or ""
+        first, *_ = re.split(r"(?<=[.])\s", help, maxsplit=1)
+        super().__init__(verb.split()[-1], help=help, short_help=first)
 
     def with_options(self) -> Any:
         """The verb as typer makes it from the function's signature."""
         verb = with_settings_options(self._function)
+        module = inspect.getmodule(self._function)
 
         @functools.wraps(verb)
         def call(**arguments: Any) -> None:
@@ -67,13 +76,12 @@ class _Verb(TyperCommand):
             from showtell.progress import working
 
             _refuse_named_pipes(arguments.values())
-            is_told = is_first_process() and not getattr(self._module, "RUNS_UNTIL_STOPPED", False)
+            is_told = is_first_process() and not getattr(module, "RUNS_UNTIL_STOPPED", False)
             try:
                 with working(self._verb) if is_told else nullcontext():
                     verb(**arguments)
             except KeyboardInterrupt as error:
-                sentence = getattr(self._module, "IF_INTERRUPTED", _IF_INTERRUPTED)
-                notify(f"interrupted; {sentence}.")
+                notify(f"interrupted; {getattr(module, 'IF_INTERRUPTED', _IF_INTERRUPTED)}.")
                 raise typer.Exit(130) from error
 
         made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -104,14 +112,14 @@ class _Root(_Group):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
+        groups = {name: _Group(name=name, help=help, no_args_is_help=True) for name, help in GROUPS.items()}
         for verb in VERBS:
-            *group, _ = verb.split()
-            parent: TyperGroup = self
+            group, _, name = verb.rpartition(" ")
             if group:
-                if group[0] not in self.commands:
-                    self.add_command(_Group(name=group[0], help=GROUPS[group[0]], no_args_is_help=True))
-                parent = self.commands[group[0]]  # type: ignore[assignment]
-            parent.add_command(_Verb(verb))
+                groups[group].add_command(_Verb(verb))
+                self.commands.setdefault(group, groups[group])
+            else:
+                self.add_command(_Verb(name))
 
 
 app = typer.Typer(
@@ -119,6 +127,7 @@ app = typer.Typer(
     cls=_Root,
     help="Train, score and explain neural image captioners.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -1,0 +1,48 @@
+"""Links from the pages of the papers to the lines of code of their equations.
+
+A link whose title names an equation leads to the line with that mark, a comment `# papers/003 §4.2.1: beta_t` at its
+end or on a line of its own above it (several marks are parted by semicolons):
+
+    [sat.py](../src/showtell/models/sat.py "papers/003 §4.2.1: beta_t")
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MARK = re.compile(r'papers/\d{3} (?:§(?:[IVX]+|[\d.]*\d)|eq\. \d+|LeakGAN): [^;"\n]+')
+COMMENT = re.compile(rf"# ({MARK.pattern}(?:; {MARK.pattern})*)$")
+LINK = re.compile(rf'\[[^\[\]]*\]\(\.\./(src/showtell/[\w/]+\.py) "({MARK.pattern})"\)')
+
+
+@cache
+def marked_lines(root: Path = ROOT) -> Mapping[tuple[str, str], int]:
+    """The lines of src that bear a mark: (file, mark) to the number of the line."""
+    lines: dict[tuple[str, str], int] = {}
+    for file in sorted((root / "src" / "showtell").rglob("*.py")):
+        path = file.relative_to(root).as_posix()
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            if not (comment := COMMENT.search(line)):
+                continue
+            for mark in comment[1].split("; "):
+                assert (path, mark) not in lines, f'{path} has the mark "{mark}" twice'
+                lines[path, mark] = number + (not line[: comment.start()].strip())
+    return lines
+
+
+def with_lines(text: str, root: Path = ROOT) -> str:
+    """A page with its links to equations leading to their lines."""
+
+    def link(match: re.Match[str]) -> str:
+        path, mark = match.groups()
+        assert (path, mark) in marked_lines(root), (
+            f'No line of {path} bears the comment "# {mark}", which a page links to'
+        )
+        line = marked_lines(root)[path, mark]
+        return f'[{Path(path).name}, line {line}](../{path}#L{line} "{mark}")'
+
+    return LINK.sub(link, text)
