@@ -99,7 +99,7 @@ def test_everything_that_a_package_adds_is_found_and_used(
         ["train", "gru.yaml", "--out", "run", "--json"],
         ["caption", "run/best", photo, "--json"],
         ["evaluate", "run/best", "captions.tsv", "--split", "test", "--metrics", "length_ratio", "--json"],
-        ["score", "predictions.json", "references.json", "--metrics", "bleu,length_ratio", "--json"],
+        ["score", "predictions.json", "--references", "references.json", "--metrics", "bleu,length_ratio", "--json"],
     )
     assert json.loads(checked)["format"] == "tsv"
     assert json.loads(trained)["epochs"] == 3

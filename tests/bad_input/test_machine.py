@@ -87,7 +87,7 @@ def test_no_room_for_the_log(world: Path, capsys: Captured) -> None:
 def test_no_room_for_scores(world: Path, capsys: Captured) -> None:
     before = everything(world)
     with room_for(10):
-        sentence = refused(capsys, "score pred.json ref.json --metrics bleu --per-image out.json")
+        sentence = refused(capsys, "score pred.json --references ref.json --metrics bleu --per-image out.json")
     assert sentence == "Cannot write out.json: File too large."
     assert everything(world) == before
 
@@ -118,7 +118,7 @@ def test_what_was_extracted_is_whole_after_a_full_disk(world: Path, capsys: Capt
         f"{FEATURES} --out closed/new",
         "train r.yaml --out closed/new",
         "caption run/best scenes/images/000001.png --out closed/new.txt",
-        "score pred.json ref.json --metrics bleu --per-image closed/new",
+        "score pred.json --references ref.json --metrics bleu --per-image closed/new",
         "evaluate run/best scenes --metrics bleu --out closed/new",
     ],
     ids=lambda command: command.split()[0],

@@ -52,8 +52,8 @@ READS = [
     "explain run/best scenes/images/000001.png --against % --out a.html",
     "grounding % scenes", "grounding run/best %",
     "calibrate % scenes", "calibrate run/best %", "calibrate run/best scenes --features %",
-    "score % ref.json", "score pred.json %", "score pred.json ref.json --compare %",
-    "score pred.json ref.json --document-frequency %",
+    "score % --references ref.json", "score pred.json --references %", "score pred.json % --references ref.json",
+    "score pred.json --references ref.json --document-frequency %",
     "doctor %", "doctor run/best --data %",
 ]  # fmt: skip
 # Text that is no name of a file.
@@ -63,11 +63,11 @@ TEXTS = [
     "train r.yaml --out new %", "train r.yaml --out new data.train_split=%", "train r.yaml --out new model.name=%",
     "train r.yaml --out new training.trackers=[%]", "sweep r.yaml training.epochs=%", "sweep r.yaml %=1,2",
     "sweep r.yaml training.epochs=1,2 --metric %", "report run --out a.html --split %",
-    "evaluate run/best scenes --split %", "evaluate run/best scenes --metrics %", "evaluate run/best scenes --server %",
+    "evaluate run/best scenes --split %", "evaluate run/best scenes --metrics %",
     "caption run/best scenes/images/000001.png --search %", "caption run/best scenes/images/000001.png --force-word %",
     "caption run/best scenes/images/000001.png --format %", "explain run/best scenes --out a.html --split %",
     "grounding run/best scenes --split %", "calibrate run/best scenes --split %", "%",
-    "score pred.json ref.json --metrics %", "score pred.json scenes --split %",
+    "score pred.json --references ref.json --metrics %", "score pred.json --references scenes --split %",
     "doctor run/best --data scenes --split %",
 ]  # fmt: skip
 
@@ -100,7 +100,7 @@ def test_bytes_that_are_no_utf_8_are_escaped_in_one_line(
         "grounding run/best data --out new.json", "doctor run/best --data data --sample 1", "data check data",
         "data check data --json", "features data --encoder small_cnn --out new",
         "report run --data data --out %.html", "report run --data data --out new.html",
-        "score pred.json data.json --metrics bleu --per-image %.json", "data scenes %x --images 20",
+        "score pred.json --references data.json --metrics bleu --per-image %.json", "data scenes %x --images 20",
     ],
 )  # fmt: skip
 def test_photos_datasets_and_results_whose_names_are_no_utf_8(

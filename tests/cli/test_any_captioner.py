@@ -78,9 +78,9 @@ def test_a_dataset_is_evaluated_and_calibrated_and_two_captioners_are_compared(
     status, out, _ = run(capsys, "evaluate", tiny_checkpoint, blip, *asked)
     assert status == 0
     content = loaded(out)
-    assert [one["captioner"] for one in content["captioners"]] == ["tiny", "tiny-blip"]
-    assert all(one["scores"]["cider"] >= 0 for one in content["captioners"])
-    assert content["differences"][0]["from"] == "tiny"
+    assert [one["system"] for one in content["systems"]] == ["tiny", "tiny-blip"]
+    assert all(one["scores"]["cider"] >= 0 for one in content["systems"])
+    assert content["comparisons"][0]["first"] == "tiny"
 
 
 def test_words_are_explained_side_by_side(capsys, blip, tiny_checkpoint, photos, tmp_path):

@@ -118,7 +118,22 @@ def test_its_numbers_are_those_of_scoring(capsys, tiny_checkpoint, tiny_scenes, 
     assert run("evaluate", tiny_checkpoint, tiny_scenes, "--split", "val", "--metrics", "truth", "--out", out) == 0
     table = tmp_path / "per_image.json"
     metrics = ["--metrics", "truth,bleu,rouge_l"]
-    assert run("score", out, tiny_scenes, "--split", "val", *metrics, "--per-image", table, "--bootstrap", 0) == 0
+    assert (
+        run(
+            "score",
+            out,
+            "--references",
+            tiny_scenes,
+            "--split",
+            "val",
+            *metrics,
+            "--per-image",
+            table,
+            "--bootstrap",
+            0,
+        )
+        == 0
+    )
     numbers = json.loads(table.read_text())
     ids = {str(record.path): record.image_id for record in open_dataset(tiny_scenes).split("val")}
     for one in explained:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from showtell.cli import main
+from tests.cli.test_caption import run
 
 REFERENCES = {"1": ["a dog runs on grass", "the dog is running"], "2": ["a red ball", "a ball that is red"]}
+NAMES = ("a.json", "b_with_a_long_name.json", "c.json")
 
 
 @pytest.fixture(autouse=True)
@@ -19,165 +22,178 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("predictions.json").write_text(json.dumps({"1": "a dog runs on grass", "2": "a red ball"}))
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    main_ended = pytest.raises(SystemExit)
-    with main_ended as ended:
-        main(["score", *arguments])
-    captured = capsys.readouterr()
-    assert ended.value.code in (0, None), captured.err
-    return captured.out
+@pytest.fixture
+def systems() -> None:
+    """Three systems on 60 images, the first the best, with references of their own."""
+    rng = np.random.default_rng(0)
+    words = ["a", "man", "dog", "cat", "runs", "on", "the", "red", "grass", "with", "ball"]
+    references = {str(n): [" ".join(rng.choice(words, 7)) for _ in range(3)] for n in range(60)}
+    Path("references.json").write_text(json.dumps(references))
+    for name, share in zip(NAMES, (0.9, 0.6, 0.2), strict=True):
+        kept = {n: [w if rng.random() < share else "x" for w in texts[0].split()] for n, texts in references.items()}
+        Path(name).write_text(json.dumps({n: " ".join(caption) for n, caption in kept.items()}))
+
+
+def scored(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    """The JSON of a command that succeeds."""
+    status, out, err = run(capsys, "score", *arguments, "--json")
+    assert status == 0, err
+    return json.loads(out)
+
+
+GIVEN = ("--references", "references.json", "--metrics")
 
 
 def test_json_is_what_programs_rely_on(capsys):
-    content = json.loads(run(capsys, "predictions.json", "references.json", "--metrics", "bleu,cider", "--json"))
-    assert set(content) == {"scores", "signatures", "images", "skipped"}
+    content = scored(capsys, "predictions.json", *GIVEN, "bleu,cider")
+    assert set(content) == {"system", "scores", "signatures", "images", "skipped", "intervals", "rates"}
     assert list(content["scores"]) == ["bleu_1", "bleu_2", "bleu_3", "bleu_4", "cider", "cider_plain"]
     assert content["scores"]["bleu_1"] == pytest.approx(1.0)
-    assert content["images"] == 2
-    assert set(content["signatures"]) == set(content["scores"])
+    assert (content["system"], content["images"]) == ("predictions.json", 2)
+    assert set(content["signatures"]) == set(content["intervals"]) == set(content["scores"])
 
 
-def test_every_form_of_predictions_and_references_gives_the_same(capsys):
-    results = [
-        {"image_id": int(image), "caption": text}
-        for image, text in json.loads(Path("predictions.json").read_text()).items()
-    ]
-    Path("results.json").write_text(json.dumps(results))
+def test_coco_predictions_and_references_give_the_same(capsys):
+    captions = json.loads(Path("predictions.json").read_text())
+    Path("results.json").write_text(json.dumps([{"image_id": int(n), "caption": text} for n, text in captions.items()]))
+    pairs = [(image, text) for image, texts in REFERENCES.items() for text in texts]
     coco = {
         "images": [{"id": int(image), "file_name": f"{image}.jpg"} for image in REFERENCES],
-        "annotations": [
-            {"id": number, "image_id": int(image), "caption": text}
-            for number, (image, text) in enumerate(
-                (image, text) for image, texts in REFERENCES.items() for text in texts
-            )
-        ],
+        "annotations": [{"id": n, "image_id": int(image), "caption": text} for n, (image, text) in enumerate(pairs)],
     }
     Path("captions_test.json").write_text(json.dumps(coco))
-    first = run(capsys, "predictions.json", "references.json", "--metrics", "bleu", "--json")
-    assert run(capsys, "results.json", "captions_test.json", "--metrics", "bleu", "--json") == first
+    given = ("--references", "captions_test.json", "--metrics", "bleu")
+    assert (
+        scored(capsys, "results.json", *given)["scores"] == scored(capsys, "predictions.json", *GIVEN, "bleu")["scores"]
+    )
 
 
-def test_the_table_names_each_number_and_how_it_was_made(capsys):
-    out = run(capsys, "predictions.json", "references.json", "--metrics", "bleu,rouge_l")
-    assert "2 images" in out
-    assert "rouge_l 1.0000" in " ".join(out.split())
-    assert "signatures" in out
+def test_the_table_of_one_system(capsys):
+    arguments = ("score", "predictions.json", *GIVEN, "rouge_l,cider")
+    status, out, err = run(capsys, *arguments)
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert (status, lines[:3]) == (0, ["2 images", "", "predictions.json 95% interval"])
+    assert "rouge_l 1.0000 [1.0000, 1.0000]" in lines
+    line = lines.index("bad_endings 0.0000")
+    assert any(set(one) == {"─"} for one in lines[lines.index("rouge_l 1.0000 [1.0000, 1.0000]") : line])
+    assert lines.index("signatures") > line
+    assert "CIDEr's document frequencies come from 2 images" in err
+    assert "[" not in run(capsys, *arguments, "--bootstrap", "0")[1]
+
+
+def test_the_tables_of_several_systems(capsys, systems):
+    status, out, _ = run(capsys, "score", *NAMES, *GIVEN, "bleu,cider")
+    assert status == 0
+    rows = [" ".join(line.split()) for line in out.splitlines()]
+    assert rows[2] == " ".join(NAMES)
+    assert len(next(row for row in rows if row.startswith("cider ")).split()) == 4
+    pairs = [row for row in rows if row.startswith("cider ") and " - " in row]
+    assert [row.split()[1:4:2] for row in pairs] == [["a.json", NAMES[1]], ["a.json", "c.json"], [NAMES[1], "c.json"]]
+    assert "p (Holm): corrected for the 3 pairs of systems, for each number." in rows
+
+
+def test_json_of_several_systems_has_every_pair(capsys, systems):
+    content = scored(capsys, *NAMES, *GIVEN, "rouge_l")
+    scores = {one["system"]: one["scores"]["rouge_l"] for one in content["systems"]}
+    assert tuple(scores) == NAMES
+    for one in content["systems"]:
+        assert one["intervals"]["rouge_l"]["low"] < one["scores"]["rouge_l"] < one["intervals"]["rouge_l"]["high"]
+    first = content["comparisons"][0]
+    assert (first["first"], first["second"], first["number"]) == (*NAMES[:2], "rouge_l")
+    assert first["value"] == pytest.approx(scores[NAMES[0]] - scores[NAMES[1]])
+    assert first["low"] <= first["value"] <= first["high"] and 0 < first["p"] <= first["p_holm"] <= 1
+    assert first["images_for_a_point"] > 60 and first["detectable"] > 0.01
+    assert scored(capsys, NAMES[0], *GIVEN, "rouge_l")["scores"]["rouge_l"] == scores[NAMES[0]]
+
+
+def test_a_warning_names_the_systems_that_it_concerns(capsys):
+    def warning(**words: int) -> str:
+        for name, number in words.items():
+            captions = {str(image): " ".join(["a dog runs here"] * number) for image in range(20)}
+            Path(f"{name}.json").write_text(json.dumps(captions))
+        _, _, err = run(capsys, "score", "one.json", "two.json", "--references", "short.json", "--metrics", "cider")
+        (line,) = (line for line in err.splitlines() if "CIDEr is near zero" in line)
+        return line
+
+    Path("short.json").write_text(json.dumps({str(image): ["a dog runs on grass"] for image in range(20)}))
+    assert warning(one=1, two=12).startswith("showtell: two.json: CIDEr is near zero")
+    assert warning(one=12, two=12).startswith("showtell: CIDEr is near zero")
 
 
 def test_numbers_of_each_image_go_to_a_file(capsys):
-    run(capsys, "predictions.json", "references.json", "--metrics", "rouge_l", "--per-image", "each.json")
-    assert json.loads(Path("each.json").read_text()) == {"1": {"rouge_l": 1.0}, "2": {"rouge_l": 1.0}}
+    Path("other.json").write_text(json.dumps({"1": "a dog runs on grass", "2": "a red ball"}))
+    expected = {"1": {"rouge_l": 1.0}, "2": {"rouge_l": 1.0}}
+    scored(capsys, "predictions.json", *GIVEN, "rouge_l", "--per-image", "each.json")
+    assert json.loads(Path("each.json").read_text()) == expected
+    scored(capsys, "predictions.json", "other.json", *GIVEN, "rouge_l", "--per-image", "each.json")
+    assert json.loads(Path("each.json").read_text()) == {"predictions.json": expected, "other.json": expected}
 
 
 def test_a_split_of_scenes_is_scored_for_truth_too(capsys, tiny_scenes):
     captions = json.loads((tiny_scenes / "annotations" / "captions_test.json").read_text())["annotations"]
     first = {str(entry["image_id"]): entry["caption"] for entry in reversed(captions)}
     Path("own.json").write_text(json.dumps(first))
-    content = json.loads(run(capsys, "own.json", str(tiny_scenes), "--metrics", "truth,bleu", "--json"))
-    assert content["scores"]["truth"] == 1.0
-    assert content["scores"]["truth_whole"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["none.json", "references.json"], "There is no file none.json."),
-        (["predictions.json", "none.json"], "There is no file or folder none.json."),
-        (
-            ["predictions.json", "references.json", "--metrics", "bleuu"],
-            'There is no metric "bleuu": did you mean "bleu"',
-        ),
-        (["partial.json", "references.json"], "1 image(s) have no prediction: 2"),
-        (
-            ["predictions.json", "references.json", "--limit", "1"],
-            "references.json is a file of captions; score what both have with --common.",
-        ),
-        (["predictions.json", "references.json", "--per-image", "/"], "--per-image"),
-        (["predictions.json", "references.json", "--per-image", "."], ". is a folder; --per-image needs the name of a"),
-        (["predictions.json", "references.json", "--per-image", ""], "--per-image"),
-        (["deep.json", "references.json"], "deep.json cannot be read as JSON: its lists and objects are nested too"),
-        (
-            ["digits.json", "references.json"],
-            "digits.json cannot be read as JSON: it holds a number of too many digits",
-        ),
-        (["surrogate.json", "references.json"], r"surrogate.json holds \ud800 at line 1, which is no character"),
-        (["bytes.json", "references.json"], "bytes.json is not in UTF-8"),
-        (["nan.json", "references.json"], "The image_id of prediction number 0 is a number, not a text or a whole"),
-        (
-            ["predictions.json", "references.json", "--document-frequency", "nan.json"],
-            "nan.json is not a dataset: it is JSON without",
-        ),
-    ],
-)
-def test_mistakes_are_sentences(capsys, arguments, sentence):
-    Path("partial.json").write_text(json.dumps({"1": "a dog"}))
-    Path("deep.json").write_text("[" * 100_000)
-    Path("digits.json").write_text("[" + "1" * 5000 + "]")
-    Path("surrogate.json").write_text('{"1": "a \\ud800", "2": "b"}')
-    Path("bytes.json").write_bytes(b'{"1": "\xff"}')
-    Path("nan.json").write_text('[{"image_id": NaN, "caption": "a"}]')
-    with pytest.raises(SystemExit) as ended:
-        main(["score", *arguments])
-    assert ended.value.code == 2
-    assert sentence in capsys.readouterr().err
-
-
-def test_two_systems_compared(capsys):
-    Path("other.json").write_text(json.dumps({"1": "a dog", "2": "a red ball"}))
-    arguments = ["predictions.json", "references.json", "--metrics", "bleu,rouge_l", "--compare", "other.json"]
-    content = json.loads(run(capsys, *arguments, "--bootstrap", "200", "--json"))
-    assert set(content) == {"scores", "signatures", "images", "skipped", "compare"}
-    rouge = content["compare"]["differences"]["rouge_l"]
-    assert rouge["value"] == pytest.approx(content["scores"]["rouge_l"] - content["compare"]["scores"]["rouge_l"])
-    assert rouge["low"] <= rouge["value"] <= rouge["high"]
-    assert 0 < rouge["p"] <= 1
-    out = run(capsys, *arguments)
-    assert "minus other.json" in out
-    assert "p = " in out
-
-
-def test_the_table_has_intervals_and_what_is_wrong_with_the_captions(capsys):
-    out = " ".join(run(capsys, "predictions.json", "references.json", "--metrics", "rouge_l").split())
-    assert "rouge_l 1.0000 [1.0000, 1.0000]" in out
-    assert "bad_endings 0.0000" in out
-    assert "[" not in run(capsys, "predictions.json", "references.json", "--metrics", "rouge_l", "--bootstrap", "0")
+    scores = scored(capsys, "own.json", "--references", tiny_scenes, "--metrics", "truth,bleu")["scores"]
+    assert (scores["truth"], scores["truth_whole"]) == (1.0, 1.0)
 
 
 def test_document_frequencies_from_a_file_and_from_references(capsys):
     Path("df.json").write_text(json.dumps({"ref_len": 500, "document_frequency": {"a": 400, "dog": 20}}))
-    arguments = ["predictions.json", "references.json", "--metrics", "cider", "--json", "--document-frequency"]
-    assert "df:df.json:500" in json.loads(run(capsys, *arguments, "df.json"))["signatures"]["cider"]
-    own = json.loads(run(capsys, *arguments, "references.json"))
+    arguments = ("predictions.json", *GIVEN, "cider")
+    content = scored(capsys, *arguments, "--document-frequency", "df.json")
+    assert "df:df.json:500" in content["signatures"]["cider"]
+    own = scored(capsys, *arguments, "--document-frequency", "references.json")
     assert "df:references.json:2" in own["signatures"]["cider"]
-    without = json.loads(run(capsys, *arguments[:-1]))
-    assert own["scores"] == pytest.approx(without["scores"])
+    assert own["scores"] == pytest.approx(scored(capsys, *arguments)["scores"])
 
 
-def test_few_images_are_warned_of_on_stderr(capsys):
-    with pytest.raises(SystemExit):
-        main(["score", "predictions.json", "references.json", "--metrics", "cider", "--json"])
-    captured = capsys.readouterr()
-    assert "CIDEr's document frequencies come from 2 images" in captured.err
-    json.loads(captured.out)
+def test_the_images_that_all_have_are_scored_on_request(capsys, systems):
+    for name, left_out in (("b_with_a_long_name.json", "7"), ("c.json", "8")):
+        captions = json.loads(Path(name).read_text())
+        del captions[left_out]
+        Path(name).write_text(json.dumps({**captions, "unknown": "a"}))
+    _, _, err = run(capsys, "score", *NAMES, *GIVEN, "rouge_l")
+    assert (
+        "1 image(s) have no prediction: 7; 1 prediction(s) are for unknown images: unknown; showtell score --c" in err
+    )
+    status, out, err = run(capsys, "score", *NAMES, *GIVEN, "rouge_l", "--common")
+    assert (status, out.splitlines()[0]) == (0, "58 images")
+    assert "58 images are scored; 2 images with references and 3 with predictions are left out." in err
+    Path("few.json").write_text(json.dumps({"unknown": "a"}))
+    assert "No image has both a prediction and ref" in run(capsys, "score", "few.json", *GIVEN, "bleu", "--common")[2]
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ('{"1": "a", "1": "b", "2": "c"}', 'twice.json has the key "1" twice in one object; keep one of them.'),
-        ('[{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}]', "predicted more than once: 1"),
-    ],
-)
-def test_duplicate_predictions_are_listed(capsys, content, sentence):
-    Path("twice.json").write_text(content)
-    with pytest.raises(SystemExit) as ended:
-        main(["score", "twice.json", "references.json"])
-    assert ended.value.code == 2
-    assert sentence in capsys.readouterr().err
+ONE = ("predictions.json", "--references", "references.json")
+MISTAKES: list[tuple[tuple[str, ...], str]] = [
+    ((), "Missing argument 'PREDICTIONS...'"),
+    (("predictions.json",), "--references: showtell score predictions.json --references REFERENCES."),
+    (("a.json", "b.json", "references.json"), "showtell score a.json b.json --references references.json."),
+    (("none.json", *ONE[1:]), "There is no file none.json."),
+    (("predictions.json", "--references", "none.json"), "There is no file or folder none.json."),
+    ((*ONE, "--metrics", "bleuu"), 'There is no metric "bleuu": did you mean "bleu"'),
+    ((*ONE, "--limit", "1"), "references.json is a file of captions; score what both have with --common."),
+    ((*ONE, "--per-image", "."), ". is a folder; --per-image needs the name of a"),
+    ((*ONE, "--per-image", "predictions.json"), "would replace what is read"),
+    ((*ONE, "--document-frequency", "nan.json"), "nan.json is not a dataset: it is JSON without"),
+    (("predictions.json", *ONE), "predictions.json is named twice; each system is a file of its own."),
+    (("predictions.json", "partial.json", *ONE[1:], "--bootstrap", "0"), "give --bootstrap at least 1 draw"),
+    (("partial.json", *ONE[1:]), "1 image(s) have no prediction: 2"),
+    (("surrogate.json", *ONE[1:]), r"surrogate.json holds \ud800 at line 1, which is no character"),
+    (("bytes.json", *ONE[1:]), "bytes.json is not in UTF-8"),
+    (("nan.json", *ONE[1:]), "The image_id of prediction number 0 is a number, not a text or a whole"),
+    (("twice.json", *ONE[1:]), 'twice.json has the key "1" twice in one object; keep one of them.'),
+    (("twice_in_list.json", *ONE[1:]), "predicted more than once: 1"),
+]
 
 
-def test_a_comparison_needs_draws(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["score", "predictions.json", "references.json", "--compare", "predictions.json", "--bootstrap", "0"])
-    assert ended.value.code == 2
-    assert "give --bootstrap at least 1 draw" in capsys.readouterr().err
+def test_mistakes_are_sentences(capsys):
+    Path("partial.json").write_text(json.dumps({"1": "a dog"}))
+    Path("surrogate.json").write_text('{"1": "a \\ud800", "2": "b"}')
+    Path("bytes.json").write_bytes(b'{"1": "\xff"}')
+    Path("nan.json").write_text('[{"image_id": NaN, "caption": "a"}]')
+    Path("twice.json").write_text('{"1": "a", "1": "b", "2": "c"}')
+    Path("twice_in_list.json").write_text('[{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}]')
+    for arguments, sentence in MISTAKES:
+        status, out, err = run(capsys, "score", *arguments)
+        assert (status, out) == (2, ""), arguments
+        assert sentence in err

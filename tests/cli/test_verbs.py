@@ -77,7 +77,7 @@ def test_a_missing_argument_says_what_it_is_and_how_to_get_it(capsys):
         "showtell: Missing argument 'CHECKPOINT': Checkpoint that showtell train or quickstart wrote, or captioner of "
         "transformers: a folder, or owner/name[@revision] on the Hub. See showtell caption --help.\n"
     )
-    assert "JSON of {id: [texts]}, or a dataset" in run(capsys, "score", "predictions.json")[2]
+    assert "Name the references with --references: showtell score" in run(capsys, "score", "predictions.json")[2]
 
 
 def test_score_refuses_the_same_names(capsys, tmp_path, monkeypatch):
@@ -87,7 +87,7 @@ def test_score_refuses_the_same_names(capsys, tmp_path, monkeypatch):
         ("/", "/ is a folder; --per-image needs the name of a file."),
         (".", ". is a folder; --per-image needs the name of a file."),
     ):
-        status, _, err = run(capsys, "score", "p.json", "r.json", "--per-image", out)
+        status, _, err = run(capsys, "score", "p.json", "--references", "r.json", "--per-image", out)
         assert status == 2 and sentence in err
 
 
@@ -120,7 +120,7 @@ def test_what_a_message_quotes_is_shortened(capsys):
     [
         ["data", "check", "x" * 5000],
         ["train", "r.yaml", "training." + "x" * 5000 + "=1"],
-        ["score", "p" * 4000, "r"],
+        ["score", "p" * 4000, "--references", "r"],
         ["caption", "c", "x" * 5000 + ".jpg"],
         ["x" * 5000],
         ["caption", "--" + "x" * 5000],

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import showtell
 from showtell.scores.comparison import POINT, compare_all, holm
 from showtell.scores.report import ScoreReport
-from tests.cli.test_caption import run
 
 RIGHT, WRONG = "a b c d", "e f g h"
 
@@ -65,91 +61,3 @@ def test_equal_systems_need_no_images() -> None:
     report = coin_report(0.5, 50, 1)
     (one,) = compare_all({"a": report, "b": report}, samples=100)
     assert (one.difference.value, one.p_holm, one.images_for(), one.detectable) == (0, 1, 0, 0)
-
-
-# --- the command ---
-
-
-@pytest.fixture
-def systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    words = ["a", "man", "dog", "cat", "runs", "on", "the", "red", "grass", "with", "ball"]
-    references = {str(n): [" ".join(rng.choice(words, 7)) for _ in range(3)] for n in range(60)}
-    Path("references.json").write_text(json.dumps(references))
-    for name, share in {"a": 0.9, "b_with_a_long_name": 0.6, "c": 0.2}.items():
-        kept = {n: [w if rng.random() < share else "x" for w in texts[0].split()] for n, texts in references.items()}
-        Path(f"{name}.json").write_text(json.dumps({n: " ".join(caption) for n, caption in kept.items()}))
-
-
-NAMES = ("a.json", "b_with_a_long_name.json", "c.json")
-
-
-def test_the_tables_fit_80_columns(capsys, systems):
-    status, out, _ = run(capsys, "score", *NAMES, "--references", "references.json", "--metrics", "bleu,cider")
-    assert status == 0
-    tables = out[: out.index("signatures")] + out[out.index("diff") :]
-    assert max(map(len, tables.splitlines())) <= 80
-    assert "B  b_with_a_long_name.json" in out
-    rows = [line.split() for line in out.splitlines() if line.startswith("cider ") and "nrefs" not in line]
-    assert [row[1] for row in rows[:3]] == ["A", "B", "C"]
-    assert [" ".join(row[1:4]) for row in rows[3:]] == ["A - B", "A - C", "B - C"]
-    assert "p (Holm): corrected for the 3 pairs of systems, for each number." in out
-
-
-def test_a_diagnosis_names_the_systems_that_it_concerns(capsys, systems):
-    def lines(**words: int) -> list[str]:
-        for name, number in words.items():
-            captions = {str(image): " ".join(["a dog runs here"] * number) for image in range(20)}
-            Path(f"{name}.json").write_text(json.dumps(captions))
-        _, _, err = run(capsys, "score", "one.json", "two.json", "--references", "short.json", "--metrics", "cider")
-        return [line for line in err.splitlines() if "CIDEr is near zero" in line]
-
-    Path("short.json").write_text(json.dumps({str(image): ["a dog runs on grass"] for image in range(20)}))
-    (line,) = lines(one=1, two=12)
-    assert line.startswith("showtell: two.json: CIDEr is near zero")
-    (line,) = lines(one=12, two=12)
-    assert line.startswith("showtell: CIDEr is near zero")
-
-
-def test_json_has_systems_and_comparisons(capsys, systems):
-    given = ["--references", "references.json", "--metrics", "rouge_l", "--json"]
-    content = json.loads(run(capsys, "score", *NAMES, *given)[1])
-    assert [one["predictions"] for one in content["systems"]] == list(NAMES)
-    scores = {one["predictions"]: one["scores"]["rouge_l"] for one in content["systems"]}
-    for one in content["systems"]:
-        assert one["intervals"]["rouge_l"]["low"] < one["scores"]["rouge_l"] < one["intervals"]["rouge_l"]["high"]
-    first = content["comparisons"][0]
-    assert (first["first"], first["second"], first["number"]) == (*NAMES[:2], "rouge_l")
-    assert first["value"] == pytest.approx(scores[NAMES[0]] - scores[NAMES[1]])
-    assert first["images_for_a_point"] > 60 and first["detectable"] > POINT
-    alone = json.loads(run(capsys, "score", NAMES[0], *given)[1])
-    assert alone["scores"]["rouge_l"] == scores[NAMES[0]]
-
-
-def test_common_leaves_out_what_one_system_lacks(capsys, systems):
-    fewer = json.loads(Path("c.json").read_text())
-    del fewer["7"]
-    Path("c.json").write_text(json.dumps(fewer))
-    given = ["--references", "references.json", "--metrics", "rouge_l"]
-    assert "1 image(s) have no prediction: 7" in run(capsys, "score", *NAMES, *given)[2]
-    status, out, err = run(capsys, "score", *NAMES, *given, "--common")
-    assert (status, out.splitlines()[0]) == (0, "59 images")
-    assert "59 images are scored; 1 images with references and 1 with predictions are left out." in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ([], "Missing argument 'PREDICTIONS...': a file of captions. See showtell score --help."),
-        ([*NAMES, "references.json"], "4 files are named; to compare several systems, name the references with"),
-        ([*NAMES, "--references", "references.json", "--bootstrap", "0"], "A comparison draws images to tell"),
-        ([*NAMES, "--references", "references.json", "--compare", "c.json"], "--compare is for one system and 3 are"),
-        ([*NAMES, "--references", "references.json", "--per-image", "x.json"], "--per-image is for one system and 3"),
-        (["a.json", "a.json", "--references", "references.json"], "a.json is named twice; each system is a file"),
-    ],
-)
-def test_mistakes_are_sentences(capsys, systems, arguments, sentence):
-    status, out, err = run(capsys, "score", *arguments)
-    assert (status, out) == (2, "")
-    assert sentence in err

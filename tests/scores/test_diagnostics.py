@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from showtell.errors import DataError
-from showtell.scores import DocumentFrequency, diagnose, diversity
+from showtell.scores import diagnose
 from showtell.scores.diagnostics import repeats_itself
 
 
@@ -49,19 +47,3 @@ def test_repetition(caption: str, expected: bool) -> None:
 def test_no_captions() -> None:
     with pytest.raises(DataError, match="There are no captions to diagnose"):
         diagnose([])
-
-
-def test_diversity_of_equal_and_of_unlike_captions() -> None:
-    frequency = DocumentFrequency({}, images=100, source="toy")
-    same = diversity({"1": ["a dog runs far away"] * 3}, frequency)
-    assert same == pytest.approx({"mbleu_4": 1, "distinct_1": 1 / 3, "distinct_2": 1 / 3, "self_cider": 0}, abs=1e-8)
-    unlike = diversity({"1": ["a dog runs far", "two red cats sit"]}, frequency)
-    # no common n-gram: the vectors are at right angles, both singular values are 1
-    assert unlike["self_cider"] == pytest.approx(-math.log(1 / 2) / math.log(2))
-    assert unlike["mbleu_4"] == pytest.approx(0, abs=1e-6)
-    assert unlike["distinct_1"] == 1
-
-
-def test_diversity_needs_sets_of_one_size() -> None:
-    with pytest.raises(DataError, match=r"equally many for each image, not of \[2, 3\]"):
-        diversity({"1": ["a", "b"], "2": ["a", "b", "c"]})

@@ -346,6 +346,7 @@ def test_score_and_explanations_show_them(
         capsys,
         "score",
         tmp_path / "captions.json",
+        "--references",
         tiny_scenes,
         "--limit",
         3,
@@ -355,13 +356,15 @@ def test_score_and_explanations_show_them(
     )
     assert code == 0, err
     for name in ("clip_score", "ref_clip_score", "bert_score_p", "bert_score_r", "bert_score_f1"):
-        assert re.search(rf"^{name} +-?\d\.\d{{4}}  \[-?\d\.\d{{4}}, -?\d\.\d{{4}}\]$", out, re.MULTILINE)
+        assert re.search(rf"^{name} +-?\d\.\d{{4}} +\[-?\d\.\d{{4}}, -?\d\.\d{{4}}\]$", out, re.MULTILINE)
     scored = json.loads((tmp_path / "per.json").read_text())
     assert np.mean([one["bert_score_f1"] for one in scored.values()]) == pytest.approx(evaluated["bert_score_f1"])
     code, out, err = run(capsys, "explain", *common, *models, "--json", "--out", tmp_path / "explained.json")
     assert code == 0, err
     for one in json.loads((tmp_path / "explained.json").read_text()):
         assert {"clip_score", "ref_clip_score", "bert_score_f1"} <= one["models"][0]["scores"].keys()
-    code, out, err = run(capsys, "score", tmp_path / "captions.json", tiny_scenes, "--clip-model", "/none")
+    code, out, err = run(
+        capsys, "score", tmp_path / "captions.json", "--references", tiny_scenes, "--clip-model", "/none"
+    )
     assert (code, out) == (2, "")
     assert 'The model "/none" does not exist' in err

@@ -1,4 +1,4 @@
-"""CHAIR with objects and words from files, and the agreement of several captions of a photo, counted by hand."""
+"""CHAIR with objects and words from files, counted by hand."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-import showtell
 from showtell.datasets import open_dataset
-from showtell.scores import ImageFacts
 from tests.cli.test_caption import run
 
 REFERENCES = {"1": ["an animal on grass"], "2": ["somebody outside"], "3": ["an empty street"]}
@@ -38,7 +36,7 @@ def predictions(captions: dict[str, str]) -> Path:
 
 
 def scored(capsys: Any, captions: dict[str, str], *options: str) -> tuple[dict[str, Any], str]:
-    arguments = [predictions(captions), "references.json", "--metrics", "chair", "--json", *options]
+    arguments = [predictions(captions), "--references", "references.json", "--metrics", "chair", "--json", *options]
     status, out, err = run(capsys, "score", *arguments)
     assert status == 0, err
     return json.loads(out), err
@@ -78,7 +76,13 @@ def test_words_are_added_and_go_before_those_that_are_known(capsys):
 )
 def test_bad_lines_are_sentences(capsys, words, sentence):
     Path("words.txt").write_text(words)
-    given = [predictions(dict.fromkeys(REFERENCES, "a")), "references.json", "--objects", "instances_val2014.json"]
+    given = [
+        predictions(dict.fromkeys(REFERENCES, "a")),
+        "--references",
+        "references.json",
+        "--objects",
+        "instances_val2014.json",
+    ]
     status, out, err = run(capsys, "score", *given, "--synonyms", "words.txt")
     assert (status, out) == (2, "")
     assert sentence in err
@@ -97,7 +101,7 @@ def test_bad_lines_are_sentences(capsys, words, sentence):
 def test_mistakes_are_sentences(capsys, options, sentence):
     Path("words.txt").write_text("dog, pooch\n")
     Path("other.json").write_text(json.dumps({"images": [{"id": 9}], "annotations": [], "categories": []}))
-    given = [predictions(dict.fromkeys(REFERENCES, "a")), "references.json"]
+    given = [predictions(dict.fromkeys(REFERENCES, "a")), "--references", "references.json"]
     status, _, err = run(capsys, "score", *given, *options)
     assert status == 2
     assert sentence in err
@@ -126,58 +130,7 @@ def test_evaluate_takes_both_files_as_score_does(capsys, tiny_checkpoint, tiny_b
     assert (status, evaluated["images"]) == (0, len(records))
     assert "|categories:1|of:2|words:showtell+2|" in evaluated["signatures"]["chair_i"]
     assert evaluated["scores"]["chair_i"] is not None
-    assert json.loads(run(capsys, "score", "results.json", tiny_boxes, *given)[1])["scores"] == evaluated["scores"]
-
-
-# --- several captions of a photo ---
-
-
-def test_agreement_by_hand():
-    facts = {
-        "1": ImageFacts(
-            ("a dog on grass", "the dog"),
-            frozenset({"dog"}),
-            categories={"dog": (), "cat": (), "person": ()},
-            samples=("a dog runs", "a cat and a dog", "a puppy", "a field"),
-        ),
-        "2": ImageFacts(
-            ("a field",), frozenset(), categories={"dog": (), "cat": (), "person": ()}, samples=("a field", "x")
-        ),
-    }
-    captions = {"1": "a dog and a cat and a dog", "2": "a field"}
-    report = showtell.score(captions, facts, ["consistency"])
-    # of the four other captions three name the dog, which is there, and one the cat, which is not
-    assert report.per_image["1"]["agreement_on_present"] == 0.75
-    assert report.per_image["1"]["agreement_on_absent"] == 0.25
-    assert report.per_image["1"]["object_agreement"] == 0.5
-    assert report.per_image["2"]["object_agreement"] is None  # it names no object
-    assert report.scores["agreement_on_present"] == 0.75
-    assert "captions:3-5|categories:3" in report.signatures["consensus"]
-
-
-def test_consensus_is_cider_with_the_other_captions():
-    references = {str(n): [f"word{n} on word{n + 1}", "a b c"] for n in range(5)}
-    samples = {image: (texts[0], "a c b") for image, texts in references.items()}
-    facts = {image: ImageFacts(tuple(texts), samples=samples[image]) for image, texts in references.items()}
-    captions = {image: texts[0] for image, texts in references.items()}
-    found = showtell.score(captions, facts, ["consistency"])
-    words = [[text.split() for text in texts] for texts in references.values()]
-    frequency = showtell.scores.DocumentFrequency.of(words, "references")
-    expected = showtell.score(captions, samples, ["cider"], document_frequency=frequency).scores["cider"]
-    assert found.scores["consensus"] == pytest.approx(expected)
-    assert found.scores["object_agreement"] is None
-
-
-def test_files_with_several_captions_are_measured_and_those_with_one_are_not(capsys):
-    several = [{"image": f"{n}.jpg", "captions": [{"text": "a dog"}, {"text": "a cat"}]} for n in REFERENCES]
-    Path("several.json").write_text(json.dumps(several))
-    options = ["references.json", "--objects", "instances_val2014.json", "--json"]
-    content = json.loads(run(capsys, "score", "several.json", *options)[1])
-    assert content["scores"]["object_agreement"] == 0.0
-    del several[0]["captions"][1]
-    Path("several.json").write_text(json.dumps(several))
-    status, out, err = run(capsys, "score", "several.json", *options)
-    assert status == 0 and "consensus" not in json.loads(out)["scores"]
-    assert "several.json has one caption of 1 of 3 photos, so their agreement is not measured." in err
-    report = showtell.score(["a"], [["a"]], metrics=["consistency"])
-    assert report.skipped["consensus"].startswith('"consistency" needs several captions of each photo; caption with ')
+    assert (
+        json.loads(run(capsys, "score", "results.json", "--references", tiny_boxes, *given)[1])["scores"]
+        == evaluated["scores"]
+    )

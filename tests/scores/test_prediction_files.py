@@ -46,14 +46,14 @@ def test_what_caption_writes_is_scored_like_what_evaluate_writes(capsys, style, 
     results = tmp_path / "results.json"
     given = ["--metrics", "bleu,cider", "--json"]
     assert run(capsys, "evaluate", tiny_checkpoint, tiny_scenes, *given, "--out", results)[0] == 0
-    expected = json.loads(run(capsys, "score", results, tiny_scenes, *given)[1])
+    expected = json.loads(run(capsys, "score", results, "--references", tiny_scenes, *given)[1])
     photos = [record.path for record in open_dataset(tiny_scenes).split("test")]
     copies = [Path(shutil.copy(photo, tmp_path / f"copy_{photo.name}")) for photo in photos]
     for named, kind in ((photos, "full path"), (copies, "number at the end of the file name")):
         out = tmp_path / f"{kind[:4]}.{style}"
         assert run(capsys, "caption", tiny_checkpoint, *named, "--out", out)[0] == 0
-        status, printed, err = run(capsys, "score", out, tiny_scenes, *given)
-        assert (status, json.loads(printed)) == (0, expected)
+        status, printed, err = run(capsys, "score", out, "--references", tiny_scenes, *given)
+        assert (status, json.loads(printed)) == (0, {**expected, "system": out.name})
         assert f"showtell: Photos of {out} are matched to images by {kind}: {len(photos)} of {len(photos)}.\n" in err
 
 
@@ -146,31 +146,3 @@ def test_what_cannot_be_matched_is_a_sentence(name, content, sentence, tmp_path)
 def test_a_name_without_a_number_has_no_number():
     assert "number at the end of the file name" not in photo_names(Path("dog.jpg"))
     assert photo_names(Path("x/dog007.jpg"))["number at the end of the file name"] == "7"
-
-
-def test_the_images_that_both_have_are_scored_on_request(capsys, tmp_path):
-    references = {str(number): [f"a dog number {number}", "a dog"] for number in range(1, 6)}
-    (tmp_path / "references.json").write_text(json.dumps(references))
-    predictions = {str(number): f"a dog number {number}" for number in range(2, 8)}
-    (tmp_path / "some.json").write_text(json.dumps(predictions))
-    few = {str(number): "a cat" for number in range(1, 4)}
-    (tmp_path / "few.json").write_text(json.dumps(few))
-    given = ["score", tmp_path / "some.json", tmp_path / "references.json", "--metrics", "bleu", "--json"]
-    status, _, err = run(capsys, *given)
-    assert status == 2
-    assert (
-        "1 image(s) have no prediction: 1; 2 prediction(s) are for unknown images: 6, 7; showtell score --common" in err
-    )
-    status, out, err = run(capsys, *given, "--common")
-    assert status == 0
-    assert json.loads(out)["images"] == 4 and json.loads(out)["scores"]["bleu_1"] == pytest.approx(1)
-    assert "4 images are scored; 1 images with references and 2 with predictions are left out." in err
-    status, out, err = run(capsys, *given, "--common", "--compare", tmp_path / "few.json")
-    assert json.loads(out)["images"] == 2
-    assert "2 images are scored; 3 images with references and 5 with predictions are left out." in err
-    (tmp_path / "few.json").write_text(json.dumps({"9": "a"}))
-    status, _, err = run(capsys, "score", tmp_path / "few.json", tmp_path / "references.json", "--common")
-    assert (status, err) == (
-        2,
-        "showtell: No image has both a prediction and references, so there is nothing to score.\n",
-    )

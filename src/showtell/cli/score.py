@@ -1,9 +1,9 @@
-"""`showtell score`: predictions and references to numbers, each with its signature."""
+"""`showtell score`: the captions of one system or several against references, each number with its signature."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,7 @@ import typer
 
 from showtell.cli.arguments import AsJson, Split, out_file
 from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
-from showtell.errors import DataError, notify
+from showtell.errors import DataError, UsageError, notify
 
 if TYPE_CHECKING:
     from showtell.scores import ImageFacts, ScoreReport
@@ -55,29 +55,20 @@ SynonymsFile = Annotated[
 
 
 def score(
-    files: Annotated[
-        list[Path] | None,
+    predictions: Annotated[
+        list[Path],
         typer.Argument(
-            help="Captions of one system or several: COCO results JSON, JSON of {id: text}, JSON, JSON lines or CSV of "
-            "showtell caption, samples of lmms-eval, predictions of VLMEvalKit. Then, unless --references names them, "
-            "the references: COCO captions JSON, JSON of {id: \\[texts]}, or a dataset (with --split).",
-            metavar="PREDICTIONS|REFERENCES",
+            help="Captions, a file for each system: COCO results JSON, JSON of {id: text}, or JSON, JSON lines or CSV "
+            "of showtell caption. Several are compared.",
+            metavar="PREDICTIONS...",
             show_default=False,
         ),
-    ] = None,
+    ],
     references: Annotated[
         Path | None,
         typer.Option(
-            help="References; all other files are then predictions, each of a system, and the systems are compared.",
-            show_default="the last file, or those that a file of lmms-eval or VLMEvalKit has itself",
-        ),
-    ] = None,
-    judgements: Annotated[
-        Path | None,
-        typer.Option(
-            help="Captions that people rated (Flickr8k-Expert, Flickr8k-CF, Composite, Polaris, or a table with the "
-            "columns image, caption, rating): print how well each score agrees with them.",
-            show_default="none",
+            help="References: COCO captions JSON, JSON of {id: \\[texts]}, or a dataset (with --split).",
+            show_default=False,
         ),
     ] = None,
     metrics: Metrics = None,
@@ -93,12 +84,8 @@ def score(
     common: Annotated[
         bool, typer.Option("--common", help="Score the images that all have, and say how many were left out.")
     ] = False,
-    per_image: Annotated[Path | None, out_file("Write {id: {number: value}} to a JSON file.")] = None,
-    compare: Annotated[
-        Path | None,
-        typer.Option(
-            help="Predictions of another system: print the differences and their p-values.", show_default="none"
-        ),
+    per_image: Annotated[
+        Path | None, out_file("Write {id: {number: value}} to a JSON file, of several systems by their names.")
     ] = None,
     bootstrap: Annotated[
         int,
@@ -111,110 +98,39 @@ def score(
     *,
     score_models: ScoreModelChoice,
 ) -> None:
-    """Score captions against references: coco-caption's numbers, without Java (SPICE excepted)."""
-    from showtell.errors import UsageError
-    from showtell.files import refuse_overwriting
-    from showtell.scores.files import read_document_frequency
+    """Score captions against references: coco-caption's numbers, without Java (SPICE excepted).
 
+    Of several systems it also prints the differences of each pair, with intervals and corrected p-values.
+    """
+    from showtell.files import refuse_overwriting, write_json
+    from showtell.scores.files import read_document_frequency, read_scored_images
+
+    if references is None:
+        raise UsageError(_without_references(predictions))
+    if bootstrap == 0 and len(predictions) > 1:
+        raise UsageError(
+            "A comparison draws images to tell a difference from chance; give --bootstrap at least 1 draw."
+        )
+    if per_image is not None:
+        given = [*predictions, references, *([document_frequency] if document_frequency else [])]
+        refuse_overwriting(per_image, "--per-image", given)
+    names = metric_names(metrics)
     frequency = None if document_frequency is None else read_document_frequency(document_frequency)
     models = open_score_models(score_models)
-    scoring = {"metrics": metric_names(metrics), "document_frequency": frequency, "models": models}
-    if judgements is not None:
-        options = {"--compare": compare, "--per-image": per_image}
-        options |= {} if references is not None else {"--objects": objects, "--synonyms": synonyms}
-        given = [*map(str, files or []), *(name for name, value in options.items() if value is not None)]
-        if given or bootstrap == 0:
-            raise UsageError(
-                f"--judgements has captions of its own: leave {', '.join(given)} out; --references names references."
-                if given
-                else "--judgements draws images for intervals; give --bootstrap at least 1 draw."
-            )
-        images = None if references is None else _read_images(references, references, split, limit, objects, synonyms)
-        _show_judgements(judgements, images, scoring, bootstrap, as_json, common=common)
-        return
-    predictions, references = _inputs(files or [], references)
-    if bootstrap == 0 and (compare is not None or len(predictions) > 1):
-        what = "A comparison" if compare is None else "--compare"
-        raise UsageError(f"{what} draws images to tell a difference from chance; give --bootstrap at least 1 draw.")
-    if len(predictions) > 1 and (compare is not None or per_image is not None):
-        option = "--compare" if compare is not None else "--per-image"
-        raise UsageError(f"{option} is for one system and {len(predictions)} are named; they are compared anyway.")
+    images = read_scored_images(references, split, limit)
+    facts = with_object_files(images.facts, objects, synonyms)
+    captions, facts = _read_systems(predictions, replace(images, facts=facts), common=common)
+    reports = _score_all(captions, facts, metrics=names, document_frequency=frequency, models=models)
     if per_image is not None:
-        inputs = (*predictions, references, compare, document_frequency)
-        refuse_overwriting(per_image, "--per-image", [path for path in inputs if path is not None])
-    images = _read_images(predictions[0], references, split, limit, objects, synonyms)
-    systems = _read_systems([*predictions, *([] if compare is None else [compare])], images, common=common)
-    if len(predictions) > 1:
-        _show_systems(systems, scoring, bootstrap, as_json)
-    else:
-        _show_one(systems, images, scoring, per_image, compare, bootstrap, as_json)
+        of_images = {name: report.per_image for name, report in reports.items()}
+        write_json(per_image, of_images if len(of_images) > 1 else next(iter(of_images.values())))
+    show_scores(reports, captions, images.training, samples=bootstrap, as_json=as_json)
 
 
-def _inputs(files: list[Path], references: Path | None) -> tuple[list[Path], Path | None]:
-    """Which files are predictions, and which has references; None where the one file has its own.
-
-    Raises:
-        UsageError: there are no predictions, or it is unclear which file has the references.
-    """
-    from showtell.errors import UsageError
-
-    if not files:
-        raise UsageError("Missing argument 'PREDICTIONS...': a file of captions. See showtell score --help.")
-    if references is not None or len(files) == 1:
-        twice = next((file for file in files if files.count(file) > 1), None)
-        if twice is not None:
-            raise UsageError(f"{twice} is named twice; each system is a file of its own.")
-        return files, references
-    if len(files) == 2:
-        return files[:1], files[1]
-    raise UsageError(
-        f"{len(files)} files are named; to compare several systems, name the references with --references: "
-        f"showtell score {files[0]} {files[1]} --references {files[-1]}."
-    )
-
-
-@dataclass(frozen=True)
-class _System:
-    """The captions of one system, and what is known of their images: further captions of it among that."""
-
-    name: str
-    captions: dict[str, str]
-    facts: dict[str, ImageFacts]
-
-    def report(self, scoring: Mapping[str, Any], title: str = "scoring") -> ScoreReport:
-        """Its scores, with a bar of progress."""
-        from showtell.progress import counting
-        from showtell.scores import score as score_captions
-
-        with counting(title, None) as progress:
-            return score_captions(self.captions, self.facts, **scoring, progress=progress)
-
-
-def _read_images(
-    predictions: Path,
-    references: Path | None,
-    split: str,
-    limit: int | None,
-    objects: Path | None,
-    synonyms: Path | None,
-) -> ScoredImages:
-    """The images to score, from references or from the predictions' own, with objects and words for them."""
-    from showtell.errors import UsageError
-    from showtell.scores import ImageFacts
-    from showtell.scores.files import ScoredImages, read_scored_images
-    from showtell.scores.prediction_files import read_kit_references
-
-    if references is not None:
-        images = read_scored_images(references, split, limit)
-        return replace(images, facts=with_object_files(images.facts, objects, synonyms))
-    own = read_kit_references(predictions) if predictions.is_file() else None
-    if own is None:
-        raise UsageError(
-            f"{predictions} is named without references; name them after it: COCO captions JSON, JSON of "
-            "{id: [texts]}, or a dataset. Files of lmms-eval and VLMEvalKit alone have their own."
-        )
-    facts = {image: ImageFacts(texts) for image, texts in own.items()}
-    return ScoredImages(with_object_files(facts, objects, synonyms))
+def _without_references(predictions: Sequence[Path]) -> str:
+    """What to write instead of files alone."""
+    *systems, last = predictions if len(predictions) > 1 else (*predictions, Path("REFERENCES"))
+    return f"Name the references with --references: showtell score {' '.join(map(str, systems))} --references {last}."
 
 
 def with_object_files(
@@ -231,167 +147,94 @@ def with_object_files(
     return facts
 
 
-def _read_systems(files: list[Path], images: ScoredImages, *, common: bool) -> list[_System]:
-    """Several systems on the same images; with `common` on those that all have.
+def _read_systems(
+    files: Sequence[Path], images: ScoredImages, *, common: bool
+) -> tuple[dict[str, dict[str, str]], dict[str, ImageFacts]]:
+    """The captions of systems by the names of their files, and the images: with `common` those that all have.
 
     Raises:
+        UsageError: a file is named twice.
         DataError: a file cannot be read, or the systems have no image in common.
     """
-    from showtell.scores.prediction_files import read_prediction_sets
+    from showtell.scores.prediction_files import read_prediction_file
 
-    sets, facts = [], images.facts
+    systems: dict[str, dict[str, str]] = {}
+    facts = images.facts
+    has_own_name = len({file.name for file in files}) == len(files)
     for file in files:
-        own, notes = read_prediction_sets(file, images)
+        name = file.name if has_own_name else str(file)
+        if name in systems:
+            raise UsageError(f"{file} is named twice; each system is a file of its own.")
+        systems[name], notes = read_prediction_file(file, images)
         for note in notes:
             notify(note)
-        sets.append(own)
-    if common:
-        shared = [image for image in facts if all(image in own for own in sets)]
-        if not shared:
-            raise DataError("No image has both a prediction and references, so there is nothing to score.")
-        predicted = set().union(*sets)
-        notify(
-            f"{len(shared)} images are scored; {len(facts) - len(shared)} images with references and "
-            f"{len(predicted - set(shared))} with predictions are left out."
-        )
-        facts = {image: facts[image] for image in shared}
-        sets = [{image: own[image] for image in shared} for own in sets]
-    return [_system(str(file), own, facts) for file, own in zip(files, sets, strict=True)]
+    if not common:
+        return systems, facts
+    shared = [image for image in facts if all(image in captions for captions in systems.values())]
+    if not shared:
+        raise DataError("No image has both a prediction and references, so there is nothing to score.")
+    predicted = set().union(*systems.values())
+    notify(
+        f"{len(shared)} images are scored; {len(facts) - len(shared)} images with references and "
+        f"{len(predicted - set(shared))} with predictions are left out."
+    )
+    kept = {name: {image: captions[image] for image in shared} for name, captions in systems.items()}
+    return kept, {image: facts[image] for image in shared}
 
 
-def _system(name: str, sets: Mapping[str, tuple[str, ...]], facts: dict[str, ImageFacts]) -> _System:
-    """The first caption of each image; the others are what it says when asked again, if all images have some."""
-    captions = {image: texts[0] for image, texts in sets.items()}
-    single = sum(len(texts) == 1 for texts in sets.values())
-    if single == 0:
-        known = {image: replace(one, samples=sets[image][1:]) for image, one in facts.items() if image in sets}
-        return _System(name, captions, {**facts, **known})
-    if single < len(sets):
-        notify(f"{name} has one caption of {single} of {len(sets)} photos, so their agreement is not measured.")
-    return _System(name, captions, facts)
+def _score_all(
+    captions: Mapping[str, Mapping[str, str]],
+    facts: Mapping[str, ImageFacts],
+    *,
+    metrics: Sequence[str] | None,
+    **scoring: Any,
+) -> dict[str, ScoreReport]:
+    """The scores of each system; the progress counts metrics."""
+    from showtell.progress import counting
+    from showtell.scores import chosen_metrics
+    from showtell.scores import score as score_captions
 
-
-def _show_one(
-    systems: list[_System],
-    images: ScoredImages,
-    scoring: Mapping[str, Any],
-    per_image: Path | None,
-    compare: Path | None,
-    bootstrap: int,
-    as_json: bool,
-) -> None:
-    """Print the scores of one system, and what another one's differ by."""
-    import json
-    from dataclasses import asdict
-
-    from showtell.files import write_json
-    from showtell.scores import compare as compare_reports
-    from showtell.scores import diagnose, intervals
-    from showtell.scores.table import describe, describe_differences
-
-    report, *others = [system.report(scoring) for system in systems]
-    for warning in report.warnings:
-        notify(warning)
-    if per_image is not None:
-        write_json(per_image, report.per_image)
-    content = report.to_json()
-    tables = []
-    if not as_json:
-        bounds = intervals(report, samples=bootstrap) if bootstrap else None
-        tables = [describe(report, bounds, diagnose(systems[0].captions.values(), training=images.training))]
-    for other in others:
-        differences = compare_reports(report, other, samples=bootstrap)
-        content["compare"] = {
-            "predictions": str(compare),
-            "scores": other.scores,
-            "differences": {name: asdict(difference) for name, difference in differences.items()},
+    chosen = chosen_metrics(metrics, facts.values(), scoring["models"])
+    with counting("scoring by metrics", len(chosen) * len(captions)) as progress:
+        return {
+            name: score_captions(own, facts, chosen, **scoring, progress=progress) for name, own in captions.items()
         }
-        tables.append(describe_differences(differences, str(compare)))
-    typer.echo(json.dumps(content, ensure_ascii=False) if as_json else "\n".join(tables))
 
 
-def _show_systems(
-    systems: list[_System],
-    scoring: Mapping[str, Any],
-    bootstrap: int,
+def show_scores(
+    reports: Mapping[str, ScoreReport],
+    captions: Mapping[str, Mapping[str, str]],
+    training: Sequence[str] | None,
+    *,
+    samples: int,
     as_json: bool,
+    about: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """Print the scores of several systems and every pair's differences."""
+    """Print the scores of systems with the rates of their captions, and warn of what they do not say.
+
+    Args:
+        reports: of the systems on the same images, by name.
+        captions: of each system, by image id.
+        training: captions that the systems may have been trained on.
+        samples: bootstrap draws.
+        as_json: print JSON.
+        about: what else JSON has of each system.
+    """
     import json
-    from dataclasses import asdict
 
-    from showtell.scores import intervals
-    from showtell.scores.comparison import compare_all
-    from showtell.scores.table import describe_comparisons, describe_systems
+    from showtell.scores import diagnose
+    from showtell.scores.table import ScoreTable
 
-    reports = {system.name: system.report(scoring, f"scoring {system.name}") for system in systems}
     for warning in dict.fromkeys(warning for report in reports.values() for warning in report.warnings):
         concerned = [name for name, report in reports.items() if warning in report.warnings]
         notify(warning if len(concerned) == len(reports) else f"{', '.join(concerned)}: {warning}")
-    bounds = {name: intervals(report, samples=bootstrap) for name, report in reports.items()}
-    comparisons = compare_all(reports, samples=bootstrap)
-    if as_json:
-        content = {
-            "systems": [
-                {
-                    "predictions": name,
-                    **report.to_json(),
-                    "intervals": {number: asdict(interval) for number, interval in bounds[name].items()},
-                }
-                for name, report in reports.items()
-            ],
-            "comparisons": [one.to_json() for one in comparisons],
-        }
-        typer.echo(json.dumps(content, ensure_ascii=False))
-        return
-    typer.echo(describe_systems(reports, bounds))
-    typer.echo(describe_comparisons(comparisons, list(reports)))
-
-
-def _show_judgements(
-    path: Path,
-    images: ScoredImages | None,
-    scoring: Mapping[str, Any],
-    bootstrap: int,
-    as_json: bool,
-    *,
-    common: bool,
-) -> None:
-    """Print how well scores agree with people."""
-    import json
-
-    from showtell.progress import counting
-    from showtell.scores import score as score_captions
-    from showtell.scores.human_correlation import correlate
-    from showtell.scores.judgements import caption_ids, judged_facts, read_judgements
-    from showtell.scores.table import describe_correlations
-
-    judgements = read_judgements(path, images, common=common)
-    for note in judgements.notes:
-        notify(note)
-    facts = judged_facts(judgements, images)
-    captions = dict(zip(caption_ids(judgements), (one.text for one in judgements.captions), strict=True))
-    with counting("scoring", None) as progress:
-        report = score_captions(captions, facts, **scoring, progress=progress)
-    with counting("correlating", None) as progress:
-        correlation = correlate(report, judgements, samples=bootstrap, progress=progress)
-    if as_json:
-        counts = {
-            "captions": len(judgements.captions),
-            "images": len({one.image for one in judgements.captions}),
-            "ratings": sum(len(one.ratings) for one in judgements.captions),
-        }
-        content = {"judgements": judgements.name, **counts, **correlation.to_json()}
-        content |= {"signatures": report.signatures, "skipped": correlation.skipped}
-        typer.echo(json.dumps(content, ensure_ascii=False))
-        return
-    typer.echo(describe_correlations(correlation, report, judgements))
+    rates = {name: diagnose(own.values(), training=training) for name, own in captions.items()}
+    table = ScoreTable.of(reports, rates, samples)
+    typer.echo(json.dumps(table.to_json(about), ensure_ascii=False) if as_json else str(table))
 
 
 def metric_names(option: str | None) -> list[str] | None:
     """The names in a --metrics option, separated by commas; None, all whose needs are met, where it was not given."""
-    from showtell.errors import UsageError
-
     if option is None:
         return None
     names = [name.strip() for name in option.split(",") if name.strip()]

@@ -37,9 +37,6 @@ MAX_PIXELS = 2**31  # an edge of a box beyond this is no coordinate of an image
 _CAPTIONS = re.compile(r"captions_(?P<split>.+?)(?P<year>20\d\d)?")
 _IMAGE_INFO = re.compile(r"image_info_(?P<split>.+?)(?P<year>20\d\d)?")  # images whose captions are not published
 
-# The sets whose captions COCO's evaluation server takes: the file that lists the images of each, and their number.
-SERVER_SETS = {"val2014": ("captions_val2014.json", 40_504), "test2014": ("image_info_test2014.json", 40_775)}
-
 _KEYS = (rb"\A(\xef\xbb\xbf)?\s*\{", rb'"images"\s*:\s*\[', rb'"annotations"\s*:\s*\[', rb'"caption"\s*:')
 
 # The outlines of objects are nine tenths of an instances file and not used here: cut out of the bytes they take a
@@ -62,16 +59,6 @@ def read(path: Path) -> CaptionDataset:
     records = issues.collect(_one_release(_caption_files(path), issues), _read_captions)
     _report_repeated_boxes(records, issues)
     return issues.dataset("coco", records)
-
-
-def server_lists(path: Path) -> dict[str, Path]:
-    """The files in a folder, in its `annotations/`, or the one file, that list images for COCO's server, by the set."""
-    lists: dict[str, Path] = {}
-    for name, (file_name, _) in SERVER_SETS.items():
-        for file in [path / "annotations" / file_name, path / file_name] if path.is_dir() else [path]:
-            if file.name == file_name and file.is_file():
-                lists.setdefault(name, file)
-    return lists
 
 
 # --- which files ---

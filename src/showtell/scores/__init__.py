@@ -17,8 +17,7 @@ from showtell.scores.captions import Predictions, References, match, read_predic
 from showtell.scores.chair import Chair
 from showtell.scores.cider import Cider
 from showtell.scores.clip_score import ClipScore, PacScore, RefClipScore, RefPacScore
-from showtell.scores.consistency import Consistency
-from showtell.scores.diagnostics import diagnose, diversity
+from showtell.scores.diagnostics import diagnose
 from showtell.scores.facts import ImageFacts, Need, image_facts
 from showtell.scores.meteor import Meteor
 from showtell.scores.model_settings import ScoreModels
@@ -40,9 +39,9 @@ __all__ = [
     "ScoreNumber",
     "ScoreReport",
     "available_metrics",
+    "chosen_metrics",
     "compare",
     "diagnose",
-    "diversity",
     "explained_numbers",
     "image_facts",
     "intervals",
@@ -72,7 +71,6 @@ SCORES: Registry[type[Score]] = Registry(
         "pac_s": PacScore,
         "ref_pac_s": RefPacScore,
         "bert_score": BertScore,
-        "consistency": Consistency,
     },
     expects="a Score class that can be made without arguments",
     accepts=lambda name, score: isinstance(score, type) and issubclass(score, Score),
@@ -140,6 +138,27 @@ def available_metrics(
     )
 
 
+def chosen_metrics(
+    metrics: Iterable[str] | None, facts: Iterable[ImageFacts], models: ScoreModels | None = None
+) -> tuple[str, ...]:
+    """The metrics that `score` runs, in the order of `SCORES`: those named, or all that run by default.
+
+    Args:
+        metrics: names from `SCORES`; None for all whose needs are met, but for those that run only when named.
+        facts: what is known of the images.
+        models: those of learned scores.
+
+    Raises:
+        UsageError: an unknown metric; the message lists the known ones.
+    """
+    if metrics is None:
+        return available_metrics([name for name, kind in SCORES.items() if kind.by_default], facts, models=models)
+    named = set(metrics)
+    for name in sorted(named - set(SCORES)):
+        raise UsageError(f'There is no metric "{name}": {nearest(name, SCORES)}.')
+    return tuple(name for name in SCORES if name in named)
+
+
 def score(
     predictions: Predictions,
     references: References,
@@ -171,13 +190,8 @@ def score(
         UsageError: an unknown metric; the message lists the known ones.
         DataError: predictions and references do not fit together; the message lists the ids.
     """
-    asked = None if metrics is None else set(metrics)
-    for name in sorted((asked or set()) - set(SCORES)):
-        raise UsageError(f'There is no metric "{name}": {nearest(name, SCORES)}.')
     corpus = match(predictions, references, document_frequency, as_lines=as_lines, models=models)
-    usual = [name for name, kind in SCORES.items() if kind.by_default]
-    named = [name for name in SCORES if name in (asked or ())]
-    chosen = available_metrics(usual, corpus.facts, models=models) if asked is None else named
+    chosen = chosen_metrics(metrics, corpus.facts, models)
     report = measure(corpus, {name: SCORES[name]() for name in chosen}, progress)
     if NGRAM_SCORES.isdisjoint(chosen):
         return report

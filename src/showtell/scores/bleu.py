@@ -18,6 +18,7 @@ from showtell.scores.ngrams import ORDERS, Integers
 
 _TINY = 1e-15  # added to numerators
 _SMALL = 1e-9  # added to denominators
+SHORT = 0.8  # of the references' words, below which a score without brevity penalty misleads
 
 
 def _number(n: int) -> ScoreNumber:
@@ -70,7 +71,11 @@ class Bleu(Score):
 
 
 class BleuNoBp(Bleu):
-    """BLEU-1 to 4 without the brevity penalty, which rewards captions that are short: (product of precisions)^(1/n)."""
+    """BLEU-1 to 4 without the brevity penalty: (product of precisions)^(1/n).
+
+    Nothing in it asks for long captions, and the commonest words alone ("a a a") score high. So it stands beside a
+    paper's numbers and selects no weights.
+    """
 
     numbers = tuple(ScoreNumber(f"bleu_no_bp_{n}", f"BLEU-{n}, no brevity penalty") for n in range(1, ORDERS + 1))
     summary = "corpus BLEU without brevity penalty, as papers/003 counts; only where `--metrics` names it"
@@ -83,6 +88,18 @@ class BleuNoBp(Bleu):
     def signature(self, corpus: Corpus) -> str:
         """That of BLEU, with the penalty's absence in the place of the length that it compares."""
         return super().signature(corpus).replace("length:closest", "bp:no")
+
+    def warning(self, corpus: Corpus) -> str | None:
+        """A sentence where captions are so short that the penalty would say so."""
+        index = corpus.ngrams
+        length = index.lengths[index.is_prediction].sum()
+        reference = closest_lengths(index.lengths, index.image, index.is_prediction).sum()
+        if length >= SHORT * reference:
+            return None
+        return (
+            f"bleu_no_bp: captions have {length / reference:.0%} of their references' words, and no brevity penalty "
+            'takes note: "a a a" scores high here; compare bleu_1 to bleu_4.'
+        )
 
 
 def mean_precisions(sums: Floats) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -90,7 +90,9 @@ def read_predictions(content: Predictions) -> dict[str, str]:
         raise DataError(
             f"Predictions are {{id: text}}, a list of COCO results or a list of texts, not {_describe_type(content)}."
         )
-    _refuse_duplicates((image for image, _ in pairs), "are predicted more than once")
+    twice = sorted(image for image, count in Counter(image for image, _ in pairs).items() if count > 1)
+    if twice:
+        raise DataError(f"{len(twice)} image(s) are predicted more than once: {summarise(twice)}.")
     return {image: _text(text, f"The prediction of image {image}") for image, text in pairs}
 
 
@@ -102,25 +104,17 @@ def read_references(content: References) -> dict[str, tuple[str, ...]]:
     """
     if isinstance(content, Mapping) and isinstance(content.get("annotations"), list):
         return _coco_references(content)
-    if isinstance(content, Mapping):
-        pairs: Iterable[tuple[Any, Any]] = content.items()
-    elif isinstance(content, Sequence) and not isinstance(content, str):
-        pairs = enumerate(content)
-    else:
+    if not isinstance(content, Mapping | Sequence) or isinstance(content, str):
         raise DataError(
             "References are {id: [texts]}, a COCO captions dictionary or a list of lists of texts, "
             f"not {_describe_type(content)}."
         )
     references: dict[str, tuple[str, ...]] = {}
-    duplicates = []
-    for key, texts in pairs:
+    for key, texts in content.items() if isinstance(content, Mapping) else enumerate(content):
         image = _image_id(key, "The id of references")
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise DataError(f"The references of image {image} are {_describe_type(texts)}, not a list of texts.")
-        if image in references:
-            duplicates.append(image)
         references[image] = tuple(_text(text, f"A reference of image {image}") for text in texts)
-    _refuse_duplicates([*duplicates, *duplicates], "have references under two ids that read the same")
     return references
 
 
@@ -152,41 +146,18 @@ def _prediction(index: int, entry: object) -> tuple[str, Any]:
 
 def _image_id(value: object, what: str) -> str:
     """An image id as text."""
-    if isinstance(value, Integral) and not isinstance(value, bool) and int(value).bit_length() <= 64:
-        return str(value)
-    if not isinstance(value, str):
-        raise DataError(f"{what} is {_describe_type(value)}, not a text or a whole number of at most 64 bits.")
-    return _text(value, what, "surrogateescape")  # an id may be a file name that is not in UTF-8
+    if not isinstance(value, str | Integral):
+        raise DataError(f"{what} is {_describe_type(value)}, not a text or a whole number.")
+    return str(value)
 
 
-def _text(value: object, what: str, errors: str = "strict") -> str:
-    """A text that has a form in UTF-8."""
+def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise DataError(f"{what} is {_describe_type(value)}, not a text.")
-    try:
-        value.encode("utf-8", errors)
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"{what} has half of a surrogate pair at character {error.start}, which is no text; write the file again."
-        ) from error
     return value
-
-
-def _refuse_duplicates(ids: Iterable[str], problem: str) -> None:
-    """Raise if an id occurs twice."""
-    twice = sorted(image for image, count in Counter(ids).items() if count > 1)
-    if twice:
-        raise DataError(f"{len(twice)} image(s) {problem}: {summarise(twice)}.")
 
 
 def _describe_type(value: object) -> str:
     """The type of a value, in the words of JSON."""
-    names = {
-        str: "a text",
-        list: "a list",
-        dict: "a dictionary",
-        int: "a number",
-        float: "a number",
-        bool: "a truth value",
-    }
+    names = {str: "a text", list: "a list", dict: "a dictionary", int: "a number", float: "a number"}
     return "null" if value is None else names.get(type(value), f"a {type(value).__name__}")

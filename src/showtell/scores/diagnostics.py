@@ -5,18 +5,11 @@ All counts are of words as the tokenizer makes them, all rates are shares betwee
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Container, Iterable, Sequence
 
 from showtell.errors import DataError
-from showtell.scores.base import Corpus, image_numbers
-from showtell.scores.bleu import Bleu
-from showtell.scores.cider import Cider
-from showtell.scores.facts import ImageFacts
-from showtell.scores.ngrams import ORDERS, DocumentFrequency, ngrams
+from showtell.scores.ngrams import ORDERS, ngrams
 from showtell.text.endings import BAD_ENDINGS
 from showtell.text.tokenizer import tokenize
 
@@ -68,49 +61,6 @@ def diagnose(
     return rates
 
 
-def diversity(
-    sets: Mapping[str, Sequence[str]], document_frequency: DocumentFrequency | None = None
-) -> dict[str, float]:
-    """How different the several captions of each image are, averaged over images.
-
-    Args:
-        sets: image id to two or more captions, as many for each image.
-        document_frequency: for self_cider; None takes the captions themselves.
-
-    Returns:
-        mbleu_4: BLEU-4 of each caption against the others of its image (lower is more diverse); distinct_1,
-        distinct_2: different n-grams per n-gram within an image; self_cider: Q. Wang, A. Chan, Describing like
-        humans, CVPR 2019: -log(s_1 / sum s) / log(captions) of the singular values s of the captions' vectors, whose
-        squares are the eigenvalues of the matrix of their CIDEr similarities; 1 is most diverse.
-
-    Raises:
-        DataError: an image has fewer than two captions, or a different number than the others.
-    """
-    counts = {len(captions) for captions in sets.values()}
-    if len(counts) != 1 or min(counts) < 2:
-        raise DataError(
-            f"Diversity compares sets of at least two captions, equally many for each image, not of {sorted(counts)}."
-        )
-    (size,) = counts
-    ids = tuple(sets)
-    chosen = [(image, number) for image in ids for number in range(size)]
-    against_others = Corpus(
-        ids=tuple(f"{image} {number}" for image, number in chosen),
-        predictions=tuple(sets[image][number] for image, number in chosen),
-        facts=tuple(
-            ImageFacts(tuple(text for other, text in enumerate(sets[image]) if other != number))
-            for image, number in chosen
-        ),
-    )
-    bleu = Bleu()
-    words = [[tokenize(caption) for caption in sets[image]] for image in ids]
-    return {
-        "mbleu_4": float(image_numbers(bleu, bleu.statistics(against_others))[:, 3].mean()),
-        **{f"distinct_{n}": float(np.mean([distinct(captions, n) for captions in words])) for n in (1, 2)},
-        "self_cider": float(np.mean(_self_cider(sets, words, document_frequency))),
-    }
-
-
 def distinct(captions: Iterable[Sequence[str]], n: int) -> float:
     """Different n-grams per n-gram of some captions; 0 where there are none."""
     counts = Counter(gram for caption in captions for gram in ngrams(caption, [n]))
@@ -128,28 +78,6 @@ def repeats_itself(words: Sequence[str]) -> bool:
         for n in range(1, ORDERS + 1)
         for start in range(len(words) - 2 * n + 1)
     )
-
-
-def _self_cider(
-    sets: Mapping[str, Sequence[str]], words: Sequence[Sequence[Sequence[str]]], frequency: DocumentFrequency | None
-) -> list[float]:
-    """Self-CIDEr of each image."""
-    size = len(words[0])
-    frequency = frequency or DocumentFrequency.of(words, "captions")
-    pairs = [(image, one, other) for image in sets for one in range(size) for other in range(size)]
-    corpus = Corpus(
-        ids=tuple(map(str, range(len(pairs)))),
-        predictions=tuple(sets[image][one] for image, one, _ in pairs),
-        facts=tuple(ImageFacts((sets[image][other],)) for image, _, other in pairs),
-        document_frequency=frequency,
-    )
-    plain = Cider().statistics(corpus)[:, 1] / 10
-    values = []
-    for kernel in plain.reshape(-1, size, size):
-        singular = np.sqrt(np.maximum(np.linalg.eigvalsh((kernel + kernel.T) / 2), 0))
-        total = singular.sum()
-        values.append(-math.log(singular.max() / total) / math.log(size) if total > 0 else 0.0)
-    return values
 
 
 def _share(flags: Iterable[bool]) -> float:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
-from showtell.scenes import Scene, read_scenes
+if TYPE_CHECKING:  # scores alone reach neither datasets nor scenes
+    from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
+    from showtell.scenes import Scene
 
 # What a score may ask for.
-Need = Literal["references", "images", "scenes", "objects", "samples", "document_frequency", "weights"]
+Need = Literal["references", "images", "scenes", "objects", "document_frequency", "weights"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,6 @@ class ImageFacts:
     scene: Scene | None = None  # of a drawn image
     path: Path | None = None
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # that may be annotated, and words for each
-    samples: tuple[str, ...] = ()  # further captions of the captioner that is scored
 
     def lacks(self, need: Need) -> bool:
         """Whether the image does not have what a score needs of it."""
@@ -32,7 +32,6 @@ class ImageFacts:
             "images": self.path is None,
             "scenes": self.scene is None,
             "objects": self.objects is None,
-            "samples": not self.samples,
             "document_frequency": False,  # counted in the references where none is given
             "weights": False,  # those of a score, not of an image
         }[need]
@@ -48,6 +47,8 @@ def image_facts(dataset: CaptionDataset, records: Sequence[CaptionRecord] | None
     Raises:
         DataError: the scenes of the dataset are damaged.
     """
+    from showtell.scenes import read_scenes
+
     scenes = read_scenes(dataset.root) if dataset.root.is_dir() else None
     # the shapes of scenes are judged by truth, which knows their synonyms
     annotated = set() if scenes is not None else {box.category for one in dataset.records for box in one.boxes or ()}

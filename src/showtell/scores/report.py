@@ -18,7 +18,6 @@ _NEEDS: dict[Need, str] = {  # what a score needs of every image, and how to giv
     "images": "the image files; score against a dataset",
     "scenes": "the scenes that were drawn; score against a scenes dataset",
     "objects": "annotated objects; score against a dataset with boxes",
-    "samples": "several captions of each photo; caption with --num-return-sequences",
     "document_frequency": "document frequencies",
     "weights": "weights that you name",
 }
@@ -57,12 +56,12 @@ class ScoreReport:
 
     def __str__(self) -> str:
         """The table that `showtell score` prints, without intervals."""
-        from showtell.scores.table import describe  # which knows this record
+        from showtell.scores.table import ScoreTable  # which knows this record
 
-        return describe(self)
+        return str(ScoreTable({"score": self}))
 
     def to_json(self) -> dict[str, Any]:
-        """What `showtell score --json` prints."""
+        """What `showtell score --json` has of each system."""
         return {
             "scores": self.scores,
             "signatures": self.signatures,

@@ -10,8 +10,6 @@ import math
 import numpy as np
 
 from showtell import __version__
-from showtell.scenes.lexicon import LANGUAGE_VERSION
-from showtell.scenes.truth import STATISTICS, statistics
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 
 
@@ -32,6 +30,8 @@ class Truth(Score):
 
     def statistics(self, corpus: Corpus) -> Floats:
         """(images, 6)."""
+        from showtell.scenes.truth import STATISTICS, statistics
+
         scenes = [facts.scene for facts in corpus.facts if facts.scene is not None]
         rows = [statistics(text, scene) for text, scene in zip(corpus.predictions, scenes, strict=True)]
         return np.array(rows, dtype=np.float64).reshape(-1, len(STATISTICS))
@@ -44,4 +44,6 @@ class Truth(Score):
 
     def signature(self, corpus: Corpus) -> str:
         """Version of the scenes language, version."""
+        from showtell.scenes.lexicon import LANGUAGE_VERSION
+
         return f"scenes-language:{LANGUAGE_VERSION}|version:{__version__}"
