@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
+from showtell.models.kernels.gates import FusedGates
 from torch import nn
 
-from showtell.models.kernels.gates import FusedGates
 from showtell.models.kernels.plain import lstm_gates as plain_gates
 from showtell.models.recurrent import GruCell, LstmCell, MaxoutLstmCell, RnnCell
 

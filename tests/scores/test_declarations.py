@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +30,6 @@ from showtell.scores import (
 from showtell.scores.base import Floats
 from showtell.scores.reward import reward_functions
 from showtell.training import make_recipe, train
-
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "scores.md"
 
 
 class Brevity(Score):
@@ -126,19 +123,3 @@ def test_scores_of_which_less_is_better_cannot_select() -> None:
 def test_an_unknown_metric_is_answered_with_those_registered(brevity: None) -> None:
     with pytest.raises(UsageError, match='no metric "brevty": did you mean "brevity"'):
         showtell.score(["a"], [["a"]], metrics=["brevty"])
-
-
-def test_the_documentation_has_every_score_as_it_is_declared() -> None:
-    listed = re.findall(
-        r"^\| `(\w+)` \| (.*) \| (.*) \| (.*) \|$", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE
-    )
-    declared = [
-        (
-            name,
-            ", ".join(f"`{number.name}`" + " (lower is better)" * number.lower_is_better for number in score.numbers),
-            score.summary,
-            ", ".join(need.replace("_", " ") for need in score.needs),
-        )
-        for name, score in SCORES.items()
-    ]
-    assert listed == declared, "\n".join(f"| `{name}` | {' | '.join(rest)} |" for name, *rest in declared)

@@ -11,9 +11,9 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from showtell.decoding.likelihood import log_likelihood, plain_log_likelihood
 
 from showtell import train
-from showtell.decoding.likelihood import log_likelihood, plain_log_likelihood
 from showtell.errors import RecipeError
 from showtell.models.kernels import ACTIVATIONS, additive_scores, compiled, compiled_kernels, lstm_gates, plain
 
