@@ -11,11 +11,10 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from showtell.errors import MissingDependencyError, UsageError
 
-STORE = 128 * 2**20  # bytes of an object store for names, captions and photos on their way, beside the weights
+STORE = 128 * 2**20  # bytes of an object store for names and captions on their way, beside the weights
 
 
 def require_ray() -> None:
@@ -25,18 +24,7 @@ def require_ray() -> None:
         MissingDependencyError: it is not.
     """
     if importlib.util.find_spec("ray") is None:
-        raise MissingDependencyError('The engine ray needs Ray; pip install "showtell[ray]".')
-
-
-def _check_port_open(address: str) -> None:
-    """Make sure that somebody listens at host:port; Ray itself tries again for minutes.
-
-    Raises:
-        OSError: nobody does.
-    """
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=10).close()
+        raise MissingDependencyError('Many processes need Ray; pip install "showtell[ray]".')
 
 
 @contextmanager
@@ -60,21 +48,29 @@ def connected(store: int) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    address = os.environ.get("RAY_ADDRESS")
-    # Whatever else runs here; with an address it is the cluster's.
-    alone: dict[str, Any] = {"address": "local", "object_store_memory": store, "include_dashboard": False}
-    try:
-        if address:
-            _check_port_open(address)
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if address else alone))
-    except OSError as error:
-        if not address:
-            raise
-        raise UsageError(
-            f"No Ray cluster lets us in at RAY_ADDRESS={address}: start one with ray start --head, give its address "
-            "and, where it wants a token, RAY_AUTH_MODE=token; or unset RAY_ADDRESS to work on this machine alone."
-        ) from error
+    if address := os.environ.get("RAY_ADDRESS"):
+        _join(address)
+    else:
+        ray.init(
+            address="local", object_store_memory=store, include_dashboard=False,
+            log_to_driver=False, logging_level=logging.ERROR,
+        )  # fmt: skip
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _join(address: str) -> None:
+    import ray
+
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if host and port.isdecimal():  # Ray itself tries again for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    except OSError as error:
+        raise UsageError(
+            f"No Ray cluster lets us in at RAY_ADDRESS={address}: start one with ray start --head, give its address "
+            "and, where it wants a token, RAY_AUTH_MODE=token; or unset RAY_ADDRESS to work on this machine alone."
+        ) from error

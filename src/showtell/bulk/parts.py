@@ -1,205 +1,199 @@
 """A part: some of the photos of a large input, small enough to be done again, and how its photos are read.
 
-A part is a list of files, a tar of a WebDataset or a row group of a parquet file. Its photos always come in the same
-order under the same names, on any machine that reaches the files.
+A part is a list of files, or one shard: a tar of a WebDataset or a parquet file. Its photos always come in the same
+order under the same names, on any machine that reaches the files. A path with "://" is opened by fsspec.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import glob
 import os
 import tarfile
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from showtell.errors import ImageError
+from showtell.errors import DataError, ImageError, MissingDependencyError, UsageError
 from showtell.images.photo import MAX_FILE_BYTES
-from showtell.images.photo_files import is_image_file
-from showtell.images.prefetch import prefetch
+from showtell.images.photo_files import find_photos, is_image_file
 
-Source = Path | bytes | ImageError  # a file, its bytes, or why there are none
-FETCHERS = 8  # threads that wait for an object store
+Part = tuple[str, ...]  # names of files, or of one shard
+Source = str | bytes | ImageError  # a file by name, its bytes, or why there are none
 
-
-@dataclass(frozen=True)
-class FileList:
-    """Files by name."""
-
-    names: tuple[str, ...]  # paths, or URLs that fsspec opens
-
-    @property
-    def photos(self) -> int | None:
-        """How many."""
-        return len(self.names)
+TARS, TABLES = (".tar", ".tar.gz", ".tgz"), (".parquet",)
+SHARDS = TARS + TABLES
+# Where a photo is in tables that people publish; the first of these columns that is there.
+COLUMNS = ("image", "jpg", "jpeg", "png", "webp", "img", "bytes", "content", "path", "file_name", "image_path", "url")
+MAX_PHOTOS = 1024  # of a list of files: what is done again after a kill, at most, for each worker
+MIN_PARTS = 16  # where there are as many batches, so that several workers end together
 
 
-@dataclass(frozen=True)
-class TarShard:
-    """The members of a tar that are images by their names; it may be compressed."""
-
-    url: str
-
-    @property
-    def photos(self) -> int | None:
-        """How many: nobody knows before it is read."""
-        return None
+# --- planning ---
 
 
-@dataclass(frozen=True)
-class ParquetRowGroup:
-    """One row group of a parquet file."""
+def plan_parts(arguments: Sequence[str], batch_size: int, stdin: BinaryIO | None = None) -> list[Part]:
+    """The photos that arguments name, in parts and in the order of the arguments, each file once.
 
-    url: str
-    group: int
-    first_row: int  # of the file's rows, counted from 0
-    rows: int
-    column: str  # bytes, paths, or a struct {bytes, path} as Hugging Face writes it
+    An argument is whatever `find_photos` takes; a tar of a WebDataset or a parquet file; a pattern of those; or a URL
+    of a file, a folder or a pattern that fsspec knows (s3://, gs://, hf://, https://, memory://, ...).
 
-    @property
-    def photos(self) -> int | None:
-        """How many."""
-        return self.rows
-
-
-Part = FileList | TarShard | ParquetRowGroup  # some photos of a large input, small enough to be done again
-_KINDS: dict[str, Callable[..., Part]] = {"files": FileList, "tar": TarShard, "row_group": ParquetRowGroup}
-
-
-def part_to_json(part: Part) -> dict[str, Any]:
-    """A part as a plan keeps it."""
-    kind = next(name for name, kind in _KINDS.items() if kind is type(part))
-    return {"kind": kind, **dataclasses.asdict(part)}
-
-
-def part_from_json(content: dict[str, Any]) -> Part:
-    """The part that `part_to_json` wrote.
+    Args:
+        arguments: of a command.
+        batch_size: photos that are encoded together; files are parted into whole batches.
+        stdin: where `-` reads paths from.
 
     Raises:
-        ValueError: it wrote no such thing.
+        ImageError: a folder or a pattern without any image.
+        DataError: a file that is not there, or an object store that cannot be read.
+        UsageError: a URL of a kind that nobody knows.
+        MissingDependencyError: a URL that needs a package.
     """
-    try:
-        fields = {name: tuple(value) if name == "names" else value for name, value in content.items() if name != "kind"}
-        part = _KINDS[content["kind"]](**fields)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"no part: {error}") from error
-    texts = part.names if isinstance(part, FileList) else (part.url, getattr(part, "column", ""))
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"no names of a part: {texts}")
-    return part
+    names: dict[str, str] = {}  # a file that is named twice is captioned once
+    for argument in arguments:
+        for name in _expanded(argument, stdin):
+            names.setdefault(name if _is_url(name) else os.path.abspath(name), name)  # noqa: PTH100
+    files = [name for name in names.values() if not name.endswith(SHARDS)]
+    batches = -(-len(files) // batch_size)
+    size = batch_size * max(1, min(MAX_PHOTOS // batch_size, batches // MIN_PARTS))
+    parts = [tuple(files[start : start + size]) for start in range(0, len(files), size)]
+    return parts + [(name,) for name in names.values() if name.endswith(SHARDS)]
 
 
-def is_url(name: str) -> bool:
-    """Whether fsspec opens it, as opposed to a path on this machine."""
-    return "://" in name
+def _expanded(argument: str, stdin: BinaryIO | None) -> list[str]:
+    """The names of files and shards that an argument stands for."""
+    if _is_url(argument):
+        return _names_at(argument)
+    if not argument.endswith(SHARDS):
+        return [str(photo) for photo in find_photos([argument], stdin)]
+    path = os.path.expanduser(argument)  # noqa: PTH111
+    shards = [path] if os.path.isfile(path) else sorted(glob.glob(path, recursive=True))  # noqa: PTH113, PTH207
+    if not shards:
+        raise DataError(f"No file matches {argument}.")
+    return shards
 
 
-def open_binary(name: str) -> BinaryIO:
-    """Open a path or a URL for reading, with seeking."""
-    if not is_url(name):
-        if Path(name).exists() and not Path(name).is_file():  # to open a pipe would wait for ever
-            raise OSError(f"{name} is no file")
-        return Path(name).open("rb")
-    import fsspec
-
-    files, path = fsspec.core.url_to_fs(name)
-    return cast(BinaryIO, files.open(path, "rb"))
-
-
-def read_part(part: Part, batch_size: int) -> Iterator[tuple[str, Source]]:
-    """The photos of a part, each with its name, read from afar a batch ahead of who works on them.
-
-    Photos that cannot be fetched come as an `ImageError` that says why, and so does a tar or a parquet file from the
-    point on where it cannot be read.
-    """
-    if isinstance(part, FileList):
-        named: Iterator[tuple[str, str | Source]] = ((name, name) for name in part.names)
-    elif isinstance(part, TarShard):
-        named = _members(part)
-    else:
-        named = _rows(part)
-    return chain.from_iterable(prefetch(_fetched(named, batch_size), ahead=1))
-
-
-def _fetched(named: Iterator[tuple[str, str | Source]], size: int) -> Iterator[list[tuple[str, Source]]]:
-    """Sources in place of names of files, in chunks: a path stays one, since the captioner's own threads read it."""
-    with ThreadPoolExecutor(max_workers=FETCHERS) as pool:
-        while chunk := list(islice(named, size)):
-            yield list(pool.map(lambda one: (one[0], _fetch(one[1]) if isinstance(one[1], str) else one[1]), chunk))
-
-
-def _fetch(name: str) -> Source:
-    if not is_url(name):
-        return Path(name)
+def _names_at(url: str) -> list[str]:
+    """The URLs of files and shards that a URL stands for."""
     import fsspec
 
     try:
-        files, path = fsspec.core.url_to_fs(name)
-        return cast(bytes, files.cat_file(path))
-    except FileNotFoundError:
-        return ImageError(f"There is no file {name}.")
-    except Exception as error:  # noqa: BLE001  (each object store has errors of its own)
-        return ImageError(f"Cannot read {name}: {reason(error)}.")
+        files, path = fsspec.core.url_to_fs(url)
+        if glob.has_magic(path):
+            names = [name for name in files.glob(path) if is_image_file(_last(name)) or name.endswith(SHARDS)]
+        elif not is_image_file(_last(path)) and not path.endswith(SHARDS) and files.isdir(path):
+            names = [name for name in files.find(path) if is_image_file(_last(name))]
+        else:
+            return [url]
+    except ImportError as error:
+        raise MissingDependencyError(f"{url} cannot be opened yet: {_reason(error)}.") from error
+    except ValueError as error:
+        raise UsageError(f"{url} is of a kind that is not known: {_reason(error)}.") from error
+    except Exception as error:  # each object store has errors of its own
+        raise DataError(f"Cannot list {url}: {_reason(error)}.") from error
+    if not names:
+        raise DataError(f"{url} holds no image; name shards by a pattern, such as {url.rstrip('/')}/*.tar.")
+    return [files.unstrip_protocol(name) for name in sorted(names)]
 
 
-def _members(part: TarShard) -> Iterator[tuple[str, str | Source]]:
+# --- reading ---
+
+
+def read_part(part: Part, column: str | None = None) -> Iterator[tuple[str, Source]]:
+    """The photos of a part, each with its name, files not opened yet.
+
+    A shard ends with an `ImageError` from the point on where it cannot be read.
+
+    Args:
+        part: from `plan_parts`.
+        column: of parquet files, where the photos are; None: one of `COLUMNS`.
+    """
+    if not part[0].endswith(SHARDS):
+        yield from zip(part, part, strict=True)
+        return
+    (shard,) = part
     count = 0
     try:
-        with open_binary(part.url) as stream, tarfile.open(fileobj=stream, mode="r|*") as archive:
-            for member in archive:
-                if not member.isfile() or not is_image_file(PurePosixPath(member.name).name):
-                    continue
-                content = _content(archive, member)
-                count += 1
-                yield f"{part.url}/{member.name}", content
-    except Exception as error:  # noqa: BLE001  (of tarfile, of what it is compressed with, and of object stores)
-        yield part.url, ImageError(f"{part.url} cannot be read after {count} photos: {reason(error)}.")
+        for name, source in _rows(shard, column) if shard.endswith(TABLES) else _members(shard):
+            count += 1
+            yield name, source
+    except Exception as error:  # noqa: BLE001  (of tarfile, pyarrow, compression and object stores)
+        yield shard, ImageError(f"{shard} cannot be read after {count} photos: {_reason(error)}.")
         return
     if not count:
-        yield part.url, ImageError(f"{part.url} holds no image.")
+        yield shard, ImageError(f"{shard} holds no image.")
 
 
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Source:
-    if member.size > MAX_FILE_BYTES:
-        return ImageError(
-            f"{member.name} has {member.size / 2**20:,.0f} MB, more than a photo may have "
-            f"({MAX_FILE_BYTES // 2**20} MB); save it smaller."
-        )
-    stream = archive.extractfile(member)
-    assert stream is not None  # it is None for what is no file
-    return stream.read()
+def fetch(source: tuple[str, Source]) -> Path | bytes:
+    """A photo of a part as a captioner takes it; reader threads call this.
+
+    Raises:
+        ImageError: there is none, or an object store does not give it.
+    """
+    photo = source[1]
+    if isinstance(photo, ImageError):
+        raise photo
+    if isinstance(photo, bytes) or not _is_url(photo):
+        return photo if isinstance(photo, bytes) else Path(photo)
+    try:
+        with _open(photo) as stream:
+            return stream.read(MAX_FILE_BYTES + 1)
+    except Exception as error:  # each object store has errors of its own
+        raise ImageError(f"Cannot read {photo}: {_reason(error)}.") from error
 
 
-def _rows(part: ParquetRowGroup) -> Iterator[tuple[str, str | Source]]:
+def _members(shard: str) -> Iterator[tuple[str, Source]]:
+    with _open(shard) as stream, tarfile.open(fileobj=stream, mode="r|*") as archive:
+        for member in archive:
+            if member.isfile() and is_image_file(PurePosixPath(member.name).name):
+                content = archive.extractfile(member)
+                assert content is not None  # it is None for what is no file
+                yield f"{shard}/{member.name}", content.read(MAX_FILE_BYTES + 1)
+
+
+def _rows(shard: str, column: str | None) -> Iterator[tuple[str, Source]]:
     import pyarrow.parquet
 
-    row = part.first_row
-    try:
-        with open_binary(part.url) as stream, pyarrow.parquet.ParquetFile(stream) as table:
-            for rows in table.iter_batches(batch_size=64, row_groups=[part.group], columns=[part.column]):
-                for value in rows.column(0):
-                    yield _row(part, row, value.as_py())
-                    row += 1
-    except Exception as error:  # noqa: BLE001  (of pyarrow and of object stores)
-        yield part.url, ImageError(f"{part.url} cannot be read from row {row} on: {reason(error)}.")
+    with _open(shard) as stream, pyarrow.parquet.ParquetFile(stream) as table:
+        chosen = _column_of(table.schema_arrow.names, column)
+        values = (value for rows in table.iter_batches(64, columns=[chosen]) for value in rows.column(0))
+        for row, value in enumerate(values):
+            yield _cell(value.as_py(), shard, f"{shard}#{row}")
 
 
-def _row(part: ParquetRowGroup, row: int, value: Any) -> tuple[str, str | Source]:
-    name = f"{part.url}#{row}"
-    if isinstance(value, dict):  # a struct
+def _column_of(names: Sequence[str], column: str | None) -> str:
+    chosen = column or next((name for name in COLUMNS if name in names), None)
+    if chosen is None or chosen not in names:
+        raise UsageError(f"it has no column {chosen or 'of photos'} but {', '.join(names)}; name one with --column")
+    return chosen
+
+
+def _cell(value: Any, shard: str, name: str) -> tuple[str, Source]:
+    """Bytes, a path from the shard's folder, or {"bytes", "path"} as Hugging Face writes it."""
+    if isinstance(value, dict):
         value = value.get("bytes") or value.get("path")
     if isinstance(value, bytes):
         return name, value
-    if not value:
-        return name, ImageError(f"{name} has no photo in the column {part.column}.")
-    path = value if is_url(value) or os.path.isabs(value) else f"{os.path.dirname(part.url) or '.'}/{value}"  # noqa: PTH117, PTH120
+    if not isinstance(value, str) or not value:
+        return name, ImageError(f"{name} holds no photo and no path of one.")
+    path = value if _is_url(value) or os.path.isabs(value) else f"{os.path.dirname(shard) or '.'}/{value}"  # noqa: PTH117, PTH120
     return path, path
 
 
-def reason(error: Exception) -> str:
+def _open(name: str) -> BinaryIO:
+    import fsspec
+
+    return cast(BinaryIO, fsspec.open(name, "rb").open())
+
+
+def _is_url(name: str) -> bool:
+    return "://" in name
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _reason(error: Exception) -> str:
     """What an error says, as the end of a sentence."""
     message = " ".join((getattr(error, "strerror", None) or str(error)).split())
     return message.rstrip(".") or type(error).__name__

@@ -12,7 +12,7 @@ What a captioner can do beyond that is said by its `abilities`; settings that it
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import repeat
 from pathlib import Path
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PhotoToCaption = PhotoSource | StoredImage  # a photo, or an image whose features are in a store
 CONDITIONS = ("stage", "prompt")  # settings that the probability of a given text depends on
-SourceT = TypeVar("SourceT", bound=PhotoToCaption)
+SourceT = TypeVar("SourceT")
 
 
 @dataclass(frozen=True)
@@ -355,6 +355,7 @@ class Captioner(abc.ABC):
         attention: bool = False,
         readers: int = READERS,
         image_ids: Iterable[str] | None = None,
+        fetch: Callable[[SourceT], PhotoToCaption] | None = None,
     ) -> Iterator[tuple[SourceT, list[Caption] | ImageError]]:
         """Captions of many photos, batch by batch, in their order. What is no image gives its error.
 
@@ -368,10 +369,15 @@ class Captioner(abc.ABC):
             attention: keep the attention weights of the words.
             readers: threads that open and prepare photos.
             image_ids: a name for each photo that samples depend on; None is its pixels.
+            fetch: makes a photo of each source, in the readers' threads; an `ImageError` is that photo's.
         """
         settings = self.check(settings or self.decoding)
         names = None if image_ids is None else iter(image_ids)
-        for batch in prepare_batches(photos, self.open_photo, batch_size, first_alone=first_alone, readers=readers):
+
+        def opened(source: SourceT) -> Any:
+            return self.open_photo(source if fetch is None else fetch(source))
+
+        for batch in prepare_batches(photos, opened, batch_size, first_alone=first_alone, readers=readers):
             of_batch = None if names is None else [next(names) for _ in batch]
             prepared = [photo for _, photo in batch if not isinstance(photo, ImageError)]
             results: Iterator[list[Caption]] = iter(())

@@ -1,165 +1,189 @@
-"""How captions are written: text, JSON, JSON lines, CSV, and a table that a person corrects.
+"""How captions are written: one file of all captions, or one file beside each photo.
 
-A format is a function from results (`captions.caption_result`) to pieces of text, each as soon as its result is there.
+A format is a line in `FORMATS` and a function: of all results (`captions.caption_result`) to pieces of text, each as
+soon as its result is there, or of the result of one photo to the text of its file.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from showtell.captions import Caption, CaptionResult
 from showtell.datasets.splits import UNCHECKED, VAL_SHARE, draw_splits
 from showtell.datasets.table import as_text_cell, correction_lines, csv_line
 from showtell.errors import UsageError, printable
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
-if TYPE_CHECKING:
-    from showtell.captions import Caption, CaptionResult
+
+@dataclass(frozen=True)
+class FormatOptions:
+    """What a person chose about the output; each format declares the options that it takes."""
+
+    calibrated: bool = False  # text has a column for the confidence; other formats have it anyway
+    out: Path = Path()  # where the file will be
+    least_sure_first: bool = False
+    accept_above: float | None = None  # least confidence of captions to train on unseen
+    overwrite: bool = False
 
 
-def _as_text(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
+@dataclass(frozen=True)
+class FileFormat:
+    """All captions in one file, or on standard output."""
+
+    write: Callable[[Iterable[CaptionResult], FormatOptions], Iterator[str]]
+    opening: str  # regular expression of the beginning of each file that was written in this format
+    options: tuple[str, ...] = ()  # of the command line
+
+
+@dataclass(frozen=True)
+class SidecarFormat:
+    """A file beside each photo."""
+
+    suffix: str
+    write: Callable[[CaptionResult, FormatOptions], str]  # "" writes no file
+    options: tuple[str, ...] = ("--overwrite", "--accept-above")
+
+
+# --- one file ---
+
+
+def _text(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
     for result in map(without_controls, results):
-        yield "".join(
-            "\t".join([result["image"], caption["text"], *([_confidence(caption)] if calibrated else [])]) + "\n"
-            for caption in result.get("captions", ())
-        )
+        for caption in result.get("captions", ()):
+            yield "\t".join([result["image"], caption["text"], *([_confidence(caption)] * options.calibrated)]) + "\n"
 
 
-def _as_json(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
+def _json(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
     opening = "[\n"
     for result in results:
-        yield opening + _json(result)
+        yield opening + json_line(result)
         opening = ",\n"
     yield "\n]\n"
 
 
-def _as_json_lines(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
+def _json_lines(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
     for result in results:
-        yield _json(result) + "\n"
+        yield json_line(result) + "\n"
 
 
-def _as_csv(results: Iterable[CaptionResult], calibrated: bool = False) -> Iterator[str]:
+def _csv(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
     yield csv_line("image", "caption", "logprob", "confidence")
     for result in results:
         for caption in result.get("captions", ()):
-            yield csv_line(
-                as_text_cell(result["image"]),
-                as_text_cell(caption["text"]),
-                f"{caption['logprob']:.4f}",
-                _confidence(caption),
-            )
+            cells = (as_text_cell(result["image"]), as_text_cell(caption["text"]))
+            yield csv_line(*cells, f"{caption['logprob']:.4f}", _confidence(caption))
 
 
-def _confidence(caption: dict[str, Any]) -> str:
-    from showtell.captions import Caption
-
-    return f"{Caption.from_json(caption).confidence:.3f}"
-
-
-# With `calibrated` text has a last column for the confidence; the other formats have it anyway.
-FORMATS: dict[str, Callable[..., Iterator[str]]] = {
-    "text": _as_text,
-    "json": _as_json,
-    "jsonl": _as_json_lines,
-    "csv": _as_csv,
-}
-
-
-def as_corrections(
-    results: Iterable[CaptionResult], table: Path, least_sure_first: bool, accept_above: float | None = None
-) -> Iterator[str]:
+def _corrections(results: Iterable[CaptionResult], options: FormatOptions) -> Iterator[str]:
     """A table that a person corrects and `showtell train` takes as a dataset.
 
-    Its columns are CORRECTIONS: the image is named from the table's folder, the confidence is calibrated, or else the
-    geometric mean of the probabilities of the words, and the split says "unchecked" until a person writes "train".
-
-    Args:
-        results: of photos that `refuse_outside` let pass.
-        table: where the table will be.
-        least_sure_first: sort photos by the confidence of their first caption, instead of leaving them as they came.
-        accept_above: photos whose first caption has at least this confidence (0 to 1) are in train or, a tenth of them
-            by their names, in val, with those of their captions that reach it; None accepts none.
+    Images are named from the table's folder, and the split says "unchecked" until a person writes "train". With
+    `accept_above`, photos whose first caption has at least this confidence are in train or, a tenth of them by their
+    names, in val, with those of their captions that reach it.
     """
-    from showtell.captions import Caption
-
     photos: list[tuple[str, list[Caption]]] = []
     for result in results:
         captions = [Caption.from_json(caption) for caption in result.get("captions", ())]
         if captions:
-            photos.append((Path(os.path.relpath(result["image"], table.parent)).as_posix(), captions))
-    if least_sure_first:
+            photos.append((Path(os.path.relpath(result["image"], options.out.parent)).as_posix(), captions))
+    if options.least_sure_first:
         photos.sort(key=lambda photo: photo[1][0].confidence)
-    least = float("inf") if accept_above is None else accept_above
-    accepted = (name for name, (best, *_) in photos if best.confidence >= least and not _has_unknown(best))
-    splits = draw_splits(accepted, val=VAL_SHARE, test=0)
+    least = float("inf") if options.accept_above is None else options.accept_above
+
+    def is_sure(caption: Caption) -> bool:
+        return caption.confidence >= least and not has_unknown(caption.to_json())
+
+    splits = draw_splits((name for name, (best, *_) in photos if is_sure(best)), val=VAL_SHARE, test=0)
     yield from correction_lines(
         (name, caption.text, caption.confidence, splits.get(name, UNCHECKED))
         for name, captions in photos
         for caption in captions
-        if name not in splits or (caption.confidence >= least and not _has_unknown(caption))
+        if name not in splits or is_sure(caption)
     )
 
 
-def _has_unknown(caption: Caption) -> bool:
-    """Whether a caption has the token of unknown words, which nobody wants to train on."""
-    return any(word.word == SPECIAL[Vocabulary.unknown] for word in caption.words)
+# --- a file beside each photo ---
 
 
-def refuse_outside(photos: Sequence[Path], table: Path) -> None:
+def _sidecar(result: CaptionResult, options: FormatOptions) -> str:
+    """A caption per line, each once, as `datasets/text_files.py` reads them."""
+    captions = [Caption.from_json(caption) for caption in result["captions"]]
+    sure = [caption for caption in captions if caption.confidence >= (options.accept_above or 0)]
+    lines = (" ".join(caption.text.split()) for caption in sure)
+    return "".join(f"{escaped(line)}\n" for line in dict.fromkeys(filter(None, lines)))
+
+
+FORMATS: dict[str, FileFormat | SidecarFormat] = {
+    "text": FileFormat(_text, r"[^\n]*\t"),
+    "json": FileFormat(_json, r'\[\s*(\]|\{"image":)', ("--attention",)),
+    "jsonl": FileFormat(_json_lines, r'\{"image":', ("--attention",)),
+    "csv": FileFormat(_csv, "\ufeff?image,caption,logprob"),
+    "corrections": FileFormat(_corrections, r"(?!)", ("--least-sure-first", "--accept-above")),  # never written over
+    "sidecar": SidecarFormat(".txt", _sidecar),
+}
+TO_TRAIN_ON = ("corrections", "sidecar")  # a person reads them before a model does
+
+
+# --- checks ---
+
+
+def require_options(format: str, given: dict[str, object]) -> None:
+    """Make sure that each option that was given has an effect on the format.
+
+    Raises:
+        UsageError: one has none.
+    """
+    for option, value in given.items():
+        if value and option not in FORMATS[format].options:
+            others = [name for name, other in FORMATS.items() if option in other.options]
+            raise UsageError(f"{option} goes with --format {' or '.join(others)}, not with {format}.")
+
+
+def require_replaceable(format: str, file: Path) -> None:
+    """Make sure that a file to write holds no captions but such as were written in this format.
+
+    Raises:
+        UsageError: it holds something else, such as captions that people wrote or corrected.
+    """
+    style = FORMATS[format]
+    if not isinstance(style, FileFormat) or not file.is_file() or not file.stat().st_size:
+        return
+    with file.open(encoding="utf-8", errors="replace") as stream:
+        start = stream.read(4096)
+    if not re.match(style.opening, start):
+        what = "may hold corrections" if format == "corrections" else "was not written by showtell caption"
+        raise UsageError(f"{file} is there already and {what}; choose another name for --out, or move that file away.")
+
+
+def require_inside(photos: Iterable[Path], table: Path) -> None:
     """Make sure that a table of corrections can name its photos, which is from its own folder downwards.
 
     Raises:
-        UsageError: it is no CSV file by its name, is there already, or lies in another folder than the photos.
+        UsageError: one lies elsewhere.
     """
-    if table.suffix.lower() != ".csv":
-        raise UsageError(f'--correct writes a CSV file; give "{table}" the suffix .csv.')
-    if table.exists():
-        raise UsageError(f"{table} is there already and may hold corrections; choose another name for --correct.")
-    unnamed = next((photo for photo in photos if any("\ud800" <= char <= "\udfff" for char in str(photo))), None)
-    if unnamed is not None:
-        raise UsageError(
-            f"The name of {printable(str(unnamed))} is not in UTF-8, as a table has to be; rename the photo."
-        )
     folder = os.path.abspath(table.parent)  # noqa: PTH100 (resolve() would follow links)
     paths = [os.path.abspath(photo) for photo in photos]  # noqa: PTH100
-    outside = next((path for path in paths if not path.startswith(folder.rstrip(os.sep) + os.sep)), None)
+    outside = next((path for path in paths if os.path.commonpath([path, folder]) != folder), None)
     if outside is not None:
         above = os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120
         raise UsageError(
             f"{outside} lies outside the folder of {table}, and a dataset names its images from its own folder; write "
-            f"the corrections to a folder that holds all the photos: --correct {Path(above, table.name)}."
+            f"the corrections to a folder that holds all the photos: --out {Path(above, table.name)}."
         )
 
 
-def refuse_foreign(file: Path, format: str) -> None:
-    """Make sure that a file to write holds no captions but such as were written here.
+# --- texts ---
 
-    Args:
-        file: that will be replaced, if it is there.
-        format: one of `FORMATS`.
 
-    Raises:
-        UsageError: it holds something else, such as captions that people wrote.
-    """
-    if not file.is_file() or not file.stat().st_size:
-        return
-    with file.open(encoding="utf-8", errors="replace") as stream:
-        start = stream.read(4096)
-    line = start.partition("\n")[0]
-    is_ours = {
-        "text": "\t" in line,
-        "json": start.startswith("[") and ('"image":' in start or start.split() == ["[", "]"]),
-        "jsonl": line.startswith('{"image":'),
-        "csv": line.lstrip("\ufeff").startswith("image,caption,logprob"),
-    }[format]
-    if not is_ours:
-        raise UsageError(
-            f"{file} is there already and was not written by showtell caption; choose another name for --out, or move "
-            "that file away."
-        )
+def has_unknown(caption: dict[str, object]) -> bool:
+    """Whether a caption has the token of unknown words."""
+    words: list[dict[str, object]] = caption["words"]  # type: ignore[assignment]
+    return any(word["word"] == SPECIAL[Vocabulary.unknown] for word in words)
 
 
 def without_controls(result: CaptionResult) -> CaptionResult:
@@ -173,7 +197,11 @@ def escaped(text: str) -> str:
     return "".join(char if "\udc80" <= char <= "\udcff" else printable(char) for char in text)
 
 
-def _json(result: CaptionResult) -> str:
+def json_line(result: CaptionResult) -> str:
     """JSON in one line, with whatever cannot be shown escaped, file names that are no UTF-8 included."""
     text = json.dumps(result, ensure_ascii=False)
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def _confidence(caption: dict[str, object]) -> str:
+    return f"{Caption.from_json(caption).confidence:.3f}"

@@ -24,7 +24,7 @@ from showtell.files import parse_json, write_whole, writing
 
 if TYPE_CHECKING:
     from showtell.captioners import Captioner
-    from showtell.captions import Caption, CaptionResult
+    from showtell.captions import CaptionResult
     from showtell.decoding import DecodingConfig
 
 _KIND = "showtell captions"
@@ -42,61 +42,25 @@ def made_with_of(captioner: Captioner, settings: DecodingConfig, *, attention: b
     return made_with
 
 
-def is_caption_result(record: dict[str, Any]) -> bool:
-    """Whether this is the JSON of a photo's captions, or of the error in their place."""
-    from showtell.captions import Caption
-
-    if "error" in record:
-        return isinstance(record["error"], str)
-    try:
-        return all(_is_caption(Caption.from_json(caption)) for caption in record["captions"])
-    except (TypeError, LookupError, AttributeError):
-        return False
-
-
-def _is_caption(caption: Caption) -> bool:
-    numbers = [caption.logprob, *(word.logprob for word in caption.words)]
-    numbers += [number for number in (caption.score, caption.calibrated_confidence) if number is not None]
-    texts = [caption.text, *(word.word for word in caption.words)]
-    return all(isinstance(text, str) for text in texts) and all(isinstance(number, int | float) for number in numbers)
-
-
 class Journal:
-    """What is captioned so far. Enter it to lock the file; leaving it keeps what there is.
+    """The captions so far. Enter it to lock the file; leaving it keeps what there is.
 
     Args:
         out: the file that shall be written in the end.
         made_with: whatever the captions depend on; anything that JSON can hold.
         batch_size: records of a whole batch.
-        key: what names a record, and no two records alike.
-        things: what messages call the records.
-        is_record: whether the content of a line is a record.
-        in_place: the journal is the file itself, which nothing finishes.
     """
 
-    def __init__(
-        self,
-        out: Path,
-        made_with: dict[str, Any],
-        batch_size: int,
-        *,
-        key: str = "image",
-        things: str = "photos",
-        is_record: Callable[[dict[str, Any]], bool] | None = None,
-        in_place: bool = False,
-    ) -> None:
+    def __init__(self, out: Path, made_with: dict[str, Any], batch_size: int) -> None:
         if out.is_dir():
             raise UsageError(f"{out} is a folder; --out needs the name of a file.")
-        self.part = out if in_place else out.with_name(out.name + ".part")
+        self.part = out.with_name(out.name + ".part")
         if self.part.exists() and not self.part.is_file():  # to open a pipe would wait for ever
             raise DataError(f"{self.part} is in the way: it is no file; move it, or choose another --out.")
         self._out = out
         self._head = {"kind": _KIND, "batch_size": batch_size, **json.loads(json.dumps(made_with))}
         self._batch_size = batch_size
-        self._key = key
-        self._is_record = is_record or is_caption_result
-        self._things = things
-        self._offsets: dict[str, int] = {}  # name of a record: where its line begins, in bytes
+        self._offsets: dict[str, int] = {}  # name of a photo: where its line begins, in bytes
         self._is_ours = False
         self._lock = FileLock(out.with_name(f".{out.name}.lock"))
 
@@ -148,7 +112,7 @@ class Journal:
             self._write(b"".join(lines))
         except OSError as error:
             raise self._cannot_write(error) from error
-        self._offsets |= {record[self._key]: offset for record, offset in zip(records, offsets, strict=False)}
+        self._offsets |= {record["image"]: offset for record, offset in zip(records, offsets, strict=False)}
 
     def finish(self, photos: Iterable[object], style: Callable[[Iterable[CaptionResult]], Iterator[str]]) -> None:
         """Write the file whole, in the order of the photos, and take the journal away.
@@ -157,14 +121,13 @@ class Journal:
             DataError: it cannot be written; the journal is still there.
         """
         with writing(self._out) as stream:
-            for text in style(self.records(photos)):
+            for text in style(self._records(photos)):
                 stream.write(text.encode("utf-8", "surrogateescape"))
         self.part.unlink()
 
-    def records(self, names: Iterable[object]) -> Iterator[CaptionResult]:
-        """The records of these names, which it has."""
-        for name in names:
-            self._reader.seek(self._offsets[str(name)])
+    def _records(self, photos: Iterable[object]) -> Iterator[CaptionResult]:
+        for photo in photos:
+            self._reader.seek(self._offsets[str(photo)])
             yield json.loads(self._reader.readline())
 
     def _read(self) -> None:
@@ -188,12 +151,9 @@ class Journal:
 
     def _compare(self, line: bytes) -> None:
         """Make sure that what is there was made with the same settings."""
-        try:
-            before = parse_json(line.decode(), "the first line")
-        except (DataError, UnicodeDecodeError):
-            before = None
-        if not isinstance(before, dict) or before.get("kind") != _KIND:
+        if not line.startswith(_OPENING):
             raise DataError(f"{self.part} is in the way: it is not of showtell; move it, or choose another --out.")
+        before = parse_json(line.decode(errors="replace"), f"The first line of {self.part}")
         changed = [
             f"{key} (was {json.dumps(old)}, now {json.dumps(new)})"
             for key, (old, new) in differences(flat(before), flat(self._head)).items()
@@ -209,25 +169,23 @@ class Journal:
         os.fsync(self._writer.fileno())
 
     def _cannot_write(self, error: OSError) -> DataError:
-        kept = f"; {len(self)} {self._things} are kept in {self.part}" if len(self) else ""
+        kept = f"; {len(self)} photos are kept in {self.part}" if len(self) else ""
         return DataError(f"Cannot write {self._out}: {error.strerror or error}{kept}.")
 
     def _name_of(self, line: bytes, number: int) -> str:
-        """Which record a line is, after this number of others.
+        """The photo of a line, after this number of others.
 
         Raises:
-            DataError: it is none.
+            DataError: the line is damaged.
         """
         try:
-            record = parse_json(line.decode(), "the line")
-            name = record[self._key]
-            if isinstance(name, str) and self._is_record(record):
-                return name
-        except (DataError, UnicodeDecodeError, TypeError, LookupError):
-            pass
-        whole = number // self._batch_size * self._batch_size
-        rest = f"it and all lines behind it to keep {whole} {self._things}, or " if whole else ""
-        raise DataError(f"Line {number + 2} of {self.part} is damaged: delete {rest}the file to begin anew.")
+            return str(json.loads(line)["image"])
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            whole = number // self._batch_size * self._batch_size
+            rest = f"it and all lines behind it to keep {whole} photos, or " if whole else ""
+            raise DataError(
+                f"Line {number + 2} of {self.part} is damaged: delete {rest}the file to begin anew."
+            ) from error
 
 
 def _line(content: dict[str, Any]) -> bytes:

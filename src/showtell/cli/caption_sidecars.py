@@ -1,6 +1,6 @@
-"""Texts beside photos: dog.txt with the captions of dog.jpg, one per line, as `datasets/text_files.py` reads them.
+"""Files beside photos, such as dog.txt beside dog.jpg.
 
-A photo that has a text is skipped, so that the same command resumes; each text is written whole or not at all.
+A photo that has its file is skipped, so that the same command resumes; each file is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -12,91 +12,83 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from showtell.cli.caption_formats import escaped
+from showtell.captions import caption_result
+from showtell.cli.caption_formats import FormatOptions, SidecarFormat
 from showtell.errors import ImageError, notify, summarise
 from showtell.files import require_writable_file, write_text
 from showtell.progress import counting
 
 if TYPE_CHECKING:
-    from showtell.captions import Caption
     from showtell.cli.caption import CaptionPhotos
 
 
 def write_sidecars(
-    caption_photos: CaptionPhotos, photos: Sequence[Path], *, overwrite: bool = False, accept_above: float = 0.0
+    caption_photos: CaptionPhotos, photos: Sequence[Path], format: SidecarFormat, options: FormatOptions
 ) -> list[str]:
-    """Write the captions of each photo beside it.
+    """Write a file beside each photo that has none.
 
     Args:
         caption_photos: `Captioner.caption_photos` with its settings.
         photos: files, those that cannot be read included.
-        overwrite: caption photos that have a text, too, and replace it.
-        accept_above: write captions of at least this confidence (0 to 1).
+        format: of the files.
+        options: `overwrite` replaces the files that are there.
 
     Returns:
-        A sentence for each photo that cannot have a text.
+        A sentence for each photo that cannot have a file.
 
     Raises:
-        DataError: a folder cannot be written to; the texts that were written before are there.
+        DataError: a folder cannot be written to; the files that were written before are there.
     """
-    texts, failures = _texts_of(photos)
-    existing = [] if overwrite else [text for text in texts.values() if os.path.lexists(text)]
-    remaining = {photo: text for photo, text in texts.items() if overwrite or not os.path.lexists(text)}
+    files, failures = _files_beside(photos, format.suffix)
+    existing = [] if options.overwrite else [file for file in files.values() if os.path.lexists(file)]
     if existing:
-        count = "1 text is" if len(existing) == 1 else f"{len(existing)} texts are"
+        count = "1 file is" if len(existing) == 1 else f"{len(existing)} files are"
         notify(f"{count} there already and left alone: {summarise(existing)}; --overwrite replaces them.")
-    for folder in {text.parent for text in remaining.values()}:
-        require_writable_file(folder / "sidecar.txt.new", "--sidecar")
+    remaining = {photo: file for photo, file in files.items() if file not in set(existing)}
+    for folder in {file.parent for file in remaining.values()}:
+        require_writable_file(folder / "sidecar.new", "--format sidecar")
     written, unsure = 0, []
     try:
         with counting("captioning", len(remaining)) as progress:
             for photo, captions in caption_photos(list(remaining), first_alone=False):
-                text = remaining[photo]
                 if isinstance(captions, ImageError):
                     failures.append(str(captions))
                 elif not any(caption.text.strip() for caption in captions):
                     failures.append(f"{photo} has an empty caption.")
-                elif not (lines := _lines(captions, accept_above)):
+                elif not (text := format.write(caption_result(str(photo), captions), options)):
                     unsure.append(photo)
-                elif overwrite or not os.path.lexists(text):
-                    write_text(text, lines)
+                else:
+                    write_text(remaining[photo], text)
                     written += 1
                 progress(1)
     except KeyboardInterrupt as error:
-        resume = "begins anew" if overwrite else "resumes"
-        notify(f"interrupted; {written} of {len(remaining)} texts are written; the same command {resume}.")
+        resume = "begins anew" if options.overwrite else "resumes"
+        notify(f"interrupted; {written} of {len(remaining)} files are written; the same command {resume}.")
         raise typer.Exit(130) from error
     if unsure:
-        notify(f"{len(unsure)} photos have no caption of confidence {accept_above:g} or more: {summarise(unsure)}.")
-    notify(f"{written} texts are written beside their photos.")
+        least = f"{options.accept_above or 0:g}"
+        notify(f"{len(unsure)} photos have no caption of confidence {least} or more: {summarise(unsure)}.")
+    notify(f"{written} files are written beside their photos.")
     return failures
 
 
-def _lines(captions: Sequence[Caption], accept_above: float) -> str:
-    """The lines of a text: its captions without line breaks, each once."""
-    sure = (" ".join(caption.text.split()) for caption in captions if caption.confidence >= accept_above)
-    return "".join(f"{escaped(line)}\n" for line in dict.fromkeys(filter(None, sure)))
-
-
-def _texts_of(photos: Sequence[Path]) -> tuple[dict[Path, Path], list[str]]:
-    """The text of each photo, and a sentence for each that would share its text with another, or is its own."""
-    by_text: dict[str, list[Path]] = {}
+def _files_beside(photos: Sequence[Path], suffix: str) -> tuple[dict[Path, Path], list[str]]:
+    """The file of each photo, and a sentence for each photo that would share it with another, or is its own."""
+    sharing: dict[Path, list[Path]] = {}
     for photo in photos:
-        by_text.setdefault(os.path.abspath(_text_of(photo)), []).append(photo)  # noqa: PTH100 (resolve() follows links)
-    texts, failures = {}, []
-    for sharing in by_text.values():
-        text = _text_of(sharing[0])
-        if len(sharing) > 1:
-            shared = f"would share {text.name} with another photo; rename one of them."
-            failures += [f"{photo} {shared}" for photo in sharing]
-        elif text == sharing[0]:
-            failures.append(f"{text} has the suffix of texts; rename the photo.")
+        sharing.setdefault(_file_beside(photo, suffix), []).append(photo)
+    files, failures = {}, []
+    for file, owners in sharing.items():
+        if len(owners) > 1:
+            failures += [f"{one} would share {file.name} with another photo; rename one of them." for one in owners]
+        elif file == owners[0]:
+            failures.append(f"{file} has the suffix {suffix} itself; rename the photo.")
         else:
-            texts[sharing[0]] = text
-    return texts, failures
+            files[owners[0]] = file
+    return files, failures
 
 
-def _text_of(photo: Path) -> Path:
-    """Where the text of a photo is, or else will be."""
-    capital = photo.with_name(f"{photo.stem}.TXT")
-    return capital if os.path.lexists(capital) else photo.with_name(f"{photo.stem}.txt")
+def _file_beside(photo: Path, suffix: str) -> Path:
+    """Where the file of a photo is, or else will be."""
+    capital = photo.with_name(f"{photo.stem}{suffix.upper()}")
+    return capital if os.path.lexists(capital) else photo.with_name(f"{photo.stem}{suffix}")
