@@ -97,7 +97,7 @@ def test_everything_that_a_package_adds_is_found_and_used(
         world,
         ["data", "check", "captions.tsv", "--json"],
         ["train", "gru.yaml", "--out", "run", "--json"],
-        ["caption", "run/best", photo, "--json"],
+        ["caption", "run/best", photo, "--format", "json"],
         ["evaluate", "run/best", "captions.tsv", "--split", "test", "--metrics", "length_ratio", "--json"],
         ["score", "predictions.json", "--references", "references.json", "--metrics", "bleu,length_ratio", "--json"],
     )

@@ -156,7 +156,7 @@ def test_the_quickstart_and_captions_from_an_environment(environment: Path, tmp_
     run("explain", made["checkpoint"], "showtell-quickstart/data", "--limit", "2", "--out", "why.html")
     assert "<html" in (tmp_path / "why.html").read_text(encoding="utf-8")
     photo = next((tmp_path / "showtell-quickstart" / "data" / "images").iterdir())
-    (row,) = json.loads(run("caption", made["checkpoint"], str(photo), "--json"))
+    (row,) = json.loads(run("caption", made["checkpoint"], str(photo), "--format", "json"))
     assert 0 < row["captions"][0]["confidence"] < 1  # a model of two epochs may well say nothing
 
 

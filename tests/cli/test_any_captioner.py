@@ -42,7 +42,7 @@ def test_captions_in_every_format_are_the_same(capsys, captioner, photos, tmp_pa
     assert [line.split("\t") for line in out.splitlines()] == [
         [str(photo), caption.text] for photo, caption in zip(photos, expected, strict=True)
     ]
-    status, out, _ = run(capsys, "caption", captioner, *photos, "--json")
+    status, out, _ = run(capsys, "caption", captioner, *photos, "--format", "json")
     for result, caption in zip(loaded(out), expected, strict=True):
         (best,) = result["captions"]
         assert best["text"] == caption.text and best["logprob"] == pytest.approx(caption.logprob, abs=1e-4)

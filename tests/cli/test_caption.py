@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from showtell.cli import main
+from showtell.cli.caption import Format
+from showtell.cli.caption_formats import FORMATS
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def test_text_is_a_line_for_each_caption(capsys, tiny_checkpoint, photos):
 
 
 def test_json_is_what_programs_rely_on(capsys, tiny_checkpoint, photos):
-    status, out, _ = run(capsys, "caption", tiny_checkpoint, *photos, "--num-return-sequences", 2, "--json")
+    status, out, _ = run(capsys, "caption", tiny_checkpoint, *photos, "--num-return-sequences", 2, "--format", "json")
     assert status == 0
     rows = json.loads(out)
     assert [row["image"] for row in rows] == [str(path) for path in photos]
@@ -90,7 +92,7 @@ def test_a_bad_file_is_named_at_the_end_and_costs_nothing(capsys, tiny_checkpoin
 
 def test_greedy_and_beam_can_be_asked_for(capsys, tiny_checkpoint, photos):
     for arguments in (["--search", "greedy"], ["--search", "beam", "--num-beams", 4], ["--max-length", 3]):
-        status, out, _ = run(capsys, "caption", tiny_checkpoint, photos[0], "--json", *arguments)
+        status, out, _ = run(capsys, "caption", tiny_checkpoint, photos[0], "--format", "json", *arguments)
         assert status == 0
         words = json.loads(out)[0]["captions"][0]["words"]
         assert len(words) <= (3 if "--max-length" in arguments else 8)
@@ -116,7 +118,41 @@ def test_unknown_words_are_told_and_never_written_to_train_on(capsys, tiny_check
         shutil.copy(photo, folder)
     sampled = ["--search", "sample", "--num-return-sequences", 20]
     assert "<unknown>" in run(capsys, "caption", plain, folder, *sampled)[1]
-    for option in (["--sidecar"], ["--correct", folder / "captions.csv"]):
+    for option in (["--format", "sidecar"], ["--format", "corrections", "--out", folder / "captions.csv"]):
         assert run(capsys, "caption", plain, folder, *sampled, *option)[0] == 0
     written = [path for path in folder.iterdir() if path.suffix in (".txt", ".csv")]
     assert len(written) == 5 and not any("<unknown>" in path.read_text("utf-8") for path in written)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("--attention", "--attention goes with --format json or jsonl, not with text."),
+        ("--least-sure-first", "--least-sure-first goes with --format corrections, not with text."),
+        ("--overwrite --out a.csv", "--overwrite goes with --format sidecar, not with csv."),
+        (
+            "--accept-above 0.5 --format json",
+            "--accept-above goes with --format corrections or sidecar, not with json.",
+        ),
+        ("--format sidecar --out a.txt", "--format sidecar writes beside the photos; leave --out out."),
+        ("--format corrections", "--format corrections writes a table; name it with --out FILE.csv."),
+        ("--format corrections --out a.txt", "--format corrections writes a table; name it with --out FILE.csv."),
+        *(
+            (
+                f"--out {name}",
+                f"The suffix of --out {name} selects no format: {hint}Known: .csv, .json, .jsonl, .txt; or give "
+                "--format with it.",
+            )
+            for name, hint in (("a", ""), ("a.html", ""), ("captions.cvs", 'did you mean ".csv"? '))
+        ),
+    ],
+)
+def test_options_that_do_not_go_together(capsys, tiny_checkpoint, photos, monkeypatch, tmp_path, more, sentence):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = run(capsys, "caption", tiny_checkpoint, photos[0], *more.split())
+    assert (status, err) == (2, f"showtell: {sentence}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_format_of_the_command_line_has_a_writer():
+    assert list(Format) == list(FORMATS)

@@ -1,4 +1,4 @@
-"""`showtell caption --sidecar`: a text beside each photo, which the reader of text files takes as a dataset."""
+"""`showtell caption --format sidecar`: a text beside each photo, which the reader of text files takes as a dataset."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ def texts_of(folder: Path) -> dict[str, str]:
 
 
 def test_a_folder_with_its_texts_is_a_dataset_to_train_on(capsys, tiny_checkpoint, album, tmp_path):
-    status, out, err = run(capsys, "caption", tiny_checkpoint, album, "--sidecar", "--num-return-sequences", 2)
+    status, out, err = run(
+        capsys, "caption", tiny_checkpoint, album, "--format", "sidecar", "--num-return-sequences", 2
+    )
     assert (status, out) == (0, "")
-    assert err == "showtell: 12 texts are written beside their photos.\n"
+    assert err == "showtell: 12 files are written beside their photos.\n"
     captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
     records = {record.path: record for record in open_dataset(album).records}
     assert len(records) == 12 and records[album / "val" / "3.png"].split == "val"
@@ -65,18 +67,18 @@ def test_texts_that_are_there_are_left_alone_unless_told_otherwise(capsys, tiny_
     (album / "0.txt").write_text("mine")
     (album / "1.TXT").write_text("mine too")
     (album / "2.txt").symlink_to("nowhere")
-    status, _, err = run(capsys, "caption", tiny_checkpoint, album, "--sidecar")
+    status, _, err = run(capsys, "caption", tiny_checkpoint, album, "--format", "sidecar")
     assert (status, err.splitlines()) == (
         0,
         [
-            f"showtell: 3 texts are there already and left alone: {album}/0.txt, {album}/1.TXT, {album}/2.txt; "
+            f"showtell: 3 files are there already and left alone: {album}/0.txt, {album}/1.TXT, {album}/2.txt; "
             "--overwrite replaces them.",
-            "showtell: 9 texts are written beside their photos.",
+            "showtell: 9 files are written beside their photos.",
         ],
     )
     written = texts_of(album)
     assert (written.pop("0.txt"), written.pop("1.TXT"), len(written)) == ("mine", "mine too", 9)
-    assert run(capsys, "caption", tiny_checkpoint, album, "--sidecar", "--overwrite")[0] == 0
+    assert run(capsys, "caption", tiny_checkpoint, album, "--format", "sidecar", "--overwrite")[0] == 0
     now = texts_of(album)
     assert now["0.txt"] != "mine" and now["1.TXT"] != "mine too" and len(now) == 12
     assert not (album / "2.txt").is_symlink()
@@ -84,21 +86,21 @@ def test_texts_that_are_there_are_left_alone_unless_told_otherwise(capsys, tiny_
 
 
 def test_killed_it_resumes_with_the_photos_that_have_no_text(capsys, tiny_checkpoint, album):
-    process = start(tiny_checkpoint, album, "--sidecar", "--batch-size", 1)
+    process = start(tiny_checkpoint, album, "--format", "sidecar", "--batch-size", 1)
     wait_for_lines(album / "1.txt", 1, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     before = texts_of(album)
     assert all(text.endswith("\n") for text in before.values())
-    status, _, err = run(capsys, "caption", tiny_checkpoint, album, "--sidecar")
+    status, _, err = run(capsys, "caption", tiny_checkpoint, album, "--format", "sidecar")
     assert status == 0
-    assert err.endswith(f"showtell: {12 - len(before)} texts are written beside their photos.\n")
+    assert err.endswith(f"showtell: {12 - len(before)} files are written beside their photos.\n")
     assert len(texts_of(album)) == 12 and before.items() <= texts_of(album).items()
 
 
 @pytest.mark.parametrize("more", [[], ["--overwrite"]], ids=["resumes", "overwrites"])
 def test_interrupted_it_says_how_it_goes_on(more, tiny_checkpoint, album):
-    process = start(tiny_checkpoint, album, "--sidecar", "--batch-size", 1, *more)
+    process = start(tiny_checkpoint, album, "--format", "sidecar", "--batch-size", 1, *more)
     wait_for_lines(album / "0.txt", 1, process)
     process.send_signal(signal.SIGINT)
     printed, err = process.communicate(timeout=240)
@@ -108,7 +110,7 @@ def test_interrupted_it_says_how_it_goes_on(more, tiny_checkpoint, album):
     assert (process.returncode, printed) == (130, "")
     how = "begins anew" if more else "resumes"
     assert err in [
-        f"showtell: interrupted; {number} of 12 texts are written; the same command {how}.\n"
+        f"showtell: interrupted; {number} of 12 files are written; the same command {how}.\n"
         for number in (len(texts_of(album)), len(texts_of(album)) - 1)  # one may be there and not counted yet
     ]
 
@@ -118,13 +120,15 @@ def test_photos_that_cannot_have_a_text_are_named(capsys, tiny_checkpoint, album
     (album / "0.jpg").write_bytes((album / "0.png").read_bytes())
     (album / "photo.txt").write_bytes((album / "1.png").read_bytes())
     photo = (album / "photo.txt").read_bytes()
-    status, _, err = run(capsys, "caption", tiny_checkpoint, album, album / "photo.txt", "--sidecar", "--overwrite")
+    status, _, err = run(
+        capsys, "caption", tiny_checkpoint, album, album / "photo.txt", "--format", "sidecar", "--overwrite"
+    )
     assert status == 2
     assert (
         "4 of 15 files could not be captioned: "
         f"{album}/0.jpg would share 0.txt with another photo; rename one of them, "
         f"{album}/0.png would share 0.txt with another photo; rename one of them, "
-        f"{album}/photo.txt has the suffix of texts; rename the photo, "
+        f"{album}/photo.txt has the suffix .txt itself; rename the photo, "
     ) in err
     assert f"{album}/broken.jpg" in err
     assert not (album / "0.txt").exists() and not (album / "broken.txt").exists()
@@ -137,29 +141,10 @@ def test_only_sure_captions_are_written_on_request(capsys, tiny_checkpoint, albu
     photos = sorted(album.rglob("*.png"))
     sure = {path: captioner.caption(path)[0].confidence for path in photos}
     least = sorted(sure.values())[6]
-    status, _, err = run(capsys, "caption", tiny_checkpoint, album, "--sidecar", "--accept-above", least - 1e-4)
+    status, _, err = run(
+        capsys, "caption", tiny_checkpoint, album, "--format", "sidecar", "--accept-above", least - 1e-4
+    )
     assert status == 0
     accepted = {path for path, confidence in sure.items() if confidence >= least - 1e-4}
     assert {path for path in photos if path.with_suffix(".txt").exists()} == accepted
     assert f"{12 - len(accepted)} photos have no caption of confidence {least - 1e-4:g} or more: " in err
-
-
-@pytest.mark.parametrize(
-    ("more", "sentence"),
-    [
-        (["--sidecar", "--out", "a.csv"], "--sidecar writes plain captions beside the photos; leave --out out."),
-        (
-            ["--sidecar", "--json", "--attention"],
-            "--sidecar writes plain captions beside the photos; leave --format and --attention out.",
-        ),
-        (["--overwrite"], "--overwrite replaces the texts of --sidecar; give that too."),
-        (
-            ["--accept-above", "0.5"],
-            "--accept-above chooses captions to train on; give --correct FILE.csv or --sidecar too.",
-        ),
-    ],
-)
-def test_options_that_do_not_go_together(tiny_checkpoint, album, more, sentence, capsys):
-    status, _, err = run(capsys, "caption", tiny_checkpoint, album, *more)
-    assert (status, err) == (2, f"showtell: {sentence}\n")
-    assert not texts_of(album)

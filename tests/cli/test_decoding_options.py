@@ -37,7 +37,7 @@ def caption(capsys, tiny_checkpoint, photo):
     """The captions of one photo with some options, as JSON."""
 
     def captions(*arguments: object) -> list[dict[str, Any]]:
-        status, out, err = run(capsys, "caption", tiny_checkpoint, photo, "--json", *arguments)
+        status, out, err = run(capsys, "caption", tiny_checkpoint, photo, "--format", "json", *arguments)
         assert (status, err) == (0, "") or "--unknown" in arguments
         return json.loads(out)[0]["captions"]
 
@@ -231,7 +231,7 @@ def test_a_model_without_attention_says_so_and_leaves_nothing(capsys, tiny_check
     folder = blind(tmp_path / "nic", tiny_checkpoint)
     out = tmp_path / "out.json"
     for more in ([], ["--out", out]):
-        status, printed, err = run(capsys, "caption", folder, photo, "--json", "--attention", *more)
+        status, printed, err = run(capsys, "caption", folder, photo, "--format", "json", "--attention", *more)
         assert (status, printed) == (2, "")
         assert err.startswith("showtell: This captioner has no attention to show")
     assert not list(tmp_path.glob("out.json*"))

@@ -299,12 +299,10 @@ def events(folder: Path) -> list[str]:
             ["caption", "CHECKPOINT", "7", "--features", "gone"],
             "features of other tools: showtell features --from PATH",
         ),
-        (["caption", "CHECKPOINT", "7", "--features", "STORE", "--sidecar"], "--sidecar is about photos; leave --feat"),
         (
-            ["caption", "CHECKPOINT", "7", "--features", "STORE", "--engine", "ray", "--out", "x"],
-            "--engine ray is about",
+            ["caption", "CHECKPOINT", "7", "--features", "STORE", "--format", "sidecar"],
+            "--format sidecar needs photos; ",
         ),
-        (["caption", "CHECKPOINT", "7", "--features", "STORE", "--correct", "x.csv"], "--correct writes the names of"),
         (["doctor", "CHECKPOINT", "--features", "STORE"], "--features goes with --data DATASET."),
         (
             ["explain", "CHECKPOINT", "7", "--features", "STORE", "--occlusion", "pixels", "--json"],

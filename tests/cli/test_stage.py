@@ -31,14 +31,14 @@ def test_every_stage_of_a_trained_model_says_a_caption_of_its_own(
     train({**tiny_recipe, "model": model}, tmp_path / "run", quiet=True)
     checkpoint, probabilities = tmp_path / "run" / "last", []
     for stage in (0, 1, 2):
-        status, out, _ = run(capsys, "caption", checkpoint, photo, "--stage", stage, "--json")
+        status, out, _ = run(capsys, "caption", checkpoint, photo, "--stage", stage, "--format", "json")
         assert status == 0
         probabilities.append(json.loads(out)[0]["captions"][0]["logprob"])
         assert probabilities[-1] == pytest.approx(
             Captioner.from_pretrained(checkpoint).caption(photo, stage=stage)[0].logprob
         )
     assert len(set(probabilities)) == 3
-    _, out, _ = run(capsys, "caption", checkpoint, photo, "--json")
+    _, out, _ = run(capsys, "caption", checkpoint, photo, "--format", "json")
     assert json.loads(out)[0]["captions"][0]["logprob"] == probabilities[2]
     status, _, err = run(capsys, "evaluate", checkpoint, tiny_scenes, "--split", "val", "--stage", 3)
     assert status == 2

@@ -292,14 +292,11 @@ def test_no_bytes_make_a_table_raise(content: bytes) -> None:
 
 
 def test_corrections_beside_the_captions_are_left_out_unless_they_are_named(tmp_path: Path) -> None:
-    """What `showtell caption --correct` writes must not spoil the dataset that it lies in."""
+    """What `showtell caption --format corrections` writes must not spoil the dataset that it lies in."""
     write_table(tmp_path, "image,caption\na.jpg,One.\n")
     (tmp_path / "corrections.csv").write_text("\ufeffimage,caption,confidence,split\na.jpg,A one.,0.5,train\n", "utf-8")
     dataset = read_dataset(tmp_path)
     assert [record.captions for record in dataset.records] == [("One.",)]
-    assert (
-        "corrections.csv is a table of caption --correct and skipped; to train on it, name the file."
-        in dataset.warnings
-    )
+    assert "corrections.csv is a table of corrections and skipped; to train on it, name the file." in dataset.warnings
     alone = read_dataset(tmp_path / "corrections.csv")
     assert [(record.captions, record.split) for record in alone.records] == [(("A one.",), "train")]

@@ -107,8 +107,8 @@ def made_by(arguments: list[str]) -> list[str]:
 
 def check_captions(arguments: list[str]) -> None:
     """Accept captions as a person does in a spreadsheet, who writes "train" beside those that are right."""
-    if "--correct" in arguments:
-        table = Path(arguments[arguments.index("--correct") + 1])
+    if "corrections" in arguments:
+        table = Path(arguments[arguments.index("--out") + 1])
         table.write_text(table.read_text(encoding="utf-8").replace(",unchecked", ",train"), encoding="utf-8")
 
 

@@ -99,7 +99,7 @@ def test_features_of_a_store_are_captioned_and_scored(capsys, source, tmp_path, 
     assert run(capsys, "features", "--from", arrays, "--out", store, "--source", "toy regions")[0] == 0
     status, printed, err = run(capsys, "import", source, "--out", out, "--features-from", store)
     assert (status, err) == (0, "") and 'read from stores of features whose source is "toy regions"' in printed
-    status, printed, _ = run(capsys, "caption", out, "--features", store, "--json")
+    status, printed, _ = run(capsys, "caption", out, "--features", store, "--format", "json")
     assert status == 0 and {row["image"] for row in json.loads(printed)} == set(ids)
     status, printed, _ = run(capsys, "evaluate", out, tiny_scenes, "--features", store, "--split", "test", "--json")
     assert status == 0 and "scores" in json.loads(printed)

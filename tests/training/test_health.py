@@ -76,7 +76,7 @@ def test_few_photos_are_told_with_what_to_do_instead(images, encoder, begins):
     if sentence is not None:
         assert sentence.startswith(begins)
         assert "start from a checkpoint (training.start_from)" in sentence
-        assert "(showtell caption CAPTIONER PHOTOS --correct captions.csv)" in sentence
+        assert "(showtell caption CAPTIONER PHOTOS --format corrections --out captions.csv)" in sentence
         assert ("folder/sat_soft_pretrained" in sentence) == sentence.startswith("too few")
 
 

@@ -21,7 +21,7 @@ from showtell.files import read_text
 
 EXAMPLE = "captions.csv with the lines image,caption and dog.jpg,A dog runs. beside dog.jpg"
 
-# The columns of a table that `showtell caption --correct` writes for a person to correct, and a server for
+# The columns of a table that `showtell caption --format corrections` writes for a person to correct, and a server for
 # what they corrected.
 CORRECTIONS = ("image", "caption", "confidence", "split")
 
@@ -49,7 +49,7 @@ def read(path: Path) -> CaptionDataset:
     for file in corrections:
         del tables[file]
         issues.warnings.append(
-            f"{issues.display(file)} is a table of caption --correct and skipped; to train on it, name the file."
+            f"{issues.display(file)} is a table of corrections and skipped; to train on it, name the file."
         )
     unsplit = [file for file, (_, columns) in tables.items() if columns.split is None and not split_of_file(file.stem)]
     if len(tables) > 1 and unsplit:
@@ -91,7 +91,7 @@ def csv_line(*cells: str) -> str:
 
 
 def _is_correction_table(file: Path) -> bool:
-    """Whether `showtell caption --correct` wrote this table (`cli/caption_formats.py`)."""
+    """Whether `showtell caption --format corrections` wrote this table (`cli/caption_formats.py`)."""
     return columns_of(file) == list(CORRECTIONS)
 
 

@@ -17,7 +17,7 @@ FEW_FROM_SCRATCH, FEW_PRETRAINED = 1000, 300
 
 _INSTEAD = (
     "start from a checkpoint (training.start_from), {}or let a ready captioner write captions to correct and train on "
-    "(showtell caption CAPTIONER PHOTOS --correct captions.csv)"
+    "(showtell caption CAPTIONER PHOTOS --format corrections --out captions.csv)"
 )
 
 
