@@ -5,19 +5,16 @@
     store = FeatureStore(path)
     features = collate_features([store["42"], store["43"]])               # Features of 2 images, padded
 
-An entry is a header of 32 bytes and the arrays behind it, little-endian; docs/features.md has the layout. Metadata is
-one more entry, under a key that no image can have. There is no pickle and nothing that depends on when it was written,
-so that two stores of the same features are equal byte for byte, key by key.
+An entry is a checksum and the arrays of an image as safetensors has them; metadata is one more entry, under a key that
+no image can have. Nothing depends on when it was written, so that two stores of the same features are equal byte for
+byte, key by key.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
+import json
 import mmap
 import os
-import shutil
-import struct
 import threading
 import weakref
 import zlib
@@ -42,22 +39,18 @@ from showtell.files import parse_json
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, Regions
 
-FORMAT = 2  # 2 has attributes; raised when an older showtell could not read what a newer one writes
-_LOCK = "writing.lock"
+FORMAT = 3  # raised when the layout changes
 METADATA = b"\0showtell"  # no file name and no number begins with a null byte
 LONGEST_KEY = 511  # bytes, LMDB's limit
+_LOCK = "writing.lock"
+_FIRST_MAP = 64 * 2**20  # bytes of address space; doubled whenever it is full
 
 Precision = Literal["fp16", "fp32"]
 DTYPES: dict[str, np.dtype] = {"fp16": np.dtype("<f2"), "fp32": np.dtype("<f4")}
-
-# magic, CRC-32 of all that follows it, regions, feature size, width, height, which arrays there are, nothing
-_HEADER = struct.Struct("<4sIIIIIII")
-_MAGIC = b"STF1"
-_HALF, _BOXES, _SCORES, _LABELS, _ATTRIBUTES = 1, 2, 4, 8, 16
-_ALL_FLAGS = _HALF | _BOXES | _SCORES | _LABELS | _ATTRIBUTES
-_LMDB_MAGIC = bytes.fromhex("dec0efbe")
-_FULL = 2**16  # bytes; with fewer left LMDB fails in several ways
-_FIRST_MAP = 64 * 2**20  # bytes of address space; doubled whenever it is full
+# The other arrays of an entry, and their dtypes in safetensors and here.
+_ARRAYS = {"boxes": "<f4", "scores": "<f4", "labels": "<i4", "attributes": "<i4", "size": "<i8"}
+_SAFETENSORS_DTYPES = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I32": np.dtype("<i4"), "I64": np.dtype("<i8")}
+_CHECKSUM = 8  # bytes in front of an entry: the CRC-32 of all that follows
 
 
 def precision(name: str) -> Precision:
@@ -74,7 +67,7 @@ def precision(name: str) -> Precision:
 class StoreInfo(Config):
     """What a store says of itself."""
 
-    format: int = Field(FORMAT, description="Version of the store's layout.")
+    format: Literal[3] = Field(FORMAT, description="Version of the store's layout.")
     encoder: dict[str, Any] = Field(description="Settings of the encoder, without those of where its weights are from.")
     fingerprint: str = Field(description="Hash of the encoder's settings, preprocessing and weights.")
     preprocessing: Preprocessing | None = Field(
@@ -103,6 +96,27 @@ class StoreInfo(Config):
             attributes=encoder.attributes,
         )
 
+    def require_same(self, wanted: StoreInfo, path: Path) -> None:
+        """Make sure that the features of a store are of the wanted encoder.
+
+        Raises:
+            DataError: they are of another; both are named.
+        """
+        if self.fingerprint == wanted.fingerprint:
+            return
+        changed = differences(self.encoder, wanted.encoder).items()
+        differing = [f"{key} {old!r} instead of {new!r}" for key, (old, new) in changed]
+        if self.encoder.get("name") != wanted.encoder.get("name"):
+            why = ""
+        elif differing:
+            why = f": {', '.join(differing)}"
+        else:
+            why = ": the settings are the same and the weights are not (random ones are the same with the same seed)"
+        raise DataError(
+            f"The features in {path} are of {self.made_by}, not of {wanted.made_by}{why}; use the encoder that made "
+            "them, or another store."
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class ImageFeatures:
@@ -122,207 +136,6 @@ class ImageFeatures:
             return self.size
         width, height = np.ceil(self.boxes[:, 2:].max(0)).clip(1).tolist()
         return int(width), int(height)
-
-
-def _pack(features: ImageFeatures, dtype: np.dtype) -> bytes:
-    """An entry: the header, then boxes, scores, labels, attributes and vectors, as far as there are any."""
-    regions, size = features.vectors.shape
-    flags = _HALF if dtype.itemsize == 2 else 0
-    arrays: list[np.ndarray] = []
-    for flag, array, kind in (
-        (_BOXES, features.boxes, "<f4"),
-        (_SCORES, features.scores, "<f4"),
-        (_LABELS, features.labels, "<i4"),
-        (_ATTRIBUTES, features.attributes, "<i4"),
-    ):
-        if array is not None:
-            assert len(array) == regions, "one for each region"
-            flags |= flag
-            arrays.append(array.astype(kind))
-    arrays.append(features.vectors.astype(dtype, copy=False))
-    body = b"".join(
-        [_HEADER.pack(b"", 0, regions, size, *features.size, flags, 0)[8:], *map(np.ndarray.tobytes, arrays)]
-    )
-    return _MAGIC + struct.pack("<I", zlib.crc32(body)) + body
-
-
-def _unpack(value: memoryview, info: StoreInfo) -> ImageFeatures:
-    """Views of the arrays in an entry.
-
-    Raises:
-        ValueError: it is damaged, or no entry of a store with such metadata.
-    """
-    if len(value) < _HEADER.size:
-        raise ValueError(f"it has {len(value)} bytes, fewer than its header")
-    magic, _, regions, size, width, height, flags, _ = _HEADER.unpack_from(value)
-    if magic != _MAGIC:
-        raise ValueError("it does not begin as an entry does")
-    if not regions or size != info.feature_size:
-        raise ValueError(f"it has {regions} vectors of {size} numbers, in a store of {info.feature_size}")
-    if flags & ~_ALL_FLAGS or bool(flags & _HALF) != (info.dtype == "fp16"):
-        raise ValueError("its header contradicts the store's metadata")
-    shapes = [
-        (np.dtype("<f4"), (regions, 4), flags & _BOXES),
-        (np.dtype("<f4"), (regions,), flags & _SCORES),
-        (np.dtype("<i4"), (regions,), flags & _LABELS),
-        (np.dtype("<i4"), (regions,), flags & _ATTRIBUTES),
-        (DTYPES["fp16" if flags & _HALF else "fp32"], (regions, size), True),
-    ]
-    length = _HEADER.size + sum(dtype.itemsize * math.prod(shape) for dtype, shape, is_there in shapes if is_there)
-    if len(value) != length:
-        raise ValueError(f"it has {len(value)} bytes instead of {length}")
-    arrays: list[np.ndarray | None] = []
-    offset = _HEADER.size
-    for dtype, shape, is_there in shapes:
-        count = math.prod(shape)
-        arrays.append(np.frombuffer(value, dtype, count, offset).reshape(shape) if is_there else None)
-        offset += dtype.itemsize * count if is_there else 0
-    *described, vectors = arrays
-    assert vectors is not None
-    return ImageFeatures(vectors, (width, height), *described)
-
-
-class _Mapping:
-    """A store's file, mapped for reading: once in each process, whatever the number of `FeatureStore`s."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._open()
-
-    def _open(self) -> None:
-        self._lock = threading.Lock()  # a transaction belongs to one thread at a time
-        self._process = os.getpid()
-        if not (self._path / "data.mdb").is_file():
-            raise DataError(
-                f"There is no feature store {self._path}; write one with: showtell features DATASET --encoder NAME "
-                f"--out {self._path}, or from features of other tools: showtell features --from PATH --out "
-                f"{self._path}"
-            )
-        with self._damage():
-            self._environment = lmdb.open(str(self._path), readonly=True, lock=False, readahead=False, create=False)
-            end = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
-            if (self._path / "data.mdb").stat().st_size < end:  # reading behind its end would kill the process
-                raise lmdb.CorruptedError("the end of its file is missing")
-            self._transaction = self._environment.begin(buffers=True)
-
-    def get(self, key: bytes) -> memoryview | None:
-        """The bytes of an entry, in place."""
-        if self._process != os.getpid():  # forked: the parent's environment is not for us
-            self._environment.close()
-            self._open()
-        with self._lock, self._damage():
-            return self._transaction.get(key)
-
-    def keys(self) -> Iterator[bytes]:
-        """All keys, in the order of their bytes."""
-        with self._lock, self._damage():
-            keys = [bytes(key) for key in self._transaction.cursor().iternext(values=False)]
-        yield from keys
-
-    def __len__(self) -> int:
-        with self._lock, self._damage():
-            return int(self._transaction.stat()["entries"])
-
-    @contextmanager
-    def _damage(self) -> Iterator[None]:
-        """Errors of LMDB as a sentence.
-
-        Raises:
-            DataError: in place of them.
-        """
-        try:
-            yield
-        except lmdb.Error as error:
-            raise DataError(
-                f"{self._path} is not a feature store, or a damaged one ({_reason(error, self._path)}); delete it and "
-                "extract anew."
-            ) from error
-
-
-_open_mappings: weakref.WeakValueDictionary[str, _Mapping] = weakref.WeakValueDictionary()
-_opening = threading.Lock()
-
-
-def _mapping(path: Path) -> _Mapping:
-    """LMDB must not open one file twice in a process."""
-    with _opening:
-        name = str(path.resolve())
-        mapping = _open_mappings.get(name)
-        if mapping is None:
-            mapping = _open_mappings[name] = _Mapping(path)
-        return mapping
-
-
-class FeatureStore:
-    """Features on disk by image id. Safe in threads, after a fork, and sent to another process (which opens it anew).
-
-    Args:
-        path: the folder that `showtell features` wrote.
-
-    Raises:
-        DataError: it is missing, damaged, or of a newer format.
-    """
-
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
-        self._mapping = _mapping(self.path)
-        self.info = _read_info(self._mapping.get(METADATA), self.path)
-        self._checked: set[str] = set()
-
-    def __reduce__(self) -> tuple[type[FeatureStore], tuple[Path]]:
-        return FeatureStore, (self.path,)
-
-    def __len__(self) -> int:
-        return len(self._mapping) - 1
-
-    def __contains__(self, image_id: str) -> bool:
-        return _is_key(image_id) and self._mapping.get(_encoded(image_id)) is not None
-
-    @property
-    def bytes(self) -> int:
-        """What it takes on disk."""
-        return (self.path / "data.mdb").stat().st_size
-
-    def ids(self) -> list[str]:
-        """The images that it has, in the order of their bytes."""
-        keys = self._mapping.keys()
-        return [key.decode("utf-8", "surrogateescape") for key in keys if key != METADATA]
-
-    def missing(self, image_ids: Sequence[str]) -> list[str]:
-        """Those of the images that it does not have."""
-        return [image_id for image_id in image_ids if image_id not in self]
-
-    def __getitem__(self, image_id: str) -> ImageFeatures:
-        """The features of an image, without a copy: they are good for as long as the store is open.
-
-        An entry is held against its checksum the first time that a process reads it.
-
-        Raises:
-            DataError: the store does not have it, or it is damaged.
-        """
-        value = self._mapping.get(_encoded(image_id)) if _is_key(image_id) else None
-        if value is None:
-            raise DataError(f"{self.path} has no features of image {image_id}; add them with showtell features.")
-        try:
-            features = _unpack(value, self.info)
-            if image_id not in self._checked:
-                if zlib.crc32(value[8:]) != int.from_bytes(value[4:8], "little"):
-                    raise ValueError("its checksum is another")
-                self._checked.add(image_id)
-        except ValueError as error:
-            raise DataError(
-                f"The features of image {image_id} in {self.path} are damaged: {error}; delete the store and extract "
-                "anew."
-            ) from error
-        return features
-
-    def require(self, encoder: Encoder) -> None:
-        """Make sure that the features are those of the encoder that a model looks through.
-
-        Raises:
-            DataError: they are of another; both are named.
-        """
-        _same_encoder(self.info, StoreInfo.of(encoder, self.info.dtype), self.path)
 
 
 @dataclass(frozen=True)
@@ -345,34 +158,85 @@ class StoredImage:
         return self.store[self.image_id]
 
 
-def _same_encoder(stored: StoreInfo, wanted: StoreInfo, path: Path) -> None:
-    if stored.fingerprint == wanted.fingerprint:
-        return
-    differing = [
-        f"{key} {old!r} instead of {new!r}" for key, (old, new) in differences(stored.encoder, wanted.encoder).items()
-    ]
-    if stored.encoder.get("name") != wanted.encoder.get("name"):
-        why = ""
-    elif differing:
-        why = f": {', '.join(differing)}"
-    else:
-        why = ": the settings are the same and the weights are not (random ones are the same with the same seed)"
-    raise DataError(
-        f"The features in {path} are of {stored.made_by}, not of {wanted.made_by}{why}; use the encoder that made "
-        "them, or another store."
-    )
+# --- entries ---
 
 
-def _is_key(image_id: str) -> bool:
+def _pack(image_id: str, features: ImageFeatures, info: StoreInfo) -> bytes:
+    from safetensors.numpy import save
+
+    vectors = features.vectors
+    if vectors.shape[1] != info.feature_size or not len(vectors):
+        raise DataError(
+            f"The features of image {image_id} have the shape {vectors.shape}; a store of {info.feature_size} numbers "
+            f"has (R, {info.feature_size}), with one vector or more."
+        )
+    with np.errstate(over="ignore"):  # looked for below
+        narrow = vectors.astype(DTYPES[info.dtype], copy=False)
+    if not np.isfinite(narrow).all():
+        is_finite = np.isfinite(vectors).all()
+        problem = "beyond 65,504, the most that fp16 can hold: use fp32" if is_finite else "that are no numbers"
+        raise DataError(f"The features of image {image_id} hold values {problem}.")
+    arrays = {"vectors": narrow}
+    for name, dtype in _ARRAYS.items():
+        array = getattr(features, name)
+        if array is not None:
+            arrays[name] = np.asarray(array, dtype)
+    body = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    return zlib.crc32(body).to_bytes(_CHECKSUM, "little") + body
+
+
+def _unpack(value: memoryview, info: StoreInfo) -> ImageFeatures:
+    """Views of the arrays in an entry, whose checksum was compared."""
+    start = _CHECKSUM + 8 + int.from_bytes(value[_CHECKSUM : _CHECKSUM + 8], "little")
+    arrays = {}
+    for name, about in json.loads(bytes(value[_CHECKSUM + 8 : start])).items():
+        first, last = about["data_offsets"]
+        dtype = _SAFETENSORS_DTYPES[about["dtype"]]
+        arrays[name] = np.frombuffer(value[start + first : start + last], dtype).reshape(about["shape"])
+    width, height = arrays.pop("size").tolist()
+    return ImageFeatures(size=(width, height), **arrays)
+
+
+def _is_whole(value: memoryview) -> bool:
+    return len(value) > _CHECKSUM + 8 and zlib.crc32(value[_CHECKSUM:]) == int.from_bytes(value[:_CHECKSUM], "little")
+
+
+def _key(image_id: str) -> bytes | None:
+    """An id as bytes, a file name that is not UTF-8 by its own; None for what cannot be a key."""
     try:
-        return bool(image_id) and "\0" not in image_id and len(_encoded(image_id)) <= LONGEST_KEY
+        key = image_id.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        return False
+        return None
+    return key if 0 < len(key) <= LONGEST_KEY and b"\0" not in key else None
 
 
-def _encoded(image_id: str) -> bytes:
-    """An id as bytes: UTF-8, and what a file name that is not UTF-8 has in its place."""
-    return image_id.encode("utf-8", "surrogateescape")
+# --- the database ---
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Errors of LMDB as a sentence.
+
+    Raises:
+        DataError: in place of them.
+    """
+    try:
+        yield
+    except lmdb.Error as error:
+        reason = str(error).removeprefix(f"{path}: ")
+        raise DataError(
+            f"{path} is not a feature store, or a damaged one ({reason}); delete it and extract anew."
+        ) from error
+
+
+def _open(path: Path, **options: Any) -> lmdb.Environment:
+    """Open a database whose file is whole: to read behind its end would kill the process."""
+    environment = lmdb.open(str(path), lock=False, readahead=False, **options)
+    end = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+    if (path / "data.mdb").stat().st_size < end and environment.stat()["entries"]:
+        environment.close()
+        raise lmdb.CorruptedError("the end of its file is missing")
+    return environment
 
 
 def _read_info(value: memoryview | bytes | None, path: Path) -> StoreInfo:
@@ -380,19 +244,130 @@ def _read_info(value: memoryview | bytes | None, path: Path) -> StoreInfo:
         raise DataError(f"{path} is an LMDB database, and no feature store: it has no entry {METADATA!r}.")
     try:
         content = parse_json(bytes(value).decode(), "the metadata")
-        number = content.get("format", FORMAT)
-        if type(number) is not int or number < 1:
-            raise ValueError(f"no format: {number!r}")
-        if number <= FORMAT:
-            return StoreInfo.model_validate(content)
-    except (ValueError, AttributeError, KeyError, TypeError, DataError) as error:  # pydantic's is a ValueError
+        if content["format"] != FORMAT:
+            raise DataError(
+                f"{path} is of another version of showtell (format {content['format']}, here {FORMAT}); delete it and "
+                "extract anew."
+            )
+        return StoreInfo.model_validate(content)
+    except (ValueError, LookupError, TypeError) as error:  # pydantic's is a ValueError
         raise DataError(
             f"The feature store {path} is damaged: its metadata cannot be read; delete it and extract anew."
         ) from error
-    raise DataError(
-        f"{path} was written by a newer showtell, in format {number}; this one reads formats up to {FORMAT}: install "
-        "the newer one."
-    )
+
+
+class _Mapping:
+    """A store's file, mapped for reading: once in each process, whatever the number of `FeatureStore`s."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._open()
+
+    def _open(self) -> None:
+        self._lock = threading.Lock()  # a transaction belongs to one thread at a time
+        self._process = os.getpid()
+        if not (self._path / "data.mdb").is_file():
+            raise DataError(
+                f"There is no feature store {self._path}; write one with: showtell features DATASET --encoder NAME "
+                f"--out {self._path}, or from features of other tools: showtell features --from PATH --out "
+                f"{self._path}"
+            )
+        with _damage(self._path):
+            self._environment = _open(self._path, readonly=True, create=False)
+            self._transaction = self._environment.begin(buffers=True)
+
+    @contextmanager
+    def transaction(self) -> Iterator[lmdb.Transaction]:
+        """To read in, by one thread at a time."""
+        if self._process != os.getpid():  # forked: the parent's environment is not for us
+            self._environment.close()
+            self._open()
+        with self._lock, _damage(self._path):
+            yield self._transaction
+
+
+_open_mappings: weakref.WeakValueDictionary[str, _Mapping] = weakref.WeakValueDictionary()
+_opening = threading.Lock()
+
+
+class FeatureStore:
+    """Features on disk by image id. Safe in threads, after a fork, and sent to another process (which opens it anew).
+
+    Args:
+        path: the folder that `showtell features` wrote.
+
+    Raises:
+        DataError: it is missing, damaged, or of another format.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        name = str(self.path.resolve())
+        with _opening:  # LMDB must not open one file twice in a process
+            mapping = _open_mappings.get(name) or _Mapping(self.path)
+            self._mapping = _open_mappings[name] = mapping
+        self.info = _read_info(self._get(METADATA), self.path)
+        self._checked: set[str] = set()
+
+    def __reduce__(self) -> tuple[type[FeatureStore], tuple[Path]]:
+        return FeatureStore, (self.path,)
+
+    def _get(self, key: bytes | None) -> memoryview | None:
+        """The bytes of an entry, in place."""
+        if key is None:
+            return None
+        with self._mapping.transaction() as transaction:
+            return cast("memoryview | None", transaction.get(key))
+
+    def __len__(self) -> int:
+        with self._mapping.transaction() as transaction:
+            return int(transaction.stat()["entries"]) - 1
+
+    def __contains__(self, image_id: str) -> bool:
+        return self._get(_key(image_id)) is not None
+
+    @property
+    def bytes(self) -> int:
+        """What it takes on disk."""
+        return (self.path / "data.mdb").stat().st_size
+
+    def ids(self) -> list[str]:
+        """The images that it has, in the order of their bytes."""
+        with self._mapping.transaction() as transaction:
+            keys = [bytes(key) for key in transaction.cursor().iternext(values=False)]
+        return [key.decode("utf-8", "surrogateescape") for key in keys if key != METADATA]
+
+    def missing(self, image_ids: Sequence[str]) -> list[str]:
+        """Those of the images that it does not have."""
+        return [image_id for image_id in image_ids if image_id not in self]
+
+    def __getitem__(self, image_id: str) -> ImageFeatures:
+        """The features of an image, without a copy: they are good for as long as the store is open.
+
+        An entry is compared with its checksum the first time that a process reads it.
+
+        Raises:
+            DataError: the store does not have it, or it is damaged.
+        """
+        value = self._get(_key(image_id))
+        if value is None:
+            raise DataError(f"{self.path} has no features of image {image_id}; add them with showtell features.")
+        if image_id not in self._checked:
+            if not _is_whole(value):
+                raise DataError(
+                    f"The features of image {image_id} in {self.path} are damaged; run the showtell features command "
+                    "that wrote them again, which repairs them."
+                )
+            self._checked.add(image_id)
+        return _unpack(value, self.info)
+
+    def require(self, encoder: Encoder) -> None:
+        """Make sure that the features are those of the encoder that a model looks through.
+
+        Raises:
+            DataError: they are of another; both are named.
+        """
+        self.info.require_same(StoreInfo.of(encoder, self.info.dtype), self.path)
 
 
 class StoreWriter:
@@ -403,25 +378,16 @@ class StoreWriter:
         info: what the features are; a store that is there must hold the same.
 
     Raises:
-        DataError: the store has features of another encoder or precision, another program writes to it, or it cannot
-            be written.
+        DataError: the store is damaged or has features of another encoder or precision, another program writes to it,
+            or it cannot be written.
     """
 
     def __init__(self, path: Path | str, info: StoreInfo) -> None:
         self.path = Path(path)
         self.info = info
-        self._dtype = DTYPES[info.dtype]
-        if self.path.is_file():
-            raise DataError(f"{self.path} is a file; a feature store is a folder: choose another name.")
-        if self.path.is_dir() and not (self.path / "data.mdb").exists():
-            others = [entry.name for entry in self.path.iterdir() if entry.name != _LOCK]
-            if others:
-                raise DataError(
-                    f"{self.path} holds other files ({summarise(sorted(others), 3)}) and no feature store; choose a "
-                    "new or an empty folder."
-                )
         if str(self.path.resolve()) in _open_mappings:
             raise DataError(f"{self.path} is open for reading in this program: let go of its FeatureStore first.")
+        _require_own_folder(self.path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = filelock.FileLock(self.path / _LOCK, timeout=0)
@@ -431,27 +397,23 @@ class StoreWriter:
         except OSError as error:
             raise DataError(f"Cannot write {self.path}: {error.strerror or error}.") from error
         try:
-            _remove_unfinished(self.path / "data.mdb")
-            self._environment = lmdb.open(str(self.path), map_size=_FIRST_MAP, lock=False, readahead=False)
-            self._agree()
-        except lmdb.Error as error:
-            self._lock.release()
-            raise DataError(f"Cannot write {self.path}: {_reason(error, self.path)}.") from error
+            with _damage(self.path):
+                self._environment = _open(self.path, map_size=_FIRST_MAP)
+                self._agree()
         except DataError:
             self.close()
             raise
 
     def _agree(self) -> None:
-        """Write the metadata, or hold ours against what is there."""
+        """Write the metadata, or compare ours with what is there."""
         with self._environment.begin() as transaction:
             metadata = transaction.get(METADATA)
-            entries = transaction.stat()["entries"]
-        if metadata is None and entries == 0:
-            content = self.info.model_dump_json()
-            self._commit([(METADATA, content.encode())])
+            is_new = metadata is None and transaction.stat()["entries"] == 0
+        if is_new:
+            self._commit([(METADATA, self.info.model_dump_json().encode())])
             return
         stored = _read_info(metadata, self.path)
-        _same_encoder(stored, self.info, self.path)
+        stored.require_same(self.info, self.path)
         if stored.dtype != self.info.dtype:
             raise DataError(
                 f"The features in {self.path} are {stored.dtype}, not {self.info.dtype}: use {stored.dtype}, or "
@@ -459,8 +421,11 @@ class StoreWriter:
             )
 
     def __contains__(self, image_id: str) -> bool:
-        with self._environment.begin(buffers=True) as transaction:
-            return transaction.get(_key(image_id)) is not None
+        """Whether the store has the features of an image, undamaged."""
+        key = _key(image_id)
+        with _damage(self.path), self._environment.begin(buffers=True) as transaction:
+            value = None if key is None else transaction.get(key)
+            return value is not None and _is_whole(value)
 
     def write(self, features: Mapping[str, ImageFeatures]) -> None:
         """Add images, or replace them, in one transaction: all are kept, or none.
@@ -471,21 +436,13 @@ class StoreWriter:
         """
         entries = []
         for image_id, one in features.items():
-            if not len(one.vectors):
-                raise DataError(f"There are no features of image {image_id}: an image has one vector or more.")
-            if one.vectors.shape[1] != self.info.feature_size:
+            key = _key(image_id)
+            if key is None:
                 raise DataError(
-                    f"The features of image {image_id} have {one.vectors.shape[1]} numbers each; those in {self.path} "
-                    f"have {self.info.feature_size}."
+                    f"The image id {image_id[:60]!r} cannot be stored: an id has 1 to {LONGEST_KEY} bytes and no null "
+                    "byte."
                 )
-            with np.errstate(over="ignore"):  # looked for below
-                narrow = one.vectors.astype(self._dtype, copy=False)
-            if not np.isfinite(narrow).all():
-                is_finite = np.isfinite(one.vectors).all()
-                problem = "beyond 65,504, the most that fp16 can hold: use fp32" if is_finite else "that are no numbers"
-                raise DataError(f"The features of image {image_id} hold values {problem}.")
-            packed = _pack(dataclasses.replace(one, vectors=narrow), self._dtype)
-            entries.append((_key(image_id), packed))
+            entries.append((key, _pack(image_id, one, self.info)))
         self._commit(entries)
 
     def _commit(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
@@ -498,14 +455,16 @@ class StoreWriter:
             except lmdb.MapFullError:
                 self._environment.set_mapsize(2 * self._environment.info()["map_size"])
             except lmdb.Error as error:
+                reason = "the disk is full" if isinstance(error, lmdb.DiskError) else error
                 raise DataError(
-                    f"Cannot write {self.path}: {_reason(error, self.path)}; what was written before is kept: "
-                    "run the same command again to resume."
+                    f"Cannot write {self.path}: {reason}; what was written before is kept: run the same command again "
+                    "to resume."
                 ) from error
 
     def close(self) -> None:
         """Let others write."""
-        self._environment.close()
+        if hasattr(self, "_environment"):
+            self._environment.close()
         self._lock.release()
 
     def __enter__(self) -> StoreWriter:
@@ -517,28 +476,24 @@ class StoreWriter:
         self.close()
 
 
-def _key(image_id: str) -> bytes:
-    if not _is_key(image_id):
-        raise DataError(
-            f"The image id {image_id[:60]!r} cannot be stored: an id has 1 to {LONGEST_KEY} bytes and no null byte."
-        )
-    return _encoded(image_id)
+def _require_own_folder(path: Path) -> None:
+    """Make sure that a folder is new or a store, and delete a database whose creation failed, as on a full disk.
 
-
-def _remove_unfinished(file: Path) -> None:
-    """Delete what is left of a database whose first two pages were never written, such as on a full disk."""
-    if not file.exists() or file.stat().st_size >= 2 * mmap.PAGESIZE:
-        return
-    content = file.read_bytes()
-    if not any(content[:8]) and content[16:20] in (_LMDB_MAGIC, bytes(4), b""):  # else it is somebody else's
-        file.unlink()
-
-
-def _reason(error: lmdb.Error, path: Path) -> str:
-    """What LMDB says, without its own name for the file."""
-    if isinstance(error, lmdb.DiskError) or (path.exists() and shutil.disk_usage(path).free < _FULL):
-        return "the disk is full"
-    return str(error).removeprefix(f"{path}: ")
+    Raises:
+        DataError: it is a file, or holds something else.
+    """
+    file = path / "data.mdb"
+    if path.is_file():
+        raise DataError(f"{path} is a file; a feature store is a folder: choose another name.")
+    if file.exists() and file.stat().st_size < 2 * mmap.PAGESIZE and not any(file.read_bytes()[:8]):
+        file.unlink()  # its first two pages were never written
+    if path.is_dir() and not file.exists():
+        others = [entry.name for entry in path.iterdir() if entry.name != _LOCK]
+        if others:
+            raise DataError(
+                f"{path} holds other files ({summarise(sorted(others), 3)}) and no feature store; choose a new or an "
+                "empty folder."
+            )
 
 
 def collate_features(images: Sequence[ImageFeatures]) -> Features:
@@ -549,25 +504,23 @@ def collate_features(images: Sequence[ImageFeatures]) -> Features:
     most = max(len(image.vectors) for image in images)
     is_region = torch.tensor([[row < len(image.vectors) for row in range(most)] for image in images])
 
-    def pad(arrays: Sequence[np.ndarray], fill: int = 0) -> Tensor:
-        first = arrays[0]
-        padded = np.empty((len(arrays), most, *first.shape[1:]), first.dtype.newbyteorder("="))
-        for index, array in enumerate(arrays):
-            padded[index, : len(array)] = array
-            padded[index, len(array) :] = fill
-        return torch.from_numpy(padded)
-
-    def of(name: str, fill: int = 0) -> Tensor | None:
+    def padded(name: str, fill: int = 0) -> Tensor | None:
         arrays = [getattr(image, name) for image in images]
-        return None if any(array is None for array in arrays) else pad(arrays, fill)
+        if any(array is None for array in arrays):
+            return None
+        result = np.full((len(arrays), most, *arrays[0].shape[1:]), fill, arrays[0].dtype.newbyteorder("="))
+        for index, array in enumerate(arrays):
+            result[index, : len(array)] = array
+        return torch.from_numpy(result)
 
     def indices(name: str) -> Tensor | None:
-        stored = of(name, -1)
+        stored = padded(name, -1)
         return None if stored is None else stored.long()
 
-    boxes = of("boxes")
-    regions = None
+    boxes, regions = padded("boxes"), None
     if boxes is not None:
         windows = torch.tensor([(0, 0, *image.extent) for image in images], dtype=torch.float32)
-        regions = Regions(boxes, of("scores"), indices("labels"), windows, indices("attributes"))
-    return Features(pad([image.vectors for image in images]), is_region, regions)
+        regions = Regions(boxes, padded("scores"), indices("labels"), windows, indices("attributes"))
+    vectors = padded("vectors")
+    assert vectors is not None
+    return Features(vectors, is_region, regions)

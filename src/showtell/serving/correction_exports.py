@@ -38,7 +38,7 @@ def export(store: CorrectionStore, format: Format, statuses: Collection[str] = (
     Args:
         store: that has them.
         format: "csv": the table that `showtell caption --format corrections` writes, with the names that the client's
-            photos have, so that its place is beside them; "jsonl": all that is known, a row in a line, with the names of
+            photos have, so that its place is beside them; "jsonl": all that is known, a row in a line, with names of
             the folder of the store; "zip": `photos/`, a text beside each photo, and the table.
         statuses: of the rows; empty: any.
 
