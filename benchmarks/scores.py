@@ -1,27 +1,20 @@
-"""How fast captions are scored: against coco-caption (pycocoevalcap and its two Java programs), and as sets grow.
+"""How fast captions are scored: against coco-caption (pycocoevalcap and its two Java programs).
 
-    python benchmarks/scores.py [--images 5000] [--growth] [--json]
+    python benchmarks/scores.py [--images 5000] [--json]
     python benchmarks/scores.py --agreement 20000 [--json]
-    python benchmarks/scores.py --learned CLIPSCORE CLIP BERT_SCORE [--images 128] [--json]
 
 Real captions of Flickr8k from SHOWTELL_SHARED (default ../shared): one of each image's five is the prediction, the
 others are the references; beyond its 8,091 images predictions and references are paired anew. Both sides start from
 text, and both start from nothing: ours with an empty memory of words and METEOR's index on disk, the reference with
 its Java programs not yet running. Medians of three runs. Without Java the rows of the reference are left out.
 
-`--growth` shows how the cost grows up to the size of COCO's validation set; the ratio is the time per image against
-that of the smallest set. The reward is that of 250 samples (5 of each of 50 images) with 5 references each, with all
+The reward is that of 250 samples (5 of each of 50 images) with 5 references each, with all
 of Flickr8k's document frequencies, on one thread, against CIDEr-D of coco-caption with the frequencies given.
 
 `--agreement` counts the captions whose METEOR is not that of coco-caption's two Java programs (beyond 1e-12), from
 text to score: human captions of Flickr8k, each against the other four of its image. The last words of every twentieth
 give way to an initial, an abbreviation or a number. Once each caption counts as everywhere in showtell, once all are
 the lines of one file, as the programs have them.
-
-`--learned` times CLIPScore and BERTScore against the authors' code (clones of jmhessel/clipscore, openai/CLIP and
-Tiiiger/bert_score; see learned_scores_parity.py) on the same weights, drawn at random in the sizes of ViT-B/32 and BERT
-base: photos of coco-mini, over and over, each a file of its own, with captions of Flickr8k. Both sides have the same
-batch size, open models and nothing kept; one run each, in turn.
 """
 
 from __future__ import annotations
@@ -36,7 +29,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -45,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from rows import show
-from showtell.scores import DocumentFrequency, ImageFacts, ScoreModels, score
+from showtell.scores import DocumentFrequency, ImageFacts, score
 from showtell.scores.base import Corpus
 from showtell.scores.bleu import Bleu
 from showtell.scores.cider import Cider
@@ -61,14 +53,6 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 REPEATS = 3
 REWARDED, SAMPLES = 50, 5  # images, samples of each
-LEARNED_BATCH = 64
-_TOWER = {"num_hidden_layers": 12, "hidden_act": "quick_gelu", "projection_dim": 512}
-SIZES_OF_VIT_B_32 = {
-    "projection_dim": 512,
-    "text_config": {**_TOWER, "hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8},
-    "vision_config": {**_TOWER, "hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12},
-}
-GROWTH = (2_500, 5_000, 10_000, 20_000, 40_504)
 
 
 def flickr8k() -> list[list[str]]:
@@ -288,128 +272,14 @@ def against_the_reference(corpus: Corpus) -> list[dict[str, object]]:
     ]
 
 
-def growth(captions: list[list[str]]) -> list[dict[str, object]]:
-    """The time per image as sets grow."""
-    rows = []
-    first = 0.0
-    for images in GROWTH:
-        corpus = corpus_of(captions, images)
-        seconds = median(lambda: ours(corpus, meteor=True), 1)  # noqa: B023 (called at once)
-        per_image = seconds / images * 1000
-        first = first or per_image
-        texts = images + sum(map(len, corpus.references))
-        against = f"milliseconds per image of {GROWTH[0]} images; {texts} captions in {seconds:.1f} s"
-        rows.append(row(f"per_image_of_{images}", per_image, "ms", against, per_image / first))
-    return rows
-
-
-def learned_rows(corpus: Corpus, clipscore: Path, clip: Path, bert_score: Path) -> list[dict[str, Any]]:
-    """Seconds of CLIPScore, its two parts, and BERTScore, against the authors' code."""
-    from learned_scores_parity import import_clipscore
-
-    published, openai_clip = import_clipscore(clipscore, clip)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        os.environ["SHOWTELL_CACHE"] = str(folder / "cache")
-        paths = copy_photos(folder / "photos", len(corpus.ids))
-        model, clip_folder = random_clip(openai_clip, folder / "clip")
-        own = ScoreModels(clip_model=str(clip_folder), device="cpu", score_batch_size=LEARNED_BATCH).clip
-        sizes = {"batch_size": LEARNED_BATCH, "num_workers": 2}
-        texts = list(corpus.predictions)
-        photos = [str(path) for path in paths]
-        rows = [
-            learned_row(
-                "clip_photos", lambda: own.embed_photos(paths),
-                lambda: published.extract_all_images(photos, model, "cpu", **sizes),
-            ),
-            learned_row(
-                "clip_texts", lambda: own.embed_texts(texts),
-                lambda: published.extract_all_captions(texts, model, "cpu", **sizes),
-            ),
-        ]  # fmt: skip
-        return [*rows, bert_row(corpus, bert_score, folder)]
-
-
-def learned_row(name: str, ours: Callable[[], object], theirs: Callable[[], object]) -> dict[str, Any]:
-    seconds = median(ours, repeats=1)
-    other = median(theirs, repeats=1)
-    return row(name, seconds, "s", f"the authors' code, {other:.1f} s", other / seconds)
-
-
-def copy_photos(folder: Path, images: int) -> list[Path]:
-    """Photos of coco-mini, over and over, which differ in a comment at their end."""
-    shared = Path(os.environ.get("SHOWTELL_SHARED", ROOT.parent / "shared")) / "data" / "coco-mini" / "images"
-    sources = sorted(shared.rglob("*.jpg"))
-    folder.mkdir()
-    paths = []
-    for number in range(images):
-        paths.append(folder / f"{number}.jpg")
-        paths[-1].write_bytes(sources[number % len(sources)].read_bytes() + str(number).encode())
-    return paths
-
-
-def random_clip(openai_clip: Any, folder: Path) -> tuple[Any, Path]:
-    """A CLIP of the size of ViT-B/32, in OpenAI's code, and the same as a folder of transformers."""
-    from learned_scores_parity import write_clip
-    from showtell.scores.clip_encoder import from_openai
-
-    torch.manual_seed(0)
-    model = openai_clip.model.CLIP(512, 224, 12, 768, 32, 77, 49408, 512, 8, 12).float().eval()
-    encoder = openai_clip.simple_tokenizer.SimpleTokenizer()
-    merges = [" ".join(pair) for pair, _ in sorted(encoder.bpe_ranks.items(), key=lambda one: one[1])]
-    write_clip(folder, from_openai(model.state_dict(), folder), list(encoder.encoder), merges, SIZES_OF_VIT_B_32)
-    return model, folder
-
-
-def bert_row(corpus: Corpus, checkout: Path, folder: Path) -> dict[str, Any]:
-    """BERTScore with an encoder of the size of BERT base, at its ninth layer."""
-    import transformers
-    from safetensors.torch import save_file
-
-    sys.path.insert(0, str(checkout))
-    from showtell.scores.bert_score import compare_texts
-
-    from bert_score import utils as published
-
-    target = folder / "bert-base-uncased"
-    target.mkdir()
-    pairs = [(text, one) for text, own in zip(corpus.predictions, corpus.references, strict=True) for one in own]
-    words = sorted({word for pair in pairs for text in pair for word in text.lower().split()})
-    letters = [chr(code) for code in range(33, 127)]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys([*letters, *words])]
-    (target / "vocab.txt").write_text("\n".join([*pieces, ""]), encoding="utf-8")
-    tokenizer = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 512}
-    (target / "tokenizer_config.json").write_text(json.dumps(tokenizer))
-    torch.manual_seed(0)
-    made = transformers.BertModel(transformers.BertConfig())
-    (target / "config.json").write_text(made.config.to_json_string())
-    save_file(made.state_dict(), target / "model.safetensors", {"format": "pt"})
-    own = ScoreModels(bert_model=str(target), device="cpu", score_batch_size=LEARNED_BATCH).bert
-    model = published.get_model(str(target), own.layer)
-    weights: dict[int, float] = defaultdict(lambda: 1.0)
-    captions, references = [one for one, _ in pairs], [one for _, one in pairs]
-
-    def theirs() -> object:
-        return published.bert_cos_score_idf(
-            model, references, captions, own.tokenizer, weights, batch_size=LEARNED_BATCH, device="cpu"
-        )
-
-    return learned_row("bert_score", lambda: compare_texts(own, captions, references, idf=False), theirs)
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=5000)
-    parser.add_argument("--growth", action="store_true")
     parser.add_argument("--agreement", type=int, metavar="CAPTIONS", help="compare METEOR caption by caption instead")
-    parser.add_argument("--learned", type=Path, nargs=3, metavar="CHECKOUT", help="learned scores instead")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     captions = flickr8k()
-    if arguments.learned is not None:
-        show(learned_rows(corpus_of(captions, arguments.images), *arguments.learned), arguments.json)
-        return
     with_reference = shutil.which("java") is not None
     if arguments.agreement is not None:
         if not with_reference:
@@ -425,8 +295,6 @@ def main() -> None:
         rows += against_the_reference(corpus_of(captions, arguments.images))
     else:
         sys.stderr.write("There is no java: the rows against coco-caption are left out.\n")
-    if arguments.growth:
-        rows += growth(captions)
     show(rows, arguments.json)
 
 

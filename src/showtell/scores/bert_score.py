@@ -15,26 +15,25 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, groupby
-from operator import itemgetter
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from showtell import __version__
 from showtell.errors import DataError
 from showtell.files import read_text
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
-from showtell.scores.row_journal import RowJournal, Rows, key_of
 
 if TYPE_CHECKING:
     from showtell.scores.bert_encoder import BertEncoder
     from showtell.scores.model_settings import ScoreModels
 
-_VERSION = 1  # of how texts are compared: a change makes new journals
-_TEXTS = 32  # batches of texts whose vectors are held at once, which are sorted by length
+Rows = npt.NDArray[np.float32]
+Weigh = Callable[[Sequence[int]], Rows]  # the weights of the tokens of a text: (tokens,)
 
 
 class BertScore(Score):
@@ -56,12 +55,17 @@ class BertScore(Score):
             DataError: the file of baselines cannot be used.
         """
         models = _models(corpus)
-        baseline = models.baseline
-        counts = [len(texts) for texts in corpus.references]
-        captions = list(chain.from_iterable([text] * n for text, n in zip(corpus.predictions, counts, strict=True)))
-        references = list(chain.from_iterable(corpus.references))
-        pairs = compare_texts(models.bert, captions, references, idf=models.settings.bert_idf).astype(np.float64)
-        best = np.maximum.reduceat(pairs, np.cumsum([0, *counts[:-1]]), axis=0)
+        baseline, encoder = models.baseline, models.bert
+        idf_texts = list(chain.from_iterable(corpus.references)) if models.settings.bert_idf else None
+        weigh = token_weights(encoder, idf_texts)
+        rows: list[Rows] = []
+        images = len(corpus.ids)
+        with encoder.reporting(f"captions with {encoder.name}") as report:
+            for first in range(0, images, encoder.batch_size):
+                part = slice(first, first + encoder.batch_size)
+                rows += _best_matches(encoder, corpus.predictions[part], corpus.references[part], weigh)
+                report(len(corpus.ids[part]), images)
+        best = np.stack(rows).astype(np.float64)
         return best if baseline is None else (best - baseline) / (1 - baseline)
 
     def from_sums(self, sums: Floats, images: int) -> Floats:
@@ -80,15 +84,8 @@ class BertScore(Score):
 
     def warning(self, corpus: Corpus) -> str | None:
         """Texts beyond the context of the encoder."""
-        encoder = _models(corpus).bert
         texts = [*corpus.predictions, *chain.from_iterable(corpus.references)]
-        count = encoder.count_truncated(texts)
-        if not count:
-            return None
-        return (
-            f"BERTScore: {count} of {len(texts)} texts have more than the {encoder.context} tokens that {encoder.name} "
-            "reads; what is behind them counted nothing."
-        )
+        return _models(corpus).bert.truncation_warning("BERTScore", texts)
 
 
 def _models(corpus: Corpus) -> ScoreModels:
@@ -96,104 +93,40 @@ def _models(corpus: Corpus) -> ScoreModels:
     return corpus.models
 
 
-def compare_texts(encoder: BertEncoder, captions: Sequence[str], references: Sequence[str], *, idf: bool) -> Rows:
-    """P, R and F of each caption and reference, before rescaling: (pairs, 3).
+def token_weights(encoder: BertEncoder, references: Sequence[str] | None) -> Weigh:
+    """How tokens weigh: 1 and special ones 0, or with idf by how few references have them.
 
     Args:
         encoder: of the texts.
-        captions: one for each pair.
-        references: one for each pair; with idf all of them are counted, however often they occur.
-        idf: weight tokens by how few references have them.
+        references: that idf is counted in, however often they occur; None: no idf.
     """
-    texts = list(dict.fromkeys([*captions, *references]))
+    if references is None:
+        special = {encoder.tokenizer.cls_token_id, encoder.tokenizer.sep_token_id}
+        return lambda ids: np.array([token not in special for token in ids], np.float32)
+    counts = Counter(chain.from_iterable(map(set, encoder.token_ids(references))))
+    total = len(references) + 1
+    return lambda ids: np.array([math.log(total / (counts[token] + 1)) for token in ids], np.float32)
+
+
+def _best_matches(
+    encoder: BertEncoder, captions: Sequence[str], references: Sequence[Sequence[str]], weigh: Weigh
+) -> list[Rows]:
+    """The best P, R and F of each caption with its references, before rescaling: (3,) each."""
+    texts = list(dict.fromkeys([*captions, *chain.from_iterable(references)]))
     ids = dict(zip(texts, encoder.token_ids(texts), strict=True))
-    weights = _Weights(encoder, [ids[text] for text in references] if idf else None)
-    journal = RowJournal(f"bert-{key_of(encoder.digest, str(_VERSION), weights.digest).hex()}", 3)
-    keys = [key_of(caption, reference) for caption, reference in zip(captions, references, strict=True)]
-
-    def make(missing: list[int]) -> Iterator[tuple[list[int], Rows]]:
-        for pairs in _chunks(missing, captions, references, encoder.batch_size * _TEXTS):
-            used = {text: ids[text] for number in pairs for text in (captions[number], references[number])}
-            vectors = _vectors(encoder, used)
-            yield pairs, _match(encoder, [(captions[one], references[one]) for one in pairs], vectors, ids, weights)
-
-    return journal.rows(keys, make, f"pairs of texts with {encoder.name}", encoder.reporting)
-
-
-class _Weights:
-    """The weights of tokens: 1, or with idf how few references have them.
-
-    Args:
-        encoder: whose special tokens weigh nothing.
-        references: the tokens of each reference that idf is counted in; None: no idf.
-    """
-
-    def __init__(self, encoder: BertEncoder, references: Sequence[Sequence[int]] | None) -> None:
-        self._counts = None if references is None else Counter(chain.from_iterable(map(set, references)))
-        self._references = 0 if references is None else len(references)
-        self._weightless = encoder.weightless()
-        self.digest = "1" if self._counts is None else repr((self._references, sorted(self._counts.items())))
-
-    def of(self, ids: Sequence[int]) -> Rows:
-        """Of the tokens of a text: (tokens,)."""
-        if self._counts is None:
-            return np.array([token not in self._weightless for token in ids], np.float32)
-        shares = ((self._references + 1) / (self._counts[token] + 1) for token in ids)
-        return np.array([math.log(share) for share in shares], np.float32)
-
-
-def _chunks(
-    pairs: Sequence[int], captions: Sequence[str], references: Sequence[str], most_texts: int
-) -> Iterator[list[int]]:
-    """Pairs in parts with at most so many different texts, one caption's pairs together."""
-    ordered = sorted(pairs, key=lambda number: captions[number])
-    chunk: list[int] = []
-    texts: set[str] = set()
-    for number in ordered:
-        new = {captions[number], references[number]}
-        if chunk and len(texts | new) > most_texts:
-            yield chunk
-            chunk, texts = [], set()
-        chunk.append(number)
-        texts |= new
-    yield chunk
-
-
-def _vectors(encoder: BertEncoder, ids: Mapping[str, Sequence[int]]) -> dict[str, Rows]:
-    """Unit vectors of the tokens of each text: (tokens, D)."""
-    ordered = sorted(ids, key=lambda text: len(ids[text]))
-    vectors: dict[str, Rows] = {}
-    for first in range(0, len(ordered), encoder.batch_size):
-        batch = ordered[first : first + encoder.batch_size]
-        of_batch = encoder.encode([ids[text] for text in batch]).cpu().numpy()
-        vectors |= {text: row[: len(ids[text])] for text, row in zip(batch, of_batch, strict=True)}
-    return vectors
-
-
-def _match(
-    encoder: BertEncoder,
-    pairs: Sequence[tuple[str, str]],
-    vectors: Mapping[str, Rows],
-    ids: Mapping[str, Sequence[int]],
-    weights: _Weights,
-) -> Rows:
-    """P, R and F of pairs of texts, (pairs, 3); those of one caption are compared in one product."""
-    empty = encoder.num_special_tokens()
+    vectors = dict(zip(texts, encoder.encode([ids[text] for text in texts]), strict=True))
     rows = []
-    for caption, group in groupby(pairs, key=itemgetter(0)):
-        references = [reference for _, reference in group]
-        starts = np.cumsum([0, *(len(ids[one]) for one in references[:-1])])
-        cosines = vectors[caption] @ np.concatenate([vectors[one] for one in references]).T
-        of_caption = weights.of(ids[caption])[:, None]
-        of_references = np.concatenate([weights.of(ids[one]) for one in references])
-        precisions = _share((np.maximum.reduceat(cosines, starts, axis=1) * of_caption).sum(axis=0), of_caption.sum())
-        recalls = _share(
-            np.add.reduceat(cosines.max(axis=0) * of_references, starts), np.add.reduceat(of_references, starts)
-        )
+    for caption, others in zip(captions, references, strict=True):
+        starts = np.cumsum([0, *(len(ids[text]) for text in others[:-1])])
+        cosines = vectors[caption] @ np.concatenate([vectors[text] for text in others]).T
+        own = weigh(ids[caption])
+        theirs = np.concatenate([weigh(ids[text]) for text in others])
+        precisions = _share((np.maximum.reduceat(cosines, starts, axis=1) * own[:, None]).sum(axis=0), own.sum())
+        recalls = _share(np.add.reduceat(cosines.max(axis=0) * theirs, starts), np.add.reduceat(theirs, starts))
         f1 = _share(2 * precisions * recalls, precisions + recalls)
-        has_words = np.array([len(ids[one]) > empty for one in references]) & (len(ids[caption]) > empty)
-        rows.append(np.stack([precisions, recalls, f1], axis=1) * has_words[:, None])
-    return np.concatenate(rows).astype(np.float32)
+        has_words = np.array([min(len(ids[text]), len(ids[caption])) > encoder.special_tokens for text in others])
+        rows.append((np.stack([precisions, recalls, f1], axis=1) * has_words[:, None]).max(axis=0))
+    return rows
 
 
 def _share(part: Rows, whole: Rows) -> Rows:
@@ -207,21 +140,19 @@ def read_baseline(path: Path, layer: int) -> Floats:
     Raises:
         DataError: the file is missing, has another form, or lacks the layer.
     """
-    form = "a line LAYER,P,R,F and one for each layer, as bert_score has them in rescale_baseline"
-    if not path.is_file():
-        raise DataError(f"There is no file {path}; baselines are {form}.")
     lines = list(csv.reader(read_text(path, "CSV").splitlines()))
-    if not lines or [cell.strip() for cell in lines[0]] != ["LAYER", "P", "R", "F"]:
-        raise DataError(f"{path} holds no baselines: it should have {form}.")
-    for number, line in enumerate(lines[1:], start=2):
-        try:
-            own, *values = [float(cell) for cell in line]
-        except ValueError:
-            own, values = math.nan, []
-        if len(values) != 3 or not all(-1 <= value < 1 for value in values):
-            raise DataError(
-                f"Line {number} of {path} is no baseline: it should have a layer and three numbers from -1 to below 1."
-            )
-        if own == layer:
-            return np.array(values, np.float64)
-    raise DataError(f"{path} has no baseline of layer {layer}, but of {len(lines) - 1} others; is it of this model?")
+    try:
+        if [cell.strip() for cell in lines[0]] != ["LAYER", "P", "R", "F"]:
+            raise ValueError("no header LAYER,P,R,F")
+        baselines = {int(own): (float(p), float(r), float(f)) for own, p, r, f in lines[1:]}
+    except (ValueError, IndexError) as error:
+        raise DataError(
+            f"{path} holds no baselines ({error}): it should have a line LAYER,P,R,F and one for each layer, as "
+            "bert_score has them in rescale_baseline."
+        ) from error
+    if layer not in baselines or not all(-1 <= value < 1 for value in baselines[layer]):
+        raise DataError(
+            f"{path} has no baseline of layer {layer}, three numbers from -1 to below 1, but of {len(baselines)} "
+            "layers; is it of this model?"
+        )
+    return np.array(baselines[layer], np.float64)

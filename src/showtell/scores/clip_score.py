@@ -12,7 +12,6 @@ the harmonic mean, the paper's maximum with 0 is taken.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
@@ -63,17 +62,7 @@ class ClipScore(Score):
 
     def warning(self, corpus: Corpus) -> str | None:
         """Captions beyond the context of the CLIP."""
-        return self._describe_truncated(corpus, corpus.predictions)
-
-    def _describe_truncated(self, corpus: Corpus, texts: Sequence[str]) -> str | None:
-        encoder = self.encoder(corpus)
-        count = encoder.count_truncated(texts)
-        if not count:
-            return None
-        return (
-            f"{self.numbers[0].title}: {count} of {len(texts)} texts have more than the {encoder.context} tokens that "
-            f"{encoder.name} reads (its prompt included); what is behind them counted nothing."
-        )
+        return self.encoder(corpus).truncation_warning(self.numbers[0].title, corpus.predictions)
 
 
 class RefClipScore(ClipScore):
@@ -101,7 +90,8 @@ class RefClipScore(ClipScore):
 
     def warning(self, corpus: Corpus) -> str | None:
         """Captions and references beyond the context of the CLIP."""
-        return self._describe_truncated(corpus, [*corpus.predictions, *chain.from_iterable(corpus.references)])
+        texts = [*corpus.predictions, *chain.from_iterable(corpus.references)]
+        return self.encoder(corpus).truncation_warning(self.numbers[0].title, texts)
 
 
 class PacScore(ClipScore):

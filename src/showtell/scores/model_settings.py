@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -16,10 +15,9 @@ if TYPE_CHECKING:
     from showtell.scores.base import Floats
     from showtell.scores.bert_encoder import BertEncoder
     from showtell.scores.clip_encoder import ClipEncoder
+    from showtell.scores.encoders import Reporting
 
 ModelName = Literal["clip_model", "pac_model", "bert_model"]  # the settings that name weights
-# Called with what is done; gives a function that is called with the items done since the last call, and the total.
-Reporting = Callable[[str], AbstractContextManager[Callable[[int, int | None], None]]]
 _SOURCE = "a folder, or a repository on the Hugging Face hub (owner/name or owner/name@revision)."
 
 
@@ -107,10 +105,10 @@ class ScoreModels:
     @cached_property
     def bert(self) -> BertEncoder:
         """That of BERTScore."""
-        from showtell.scores.bert_encoder import open_bert
+        from showtell.scores.bert_encoder import BertEncoder
 
         settings = self.settings
-        return open_bert(
+        return BertEncoder(
             str(settings.bert_model), settings.bert_layer, settings.score_batch_size, self._device, self._reporting
         )
 
@@ -123,7 +121,7 @@ class ScoreModels:
         return None if file is None else read_baseline(Path(file), self.bert.layer)
 
     def _open_clip(self, name: str) -> ClipEncoder:
-        from showtell.scores.clip_encoder import open_clip
+        from showtell.scores.clip_encoder import ClipEncoder
 
         settings = self.settings
-        return open_clip(name, settings.clip_model, settings.score_batch_size, self._device, self._reporting)
+        return ClipEncoder(name, settings.clip_model, settings.score_batch_size, self._device, self._reporting)
