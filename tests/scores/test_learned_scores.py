@@ -172,7 +172,7 @@ def without_text_tower(folder: Path) -> None:
 
 
 BAD_CLIPS: list[tuple[Callable[[Path], object], str]] = [
-    (lambda folder: change_json(folder / "config.json", model_type="clip_vision_model"), type "clip_vision_model", '),
+    (lambda folder: change_json(folder / "config.json", model_type="clip_vision_model"), 'type "clip_vision_model", '),
     (lambda folder: change_json(folder / "config.json", model_type="siglip"), '"siglip", and CLIPScore and PAC-S are'),
     (without_text_tower, "are not those of a whole CLIPModel: .* tensors are missing .text_model"),
     (lambda folder: (folder / "config.json").write_text("{}"), 'names no "model_type"'),
