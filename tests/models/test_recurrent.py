@@ -4,10 +4,8 @@ import math
 
 import pytest
 import torch
-from showtell.models.kernels.gates import FusedGates
 from torch import nn
 
-from showtell.models.kernels.plain import lstm_gates as plain_gates
 from showtell.models.recurrent import GruCell, LstmCell, MaxoutLstmCell, RnnCell
 
 
@@ -32,20 +30,6 @@ def test_the_input_of_an_lstm_may_come_in_parts():
     inputs = rows(2, 3, 6, seed=1)
     parts = cell.project_input(inputs[..., :1]) + cell.project_input(inputs[..., 1:4], offset=1)
     torch.testing.assert_close(parts + cell.project_input(inputs[..., 4:], offset=4), cell.project_input(inputs))
-
-
-def test_the_gates_are_as_they_are_written():
-    values = [rows(2, 3, size, seed=size).double().requires_grad_() for size in (16, 16, 4)]
-    values[1] = rows(2, 3, 16, seed=5).double().requires_grad_()
-    assert torch.autograd.gradcheck(FusedGates.apply, values)
-    torch.testing.assert_close(FusedGates.apply(*values), plain_gates(*values))
-
-
-def test_an_lstm_keeps_no_more_than_its_gates_and_three_vectors():
-    gates, more, memory, kept = rows(2, 3, 16, seed=1), rows(2, 3, 16, seed=2), rows(2, 3, 4, seed=3), []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
-        FusedGates.apply(gates.requires_grad_(), more, memory)
-    assert sum(x.numel() for x in kept) <= 2 * 3 * (16 + 3 * 4)
 
 
 def test_a_forget_gate_begins_open():

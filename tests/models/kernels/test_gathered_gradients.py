@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
-from showtell.models.kernels import additive_scores, gathered_gradients, linear, onednn, plain, weighted_sum
+from showtell.models.kernels import additive_scores, gathered_gradients, linear, plain, weighted_sum
 from showtell.models.layers import Embedding, Linear
 
 STEPS = 4
-
-
-@pytest.fixture(autouse=True, params=[(1, False), (1, True), (10**9, False)], ids=["oneDNN", "MKL", "torch"])
-def library(request, monkeypatch):
-    """Who multiplies, whatever this machine's processor would choose."""
-    packed, prefers_default = request.param
-    monkeypatch.setattr(onednn, "MIN_PACKED_NUMEL", packed)
-    monkeypatch.setattr(onednn, "PREFERS_DEFAULT", prefers_default)
 
 
 def random(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -122,26 +113,15 @@ def test_a_weight_changed_between_the_passes_is_an_error():
         loss.backward()
 
 
-@pytest.mark.parametrize("firsts", [(0, 2, 4), (4, 2, 0), (0, 3), (1, 2), (3, 0, 3)], ids=str)
-def test_columns_side_by_side_with_gaps_and_shared(firsts):
+def test_columns_side_by_side_with_gaps_and_shared():
     """Parts of two columns each: all six in either order, some that nobody uses, some used by two parts, one twice."""
-    weight, parts = random(4, 6, seed=1).requires_grad_(), [random(3, 2, seed=2 + n) for n in range(len(firsts))]
-    with gathered_gradients():
-        ours = sum(linear(part, weight, offset=first).sin() for part, first in zip(parts, firsts, strict=True))
-    theirs = sum(F.linear(part, weight[:, first : first + 2]).sin() for part, first in zip(parts, firsts, strict=True))
-    close(*(torch.autograd.grad(one.sum(), weight)[0] for one in (ours, theirs)))
-
-
-def test_outside_of_a_walk_a_layer_has_the_gradients_of_torchs():
-    torch.manual_seed(0)
-    layer, reference = Linear(6, 9), nn.Linear(6, 9)
-    reference.load_state_dict(layer.state_dict())
-    for scale in (random(2, 3, 9, seed=1), torch.ones(1, 1, 1).expand(2, 3, 9)):  # also a gradient of one number
-        x = random(2, 3, 6, seed=2).requires_grad_()
-        ours = torch.autograd.grad(layer(x), [x, *layer.parameters()], scale)
-        expected = torch.autograd.grad(reference(x), [x, *reference.parameters()], scale)
-        for one, other in zip(ours, expected, strict=True):
-            close(one, other)
+    for firsts in ((0, 2, 4), (4, 2, 0), (0, 3), (1, 2), (3, 0, 3)):
+        weight, parts = random(4, 6, seed=1).requires_grad_(), [random(3, 2, seed=2 + n) for n in range(len(firsts))]
+        pairs = list(zip(parts, firsts, strict=True))
+        with gathered_gradients():
+            ours = sum(linear(part, weight, offset=first).sin() for part, first in pairs)
+        theirs = sum(F.linear(part, weight[:, first : first + 2]).sin() for part, first in pairs)
+        close(*(torch.autograd.grad(one.sum(), weight)[0] for one in (ours, theirs)))
 
 
 def test_under_autocast_nothing_is_gathered_and_gradients_are_float32():
@@ -151,17 +131,6 @@ def test_under_autocast_nothing_is_gathered_and_gradients_are_float32():
     assert outputs.dtype == torch.bfloat16
     outputs.float().sum().backward()
     torch.testing.assert_close(layer.weight.grad, x.sum(0).expand(9, 6), atol=0.05, rtol=0.02)
-
-
-@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this processor has no bf16")
-def test_16_bits():
-    values = [value.detach().bfloat16().requires_grad_() for value in inputs()]
-    wide = [value.detach().float().requires_grad_() for value in values]
-    walk(*values).sum().backward()
-    expected = torch.autograd.grad(plain_walk(*wide).sum(), wide)
-    for value, gradient in zip(values, expected, strict=True):
-        assert value.grad.dtype == torch.bfloat16
-        torch.testing.assert_close(value.grad.float(), gradient, atol=0.1, rtol=0.1)
 
 
 def test_the_table_of_an_embedding_gets_one_gradient_for_all_steps():

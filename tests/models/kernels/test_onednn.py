@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import copy
 import gc
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import linear as torchs_linear
 
 from showtell.models.kernels import linear, onednn
 from showtell.models.layers import Linear
 from showtell.models.recurrent import LstmCell
-
-
-@pytest.fixture(autouse=True)
-def pack_small_weights(monkeypatch):
-    monkeypatch.setattr(onednn, "MIN_PACKED_NUMEL", 1)
-    monkeypatch.setattr(onednn, "PREFERS_DEFAULT", False)  # whatever processor this is
 
 
 @pytest.fixture
@@ -33,92 +29,80 @@ def close(one, other):
     torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(1, 6), (5, 6), (2, 3, 6), (0, 6)])
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_packed_layer_is_torchs_layer(calls, shape, bias):
-    torch.manual_seed(0)
-    layer = Linear(6, 9, bias=bias)
-    x = torch.randn(shape)
-    expected = nn.functional.linear(x, layer.weight, layer.bias)
-    with torch.no_grad():
-        close(layer(x), expected)
-    assert calls == [(0, 6, False)]
-
-
-def test_some_columns(calls):
-    torch.manual_seed(0)
+def test_a_packed_layer_is_torchs_layer(calls):
+    for bias in (True, False):
+        layer = Linear(6, 9, bias=bias)
+        for shape in ((1, 6), (5, 6), (2, 3, 6), (0, 6)):
+            x = torch.randn(shape)
+            with torch.no_grad():
+                close(layer(x), torchs_linear(x, layer.weight, layer.bias))
+    assert set(calls) == {(0, 6)}
     weight, bias, x = nn.Parameter(torch.randn(9, 6)), torch.randn(9), torch.randn(4, 2)
     with torch.no_grad():
         for first in (0, 3, 4, 3):
             close(linear(x, weight, bias, offset=first), x @ weight[:, first : first + 2].T + bias)
-    assert [part[:2] for part in calls] == [(0, 2), (3, 5), (4, 6), (3, 5)]
+    assert calls[-4:] == [(0, 2), (3, 5), (4, 6), (3, 5)]
 
 
 def test_a_packed_cell_is_torchs_cell(calls):
     torch.manual_seed(0)
     cell = LstmCell(5, 7)
     x, hidden, memory = torch.randn(2, 3, 5), torch.randn(2, 3, 7), torch.randn(2, 3, 7)
-    kept = [part.clone() for part in (x, hidden, memory)]
     expected = nn.LSTMCell.forward(cell, x.flatten(0, 1), (hidden.flatten(0, 1), memory.flatten(0, 1)))
     with torch.no_grad():
         state = cell(cell.project_input(x), hidden, memory)
         close([part.flatten(0, 1) for part in state], list(expected))
-    assert calls == [(0, 5, False), (0, 7, False)]
-    assert all(torch.equal(one, other) for one, other in zip((x, hidden, memory), kept, strict=True))
+    assert calls == [(0, 5), (0, 7)]
 
 
-def optimise(layer):
+def optimise(layer: Linear, fused: bool = False) -> None:
     layer(torch.ones(1, 6)).sum().backward()
-    torch.optim.Adam(layer.parameters(), lr=0.1).step()
+    torch.optim.Adam(layer.parameters(), lr=0.1, fused=fused).step()
 
 
-def optimise_fused(layer):
-    layer(torch.ones(1, 6)).sum().backward()
-    torch.optim.Adam(layer.parameters(), lr=0.1, fused=True).step()
-
-
-def load(layer):
-    layer.load_state_dict(Linear(6, 9).state_dict())
-
-
-def copy_in_inference_mode(layer):
+def copy_in_inference_mode(layer: Linear) -> None:
     with torch.inference_mode():
         layer.weight.copy_(torch.ones(9, 6))
 
 
-def initialise(layer):
-    nn.init.xavier_uniform_(layer.weight)
-
-
-def there_and_back(layer):
+def there_and_back(layer: Linear) -> None:
     layer.double()
     with torch.no_grad():
         layer.weight.mul_(2)
     layer.float()
 
 
-def new_data(layer):
+def new_data(layer: Linear) -> None:
     layer.weight.data = torch.randn(9, 6)
 
 
-def new_parameter(layer):
+def new_parameter(layer: Linear) -> None:
     layer.weight = nn.Parameter(torch.randn(9, 6))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [optimise, optimise_fused, load, copy_in_inference_mode, initialise, there_and_back, new_data, new_parameter],
-)
-def test_the_copy_follows_the_weight(change):
-    torch.manual_seed(0)
-    layer, x = Linear(6, 9), torch.randn(4, 6)
-    with torch.no_grad():
-        before = layer(x)
-    change(layer)
-    with torch.no_grad():
-        after = layer(x)
-        close(after, nn.functional.linear(x, layer.weight, layer.bias))
-    assert float((after - before).abs().max()) > 0.01
+CHANGES: dict[str, Callable[[Linear], object]] = {
+    "optimise": optimise,
+    "optimise fused": lambda layer: optimise(layer, fused=True),
+    "load": lambda layer: layer.load_state_dict(Linear(6, 9).state_dict()),
+    "copy in inference mode": copy_in_inference_mode,
+    "initialise": lambda layer: nn.init.xavier_uniform_(layer.weight),
+    "there and back": there_and_back,
+    "new data": new_data,
+    "new parameter": new_parameter,
+}
+
+
+def test_the_copy_follows_the_weight():
+    for name, change in CHANGES.items():
+        torch.manual_seed(0)
+        layer, x = Linear(6, 9), torch.randn(4, 6)
+        with torch.no_grad():
+            before = layer(x)
+        change(layer)
+        with torch.no_grad():
+            after = layer(x)
+            close(after, torchs_linear(x, layer.weight, layer.bias))
+        assert float((after - before).abs().max()) > 0.01, name
 
 
 def test_an_unchanged_weight_is_packed_once(monkeypatch):
@@ -152,11 +136,11 @@ def test_16_bits_are_packed_where_the_processor_has_them(calls):
     torch.manual_seed(0)
     layer, x = Linear(64, 32).bfloat16(), torch.randn(4, 64).bfloat16()
     with torch.no_grad():
-        torch.testing.assert_close(layer(x), nn.functional.linear(x, layer.weight, layer.bias), atol=0.02, rtol=0.02)
+        torch.testing.assert_close(layer(x), torchs_linear(x, layer.weight, layer.bias), atol=0.02, rtol=0.02)
     assert bool(calls) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-def test_layers_can_be_copied_and_saved_and_a_copy_dies_with_its_weight(tmp_path):
+def test_layers_can_be_copied_and_saved_and_a_copy_dies_with_its_weight():
     layer, x = Linear(6, 9), torch.randn(4, 6)
     gc.collect()
     alive = len(onednn._packed_copies)
