@@ -41,7 +41,6 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.kernels import weighted_sum
 from showtell.models.layers import Embedding, Linear
 from showtell.models.recurrent import MaxoutLstmCell, initialise
 from showtell.models.region_input import RegionInput, RegionInputConfig
@@ -157,7 +156,7 @@ class Att2InDecoder(Decoder[Att2InInputs, Att2InImage, Att2InRows]):
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, Att2InInputs) else self.embed(words)
         alpha = self.attention(rows.hidden, image.projected, image.is_region)
-        context = weighted_sum(alpha, image.vectors)  # I_t
+        context = alpha @ image.vectors  # I_t
         gates = inputs.gates
         if gates is None:
             assert inputs.word is not None

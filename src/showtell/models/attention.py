@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
-from showtell.models.kernels import Activation, additive_scores, weighted_sum
+from showtell.models.kernels import Activation, additive_scores
 from showtell.models.layers import Linear
 
 
@@ -27,7 +28,7 @@ def masked_softmax(scores: Tensor, is_region: Tensor) -> Tensor:
 def masked_mean(vectors: Tensor, is_region: Tensor) -> Tensor:
     """The mean over regions, padding masked: (B, R, D) and (B, R) to (B, D)."""
     present = is_region.unsqueeze(1).to(vectors.dtype)  # (B, 1, R)
-    return weighted_sum(present, vectors).squeeze(1) / present.sum(-1)
+    return torch.bmm(present, vectors).squeeze(1) / present.sum(-1)
 
 
 class AdditiveAttention(nn.Module):

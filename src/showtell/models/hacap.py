@@ -61,7 +61,6 @@ from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Output, State
 from showtell.models.discriminator import Discriminator, DiscriminatorImage
 from showtell.models.goals import GoalDecoder, GoalOutput
-from showtell.models.kernels import weighted_sum
 from showtell.models.layers import Embedding, Linear
 from showtell.models.sru import Sru
 from showtell.types import Features
@@ -265,7 +264,7 @@ class HacapDecoder(GoalDecoder[HacapInputs, HacapImage, HacapRows]):
         image, rows = state.image, state.rows
         inputs = words if isinstance(words, HacapInputs) else self.embed(words)
         alpha, beta = self._attend(image, rows)
-        context = beta.unsqueeze(-1) * weighted_sum(alpha, image.vectors)  # papers/000 §3.5: z_t
+        context = beta.unsqueeze(-1) * (alpha @ image.vectors)  # papers/000 §3.5: z_t
         products = inputs.worker + self.worker.first.project_input(context, offset=self.config.embedding_size)
         hidden, worker = self.worker.step(products, rows.worker)
         new = HacapRows(torch.zeros_like(rows.is_first), hidden, worker, (), (), None)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from showtell.models.kernels import linear, lstm_gates
+from showtell.models.kernels import linear
 
 
 class LstmCell(nn.LSTMCell):
@@ -41,7 +41,9 @@ class LstmCell(nn.LSTMCell):
         Returns:
             The new hidden and cell.
         """
-        return lstm_gates(gates, linear(hidden, self.weight_hh, self.bias_hh), cell)
+        i, f, g, o = (gates + linear(hidden, self.weight_hh, self.bias_hh)).chunk(4, -1)
+        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)  # papers/003 §3.1.2: c_t
+        return torch.sigmoid(o) * torch.tanh(cell), cell  # papers/003 §3.1.2: h_t
 
     def initialise(self) -> None:
         """Xavier uniform; the recurrent matrix orthogonal, gate by gate; biases 0, of the forget gate 1."""

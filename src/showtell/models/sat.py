@@ -53,7 +53,6 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State, gather_rows
-from showtell.models.kernels import weighted_sum
 from showtell.models.layers import Embedding, Linear
 from showtell.models.recurrent import LstmCell
 from showtell.types import Features
@@ -284,7 +283,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         """
         config = self.config
         if config.attention == "soft" or (not self.training and config.eval_attention == "expectation"):
-            return weighted_sum(alpha, vectors), None  # papers/003 §4.2: E[z_t]; papers/004 §2.2: v
+            return alpha @ vectors, None  # papers/003 §4.2: E[z_t]; papers/004 §2.2: v
         scores = alpha.detach()
         if self.samples_attention:
             # papers/003 §4.1: s_t
@@ -292,7 +291,7 @@ class SatDecoder(Decoder[SatInputs, SatImage, SatRows]):
         regions = scores.argmax(-1)
         context = gather_rows(vectors, regions)  # papers/003 §4.1: z_t
         if is_expected is not None:
-            context = torch.where(is_expected.unsqueeze(-1), weighted_sum(alpha, vectors), context)
+            context = torch.where(is_expected.unsqueeze(-1), alpha @ vectors, context)
             regions = regions.masked_fill(is_expected, -1)
         return context, regions
 

@@ -46,7 +46,6 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.kernels import weighted_sum
 from showtell.models.layers import Embedding, Linear
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.types import Features
@@ -221,7 +220,7 @@ class StackDecoder(Decoder[StackInputs, StackImage, StackRows]):
         query = hidden  # q_1
         for i, stage in enumerate(self._fine):
             alpha = stage.attention(query, image.projected[i], image.is_region)  # papers/002 eq. 6: a^i
-            attended = weighted_sum(alpha, image.values[i])  # papers/002 eq. 5: g_i
+            attended = alpha @ image.values[i]  # papers/002 eq. 5: g_i
             below = torch.cat([attended, hidden], -1)  # papers/002 eq. 4: i^i_t
             gates = stage.lstm.project_input(below) + inputs.gates[i + 1]
             hidden, cell = stage.lstm(gates, rows.hidden[i + 1], rows.cell[i + 1])  # papers/002 eq. 3: h^i_t

@@ -59,7 +59,6 @@ from showtell.counter_rng import Dropout
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.capabilities import Capability
 from showtell.models.contract import Decoder, Output, State
-from showtell.models.kernels import weighted_sum
 from showtell.models.layers import Embedding, Linear
 from showtell.models.recurrent import LstmCell, initialise
 from showtell.models.region_input import RegionInput, RegionInputConfig
@@ -228,7 +227,7 @@ class UpDownDecoder(Decoder[UpDownInputs, UpDownImage, UpDownRows]):
         # papers/001 eq. 1: h1_t
         attention_hidden, attention_cell = self.attention_lstm(gates, rows.attention_hidden, rows.attention_cell)
         alpha = self.attention(attention_hidden, image.projected, image.is_region)  # papers/001 eq. 4: alpha_t
-        attended = weighted_sum(alpha, image.vectors)  # papers/001 eq. 5: vhat_t
+        attended = alpha @ image.vectors  # papers/001 eq. 5: vhat_t
         both = torch.cat([attended, attention_hidden], -1)  # papers/001 eq. 6: x2_t
         gates = self.language_lstm.project_input(both)
         hidden, cell = self.language_lstm(gates, rows.language_hidden, rows.language_cell)

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from showtell.models.kernels import additive_scores, compiled, log_likelihood, lstm_gates, plain
+from showtell.models.kernels import additive_scores, compiled, log_likelihood, plain
 
 needs_compiler = pytest.mark.skipif(compiled.why_not() is not None, reason=f"no compiled kernels: {compiled.why_not()}")
 sizes = st.integers(1, 40)
@@ -25,16 +25,12 @@ def numbers(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
     return (scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).requires_grad_()
 
 
-def joined(result: Tensor | tuple[Tensor, ...]) -> Tensor:
-    return result if isinstance(result, Tensor) else torch.cat(result, -1)
-
-
 def assert_same(form, plain_form, values, atol: float = 1e-5) -> None:
     """Values and gradients of float32 against the plain form in float64."""
-    one = joined(form(*values))
+    one = form(*values)
     assert compiled.fits(*values)
     wide = [value.detach().double().requires_grad_() for value in values]
-    other = joined(plain_form(*wide))
+    other = plain_form(*wide)
     weights = torch.randn(one.shape, generator=torch.Generator().manual_seed(9))
     torch.testing.assert_close(one.double(), other, atol=atol, rtol=1e-5)
     gradients = torch.autograd.grad((one * weights).sum(), values)
@@ -61,18 +57,6 @@ def test_scores_whose_exponentials_are_no_float32_are_computed_sum_by_sum(size, 
     p[0, 2], q[0, 1], q[1, 2] = far + p[0, 2], q[0, 1] - far, q[1, 2] + far
     values = [p.requires_grad_(), q.requires_grad_(), w.requires_grad_()]
     assert_same(additive_scores, plain.additive_scores, values, atol=2e-5 * size)
-
-
-@needs_compiler
-@settings(max_examples=40, deadline=None)
-@given(st.integers(1, 3), st.integers(1, 5), sizes, scales)
-@example(2, 1, 4, 1.0)
-def test_gates_of_an_lstm(images, rows, size, scale):
-    """At the first step of a loop hidden and cell are those of all rows of an image."""
-    gates = numbers(images, rows, 4 * size, seed=1, scale=scale)
-    for count in (rows, 1):
-        values = [gates, numbers(images, count, 4 * size, seed=2), numbers(images, count, size, seed=3)]
-        assert_same(lstm_gates, plain.lstm_gates, values)
 
 
 @needs_compiler
@@ -109,10 +93,8 @@ def test_large_arguments_saturate_nan_stays_nan_and_strides_are_read_right():
     for activation in ("tanh", "relu"):
         scores = additive_scores(torch.full((1, 1, 4), float("nan")), torch.zeros(1, 1, 4), weight, activation)
         assert scores.isnan().all()
-    hidden, cell = lstm_gates(torch.full((1, 4), float("nan")), torch.zeros(1, 4), torch.zeros(1, 1))
-    assert hidden.isnan().all() and cell.isnan().all()
-    values = [numbers(2, 16, 5, seed=1).mT, numbers(2, 5, 16, seed=2), numbers(2, 5, 4, seed=3)]
-    torch.testing.assert_close(lstm_gates(*values), plain.lstm_gates(*values))
+    values = [numbers(2, 16, 5, seed=1).mT, numbers(2, 3, 16, seed=2), numbers(16, seed=3)]
+    torch.testing.assert_close(additive_scores(*values), plain.additive_scores(*values))
 
 
 def test_other_precisions_are_left_to_torch_and_16_bits_have_a_likelihood_in_float32():

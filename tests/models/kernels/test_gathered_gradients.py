@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from showtell.models.kernels import additive_scores, gathered_gradients, linear, plain, weighted_sum
+from showtell.models.kernels import additive_scores, gathered_gradients, linear, plain
 from showtell.models.layers import Embedding, Linear
 
 STEPS = 4
@@ -28,7 +28,7 @@ def walk(words, hidden, weight, bias, vectors, projected, score):
     with gathered_gradients():
         for word in linear(words, weight, bias).unbind():
             alpha = additive_scores(projected, hidden, score).softmax(-1)
-            hidden = torch.tanh(word + linear(hidden, weight, offset=2) + weighted_sum(alpha, vectors))
+            hidden = torch.tanh(word + linear(hidden, weight, offset=2) + alpha @ vectors)
             outputs.append(hidden)
     return torch.stack(outputs)
 

@@ -4,9 +4,7 @@
 |-------------------|-------------------------------------------|----------------------------------------------------|
 | `linear`          | x W' + b with some columns of W           | packed weights, gradients over time (`linear.py`)  |
 | `embedding`       | rows of a table                           | gradients over time (`linear.py`)                  |
-| `weighted_sum`    | alpha V                                   | gradients over time (`linear.py`)                  |
 | `additive_scores` | w . f(p + q)                              | C++ (`fused.py`, `compiled/`)                      |
-| `lstm_gates`      | c' = f * c + i * g,  h' = o * tanh(c')    | C++ (`fused.py`, `compiled/`)                      |
 | `log_likelihood`  | s_y - log sum_v exp s_v                   | C++ (`fused.py`, `compiled/`)                      |
 
 The fast forms call private operators of torch (`onednn.py`, `accumulation.py`): nothing outside of this package does.
@@ -17,8 +15,8 @@ operators still works. Tests hold both forms equal.
 from __future__ import annotations
 
 from showtell.models.kernels.accumulation import gathered_gradients
-from showtell.models.kernels.fused import additive_scores, log_likelihood, lstm_gates
-from showtell.models.kernels.linear import embedding, linear, weighted_sum
+from showtell.models.kernels.fused import additive_scores, log_likelihood
+from showtell.models.kernels.linear import embedding, linear
 from showtell.models.kernels.onednn import bfloat16_products, can_round_products
 from showtell.models.kernels.plain import Activation
 from showtell.models.kernels.switch import is_plain, plain_kernels
@@ -33,7 +31,5 @@ __all__ = [
     "is_plain",
     "linear",
     "log_likelihood",
-    "lstm_gates",
     "plain_kernels",
-    "weighted_sum",
 ]

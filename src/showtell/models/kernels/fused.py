@@ -86,37 +86,6 @@ def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation
     return cast(Tensor, _AdditiveScores.apply(p, query, w, activation, accumulator))
 
 
-class _LstmGates(torch.autograd.Function):
-    """`plain.lstm_gates`. Its backward pass needs the gates behind their activations and both cells."""
-
-    @staticmethod
-    def forward(ctx: Any, gates: Tensor, recurrent: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        cell = cell.expand(*gates.shape[:-1], -1).contiguous()  # the first of a loop may be that of all rows
-        hidden, new_cell, activated = compiled.lstm_gates(gates, recurrent.expand_as(gates), cell)
-        ctx.save_for_backward(activated, cell, new_cell)
-        return hidden, new_cell
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_hidden: Tensor, grad_cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradients of gates, recurrent and cell."""
-        grad_gates, grad_old_cell = compiled.lstm_gates_backward(*ctx.saved_tensors, grad_hidden, grad_cell)
-        return grad_gates, grad_gates, grad_old_cell
-
-
-def lstm_gates(gates: Tensor, recurrent: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """The new hidden and cell of an LSTM.
-
-    Args:
-        gates: (..., 4 H) the input's part of the gates, in torch's order i, f, g, o.
-        recurrent: (..., 4 H) the part of the hidden vector.
-        cell: (..., H).
-    """
-    if is_plain() or not compiled.fits(gates, recurrent, cell):
-        return plain.lstm_gates(gates, recurrent, cell)
-    return cast("tuple[Tensor, Tensor]", _LstmGates.apply(gates, recurrent, cell))
-
-
 class _LogLikelihood(torch.autograd.Function):
     """`plain.log_likelihood` of (M, V) scores and (M,) words, which keeps nothing but the scores.
 

@@ -1,4 +1,4 @@
-"""Linear maps, embeddings and weighted sums, faster where a step has few rows and where a loop takes many steps.
+"""Linear maps and embeddings, faster where a step has few rows and where a loop takes many steps.
 
 Without gradients (decoding): large weights on a CPU are multiplied in a packed layout that suits few rows
 (`onednn.py`).
@@ -122,50 +122,3 @@ def embedding(ids: Tensor, table: Tensor) -> Tensor:
         return plain.embedding(ids, table)
     accumulator, (view,) = gathered
     return cast(Tensor, _EmbeddingStep.apply(ids, view, accumulator))
-
-
-class _WeightedSumGradients(GradientAccumulator):
-    """Weights and gradients of the steps that take weighted sums of the vectors of an image."""
-
-    def clear(self) -> None:
-        self.steps: list[tuple[Tensor, Tensor]] = []
-
-    def gradients(self) -> tuple[Tensor | None, ...]:
-        """dV, in one product per image."""
-        alphas, gradients = (torch.cat(steps, 1) for steps in zip(*self.steps, strict=True))
-        return (alphas.mT @ gradients,)
-
-
-class _WeightedSumStep(torch.autograd.Function):
-    """alpha V in a step of a loop."""
-
-    @staticmethod
-    def forward(ctx: Any, alpha: Tensor, vectors: Tensor, accumulator: _WeightedSumGradients) -> Tensor:
-        ctx.save_for_backward(alpha, vectors)
-        ctx.accumulator = accumulator
-        return plain.weighted_sum(alpha, vectors)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        alpha, vectors = ctx.saved_tensors
-        ctx.accumulator.begin_step()
-        ctx.accumulator.steps.append((alpha, gradient))
-        return gradient @ vectors.mT if ctx.needs_input_grad[0] else None, None, None
-
-
-def weighted_sum(alpha: Tensor, vectors: Tensor) -> Tensor:
-    """sum_i alpha_i v_i; a loop gathers the gradient of the vectors.
-
-    Args:
-        alpha: (B, N, R).
-        vectors: (B, R, D).
-
-    Returns:
-        (B, N, D).
-    """
-    gathered = accumulator_for(_WeightedSumGradients, vectors) if alpha.dtype == vectors.dtype else None
-    if gathered is None:
-        return plain.weighted_sum(alpha, vectors)
-    accumulator, (view,) = gathered
-    return cast(Tensor, _WeightedSumStep.apply(alpha, view, accumulator))

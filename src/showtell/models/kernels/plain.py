@@ -22,11 +22,6 @@ def embedding(ids: Tensor, table: Tensor) -> Tensor:
     return F.embedding(ids, table)
 
 
-def weighted_sum(alpha: Tensor, vectors: Tensor) -> Tensor:
-    """sum_i alpha_i v_i."""
-    return torch.bmm(alpha, vectors)
-
-
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = "tanh") -> Tensor:
     """e_i = w . f(p_i + q). It allocates a tensor of (B, N, R, A).
 
@@ -40,13 +35,6 @@ def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation
         (B, N, R).
     """
     return ACTIVATIONS[activation](projected.unsqueeze(1) + query.unsqueeze(2)) @ weight.view(-1)
-
-
-def lstm_gates(gates: Tensor, recurrent: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """c' = f * c + i * g and h' = o * tanh(c'), with i, f, g, o in gates + recurrent."""
-    i, f, g, o = (gates + recurrent).chunk(4, -1)  # torch's order
-    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)  # papers/003 §3.1.2: c_t
-    return torch.sigmoid(o) * torch.tanh(cell), cell  # papers/003 §3.1.2: h_t
 
 
 def log_likelihood(scores: Tensor, words: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -71,24 +71,6 @@ def add_score_gradients(
     return grad_q
 
 
-def lstm_gates(gates: Tensor, recurrent: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(..., 4 H), (..., 4 H) and (..., H) to the hidden and the cell, and the gates after their activations."""
-    activated, hidden, new_cell = gates.new_empty(gates.shape), cell.new_empty(cell.shape), cell.new_empty(cell.shape)
-    outputs = (activated, hidden, new_cell)
-    _call("lstm_gates", (gates, recurrent, cell), outputs, cell[..., 0].numel(), cell.shape[-1])
-    return hidden, new_cell, activated
-
-
-def lstm_gates_backward(
-    activated: Tensor, cell: Tensor, new_cell: Tensor, grad_hidden: Tensor, grad_new_cell: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The gradients of the gates, (..., 4 H), and of the cell, (..., H)."""
-    outputs = grad_gates, grad_cell = activated.new_empty(activated.shape), cell.new_empty(cell.shape)
-    inputs = (activated, cell, new_cell, grad_hidden, grad_new_cell)
-    _call("lstm_gates_backward", inputs, outputs, cell[..., 0].numel(), cell.shape[-1])
-    return grad_gates, grad_cell
-
-
 def log_sum_exp(scores: Tensor) -> tuple[Tensor, Tensor]:
     """log sum_v exp s_v and sum_v s_v of each row: (M, V) to (M) and (M)."""
     outputs = logsumexp, sums = scores.new_empty(len(scores)), scores.new_empty(len(scores))

@@ -33,8 +33,6 @@ inline float exponential(float x) {
     return x < -87.0f ? 0.0f : series * power;
 }
 
-inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
-
 inline float hyperbolic_tangent(float x) { return 1.0f - 2.0f / (1.0f + exponential(2.0f * x)); }
 
 // The exponential of a sum is the product of the exponentials, so that those of p and q are computed once for all their
@@ -173,47 +171,6 @@ void additive_scores(const float* p, const float* q, const float* w, float* e, i
 void additive_scores_backward(const float* p, const float* q, const float* w, const float* g, float* dp, float* dq,
                               float* dw, int64_t B, int64_t N, int64_t R, int64_t A, int64_t relu, int threads) {
     (relu ? scores_backward<Relu> : scores_backward<Tanh>)(p, q, w, g, dp, dq, dw, B, N, R, A, threads);
-}
-
-// c' = f c + i g and h' = o tanh(c'), with i, f, g, o of x + y, (M, 4 H); `gates` keeps them for the backward pass.
-void lstm_gates(const float* __restrict x, const float* __restrict y, const float* __restrict cell,
-                float* __restrict gates, float* __restrict hidden, float* __restrict new_cell, int64_t M, int64_t H,
-                int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (5 * M * H > SERIAL)
-    for (int64_t m = 0; m < M; ++m) {
-        const float *xm = x + 4 * m * H, *ym = y + 4 * m * H, *cm = cell + m * H;
-        float *gm = gates + 4 * m * H, *hm = hidden + m * H, *nm = new_cell + m * H;
-#pragma omp simd
-        for (int64_t k = 0; k < H; ++k) {
-            const float i = sigmoid(xm[k] + ym[k]), f = sigmoid(xm[H + k] + ym[H + k]);
-            const float g = hyperbolic_tangent(xm[2 * H + k] + ym[2 * H + k]), o = sigmoid(xm[3 * H + k] + ym[3 * H + k]);
-            gm[k] = i, gm[H + k] = f, gm[2 * H + k] = g, gm[3 * H + k] = o;
-            nm[k] = f * cm[k] + i * g;
-            hm[k] = o * hyperbolic_tangent(nm[k]);
-        }
-    }
-}
-
-// The gradients of x (and y) and of the cell, from those of h' and c'.
-void lstm_gates_backward(const float* __restrict gates, const float* __restrict cell,
-                         const float* __restrict new_cell, const float* __restrict dh, const float* __restrict dc,
-                         float* __restrict dx, float* __restrict dcell, int64_t M, int64_t H, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (5 * M * H > SERIAL)
-    for (int64_t m = 0; m < M; ++m) {
-        const float *gm = gates + 4 * m * H, *cm = cell + m * H, *nm = new_cell + m * H;
-        float *xm = dx + 4 * m * H;
-#pragma omp simd
-        for (int64_t k = 0; k < H; ++k) {
-            const float i = gm[k], f = gm[H + k], g = gm[2 * H + k], o = gm[3 * H + k];
-            const float t = hyperbolic_tangent(nm[k]), of_h = dh[m * H + k];
-            const float of_c = dc[m * H + k] + of_h * o * (1.0f - t * t);
-            xm[k] = of_c * g * i * (1.0f - i);
-            xm[H + k] = of_c * cm[k] * f * (1.0f - f);
-            xm[2 * H + k] = of_c * i * (1.0f - g * g);
-            xm[3 * H + k] = of_h * t * o * (1.0f - o);
-            dcell[m * H + k] = of_c * f;
-        }
-    }
 }
 
 // log sum_v exp s_mv and sum_v s_mv of each row.
