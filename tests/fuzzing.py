@@ -1,12 +1,9 @@
-"""Damaged files for scripts/fuzz and the tests: valid datasets, images and weights, and what can befall them."""
+"""Damaged files: valid datasets and images, and what can befall them."""
 
 from __future__ import annotations
 
-import argparse
 import io
-import itertools
 import json
-import pickle
 import random
 import shutil
 import tempfile
@@ -15,13 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from PIL import Image
-from torch import nn
 
-from showtell.datasets import READERS, read_dataset
-from showtell.features.weights import read_weights
+from showtell.datasets import read_dataset
 from showtell.images.photo import open_photo
 
 Files = dict[str, bytes]
@@ -195,34 +188,19 @@ def _mutated_bytes(content: bytes, rng: random.Random) -> bytes:
     return bytes(flipped)
 
 
-_OPCODES = [value for value in vars(pickle).values() if isinstance(value, bytes) and len(value) == 1]
-
-
-def mutated_pickle(content: bytes, rng: random.Random, others: list[bytes]) -> bytes:
-    """A pickle, or a file with one in it, after accidents to its opcodes: exchanged, put in, or taken from others."""
-    damaged = bytearray(content)
-    for _ in range(rng.randint(1, 4)):
-        position, donor = rng.randint(0, len(damaged)), rng.choice(others)
-        start = rng.randint(0, len(donor))
-        damaged[position : position + rng.randint(0, 1)] = rng.choice(
-            (rng.choice(_OPCODES), rng.randbytes(1), donor[start : start + rng.randint(1, 60)])
-        )
-    return bytes(damaged)
-
-
 @dataclass(frozen=True)
 class Case:
-    """A damaged dataset, image or file of weights on disk, and what is to be done with it."""
+    """A damaged dataset or image on disk, and what is to be done with it."""
 
     path: Path
     run: Callable[[Path], object]
 
 
 class Target:
-    """Writes cases for one reader, or for images or weights, into a folder; a case is a function of seed and number.
+    """Writes cases for one reader, or for images, into a folder; a case is a function of seed and number.
 
     Args:
-        name: one of `targets()`.
+        name: a reader of datasets, or "image".
         folder: to write into; it is emptied for each case.
     """
 
@@ -230,7 +208,6 @@ class Target:
         self._folder = folder
         self._run: Callable[[Path], object] = _FILES[name][0] if name in _FILES else read_dataset
         self._seeds = _seeds(name)
-        self._pickles = [content for files in self._seeds for content in files.values()] if name == "weights" else []
         self._is_hub = name == "hub"
         self._photos = () if name == "hub" or name in _FILES else _PHOTOS
 
@@ -239,10 +216,7 @@ class Target:
         rng = random.Random(f"{seed} {number}")
         files = dict(rng.choice(self._seeds))
         victim = rng.choice(sorted(files))
-        if self._pickles and rng.random() < 0.5:
-            files[victim] = mutated_pickle(files[victim], rng, self._pickles)
-        else:
-            files[victim] = mutated(files[victim], rng)
+        files[victim] = mutated(files[victim], rng)
         shutil.rmtree(self._folder, ignore_errors=True)
         for name, content in [*files.items(), *((photo, b"") for photo in self._photos)]:
             file = self._folder / name
@@ -252,11 +226,6 @@ class Target:
             return Case(Path(f"hf:{self._folder}"), self._run)
         whole = self._run is read_dataset and rng.random() < 0.7
         return Case(self._folder if whole else self._folder / victim, self._run)
-
-
-def targets() -> list[str]:
-    """The names of all targets."""
-    return [*READERS, *_FILES]
 
 
 def _seeds(name: str) -> list[Files]:
@@ -284,25 +253,8 @@ def _images() -> list[bytes]:
     return images
 
 
-def _weights() -> list[bytes]:
-    """Small files of weights of each kind: a state dict, whole modules, an optimiser, arrays, other objects."""
-    numbers = torch.arange(6.0)
-    tensors = {"view": numbers.view(2, 3).t(), "whole": numbers, "bools": torch.tensor([True, False])}
-    tensors |= {"conjugate": torch.ones(2, dtype=torch.complex64).conj(), "new": torch.ones(2, dtype=torch.uint16)}
-    beside = {"options": argparse.Namespace(lr=0.1, size=torch.Size((1, 2))), "device": torch.device("cpu")}
-    arrays = {"a": np.arange(4.0), "b": np.ones((2, 2), order="F"), "c": np.float32(1), "names": {"x", ("y", "z")}}
-    module = nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1))
-    files = [pickle.dumps(value, protocol) for value in (arrays, beside, module) for protocol in range(6)]
-    for value, zipped in itertools.product(({"model": tensors, **beside}, module), (True, False)):
-        stream = io.BytesIO()
-        torch.save(value, stream, _use_new_zipfile_serialization=zipped)
-        files.append(stream.getvalue())
-    return files
-
-
 _FILES: dict[str, tuple[Callable[[Path], object], Callable[[], list[bytes]]]] = {  # readers of one file, and its kinds
     "image": (open_photo, _images),
-    "weights": (read_weights, _weights),
 }
 
 

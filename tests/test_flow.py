@@ -22,15 +22,14 @@ MAY_IMPORT: dict[str, str] = {
     "progress": "errors",
     "files": "errors",
     "processes": "errors",
-    "inert_pickle": "errors",
-    "torch_files": "errors inert_pickle",
+    "torch_weights": "errors files",
     "registry": "config errors",
     # data, models, captions, scores
     "images": "config errors files types",
     "text": "errors",
     "datasets": "cores errors files images processes progress registry text",
     "scenes": "cores datasets errors files processes",
-    "features": "config datasets errors files images inert_pickle registry torch_files types",
+    "features": "config datasets errors files images registry torch_weights types",
     "hub": "errors features files",
     "models": "config counter_rng errors files registry text types",
     "decoding_config": "config errors text",
@@ -40,7 +39,7 @@ MAY_IMPORT: dict[str, str] = {
     "captioners": "captions checkpoint confidence counter_rng decoding decoding_config errors features files hub "
     "images models text types",
     "scores": "config datasets errors features files hub images registry scenes text",
-    "importing": "checkpoint decoding errors features files hub inert_pickle models text torch_files",
+    "importing": "checkpoint decoding errors features files hub models text torch_weights",
     "evaluation": "captioners captions datasets decoding errors features scores",
     "confidence": "captions checkpoint decoding errors files scores",
     # what is made of captioners and captions

@@ -1,4 +1,4 @@
-"""A short round of what scripts/fuzz does for minutes: what is damaged is read, or refused in a sentence."""
+"""What is damaged is read, or refused in a sentence."""
 
 import random
 from pathlib import Path

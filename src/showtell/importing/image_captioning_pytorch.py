@@ -32,8 +32,8 @@ from showtell.importing.parts import Converted, Parts, Project
 from showtell.importing.source_options import SourceOptions
 from showtell.importing.source_tensors import SourceTensors
 from showtell.importing.source_words import SourceWords, map_words
-from showtell.inert_pickle import Record
 from showtell.models.region_input import BOX_NUMBERS
+from showtell.torch_weights import StandIn
 
 PROJECT = Project("ImageCaptioning.pytorch", "https://github.com/ruotianluo/ImageCaptioning.pytorch", "MIT")
 UNKNOWN = "UNK"
@@ -153,7 +153,7 @@ def _words(
 ) -> SourceWords:
     """The vocabulary of the infos for the rows of the tensors."""
     file, rows = options.file, tensors.words(architecture.embedding, architecture.output)
-    if isinstance(vocabulary, Record):
+    if isinstance(vocabulary, StandIn):
         vocabulary = {**vocabulary.entries, **vocabulary.attributes}
     if not isinstance(vocabulary, dict) or not vocabulary:
         raise DataError(f"The vocabulary (vocab) in {file} should be a dict of ids and words.")

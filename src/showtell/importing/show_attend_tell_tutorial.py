@@ -32,8 +32,7 @@ from showtell.importing.report import Option
 from showtell.importing.source_options import SourceOptions
 from showtell.importing.source_tensors import SourceTensors
 from showtell.importing.source_words import map_words
-from showtell.inert_pickle import Record
-from showtell.torch_files import module_tensors
+from showtell.torch_weights import StandIn, module_tensors
 
 PROJECT = Project(
     "a-PyTorch-Tutorial-to-Image-Captioning",
@@ -143,7 +142,7 @@ def convert(content: Mapping[Any, object], wordmap: Mapping[str, object], path: 
 
 def _tensors_of(module: object) -> dict[str, Tensor]:
     """The tensors of a module, or of a state dict in its place."""
-    if isinstance(module, Record):
+    if isinstance(module, StandIn):
         return dict(module_tensors(module))
     if isinstance(module, dict):
         return {name: tensor for name, tensor in module.items() if isinstance(name, str) and isinstance(tensor, Tensor)}
@@ -152,16 +151,16 @@ def _tensors_of(module: object) -> dict[str, Tensor]:
 
 def _child(module: object, name: str) -> dict[Any, object]:
     """The attributes of a module within a module."""
-    children = module.attributes.get("_modules") if isinstance(module, Record) else None
-    if isinstance(children, Record):
+    children = module.attributes.get("_modules") if isinstance(module, StandIn) else None
+    if isinstance(children, StandIn):
         children = children.entries
     child = children.get(name) if isinstance(children, dict) else None
-    return child.attributes if isinstance(child, Record) else {}
+    return child.attributes if isinstance(child, StandIn) else {}
 
 
 def _settings(encoder: object, decoder: object) -> dict[str, object]:
     """What the modules hold besides tensors: sizes and dropout."""
-    own = decoder.attributes if isinstance(decoder, Record) else {}
+    own = decoder.attributes if isinstance(decoder, StandIn) else {}
     sizes = {name: own.get(name) for name in ("attention_dim", "embed_dim", "decoder_dim", "vocab_size", "encoder_dim")}
     grid = _child(encoder, "adaptive_pool").get("output_size")
     if isinstance(grid, tuple) and all(side == grid[0] for side in grid[1:]):

@@ -8,17 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from showtell.errors import DataError, UsageError, WeightsError, notify, summarise
-from showtell.files import open_file, read_json
+from showtell.features.weights import unnested
 from showtell.hub import SETTINGS
-from showtell.inert_pickle import Record, load_pickle
-from showtell.torch_files import is_archive, read_torch_file
+from showtell.torch_weights import read_torch_file
 
 _WEIGHTS = (".pth", ".pt", ".tar", ".bin", ".ckpt")  # what files of weights end in, where a folder is given
 _NO_WEIGHTS = ("optimizer",)  # what others of them begin with
-_MAX_NESTING = 8  # of dicts around the tensors, which may contain themselves
 _LARGE = 100_000_000  # bytes, from which on reading is announced
 _MAX_INFOS = 512 * 2**20  # bytes of a file of words and options
 
@@ -89,65 +85,24 @@ def read_weights_file(file: Path) -> dict[Any, object]:
     Raises:
         WeightsError: it is damaged, or holds something else.
     """
-    open_file(file).close()
     if file.stat().st_size > _LARGE:
         notify(f"reading {file} ({file.stat().st_size / 1e6:,.0f} MB)")
-    content = _as_dict(read_torch_file(file))
-    for _ in range(_MAX_NESTING):
-        inner = next((_as_dict(content[key]) for key in ("state_dict", "model") if key in content), {})
-        if tensors_of(content) or not inner:
-            break
-        content = inner
+    content = unnested(read_torch_file(file))
     if not content:
         raise WeightsError(f"{file} holds no weights by their names, so it is no checkpoint that can be imported.")
     return content
 
 
-def tensors_of(content: dict[Any, object]) -> dict[str, Tensor]:
-    """The tensors of a state dict, without what stands beside them."""
-    return {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
-
-
-def _as_dict(content: object) -> dict[Any, object]:
-    if isinstance(content, Record):
-        return dict(content.entries)
-    return content if isinstance(content, dict) else {}
-
-
-def read_infos_file(file: Path) -> dict[Any, object]:
+def read_infos_file(file: Path) -> object:
     """The content of a pickle of words and options.
 
     Raises:
-        DataError: it cannot be read.
-        WeightsError: it is damaged, or names what could only do harm.
+        DataError: it is missing, or too large to be one.
+        WeightsError: it is damaged.
     """
-    content = _read_bytes(file)
-    if is_archive(content):
-        raise DataError(
-            f"{file} holds weights, not words and options; give the infos_*.pkl that was saved beside them."
-        )
-    return _as_dict(load_pickle(content, str(file)))
-
-
-def _read_bytes(file: Path) -> bytes:
-    open_file(file).close()
-    try:
-        if file.stat().st_size > _MAX_INFOS:
-            raise DataError(
-                f"{file} has {file.stat().st_size / 1e6:,.0f} MB, which no file of words and options needs."
-            )
-        return file.read_bytes()
-    except OSError as error:
-        raise DataError(f"Cannot read {file}: {error.strerror or error}.") from error
-
-
-def read_wordmap_file(file: Path) -> Any:
-    """The content of a word map.
-
-    Raises:
-        DataError: it cannot be read, or is no JSON.
-    """
-    return read_json(file)
+    if file.is_file() and file.stat().st_size > _MAX_INFOS:
+        raise DataError(f"{file} has {file.stat().st_size / 1e6:,.0f} MB, which no file of words and options needs.")
+    return read_torch_file(file)
 
 
 def sha256(file: Path) -> str:

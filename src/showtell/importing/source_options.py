@@ -10,7 +10,7 @@ import numpy as np
 
 from showtell.errors import DataError, printable, shorten
 from showtell.importing.report import Option
-from showtell.inert_pickle import Record
+from showtell.torch_weights import StandIn
 
 
 class SourceOptions:
@@ -36,7 +36,7 @@ class SourceOptions:
         Raises:
             DataError: it is none.
         """
-        if isinstance(value, Record):
+        if isinstance(value, StandIn):
             value = {**value.entries, **value.attributes}
         if not isinstance(value, dict):
             raise DataError(f"The options (opt) in {file} should be a Namespace or a dict, not {_shown(value)}.")
@@ -111,4 +111,4 @@ class SourceOptions:
 def _shown(value: object) -> str:
     if isinstance(value, str | int | float | bool | np.generic) or value is None:
         return printable(shorten(repr(value) if isinstance(value, str) else str(value), 40))
-    return f"of type {value.path if isinstance(value, Record) else type(value).__name__}"
+    return f"of type {value.path if isinstance(value, StandIn) else type(value).__name__}"

@@ -1,0 +1,257 @@
+"""Files of torch.save and pickle, read without running anything that they name.
+
+    content = read_torch_file(Path("BEST_checkpoint_coco.pth.tar"))
+    tensors = module_tensors(content["encoder"])        # the state dict of a module that was saved whole
+
+A state dict is opened by `torch.load(weights_only=True)`. What that refuses (modules pickled whole, options in an
+argparse.Namespace, pickles of Python 2) is opened by an unpickler that knows tensors, numbers of NumPy and plain data;
+any other class or function is a `StandIn`, which keeps what it was given and does nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from showtell.errors import WeightsError, first_line, printable, shorten
+from showtell.files import open_file
+
+_MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle in files of torch.save before torch 1.6
+_OTHER_KINDS = {  # how files begin that are often given by mistake
+    b"version https://git-lfs": "what Git LFS has in place of the file: git lfs pull fetches it",
+    b"<": "a page of HTML or XML, such as a download site shows in place of the file",
+    b"\x89HDF": "an HDF5 file",
+}
+_DTYPES = frozenset(
+    (
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool),
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
+    )
+)
+
+
+class StandIn:
+    """An object of a class that is not looked up: its state and entries, as the file has them."""
+
+    state: object
+    entries: dict[Any, Any]
+    dump_patches = False  # torch asks this of classes that were saved with their source
+
+    def __new__(cls, *args: object, **kwargs: object) -> StandIn:
+        """Keep the argument of a kind of dict."""
+        made = super().__new__(cls)
+        made.state = None
+        made.entries = dict(args[0]) if args and isinstance(args[0], dict) else {}
+        return made
+
+    @property
+    def attributes(self) -> dict[Any, Any]:
+        """What the object's `__dict__` and `__slots__` had; empty if its state is of another kind."""
+        parts = self.state if isinstance(self.state, tuple) else (self.state,)
+        return {name: value for part in parts[:2] if isinstance(part, dict) for name, value in part.items()}
+
+    @property
+    def path(self) -> str:
+        """The module and name of its class."""
+        return f"{type(self).__module__}.{type(self).__name__}"
+
+    def __setitem__(self, key: Any, value: object) -> None:
+        self.entries[key] = value
+
+    def append(self, value: object) -> None:
+        """Items of a kind of list or set are of no use to anybody."""
+
+    add = append
+
+
+class _Number:
+    """A `numpy.dtype` of numbers; its byte order comes later, as its state."""
+
+    def __init__(self, code: str, *_: object) -> None:
+        self.dtype = np.dtype(code)
+        if self.dtype.kind not in "biufc":
+            raise pickle.UnpicklingError("it holds an array of something other than numbers")
+
+
+class _Array(np.ndarray[Any, Any]):
+    """An array of numbers, empty until its state is set."""
+
+
+def _scalar(kind: _Number, raw: bytes | str) -> object:
+    """A number of NumPy, as one of Python's."""
+    return np.frombuffer(_bytes(raw), kind.dtype, 1)[0].item()
+
+
+def _array_of_buffer(raw: bytes, kind: _Number, shape: tuple[int, ...], order: Any) -> object:
+    """An array as protocol 5 writes it."""
+    return np.frombuffer(raw, kind.dtype).reshape(shape, order=order).copy(order=order)
+
+
+def _bytes(content: bytes | str = b"", *_: object) -> bytes:
+    """Bytes, which old protocols write as text in Latin-1."""
+    return content.encode("latin-1") if isinstance(content, str) else b"".join([content])
+
+
+def _object(kind: Callable[..., object], base: object, content: object) -> object:
+    """An object of a class as protocols 0 and 1 write it."""
+    return kind() if base is object else kind(content)
+
+
+def _storage_of_bytes(content: bytes) -> object:
+    """A storage as pickle itself writes it: the bytes of a file of torch.save."""
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+
+
+# The only classes and functions that are used, by their names in Python 3 and NumPy 1.
+_KNOWN: dict[str, Any] = {
+    "builtins.object": object,
+    "builtins.dict": dict,
+    "builtins.set": set,
+    "builtins.frozenset": frozenset,
+    "builtins.complex": complex,
+    "builtins.bytes": _bytes,
+    "builtins.bytearray": lambda *args: bytearray(_bytes(*args)),
+    "_codecs.encode": _bytes,
+    "copyreg._reconstructor": _object,
+    "collections.OrderedDict": OrderedDict,
+    "collections.Counter": dict,
+    "collections.defaultdict": lambda factory=None, *content: dict(*content),
+    "numpy.dtype": _Number,
+    "numpy.ndarray": np.ndarray,
+    "numpy.core.multiarray.scalar": _scalar,
+    "numpy.core.multiarray._reconstruct": lambda *_: np.empty(0).view(_Array),
+    "numpy.core.numeric._frombuffer": _array_of_buffer,
+    "torch.Size": torch.Size,
+    "torch.device": torch.device,
+    "torch._utils._rebuild_tensor": torch._utils._rebuild_tensor,
+    "torch._utils._rebuild_tensor_v2": torch._utils._rebuild_tensor_v2,
+    "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
+    "torch._utils._rebuild_parameter_with_state": lambda tensor, *_: tensor,
+    "torch._tensor._rebuild_from_type_v2": lambda rebuild, kind, args, state: rebuild(*args),
+    "torch.nn.parameter.Parameter": lambda tensor, *_: tensor,  # before torch 1.0
+    "torch.autograd.variable.Variable": lambda tensor, *_: tensor,
+    "torch.storage._load_from_bytes": _storage_of_bytes,
+}
+_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg", "numpy._core": "numpy.core"}
+
+
+class _Unpickler(pickle._Unpickler):
+    """Python's own, but for what stands for classes and how objects get their state.
+
+    It is the one in Python: that in C takes memory for any position that a file names.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What is known under a name, or else a kind of `StandIn`; nothing is imported."""
+        for old, new in _RENAMED.items():
+            if module == old or module.startswith(f"{old}."):
+                module = new + module.removeprefix(old)
+        if known := _KNOWN.get(f"{module}.{name}"):
+            return known
+        dtype = vars(torch).get(name) if module == "torch" else None
+        return dtype if isinstance(dtype, torch.dtype) else type(name, (StandIn,), {"__module__": module})
+
+    def load_build(self) -> None:
+        """Set the state of an object; attributes of anything else are not a part of its value."""
+        state, target = self.stack.pop(), self.stack[-1]  # type: ignore[attr-defined]
+        if isinstance(target, StandIn):
+            target.state = state
+        elif isinstance(target, _Number):
+            target.dtype = target.dtype.newbyteorder(state[1])
+        elif isinstance(target, _Array):
+            version, shape, kind, columns_first, raw = state
+            target.__setstate__((version, shape, kind.dtype, columns_first, _bytes(raw)))  # type: ignore[arg-type]
+
+    dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}  # noqa: RUF012
+
+
+def _load(stream: BinaryIO, **_: object) -> Any:
+    """The next pickle of a stream."""
+    return _Unpickler(stream, encoding="latin1").load()
+
+
+_PICKLE = SimpleNamespace(__name__="pickle", Unpickler=_Unpickler, load=_load)  # what torch.load uses of the module
+
+
+def read_torch_file(path: Path) -> Any:
+    """The content of a file that torch.save or pickle wrote.
+
+    Returns:
+        Plain Python values, tensors on the processor, NumPy arrays of numbers, and a `StandIn` for everything else.
+
+    Raises:
+        DataError: the file is missing, or cannot be read.
+        WeightsError: it is damaged, or of another kind.
+    """
+    with open_file(path) as stream:
+        head = stream.read(64)
+    if kind := next((kind for magic, kind in _OTHER_KINDS.items() if head.lstrip().startswith(magic)), None):
+        raise WeightsError(f"{path} is {kind}; give a file that torch.save or pickle wrote.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch, about classes whose source is not there
+            return _read(path, is_archive=head.startswith(b"PK\x03\x04"))
+    except WeightsError:
+        raise
+    except Exception as error:  # unpickling raises whatever the bytes lead to
+        reason = shorten(printable(first_line(error)))
+        raise WeightsError(
+            f"{path} is damaged, or no file of torch.save or pickle ({reason}); fetch or write it again."
+        ) from error
+
+
+def _read(path: Path, is_archive: bool) -> Any:
+    if is_archive and "constants.pkl" in torch._C.PyTorchFileReader(str(path)).get_all_records():
+        raise WeightsError(f"{path} is a program in TorchScript; save the state dict of the model alone.")
+    if not is_archive:
+        with path.open("rb") as stream:
+            content = _load(stream)
+        if type(content) is not int or content != _MAGIC:
+            return content
+        if tarfile.is_tarfile(path):  # torch would unpack it
+            raise WeightsError(f"{path} is a tar archive of torch before 0.1.10, which is not read.")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:  # it names more than tensors and plain data
+        return torch.load(path, map_location="cpu", weights_only=False, pickle_module=_PICKLE, encoding="latin1")
+
+
+def module_tensors(module: StandIn) -> dict[str, Tensor]:
+    """The state dict of a module that was saved whole; empty if the object is none.
+
+    Raises:
+        WeightsError: the module contains itself.
+    """
+    try:
+        return dict(_named_tensors(module, ""))
+    except RecursionError as error:
+        raise WeightsError(f"The module {module.path} contains itself.") from error
+
+
+def _named_tensors(module: StandIn, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    own = module.attributes
+    parameters, buffers, modules = (
+        dict(own[kind]) if isinstance(own.get(kind), dict) else {} for kind in ("_parameters", "_buffers", "_modules")
+    )
+    transient = own.get("_non_persistent_buffers_set") or ()
+    kept = {name: value for name, value in buffers.items() if name not in transient}
+    yield from ((f"{prefix}{name}", one) for name, one in (parameters | kept).items() if isinstance(one, Tensor))
+    for name, child in modules.items():
+        if isinstance(child, StandIn):
+            yield from _named_tensors(child, f"{prefix}{name}.")
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is a dense one of numbers that every operation of torch takes: no sparse, 4-bit or meta ones."""
+    return tensor.layout is torch.strided and tensor.dtype in _DTYPES and tensor.device.type == "cpu"

@@ -1,0 +1,279 @@
+"""What torch.save and pickle write is read; nothing that a file names is imported or called."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import io
+import os
+import pickle
+import random
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from showtell.errors import WeightsError
+from showtell.torch_weights import StandIn, module_tensors, read_torch_file
+
+Write = Callable[[object, Path], None]
+FORMATS: dict[str, Write] = {
+    "archive": lambda content, path: torch.save(content, path),
+    "before torch 1.6": lambda content, path: torch.save(content, path, _use_new_zipfile_serialization=False),
+    "pickle": lambda content, path: path.write_bytes(pickle.dumps(content)),  # type: ignore[dict-item]
+}
+every_format = pytest.mark.parametrize("write", FORMATS.values(), ids=FORMATS)
+
+
+def back(content: object, folder: Path, write: Write) -> Any:
+    write(content, folder / "x.pth")
+    return read_torch_file(folder / "x.pth")
+
+
+def load(content: bytes, folder: Path) -> Any:
+    (folder / "x.pkl").write_bytes(content)
+    return read_torch_file(folder / "x.pkl")
+
+
+def same(loaded: dict[str, Tensor], saved: dict[str, Tensor]) -> bool:
+    return list(loaded) == list(saved) and all(
+        loaded[name].dtype == saved[name].dtype and torch.equal(loaded[name], saved[name]) for name in saved
+    )
+
+
+# --- what is read ---
+
+
+@every_format
+def test_tensors_come_back(tmp_path: Path, write: Write) -> None:
+    base = torch.randn(4, 6)
+    saved = {
+        "slice": base[1:, ::2], "transposed": base.t(), "scalar": torch.tensor(2.5), "empty": torch.empty(0, 3),
+        "half": base.half(), "brain": base.bfloat16(), "int": torch.arange(3), "bool": base > 0,
+        "parameter": nn.Parameter(torch.ones(3)), "last": torch.randn(1, 3, 2, 2).to(memory_format=torch.channels_last),
+    }  # fmt: skip
+    beside = {"tensors": saved, "options": argparse.Namespace(lr=0.1), "dtype": torch.bfloat16, "share": Fraction(1, 2)}
+    assert same(back(saved, tmp_path, write), saved)
+    loaded = back(beside, tmp_path, write)  # which torch.load(weights_only=True) refuses
+    assert same(loaded["tensors"], saved) and loaded["dtype"] is torch.bfloat16
+    assert loaded["options"].attributes == {"lr": 0.1} and isinstance(loaded["share"], StandIn)
+
+
+class Net(nn.Module):
+    """With what state dicts have of buffers, shared modules and shared weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.ones(2))
+        self.register_buffer("left_out", torch.ones(3), persistent=False)
+        self.register_parameter("none", None)
+        self.first = nn.Linear(2, 2)
+        self.again = self.first
+        self.rnn = nn.LSTM(2, 2)
+        self.parts = nn.ModuleList([nn.Linear(2, 2), nn.Sequential(nn.ReLU(), nn.BatchNorm1d(2))])
+
+
+@every_format
+def test_a_module_of_a_class_that_is_not_there(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Net()
+    write({"net": module, "optimiser": torch.optim.Adam(module.parameters())}, tmp_path / "x.pth")
+    monkeypatch.delattr(f"{__name__}.Net")
+    content = read_torch_file(tmp_path / "x.pth")
+    assert same(module_tensors(content["net"]), module.state_dict())
+    assert content["optimiser"].attributes["param_groups"][0]["lr"] == 1e-3
+
+
+def test_a_module_within_itself_is_refused() -> None:
+    module = StandIn()
+    module.state = {"_modules": {"self": module}}
+    with pytest.raises(WeightsError, match=r"StandIn contains itself\.$"):
+        module_tensors(module)
+
+
+PLAIN = st.recursive(
+    st.one_of(
+        *(st.none(), st.booleans(), st.text(), st.binary(), st.floats(allow_nan=False), st.integers()),
+        *(st.binary().map(bytearray), st.complex_numbers(allow_nan=False), st.sets(st.text())),
+    ),
+    lambda part: st.one_of(
+        *(st.lists(part), st.lists(part).map(tuple), st.dictionaries(st.text(), part)),
+        *(st.dictionaries(st.integers(), part).map(collections.OrderedDict), st.frozensets(st.integers())),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=PLAIN, protocol=st.integers(0, pickle.HIGHEST_PROTOCOL))
+def test_plain_values_come_back(tmp_path: Path, value: object, protocol: int) -> None:
+    assert load(pickle.dumps([value], protocol), tmp_path) == [value]
+
+
+class Settings(dict[str, int]):
+    """As yacs has it: a dict with attributes."""
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_arrays_numbers_and_objects_come_back(tmp_path: Path, protocol: int) -> None:
+    plain = np.arange(24).reshape(2, 3, 4)
+    arrays = [plain.astype(kind) for kind in ("?", "i1", ">i4", "<f2", ">f8", "<c8")]
+    arrays += [np.asfortranarray(plain), plain[:, ::2], plain[:0], np.array(1.5)]
+    for array, loaded in zip(arrays, load(pickle.dumps(arrays, protocol), tmp_path), strict=True):
+        assert loaded.dtype.newbyteorder("=") == array.dtype.newbyteorder("=")
+        assert loaded.shape == array.shape and np.array_equal(loaded, array)
+    numbers = load(pickle.dumps([np.float32(0.5), np.int64(-3), np.bool_(True)], protocol), tmp_path)
+    assert numbers == [0.5, -3, True] and [type(one) for one in numbers] == [float, int, bool]
+    made = Settings(a=1)
+    made.frozen = True  # type: ignore[attr-defined]
+    mapping, options = load(pickle.dumps([made, argparse.Namespace(rnn_size=512)], protocol), tmp_path)
+    assert mapping.entries == {"a": 1} and mapping.attributes == {"frozen": True}
+    assert options.path == "argparse.Namespace" and options.attributes == {"rnn_size": 512}
+
+
+# What pickle and cPickle of Python 2.7 write for {"opt": "caf\xe9", u"vocab": {"1": u"\xe9"}, "array": the array}.
+OF_PYTHON_2 = (
+    b"(dp0\nS'opt'\np1\nS'caf\\xe9'\np2\nsVvocab\np3\n(dp4\nS'1'\np5\nV\\u00e9\np6\nssS'array'\np7\n"
+    b"cnumpy.core.multiarray\n_reconstruct\np8\n(cnumpy\nndarray\np9\n(I0\ntp10\nS'b'\np11\ntp12\nRp13\n(I1\n(I2\ntp14\n"
+    b"cnumpy\ndtype\np15\n(S'f4'\np16\nI0\nI1\ntp17\nRp18\n(I3\nS'<'\np19\nNNNI-1\nI-1\nI0\ntp20\nbI00\n"
+    b"S'\\x00\\x00\\x80?\\x00\\x00\\x00\\xc0'\np21\ntp22\nbs.",
+    b"\x80\x02}q\x00(U\x03optq\x01U\x04caf\xe9q\x02X\x05\x00\x00\x00vocabq\x03}q\x04U\x011q\x05"
+    b"X\x02\x00\x00\x00\xc3\xa9q\x06sU\x05arrayq\x07cnumpy.core.multiarray\n_reconstruct\nq\x08cnumpy\nndarray\nq\x09"
+    b"K\x00\x85q\x0aU\x01bq\x0b\x87q\x0cRq\x0d(K\x01K\x02\x85q\x0ecnumpy\ndtype\nq\x0fU\x02f4q\x10K\x00K\x01\x87q\x11Rq\x12"
+    b"(K\x03U\x01<q\x13NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tq\x14b\x89U\x08\x00\x00\x80?\x00\x00\x00\xc0q\x15tq\x16bu.",
+)
+
+
+def test_text_of_python_2_is_latin_1(tmp_path: Path) -> None:
+    for content in OF_PYTHON_2:
+        value = load(content, tmp_path)
+        assert value.pop("array").tolist() == [1.0, -2.0]
+        assert value == {"opt": "caf\xe9", "vocab": {"1": "\xe9"}}
+    options = load(b"(i__main__\nOptions\np0\n(dp1\nS'lr'\np2\nF0.5\nsb.", tmp_path)
+    assert options.path == "__main__.Options" and options.attributes == {"lr": 0.5}
+
+
+# --- code ---
+
+MKDIR, TEXT = b"cos\nmkdir\n", b"X\x07\x00\x00\x00written"
+CODE: dict[str, bytes] = {  # pickles that make a folder when Python's own unpickler opens them
+    "REDUCE": b"\x80\x04" + MKDIR + TEXT + b"\x85R.",
+    "REDUCE of Python 2": b"cos\nmkdir\n(S'written'\ntR.",
+    "STACK_GLOBAL": b"\x80\x04X\x02\x00\x00\x00osX\x05\x00\x00\x00mkdir\x93" + TEXT + b"\x85R.",
+    "INST": b"(" + TEXT + b"ios\nmkdir\n.",
+    "OBJ": b"(" + MKDIR + TEXT + b"o.",
+    "NEWOBJ": b"\x80\x04ctempfile\nTemporaryDirectory\n)\x81.",
+    "eval": b"\x80\x04cbuiltins\neval\nX\x21\x00\x00\x00__import__('os').mkdir('written')\x85R.",
+    "exec": b"c__builtin__\nexec\n(Vimport os; os.mkdir('written')\ntR.",
+    "a method": b"\x80\x04X\x07\x00\x00\x00pathlibX\x0a\x00\x00\x00Path.mkdir\x93cpathlib\nPosixPath\n"
+    + TEXT
+    + b"\x85R\x85R.",
+    "shell": b"csubprocess\ncheck_output\n((lp0\nVmkdir\naVwritten\natR.",
+    "code that is thrown away": b"\x80\x04" + MKDIR + TEXT + b"\x85R0N.",
+}
+WATCH = """
+import sys
+from pathlib import Path
+import showtell.torch_weights as reader
+events = []
+files = sorted(Path().glob("*.pth"))
+reads = lambda: [reader.read_torch_file(file) for file in files]
+reads()  # which brings modules along that are first used
+sys.addaudithook(lambda event, arguments: events.append(event))
+reads()
+print(*sorted(set(events)))
+"""
+
+
+def test_code_is_never_run(tmp_path: Path) -> None:
+    for number, content in enumerate(CODE.values()):
+        (tmp_path / f"{number}.pth").write_bytes(content)
+
+    class Trap:
+        def __reduce__(self) -> Any:
+            return os.mkdir, ("written",)
+
+    for zipped in (True, False):
+        torch.save(
+            {"w": torch.ones(2), "x": Trap()}, tmp_path / f"saved {zipped}.pth", _use_new_zipfile_serialization=zipped
+        )
+    done = subprocess.run([sys.executable, "-c", WATCH], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) <= {
+        "open",
+        "builtins.id",
+        "object.__getattr__",
+        "object.__setattr__",
+        "sys._getframe",
+    }
+    assert not (tmp_path / "written").exists()
+
+
+@pytest.mark.parametrize("name", ["REDUCE", "STACK_GLOBAL", "OBJ", "eval", "a method", "shell"])
+def test_the_code_would_have_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    pickle.loads(CODE[name])
+    assert (tmp_path / "written").is_dir()
+
+
+def test_what_is_known_is_not_changed_by_a_file(tmp_path: Path) -> None:
+    """The state of anything but objects of the file is left out."""
+    changed = b"\x80\x04ctorch._utils\n_rebuild_tensor_v2\nN}X\x0c\x00\x00\x00__defaults__)s\x86b."
+    load(changed, tmp_path)
+    assert torch._utils._rebuild_tensor_v2.__defaults__ == (None,)
+
+
+# --- other files, and damage ---
+
+
+def test_files_of_other_kinds_are_named(tmp_path: Path) -> None:
+    jit = io.BytesIO()
+    with zipfile.ZipFile(jit, "w") as archive:
+        for name in ("data.pkl", "constants.pkl", "version"):
+            archive.writestr(f"w/{name}", b"3\n")
+    sent: dict[str, tuple[bytes, str]] = {
+        "nothing": (b"", "is damaged, or no file of torch.save or pickle"),
+        "HTML": (b"\n<html>404</html>", "is a page of HTML or XML, such as a download site shows"),
+        "LFS": (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull fetches it"),
+        "TorchScript": (jit.getvalue(), "is a program in TorchScript; save the state dict of the model alone"),
+        "text": (pickle.dumps(np.array(["a"])), "an array of something other than numbers"),
+        "a call of text": (b"\x80\x04X\x01\x00\x00\x00a)R.", "is damaged, or no file of torch.save or pickle"),
+        "endless bytes": (b"\x80\x04\x8e" + b"\xff" * 7 + b"\x00.", "is damaged, or no file of torch.save or pickle"),
+        "a large memo": (b"\x80\x04Nr\xff\xff\xff\xffj\xfe\xff\xff\xff.", "is damaged, or no file"),
+    }
+    for name, (content, message) in sent.items():
+        with pytest.raises(WeightsError) as raised:
+            load(content, tmp_path)
+        assert message in str(raised.value) and str(raised.value).startswith(str(tmp_path / "x.pkl")), name
+
+
+@every_format
+def test_every_beginning_of_a_file_is_refused(tmp_path: Path, write: Write) -> None:
+    write({"w": torch.arange(3.0), "o": argparse.Namespace(a=1)}, tmp_path / "x.pth")
+    whole = (tmp_path / "x.pth").read_bytes()
+    for end in range(1, len(whole), 41):
+        with pytest.raises(WeightsError, match=r"x\.pkl is damaged, or no file of torch\.save or pickle \("):
+            load(whole[:end], tmp_path)
+
+
+@every_format
+def test_damaged_files_are_read_or_refused(tmp_path: Path, write: Write) -> None:
+    write({"w": torch.arange(3.0), "n": np.arange(3), "o": argparse.Namespace(a=nn.Linear(1, 1))}, tmp_path / "x.pth")
+    whole, rng = (tmp_path / "x.pth").read_bytes(), random.Random(0)
+    for _ in range(150):
+        damaged = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        try:
+            load(bytes(damaged), tmp_path)
+        except WeightsError as error:
+            assert str(error).startswith(str(tmp_path)) and str(error).endswith(".")
