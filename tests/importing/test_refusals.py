@@ -96,13 +96,6 @@ def test_a_counter_is_one_number(tmp_path: Path, wrong: torch.Tensor) -> None:
     assert f"The tensor {name} in {weights} should be a single number" in refused(tmp_path, weights)
 
 
-def test_weights_within_themselves_have_an_end(tmp_path: Path) -> None:
-    itself: dict[str, object] = {}
-    itself["state_dict"] = itself
-    weights = write_luo(tmp_path, UPDOWN, itself)  # type: ignore[arg-type]
-    assert "is of no project that is known here (it has state_dict)" in refused(tmp_path, weights)
-
-
 def test_rows_for_fewer_words_are_refused(tmp_path: Path) -> None:
     case = next(iter(reference("sgrvinod")))
     weights = write_tutorial(tmp_path, case)
