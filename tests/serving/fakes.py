@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,7 +13,8 @@ from showtell.captioners.contract import Abilities, About
 from showtell.captions import Caption, ExplainedCaption, ExplainedWord, ModelExplanation, TextLogprobs, Word
 from showtell.decoding import DecodingConfig
 from showtell.images.photo import to_photo
-from showtell.serving.engine import Answer, Engine, Question, ServedCaptioner
+from showtell.serving.engine import Answer, Engine, Question, ServedCaptioner, require_affordable
+from showtell.serving.settings import ServeSettings
 
 WORDS = ("a", "red", "circle")
 BOXES = torch.tensor([[0.0, 0, 24, 16], [24, 0, 48, 16], [0, 16, 24, 32], [24, 16, 48, 32]])  # of `photo_bytes()`
@@ -44,7 +44,8 @@ class FakeEngine(Engine):
     """Answers with the same words for each photo, after reading it."""
 
     def __init__(self, *captioners: ServedCaptioner, error: Exception | None = None) -> None:
-        self._captioners = {one.name: one for one in captioners or (served(),)}
+        super().__init__({}, ServeSettings())
+        self.captioners = {one.name: one for one in captioners or (served(),)}
         self.questions: list[Question] = []
         self.error = error
         self.go = asyncio.Event()
@@ -53,19 +54,16 @@ class FakeEngine(Engine):
         self.state = "new"
         self.words = WORDS
 
-    @property
-    def captioners(self) -> Mapping[str, ServedCaptioner]:
-        return self._captioners
-
     async def start(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.state = "started"
+        self.state, self.is_ready = "started", True
 
     def release(self) -> None:
         """Answer, from any thread."""
         self.loop.call_soon_threadsafe(self.go.set)
 
     async def ask(self, question: Question) -> Answer:
+        require_affordable(question, 5_000)
         self.questions.append(question)
         try:
             await self.go.wait()
@@ -86,9 +84,6 @@ class FakeEngine(Engine):
         calibrated = 0.75 if self.captioners[question.captioner].is_calibrated else None
         best = Caption(text, logprob, True, words, logprob, calibrated)
         return [best] * question.settings.num_return_sequences
-
-    def status(self) -> dict[str, Any]:
-        return {"ready": self.state == "started", "waiting": 0, "running": 0}
 
     async def close(self) -> None:
         self.state = "closed"

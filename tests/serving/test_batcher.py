@@ -18,17 +18,17 @@ from showtell.captioners import Captioner
 from showtell.captions import Caption
 from showtell.errors import ImageError, UsageError
 from showtell.serving import device_queue
-from showtell.serving.batcher import LocalEngine
+from showtell.serving.engine import Engine
 from showtell.serving.engine import ClosingError, Question, QueueFullError, TooLateError
 from showtell.serving.settings import ServeSettings
 from tests.serving.fake_captioner import FakeCaptioner, Gate
 
 
 @asynccontextmanager
-async def engine_of(captioner: Captioner | dict[str, Captioner], **settings: Any) -> AsyncIterator[LocalEngine]:
+async def engine_of(captioner: Captioner | dict[str, Captioner], **settings: Any) -> AsyncIterator[Engine]:
     """A started engine, whose own first questions are forgotten."""
     captioners = captioner if isinstance(captioner, dict) else {"only": captioner}
-    engine = LocalEngine(captioners, ServeSettings(**settings))
+    engine = Engine(captioners, ServeSettings(**settings))
     await engine.start()
     for one in captioners.values():
         if isinstance(one, FakeCaptioner):
@@ -61,7 +61,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def hold(engine: LocalEngine, captioner: FakeCaptioner) -> asyncio.Task[Any]:
+async def hold(engine: Engine, captioner: FakeCaptioner) -> asyncio.Task[Any]:
     """Keep the model busy with a photo called "first", until the gate `encoding` is opened."""
     captioner.encoding.close()
     task = asyncio.create_task(engine.ask(question(b"first")))
@@ -69,7 +69,7 @@ async def hold(engine: LocalEngine, captioner: FakeCaptioner) -> asyncio.Task[An
     return task
 
 
-def ask(engine: LocalEngine, photos: list[bytes], **changes: Any) -> list[asyncio.Task[Any]]:
+def ask(engine: Engine, photos: list[bytes], **changes: Any) -> list[asyncio.Task[Any]]:
     return [asyncio.create_task(engine.ask(question(photo, **changes))) for photo in photos]
 
 
@@ -389,7 +389,7 @@ def test_a_captioner_that_cannot_answer_its_own_question_does_not_start():
             raise RuntimeError("no memory")
 
     async def run() -> None:
-        engine = LocalEngine({"only": Failing()}, ServeSettings())
+        engine = Engine({"only": Failing()}, ServeSettings())
         with pytest.raises(RuntimeError, match="no memory"):
             await engine.start()
         assert not engine.status()["ready"]
@@ -404,7 +404,7 @@ def test_a_captioner_that_cannot_answer_its_own_question_does_not_start():
 def test_close_answers_those_who_wait_and_refuses_others():
     async def run() -> None:
         captioner = FakeCaptioner()
-        engine = LocalEngine({"only": captioner}, ServeSettings(max_batch=2))
+        engine = Engine({"only": captioner}, ServeSettings(max_batch=2))
         await engine.start()
         first = await hold(engine, captioner)
         waiting = ask(engine, [b"1", b"2", b"3", b"broken"])
@@ -430,7 +430,7 @@ def test_close_does_not_wait_for_ever_for_a_photo_that_nobody_wants(monkeypatch)
 
     async def run() -> None:
         captioner = FakeCaptioner()
-        engine = LocalEngine({"only": captioner}, ServeSettings())
+        engine = Engine({"only": captioner}, ServeSettings())
         await engine.start()
         captioner.preparing.close()
         (task,) = ask(engine, [b"broken"])
@@ -456,7 +456,7 @@ def test_close_does_not_wait_for_ever_for_a_photo_that_nobody_wants(monkeypatch)
 
 
 def test_an_engine_that_was_never_started_can_be_closed():
-    engine = LocalEngine({"only": FakeCaptioner()}, ServeSettings())
+    engine = Engine({"only": FakeCaptioner()}, ServeSettings())
     assert not engine.status()["ready"]
     asyncio.run(engine.close())
 
@@ -465,7 +465,7 @@ def test_an_engine_that_was_never_started_can_be_closed():
 
 
 def test_metrics_count_what_happened():
-    async def run() -> LocalEngine:
+    async def run() -> Engine:
         captioner = FakeCaptioner()
         async with engine_of(captioner, queue=4) as engine:
             first = await hold(engine, captioner)
@@ -505,7 +505,7 @@ def test_metrics_count_what_happened():
 ERRORS = ("ImageError", "QueueFullError", "CancelledError")
 
 
-def sample(engine: LocalEngine, name: str, **labels: str) -> float:
+def sample(engine: Engine, name: str, **labels: str) -> float:
     """A number of /metrics."""
     families = text_string_to_metric_families(engine.metrics.render().decode())
     (value,) = [one.value for family in families for one in family.samples if (one.name, one.labels) == (name, labels)]

@@ -16,7 +16,7 @@ from showtell.confidence.calibration import Calibration
 from showtell.decoding import DecodingConfig
 from showtell.features import build_encoder, encoder_config
 from showtell.models import MODELS, build_decoder
-from showtell.serving.batcher import LocalEngine
+from showtell.serving.engine import Engine
 from showtell.serving.engine import Question
 from showtell.serving.settings import ServeSettings
 from showtell.text.tokenizer import tokenize
@@ -98,7 +98,7 @@ def ask_together(captioners: dict[str, Captioner], questions: list[Question]) ->
     gate, sizes = Gate(), []
 
     async def run() -> list[Any]:
-        engine = LocalEngine(captioners, ServeSettings(max_wait=10, max_batch=len(questions)))
+        engine = Engine(captioners, ServeSettings(max_wait=10, max_batch=len(questions)))
         await engine.start()
         gate.close()
         for captioner in captioners.values():

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from showtell.cli.arguments import CHECKPOINT_HELP, Dtype
 from showtell.cli.settings_options import SettingsOptions
-from showtell.errors import MissingDependencyError, UsageError, notify
+from showtell.errors import MissingDependencyError, notify
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pydantic.fields import FieldInfo
 
     from showtell.captioners import Captioner
     from showtell.config import Config
-    from showtell.serving.engine import Engine
-    from showtell.serving.settings import ServeSettings
 
 IF_INTERRUPTED = "what had been asked was answered"
 RUNS_UNTIL_STOPPED = True
-
-
-class EngineName(StrEnum):
-    """What answers."""
-
-    plain = "plain"
-    ray = "ray"
 
 
 class ServeOptions(SettingsOptions):
@@ -63,12 +53,6 @@ def serve(
         ),
     ],
     dtype: Dtype = None,
-    engine: Annotated[
-        EngineName, typer.Option(help="Answer in this process, or in replicas of Ray on one machine or many.")
-    ] = EngineName.plain,
-    replicas: Annotated[
-        int | None, typer.Option(help="Number of replicas of --engine ray.", min=1, max=1000, show_default="1")
-    ] = None,
     *,
     settings: Annotated[dict[str, Any], ServeOptions()],
 ) -> None:
@@ -81,17 +65,16 @@ def serve(
 
     from showtell.serving.settings import ServeSettings
 
-    if replicas is not None and engine is not EngineName.ray:
-        raise UsageError("--replicas are of --engine ray; give that too.")
     checked = ServeSettings.checked(settings)
     try:
         from showtell.serving.app import create_app
+        from showtell.serving.engine import Engine
         from showtell.serving.server import Server, addresses, listen
     except ImportError as error:
         raise MissingDependencyError(f'showtell serve needs {error.name}; pip install "showtell[serve]".') from error
     with listen(checked) as listener:
         urls = addresses(checked, listener)
-        server = Server(create_app(_make_engine(engine, checkpoints, dtype, replicas, checked), checked), checked)
+        server = Server(create_app(Engine(_open(checkpoints, dtype), checked), checked), checked)
 
         def announce() -> None:
             typer.echo("\n".join(urls))
@@ -102,31 +85,16 @@ def serve(
         raise KeyboardInterrupt
 
 
-def _make_engine(
-    name: EngineName, checkpoints: Sequence[str], dtype: str | None, replicas: int | None, settings: ServeSettings
-) -> Engine:
-    """What answers questions to the captioners of some checkpoints."""
-    from showtell.cli.explain import short_names
-    from showtell.serving.batcher import LocalEngine
-    from showtell.serving.ray_engine import RayEngine, require_ray_serve
-
-    if name is EngineName.ray:
-        require_ray_serve()
-    captioners = _open(dict(zip(short_names(checkpoints), checkpoints, strict=True)), dtype)
-    return (
-        RayEngine(captioners, settings, replicas or 1) if name is EngineName.ray else LocalEngine(captioners, settings)
-    )
-
-
-def _open(checkpoints: Mapping[str, str], dtype: str | None) -> dict[str, Captioner]:
-    """The captioners by name, with their calibrations where they have one."""
+def _open(checkpoints: Sequence[str], dtype: str | None) -> dict[str, Captioner]:
+    """The captioners by short names, with their calibrations where they have one."""
     from showtell.checkpoint import CALIBRATION
     from showtell.cli.decoding_options import open_captioner
+    from showtell.cli.explain import short_names
     from showtell.cores import describe_threads
     from showtell.errors import CheckpointError
 
     captioners = {}
-    for name, checkpoint in checkpoints.items():
+    for name, checkpoint in zip(short_names(checkpoints), checkpoints, strict=True):
         notify(f"opening {checkpoint}, {describe_threads()} ...")
         captioners[name] = captioner = open_captioner(checkpoint, dtype=dtype)
         folder = captioner.about.folder

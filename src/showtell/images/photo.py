@@ -159,6 +159,15 @@ def photo_suffix(content: bytes, name: str) -> str:
     return _FORMATS[str(_identify(BytesIO(content), name).format)]
 
 
+def photo_pixels(content: bytes) -> int:
+    """How many pixels the header of an image file names; 0 if it cannot be read."""
+    try:
+        image = _identify(BytesIO(content), IN_MEMORY)
+    except ImageError:
+        return 0
+    return image.width * image.height
+
+
 def photo_media_type(suffix: str) -> str:
     """The media type of image files with a suffix of `photo_suffix`, such as "image/png"."""
     _formats()

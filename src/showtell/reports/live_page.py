@@ -44,12 +44,12 @@ KEYS = {
 }
 
 
-def live_page(captioners: Sequence[Mapping[str, Any]], *, has_corrections: bool, max_body: int) -> str:
+def live_page(captioners: Sequence[Mapping[str, Any]], *, corrections: str | None, max_body: int) -> str:
     """The page, one file of HTML.
 
     Args:
         captioners: as the route `/v1/captioners` gives them.
-        has_corrections: whether the server keeps corrections; otherwise the browser does.
+        corrections: the folder in which the server keeps corrections; None: the browser keeps them.
         max_body: largest photo that the server takes, in bytes.
     """
     return render_page(
@@ -60,10 +60,11 @@ def live_page(captioners: Sequence[Mapping[str, Any]], *, has_corrections: bool,
         is_live=True,
         fields=list(_fields()),
         keys=KEYS,
-        has_corrections=has_corrections,
+        has_corrections=corrections is not None,
         served={
             "captioners": list(captioners),
-            "hasCorrections": has_corrections,
+            "hasCorrections": corrections is not None,
+            "folder": corrections,
             "maxBody": max_body,
             "suffixes": sorted(IMAGE_SUFFIXES),
             "unknown": SPECIAL[Vocabulary.unknown],

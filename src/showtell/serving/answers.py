@@ -1,11 +1,9 @@
-"""The shapes of answers, for the description of the API: what `to_json` of captions and explanations writes.
+"""The shapes of answers, for the description of the API: what `to_json` of captions and texts writes.
 
 Answers are made by those methods; the tests hold what they write to these shapes.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -75,28 +73,3 @@ class LogprobsAnswer(Shape):
 
     image: str
     texts: list[TextAnswer]
-
-
-class ExplanationAnswer(Shape):
-    """A caption explained, as `showtell explain --format json` writes it (docs/explanation_format.md has the keys)."""
-
-    image: str
-    size: list[int] = Field(description="Width and height of the upright photo, in whose pixels boxes are.")
-    references: list[str]
-    models: list[dict[str, Any]]
-
-
-class CaptionerAnswer(Shape):
-    """A captioner of this server."""
-
-    name: str = Field(description="The value of captioner.")
-    about: dict[str, Any] = Field(description="What it is and where it comes from.")
-    abilities: dict[str, Any] = Field(description="Searches, settings and methods that it has.")
-    decoding: dict[str, Any] = Field(description="Its default settings.")
-    is_calibrated: bool = Field(description="Whether calibrated=true can be asked for with its default settings.")
-
-
-class CaptionersAnswer(Shape):
-    """The captioners of this server, the default first."""
-
-    captioners: list[CaptionerAnswer]

@@ -5,26 +5,22 @@ app = create_app(engine, ServeSettings(token="..."))
 
 from __future__ import annotations
 
-import asyncio
-import functools
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.security import HTTPBearer
 from starlette.responses import HTMLResponse
 
 from showtell import __version__
-from showtell.images.loading import READERS
-from showtell.reports.api_page import api_page, api_policy
-from showtell.serving.chat import ChatRequest, chat_router
+from showtell.serving.chat import chat_router
 from showtell.serving.correction_routes import correction_router
 from showtell.serving.corrections import CorrectionStore
 from showtell.serving.engine import Engine
-from showtell.serving.guard import BodyGuard, HostGuard, LoadGuard, OriginGuard, SecurityHeaders, TokenGuard
+from showtell.serving.guard import BodyGuard, Guard
 from showtell.serving.page_routes import page_router
-from showtell.serving.problems import Problem, handle_problems
+from showtell.serving.problems import handle_problems
 from showtell.serving.routes import health_router, v1_router
 from showtell.serving.settings import ServeSettings
 
@@ -32,6 +28,12 @@ ABOUT = """Captions of photos, their words with probabilities, and where the mod
 
 Settings are those of `showtell caption`: given in the address, beside the photo in a form, or in JSON. Defaults are the
 captioner's own. Errors are problem details (RFC 9457) whose `detail` is one sentence."""
+# FastAPI's own page, the only one that loads something from elsewhere: Swagger UI.
+DOCS_POLICY = (
+    "default-src 'none'; connect-src 'self'; img-src data: https://fastapi.tiangolo.com; "
+    "script-src 'unsafe-inline' https://cdn.jsdelivr.net; style-src 'unsafe-inline' https://cdn.jsdelivr.net; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 
 def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
@@ -41,78 +43,41 @@ def create_app(engine: Engine, settings: ServeSettings) -> FastAPI:
         engine: answers questions; it is started and closed with the application.
         settings: of the server.
     """
-
     store = None if settings.corrections is None else CorrectionStore(settings.corrections)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        with ThreadPoolExecutor(READERS, thread_name_prefix="thumbnails") as threads:
-
-            async def thumbnails(function: Callable[..., Any], *arguments: Any) -> Any:
-                call = functools.partial(function, *arguments)
-                return await asyncio.get_running_loop().run_in_executor(threads, call)
-
-            app.state.thumbnails = thumbnails  # photos are decoded by few threads: each may need much memory
+        try:
             await engine.start()
-            try:
-                yield
-            finally:
-                await engine.close()
-                if store is not None:
-                    store.close()
+            yield
+        finally:
+            await engine.close()
+            if store is not None:
+                store.close()
 
     app = FastAPI(
         title="showtell",
         version=__version__,
         description=ABOUT,
         lifespan=lifespan,
-        docs_url=None,  # these would load scripts from elsewhere
+        docs_url=None,  # below, with a policy of its own
         redoc_url=None,
         redirect_slashes=False,
+        # for the description alone; `Guard` asks for the token
+        dependencies=[] if settings.token is None else [Depends(HTTPBearer(auto_error=False))],
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    app.state.max_words = settings.max_words
     handle_problems(app)
-    app.include_router(v1_router(engine))
-    app.include_router(chat_router(engine))
-    app.include_router(health_router(engine))
-    app.include_router(page_router(engine, settings))
-    if store is not None:
-        app.include_router(correction_router(store))
+    routers = [v1_router(engine), chat_router(engine), health_router(engine), page_router(engine, settings)]
+    for router in [*routers, *([] if store is None else [correction_router(store, engine.photos)])]:
+        app.include_router(router)
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(documentation(), headers={"Content-Security-Policy": api_policy()})
+        page = get_swagger_ui_html(openapi_url="/openapi.json", title="The API of showtell")
+        page.headers["Content-Security-Policy"] = DOCS_POLICY
+        return page
 
-    @functools.cache
-    def documentation() -> str:
-        return api_page(app.openapi())
-
-    app.openapi = functools.partial(_openapi, app, settings)  # type: ignore[method-assign]
-    # The last one is the outermost.
-    app.add_middleware(LoadGuard, engine=engine)
     app.add_middleware(BodyGuard, settings=settings)
-    if settings.token is None:
-        app.add_middleware(OriginGuard)
-        app.add_middleware(HostGuard, names=[settings.host])
-    else:
-        app.add_middleware(TokenGuard, token=settings.token)
-        app.add_middleware(OriginGuard)
-    app.add_middleware(SecurityHeaders)
+    app.add_middleware(Guard, settings=settings)  # the outermost
     return app
-
-
-def _openapi(app: FastAPI, settings: ServeSettings) -> dict[str, Any]:
-    """The description of the API, with the shape of problems and the token."""
-    if app.openapi_schema is None:
-        content = FastAPI.openapi(app)
-        components = content.setdefault("components", {})
-        schemas = components.setdefault("schemas", {})
-        for model in (Problem, ChatRequest):
-            schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas |= {**schema.pop("$defs", {}), model.__name__: schema}
-        if settings.token is not None:
-            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-            content["security"] = [{"token": []}]
-    assert app.openapi_schema is not None
-    return app.openapi_schema

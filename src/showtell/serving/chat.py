@@ -18,21 +18,21 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from showtell.captions import Caption
-from showtell.config import describe_problem
 from showtell.errors import UsageError
 from showtell.serving import problems
 from showtell.serving.engine import Engine, Question, ServedCaptioner
-from showtell.serving.photo_requests import UNNAMED, parse_json, photo_of_url, read_body
+from showtell.serving.photo_requests import MAX_FIELD, UNNAMED, photo_of_url
 from showtell.serving.routes import ask, captioner_named
 
 REFUSED = {  # fields that change what an answer is
-    "tools": "A captioner calls no tools; leave tools out.",
-    "functions": "A captioner calls no functions; leave functions out.",
-    "audio": "A captioner answers in text; leave audio out.",
+    "top_logprobs": "A captioner's answer here has no other tokens; leave top_logprobs out, or ask /v1/explanations",
+    "tools": "A captioner calls no tools; leave tools out",
+    "functions": "A captioner calls no functions; leave functions out",
+    "audio": "A captioner answers in text; leave audio out",
 }
 
 
@@ -44,7 +44,7 @@ class TextPart(_Part):
     """Text of a message."""
 
     type: Literal["text", "input_text"]
-    text: str
+    text: str = Field(max_length=MAX_FIELD)
 
 
 class ImageUrl(_Part):
@@ -83,7 +83,7 @@ class ChatRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    model: str | None = Field(None, description="Name of a captioner of /v1/models (default: the first).")
+    model: str | None = Field(None, max_length=MAX_FIELD, description="Name of a captioner of /v1/models (default: the first).")
     messages: list[Message] = Field(description="With exactly one photo in them.", min_length=1, max_length=1000)
     max_tokens: int | None = Field(None, ge=1, le=10**9, description="The caption is cut off at so many tokens.")
     max_completion_tokens: int | None = Field(None, ge=1, le=10**9, description="The same.")
@@ -95,27 +95,37 @@ class ChatRequest(BaseModel):
     stream: bool | None = Field(None, description="Send the words as server-sent events once the caption is there.")
     stream_options: StreamOptions | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, content: Any) -> Any:
+        """Refuse what no captioner does."""
+        content = content if isinstance(content, dict) else {}
+        for name, sentence in REFUSED.items():
+            if content.get(name):
+                raise ValueError(sentence)
+        form = content.get("response_format")
+        if form is not None and (not isinstance(form, dict) or form.get("type") != "text"):
+            raise ValueError('A captioner answers in plain text; leave response_format out, or set its type to "text"')
+        return content
+
 
 def chat_router(engine: Engine) -> APIRouter:
     """The routes in OpenAI's shape."""
     router = APIRouter(prefix="/v1", tags=["chat"])
-    described = {"schema": {"$ref": "#/components/schemas/ChatRequest"}}
 
     @router.post(
         "/chat/completions",
         summary="Caption a photo, in the shape of OpenAI's chat completions",
         responses=problems.describe(*problems.OF_PHOTOS),
         response_model=None,
-        openapi_extra={"requestBody": {"required": True, "content": {"application/json": described}}},
     )
-    async def completions(request: Request) -> Response:
+    async def completions(asked: ChatRequest, request: Request) -> Response:
         """The caption of the one photo in the messages, as the answer of an assistant."""
-        asked = _read(await read_body(request))
         captioner = captioner_named(engine, asked.model)
         text, photo = _look_through(asked.messages)
         settings = captioner.settings(**_settings(asked, captioner, text))
         answer = await ask(request, engine, Question("captions", captioner.name, photo, settings), UNNAMED)
-        answered = _Answer(captioner.name, [one for one in answer if isinstance(one, Caption)], asked)
+        answered = _Answer(captioner.name, answer, asked)
         if not asked.stream:
             return JSONResponse(answered.whole())
         return StreamingResponse(answered.in_parts(), media_type="text/event-stream")
@@ -135,26 +145,6 @@ def chat_router(engine: Engine) -> APIRouter:
 
 def _model(captioner: ServedCaptioner) -> dict[str, Any]:
     return {"id": captioner.name, "object": "model", "created": 0, "owned_by": captioner.about.library}
-
-
-def _read(body: bytes) -> ChatRequest:
-    """What a request asks for.
-
-    Raises:
-        HTTPException: it is no JSON.
-        UsageError: it asks for what no captioner does.
-    """
-    content = parse_json(body, photo=("image_url", "url"))
-    for name, sentence in REFUSED.items():
-        if content.get(name):
-            raise UsageError(sentence)
-    form = content.get("response_format")
-    if form is not None and (not isinstance(form, dict) or form.get("type") != "text"):
-        raise UsageError('A captioner answers in plain text; leave response_format out, or set its type to "text".')
-    try:
-        return ChatRequest.model_validate(content)
-    except ValidationError as error:
-        raise UsageError(describe_problem(error)) from error
 
 
 def _look_through(messages: Sequence[Message]) -> tuple[str, bytes]:

@@ -4,29 +4,29 @@
     GET /v1/corrections/photos/{id}    the photo; /thumbnail: a small JPEG of it
     GET /v1/corrections                rows, in pages
     PATCH /v1/corrections/{id}         a caption or status, made from a revision; 409 with the row if that is old
-    GET /v1/corrections/export         all of it as CSV, JSON lines or zip
+    GET /v1/corrections/export         the table of corrections (CSV)
 
 Files and the database are read and written by threads. What was answered is on disk.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field, field_validator
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import FileResponse, JSONResponse, Response
 
 from showtell.config import Config
 from showtell.datasets.corrections import Status
 from showtell.errors import UsageError, nearest
 from showtell.images.photo import photo_media_type
 from showtell.serving import problems
-from showtell.serving.correction_exports import Format, export
-from showtell.serving.corrections import Correction, CorrectionPage, CorrectionStore, Order
-from showtell.serving.photo_requests import read_photo_request, require_length
+from showtell.serving.batcher import PhotoThreads
+from showtell.serving.corrections import Correction, CorrectionPage, CorrectionStore, Order, thumbnail_of
+from showtell.serving.photo_requests import MAX_FIELD, read_photo_request
 from showtell.serving.routes import describe_photo
 
 MAX_PAGE = 1_000  # rows
@@ -44,34 +44,14 @@ class CorrectionChange(Config):
     """What a person changes of a row."""
 
     revision: int = Field(ge=1, description="Of the row that was looked at.")
-    caption: str | None = Field(None, description="The caption as it should be.")
+    caption: str | None = Field(None, max_length=MAX_FIELD, description="The caption as it should be.")
     status: Status | None = Field(
         None, description='Default: a new caption is "corrected", or "accepted" if it is the one that was proposed.'
     )
 
-    @field_validator("caption")
-    @classmethod
-    def _is_short(cls, value: str | None) -> str | None:
-        if value is not None:
-            require_length("caption", len(value))
-        return value
 
-
-class _WholeFile(FileResponse):
-    """A file, all of it: FileResponse answers to ranges that are none as plain text, and photos need no ranges."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        del self.headers["Accept-Ranges"]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file, whatever range is asked for."""
-        headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
-        await super().__call__({**scope, "headers": headers}, receive, send)
-
-
-def correction_router(store: CorrectionStore) -> APIRouter:
-    """The routes over a store."""
+def correction_router(store: CorrectionStore, photos: PhotoThreads) -> APIRouter:
+    """The routes over a store, with the threads that decode photos."""
     router = APIRouter(prefix="/v1/corrections", tags=["corrections"])
 
     @router.get("", summary="List corrections", responses=problems.describe(422, 507))
@@ -84,15 +64,11 @@ def correction_router(store: CorrectionStore) -> APIRouter:
         """Some of the rows, and how many there are of each status."""
         return store.page(order, status or (), offset, limit)
 
-    @router.get("/export", summary="Export corrections", response_class=Response, responses=_describe_exports())
-    def exported(
-        format: Annotated[Format, Query(description="A table, all that is known, or photos with texts and a table.")],
-        status: Statuses = None,
-    ) -> StreamingResponse:
-        """A file that `showtell train` takes as a dataset; the table and JSON lines in the folder of corrections."""
-        file = export(store, format, status or ())
-        headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
-        return StreamingResponse(file.content, media_type=file.media_type, headers=headers)
+    @router.get("/export", summary="Export corrections", response_class=Response, responses=problems.describe(422, 507))
+    def exported(status: Statuses = None) -> Response:
+        """The table of corrections (CSV), which `showtell train` takes as a dataset beside the photos."""
+        headers = {"Content-Disposition": 'attachment; filename="corrections.csv"'}
+        return Response("".join(store.table(status or ())), media_type="text/csv; charset=utf-8", headers=headers)
 
     @router.put(
         "/photos/{id}",
@@ -112,20 +88,16 @@ def correction_router(store: CorrectionStore) -> APIRouter:
         if asked.fields:
             name = next(iter(asked.fields))
             raise UsageError(f'A correction has no field "{name}": {nearest(name, [*kinds, "name"])}.')
-
-        def add() -> tuple[Correction, bool]:
-            return store.add(id, asked.photo, name=asked.name, **given)
-
-        row, is_new = await request.app.state.thumbnails(add)
+        row, is_new = await photos.run(asked.photo, partial(store.add, id, asked.photo, name=asked.name, **given))
         return JSONResponse(row.model_dump(), 201 if is_new else 200)
 
     @router.get(
         "/photos/{id}", summary="Get a photo", response_class=FileResponse, responses=problems.describe(404, 507)
     )
-    async def photo(id: str) -> FileResponse:
+    def photo(id: str) -> FileResponse:
         """The bytes that were sent."""
-        path = await run_in_threadpool(store.photo, id)
-        return _WholeFile(path, media_type=photo_media_type(path.suffix), headers=_FOREVER)
+        path = store.photo(id)
+        return FileResponse(path, media_type=photo_media_type(path.suffix), headers=_FOREVER)
 
     @router.get(
         "/photos/{id}/thumbnail",
@@ -133,27 +105,15 @@ def correction_router(store: CorrectionStore) -> APIRouter:
         response_class=Response,
         responses=problems.describe(404, 422, 507),
     )
-    async def thumbnail(id: str, request: Request) -> Response:
+    async def thumbnail(id: str) -> Response:
         """A JPEG of at most 256 pixels a side."""
-        content = await request.app.state.thumbnails(store.thumbnail, id)
-        return Response(content, media_type="image/jpeg", headers=_FOREVER)
+        content = await run_in_threadpool(lambda: store.photo(id).read_bytes())
+        small = await photos.run(content, partial(thumbnail_of, content))
+        return Response(small, media_type="image/jpeg", headers=_FOREVER)
 
-    @router.patch("/{id}", summary="Correct, accept or skip a caption", responses=_describe_conflict())
+    @router.patch("/{id}", summary="Correct, accept or skip a caption", responses=problems.describe(404, 409, 422, 507))
     def change(id: str, change: CorrectionChange) -> Correction:
         """Change a row, if nobody else has since the revision that is named."""
         return store.change(id, change.revision, caption=change.caption, status=change.status)
 
     return router
-
-
-def _describe_conflict() -> dict[int | str, dict[str, Any]]:
-    """The problems of a change; a conflict has the row as it is now."""
-    described = problems.describe(404, 409, 422, 507)
-    described[409]["description"] = "Somebody else changed it in the meantime; `row` is what it is now."
-    return described
-
-
-def _describe_exports() -> dict[int | str, dict[str, Any]]:
-    kinds = ("text/csv", "application/jsonl", "application/zip")
-    content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in kinds}
-    return {200: {"description": "The file.", "content": content}, **problems.describe(422, 507)}

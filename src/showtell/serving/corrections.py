@@ -1,6 +1,6 @@
 """Captions that people correct: a database and photos in a folder, which is a dataset at any time.
 
-A photo is kept under the SHA-256 of its bytes, whole, before its row is written. What a method has returned is on
+A photo is known by the SHA-256 of its bytes, and kept whole before its row is written. What a method has returned is on
 disk: SQLite in WAL mode with `synchronous=FULL`. Each change of a row names the revision that it was made from, so
 that two tabs or two servers cannot overwrite each other. `datasets/corrections.py` has the layout and reads the folder.
 """
@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from io import BytesIO
-from pathlib import Path
-from typing import Literal, get_args
+from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from filelock import FileLock
 from PIL import Image
@@ -40,9 +40,11 @@ from showtell.datasets.corrections import (
     translated_errors,
 )
 from showtell.datasets.splits import UNCHECKED
-from showtell.errors import DataError, ShowtellError, StorageError, UsageError, first_line, nearest, printable, shorten
+from showtell.datasets.table import correction_lines
+from showtell.errors import DataError, ShowtellError, StorageError, UsageError, first_line, printable, shorten
 from showtell.files import require_writable_folder, write_bytes
-from showtell.images.photo import decode_photo, open_photo_at_least, photo_suffix
+from showtell.images.photo_files import IMAGE_SUFFIXES
+from showtell.images.photo import decode_photo, photo_suffix, to_photo
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 Order = Literal["least_sure", "newest"]
@@ -50,6 +52,8 @@ Order = Literal["least_sure", "newest"]
 MAX_CAPTION = 2_000  # characters
 MAX_NAME = 200
 THUMBNAIL = 256  # pixels of the longer side
+_MAX_STEM = 100  # bytes of a photo's file name, without digits and suffix: file systems take 255
+_DIGITS = 12  # of the SHA-256 in a photo's file name
 _STALE_SECONDS = 3600  # after which a half-written photo is nobody's any more
 
 _ORDERS: dict[Order, str] = {
@@ -138,7 +142,7 @@ class CorrectionStore:
             self._connection.close()
 
     def _prepare(self) -> None:
-        """Make the tables of a new database, whichever process comes first; another program's is left as it is."""
+        """Make the table of a new database; another program's is left as it is."""
         connection = self._connection
         with translated_errors(self._database):
             connection.execute("PRAGMA synchronous = FULL")
@@ -146,11 +150,10 @@ class CorrectionStore:
                 return
             connection.execute("PRAGMA journal_mode = WAL")
         with self._writing():
-            if not connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
-                connection.execute(SCHEMA)
-                connection.execute("CREATE INDEX corrections_by_confidence ON corrections (confidence, number)")
-                connection.execute(f"PRAGMA application_id = {APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            connection.execute(SCHEMA)
+            connection.execute("CREATE INDEX corrections_by_confidence ON corrections (confidence, number)")
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _remove_half_written(self) -> None:
         """Remove what killed processes left of photos; those of running ones are young."""
@@ -217,12 +220,12 @@ class CorrectionStore:
         caption = _valid_caption(caption)
         name, captioner = _as_name(name) or "photo", _as_name(captioner)
         row = self._find(id)
-        if row is not None and self._is_kept(row, len(content)):
+        if row is not None and (self._photos / row.file).is_file():
             return row, False
         decode_photo(content, f'"{name}"')
-        file = f"{id}{photo_suffix(content, name)}"
+        file = f"{safe_stem(name)}-{id[:_DIGITS]}{photo_suffix(content, name)}"
         self._write_photo(file, content)
-        now = _now()
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
         values = (id, file, name, captioner, caption, confidence, caption, UNCHECKED, 1, now, now)
         with self._writing() as connection:
             columns = "id, file, name, captioner, proposed, confidence, caption, status, revision, created, changed"
@@ -230,11 +233,9 @@ class CorrectionStore:
             is_new = connection.execute(
                 f"INSERT INTO corrections ({columns}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING", values
             ).rowcount
-            row = _row(connection, id)
-        assert row is not None
-        return row, bool(is_new)
+            return _row(connection, id), bool(is_new)
 
-    def change(self, id: str, revision: int, *, caption: str | None = None, status: str | None = None) -> Correction:
+    def change(self, id: str, revision: int, *, caption: str | None = None, status: Status | None = None) -> Correction:
         """Change the caption or the status of a row.
 
         Args:
@@ -249,36 +250,29 @@ class CorrectionStore:
         Raises:
             ConflictError: the row has another revision by now.
             UnknownCorrectionError: there is no such row.
-            UsageError: nothing is to be changed, the status does not exist, or the caption is no text to learn from.
+            UsageError: nothing is to be changed, or the caption is no text to learn from.
             StorageError: it cannot be written.
         """
         if caption is None and status is None:
             raise UsageError('A change needs "caption", "status" or both.')
-        if status is not None and status not in STATES:
-            raise UsageError(f'There is no status "{shorten(printable(status))}": {nearest(status, STATES)}.')
-        if caption is not None:
-            caption = _valid_caption(caption)
         with self._writing() as connection:
             row = _row(connection, id)
-            if row is None:
-                raise _unknown(id)
             if row.revision != revision:
                 raise ConflictError(
                     f"The caption was changed elsewhere: it has revision {row.revision} by now, and the change was "
                     f"made from revision {revision}; look at it again.",
                     row,
                 )
-            new_caption = row.caption if caption is None else caption
-            new_status = status or ("accepted" if new_caption == row.proposed else "corrected")
-            if new_status in CHECKED:
-                _require_trainable(new_caption, new_status)
+            caption = row.caption if caption is None else _valid_caption(caption)
+            status = status or ("accepted" if caption == row.proposed else "corrected")
+            if status in CHECKED:
+                _require_trainable(caption, status)
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
             connection.execute(
                 "UPDATE corrections SET caption = ?, status = ?, revision = revision + 1, changed = ? WHERE id = ?",
-                (new_caption, new_status, _now(), id),
+                (caption, status, now, id),
             )
-            row = _row(connection, id)
-        assert row is not None
-        return row
+            return _row(connection, id)
 
     def page(
         self, order: Order = "least_sure", statuses: Collection[str] = (), offset: int = 0, limit: int = 100
@@ -291,7 +285,6 @@ class CorrectionStore:
             offset: rows to leave out.
             limit: rows to return at most.
         """
-        assert order in get_args(Order)
         chosen, values = _where(statuses)
         with self._reading() as connection:
             counts = dict(connection.execute("SELECT status, COUNT(*) FROM corrections GROUP BY status").fetchall())
@@ -311,9 +304,27 @@ class CorrectionStore:
             rows = connection.execute(f"SELECT * FROM corrections {chosen} ORDER BY number", values).fetchall()
         return list(map(_correction, rows)), draw_correction_splits(map(tuple, states))
 
+    def table(self, statuses: Collection[str] = ()) -> list[str]:
+        """The lines of the table that `showtell caption` writes for corrections, of rows with some statuses, or any.
+
+        Photos have the client's names, so the table's place is beside them; of equal names the later ones are those of
+        the store's files.
+        """
+        rows, splits = self.rows(statuses)
+        names: dict[str, str] = {}  # by id
+        for row in rows:
+            path = PurePosixPath(row.name)
+            is_below = str(path) == row.name and path.name and not path.is_absolute() and ".." not in path.parts
+            is_plain = is_below and "\\" not in row.name and ":" not in row.name and row.name not in names.values()
+            names[row.id] = row.name if is_plain else row.file
+        return list(
+            correction_lines((names[row.id], row.caption, row.confidence, splits[row.id]) for row in rows)
+        )
+
     def _find(self, id: str) -> Correction | None:
-        with self._reading() as connection:
+        with self._reading() as connection, suppress(UnknownCorrectionError):
             return _row(connection, id)
+        return None
 
     # --- photos ---
 
@@ -322,35 +333,17 @@ class CorrectionStore:
 
         Raises:
             UnknownCorrectionError: there is none.
-        """
-        row = self._find(id)
-        if row is None:
-            raise _unknown(id)
-        return self.photo_of(row)
-
-    def photo_of(self, row: Correction) -> Path:
-        """The file of a row's photo.
-
-        Raises:
             StorageError: somebody removed it.
         """
+        with self._reading() as connection:
+            return self.photo_of(_row(connection, id))
+
+    def photo_of(self, row: Correction) -> Path:
+        """The file of a row's photo; see `photo`."""
         path = self._photos / row.file
         if not path.is_file():
             raise StorageError(f"The photo {path} is missing; put it back, or send it again.")
         return path
-
-    def thumbnail(self, id: str) -> bytes:
-        """A small JPEG of a photo, of at most `THUMBNAIL` pixels a side.
-
-        Raises:
-            UnknownCorrectionError: there is no such photo.
-            ImageError: it was damaged since it was kept.
-        """
-        image = open_photo_at_least(self.photo(id), _thumbnail_size).image
-        image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
-        stream = BytesIO()
-        image.save(stream, "JPEG", quality=80)
-        return stream.getvalue()
 
     def _write_photo(self, file: str, content: bytes) -> None:
         try:
@@ -361,31 +354,35 @@ class CorrectionStore:
                 f"{first_line(error)}; make room or change the folder, and send the photo again."
             ) from error
 
-    def _is_kept(self, row: Correction, size: int) -> bool:
-        try:
-            return (self._photos / row.file).stat().st_size == size
-        except OSError:
-            return False
+
+def thumbnail_of(content: bytes) -> bytes:
+    """A small JPEG of a photo, of at most `THUMBNAIL` pixels a side.
+
+    Raises:
+        ImageError: it cannot be read.
+    """
+    image = to_photo(content, lambda size: (THUMBNAIL, THUMBNAIL)).image
+    image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
+    stream = BytesIO()
+    image.save(stream, "JPEG", quality=80)
+    return stream.getvalue()
 
 
 def _correction(row: sqlite3.Row) -> Correction:
     return Correction(**{name: row[name] for name in row.keys() if name != "number"})  # noqa: SIM118 (no mapping)
 
 
-def _row(connection: sqlite3.Connection, id: str) -> Correction | None:
+def _row(connection: sqlite3.Connection, id: str) -> Correction:
     row = connection.execute("SELECT * FROM corrections WHERE id = ?", (id,)).fetchone()
-    return None if row is None else _correction(row)
+    if row is None:
+        shown = shorten(printable(id), 64)
+        raise UnknownCorrectionError(f"There is no photo {shown} among the corrections; send it first.")
+    return _correction(row)
 
 
 def _where(statuses: Collection[str]) -> tuple[str, Sequence[str]]:
     """The condition that a row has one of these statuses, and its values; no condition without any."""
     return (f"WHERE status IN ({', '.join('?' * len(statuses))})" if statuses else ""), tuple(statuses)
-
-
-def _unknown(id: str) -> UnknownCorrectionError:
-    return UnknownCorrectionError(
-        f"There is no photo {shorten(printable(id), 64)} among the corrections; send it first."
-    )
 
 
 def _valid_caption(caption: str) -> str:
@@ -419,14 +416,21 @@ def _require_trainable(caption: str, status: str) -> None:
         raise UsageError(f"The caption has {token}, which stands for a word; write that word, and it can be {status}.")
 
 
+def safe_stem(name: str) -> str:
+    """A file name without suffix, made of what a client called a photo, that is valid everywhere.
+
+    >>> [safe_stem(name) for name in ("dog.jpg", "../etc/DOG.png", "a:b?.jpg", "..")]
+    ['dog', 'DOG', 'a_b_', 'photo']
+    """
+    last = PurePosixPath(name.replace("\\", "/")).name
+    stem = Path(last).stem if Path(last).suffix.lower() in IMAGE_SUFFIXES else last
+    stem = "".join("_" if char in '<>:"|?*' or not char.isprintable() else char for char in stem)
+    return stem.encode("utf-8", "replace")[:_MAX_STEM].decode("utf-8", "ignore").strip(" .=") or "photo"
+
+
 def _as_name(name: str) -> str:
     """What somebody called a thing, in one line: control characters are escaped, and a long name is shortened."""
     return shorten(printable(" ".join(name.split())), MAX_NAME)
-
-
-def _thumbnail_size(size: tuple[int, int]) -> tuple[int, int]:
-    scale = min(1.0, THUMBNAIL / max(size))
-    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 
 
 def _flush_folder(folder: Path) -> None:
@@ -438,7 +442,3 @@ def _flush_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -2,27 +2,33 @@
 
     answer = await engine.ask(Question("captions", "scenes", content, settings))
 
-`LocalEngine` (`batcher.py`) answers with captioners of this process, `RayEngine` (`ray_engine.py`) with replicas in
-others; routes know only what is here.
+The engine bounds what waits and how long. `batcher.py` makes batches of the questions.
 """
 
 from __future__ import annotations
 
-import abc
+import asyncio
+import io
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from showtell.captioners.contract import Abilities, About, check_abilities
+from PIL import Image
+
+from showtell.captioners.contract import Abilities, About, Captioner, check_abilities
 from showtell.captions import Caption, ModelExplanation, TextLogprobs
 from showtell.decoding_config import DecodingConfig
-from showtell.errors import ShowtellError
-
-if TYPE_CHECKING:
-    from showtell.serving.metrics import Metrics
+from showtell.errors import ShowtellError, UsageError, nearest
+from showtell.serving.batcher import Batcher, PhotoThreads
+from showtell.serving.metrics import Metrics
+from showtell.serving.settings import ServeSettings
 
 Kind = Literal["captions", "logprobs", "explanation"]
 Answer = list[Caption] | list[TextLogprobs] | ModelExplanation
+
+OCCLUSION = 16  # words that one word costs under occlusion, which asks for it once for each region
 
 
 @dataclass(frozen=True)
@@ -31,17 +37,27 @@ class Question:
 
     kind: Kind
     captioner: str  # one of the names of `Engine.captioners`
-    photo: bytes  # an image file, of at most `ServeSettings.max_body` bytes
+    photo: bytes  # an image file
     settings: DecodingConfig  # that `ServedCaptioner.settings` made
     texts: tuple[str, ...] = ()  # of "logprobs"
     occlusion: str | None = None  # method, of "explanation"
     attention: bool = False  # keep the attention of the words, of "captions"
-    timeout: float | None = None  # seconds until nobody waits for the answer any more; None: the engine's own
+
+    @property
+    def words(self) -> int:
+        """Words that the model is asked for, at most: those of all beams or samples, or of the texts."""
+        settings = self.settings
+        if self.kind == "logprobs":  # a word has two characters or more, a space among them; the longest counts for all
+            return len(self.texts) * (max(map(len, self.texts), default=0) // 2 + 1)
+        given = (settings.prompt or "", settings.prefix or "", *settings.bad_words, *settings.force_words)
+        beams = settings.num_beams * (1 + sum(len(phrase.split()) for phrase in settings.force_words))
+        rows = max(beams, settings.num_return_sequences) * (1 if self.occlusion is None else OCCLUSION)
+        return rows * settings.max_length + sum(map(len, given)) // 2
 
 
 @dataclass(frozen=True)
 class ServedCaptioner:
-    """What is known of a captioner without asking its process."""
+    """What is known of a captioner without asking it."""
 
     name: str  # in URLs and on the page: the name of its folder, numbered if two are equal
     about: About
@@ -78,47 +94,164 @@ class ClosingError(ShowtellError):
     """The server is ending and takes no new questions."""
 
 
-class LostError(ShowtellError):
-    """The processes that were to answer died, one after another."""
+class Engine:
+    """Answers questions with captioners of this process. Its methods are called on the thread of the event loop.
 
+    A captioner that has loaded the calibration of its default settings gives captions of that search their calibrated
+    confidence.
+    """
 
-class Engine(abc.ABC):
-    """Answers questions. Its methods are called on the thread of the event loop."""
+    def __init__(self, captioners: Mapping[str, Captioner], settings: ServeSettings) -> None:
+        """Put the parts together; `start` opens for questions.
 
-    metrics: Metrics | None = None  # what it measures of itself, if it does
+        Args:
+            captioners: by name, the default first.
+            settings: of the queue.
+        """
+        self._settings = settings
+        self._opened = dict(captioners)
+        self.captioners = {
+            name: ServedCaptioner(name, one.about, one.abilities, one.decoding, one.calibration is not None)
+            for name, one in captioners.items()
+        }
+        self.metrics = Metrics(lambda: self.waiting, lambda: self.running)
+        self.photos = PhotoThreads()
+        devices = dict.fromkeys(captioner.device for captioner in captioners.values())
+        self._batchers = {device: Batcher(settings, self.photos, self.metrics) for device in devices}
+        self._photo_bytes = 0  # of the questions that have no answer yet
+        self._asked = 0  # how many they are
+        self._is_answered = asyncio.Event()  # set while there are none
+        self._is_answered.set()
+        self._is_closing = False
+        self.is_ready = False
 
     @property
-    @abc.abstractmethod
-    def captioners(self) -> Mapping[str, ServedCaptioner]:
-        """Those that it has, by name; the first is the default."""
+    def waiting(self) -> int:
+        """Questions that wait, prepared or not."""
+        return sum(batcher.waiting for batcher in self._batchers.values())
 
-    @abc.abstractmethod
+    @property
+    def running(self) -> int:
+        """Questions that are being computed."""
+        return sum(batcher.running for batcher in self._batchers.values())
+
     async def start(self) -> None:
-        """Get ready to answer: returns once each captioner has answered a question of its own."""
+        """Get ready to answer: each captioner is asked for the caption of a grey photo, the first of its batches."""
+        for batcher in self._batchers.values():
+            batcher.start()
+        grey = io.BytesIO()
+        Image.new("RGB", (256, 256), (128, 128, 128)).save(grey, "PNG")
+        for name, served in self.captioners.items():
+            await self._answer(Question("captions", name, grey.getvalue(), served.decoding))
+        self.is_ready = True
 
-    @abc.abstractmethod
+    def require_room(self, photo_bytes: int = 0) -> None:
+        """Make sure that a question would be taken now, whatever it asks.
+
+        Raises:
+            ClosingError: none is any more.
+            QueueFullError: too many wait, or their photos are too large.
+        """
+        problem: ShowtellError | None = None
+        limit = self._settings.photo_bytes
+        if self._is_closing:
+            problem = ClosingError("The server is ending and takes no new questions; ask again once it is back.")
+        elif self.waiting >= self._settings.queue:
+            problem = self._queue_full(f"{self.waiting} photos wait already, and no more may")
+        elif self._photo_bytes and self._photo_bytes + photo_bytes > limit:
+            waiting = f"Photos of {self._photo_bytes / 1e6:,.0f} MB wait already"
+            problem = self._queue_full(f"{waiting}, and no more than {limit / 1e6:,.0f} MB may")
+        if problem is not None:
+            self.metrics.failed(problem)
+            raise problem
+
+    def _queue_full(self, reason: str) -> QueueFullError:
+        seconds = max(batcher.seconds_to_work_off for batcher in self._batchers.values())
+        return QueueFullError(f"{reason}; ask again in {math.ceil(seconds)} s.", seconds)
+
     async def ask(self, question: Question) -> Answer:
-        """The answer, equal to what the captioner says of this photo alone.
+        """The answer, that of the captioner to this photo alone (log-probabilities within 1e-5).
 
         If the caller is cancelled and the question is still waiting, it is never computed.
 
         Raises:
             ImageError: the photo cannot be read; the questions beside it are not touched.
-            UsageError: the captioner cannot honour a setting.
+            UsageError: the captioner cannot honour a setting, or the question is too large for this server.
             QueueFullError: too many are waiting.
             TooLateError: the time-out passed.
             ClosingError: `close` was called.
-            LostError: whoever was asked died.
+            NoNumberError: the captioner's probabilities are none.
         """
+        self._check(question)
+        self.require_room(len(question.photo))
+        arrived, seconds = time.monotonic(), self._settings.timeout
+        self._is_answered.clear()
+        self._asked += 1
+        self._photo_bytes += len(question.photo)
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self._answer(question)
+        except TimeoutError as error:
+            late = TooLateError(
+                f"The answer was not there within {seconds:g} seconds and is not computed any more; ask again later."
+            )
+            self.metrics.failed(late)
+            raise late from error
+        except BaseException as error:
+            self.metrics.failed(error)
+            raise
+        finally:
+            self._photo_bytes -= len(question.photo)
+            self._asked -= 1
+            if not self._asked:
+                self._is_answered.set()
+        self.metrics.answered(question.captioner, question.kind, time.monotonic() - arrived)
+        return answer
 
-    def refusal(self) -> ShowtellError | None:
-        """Why no question would be taken now, whatever it asked; None: one may be."""
-        return None
+    async def _answer(self, question: Question) -> Answer:
+        captioner = self._opened[question.captioner]
+        return await self._batchers[captioner.device].answer(question, captioner)
 
-    @abc.abstractmethod
-    def status(self) -> dict[str, Any]:
-        """How it is: {"ready": bool, "waiting": int, "running": int}, and what the engine adds."""
+    def _check(self, question: Question) -> None:
+        """Refuse what is never answered, before it waits.
 
-    @abc.abstractmethod
+        Raises:
+            UsageError: there is no such captioner, it cannot do what it is asked for, or the model would be at work for
+                too long: it cannot be stopped.
+        """
+        captioner = self._opened.get(question.captioner)
+        if captioner is None:
+            raise UsageError(
+                f'There is no captioner "{question.captioner}"; {nearest(question.captioner, self._opened)}.'
+            )
+        captioner.check(question.settings)
+        captioner.check_occlusion(question.occlusion)
+        if question.attention and captioner.abilities.attention is None:
+            raise UsageError(f"{captioner.about.name} has no attention to show; leave attention out.")
+        if question.kind == "logprobs" and not question.texts:
+            raise UsageError("Log-probabilities are those of given texts; give at least one.")
+        require_affordable(question, self._settings.max_words)
+
     async def close(self) -> None:
-        """Take no new questions, answer those that wait, and free threads and processes."""
+        """Take no new questions, answer those that wait, and end the threads."""
+        self._is_closing = True
+        self.is_ready = False
+        await self._is_answered.wait()
+        for batcher in self._batchers.values():
+            batcher.close()
+        self.photos.close()
+
+
+def require_affordable(question: Question, max_words: int) -> None:
+    """Make sure that a question asks the model for so many words at most.
+
+    Raises:
+        UsageError: it asks for more.
+    """
+    if question.words > max_words:
+        counted = "all texts, the longest counts for each" if question.texts else "beams or samples times max_length"
+        times = "" if question.occlusion is None else f", times {OCCLUSION} for occlusion"
+        raise UsageError(
+            f"The question asks for up to {question.words:,} words ({counted}{times}), and this server takes "
+            f"{max_words:,} at a time; ask for fewer or shorter ones."
+        )

@@ -6,7 +6,7 @@
     showtell_stage_seconds            histogram of what a question spends in prepare, wait, encode and answer
     showtell_question_seconds         histogram from its arrival to its answer, by captioner and kind
     showtell_errors_total             questions without an answer, by the name of the error
-    process_resident_memory_bytes     of this process
+    process_...                       memory, processor and open files of this process, where the system tells them
 
 `encode` and `answer` are those of the batch that the question was in. A GPU computes while Python goes on: there
 `encode` is the time to ask for it, and `answer` has the rest.
@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-import psutil
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 Stage = Literal["prepare", "wait", "encode", "answer"]
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -42,8 +41,7 @@ class Metrics:
 
         gauge("showtell_queue_length", "Questions that wait, prepared or not.", waiting)
         gauge("showtell_running", "Questions that are being computed.", running)
-        process = psutil.Process()
-        gauge("process_resident_memory_bytes", "Resident memory.", lambda: process.memory_info().rss)
+        ProcessCollector(registry=self.registry)
         of_question = ("captioner", "kind")
         self._batch_size = Histogram(
             "showtell_batch_size", "Photos in a batch.", of_question, buckets=SIZES, registry=self.registry

@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-import codecs
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NoReturn, get_origin
+from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
-from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from showtell.decoding_config import DecodingConfig
@@ -34,7 +31,6 @@ MAX_FIELD = 65_536  # bytes of a field of a form, characters of a text in JSON; 
 MAX_JSON = 50_000  # values of JSON, roughly: to read millions takes seconds, in which nobody else is answered
 MAX_NAME = 200  # characters of a photo's name that are shown
 UNNAMED = "photo"
-_HALF = "The body ended before its end."
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,", re.ASCII | re.IGNORECASE)
 
 
@@ -67,17 +63,6 @@ class PhotoRequest:
         }
 
 
-class _FormInMemory(MultiPartParser):
-    """A form whose files stay in memory, as the limit of the body allows."""
-
-    spool_max_size = 2**62
-
-    def close(self) -> None:
-        """Free what was read; `FormData.close` knows no file that came in half."""
-        for file in self._files_to_close_on_error:
-            file.close()
-
-
 async def read_photo_request(request: Request) -> PhotoRequest:
     """What a request says.
 
@@ -85,7 +70,6 @@ async def read_photo_request(request: Request) -> PhotoRequest:
         HTTPException: it cannot be read, or is of another type.
         UsageError: its JSON lacks a photo, or has one that is none.
     """
-    fields = _gather(request.query_params.multi_items())
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         read = await _read_form(request)
@@ -100,7 +84,12 @@ async def read_photo_request(request: Request) -> PhotoRequest:
             f"Content-Type is {given}; send the photo as image/jpeg (or another image type), as the field image of "
             "multipart/form-data, or as a data: URL in application/json.",
         )
-    read.fields = {**fields, **read.fields}
+    read.fields = {**_gather(request.query_params.multi_items()), **read.fields}
+    for name, value in read.fields.items():
+        longest = max([name, *(one for one in _as_list(value) if isinstance(one, str))], key=len)
+        if len(longest) > MAX_FIELD:
+            short = shorten(name, 60)
+            raise UsageError(f"{short} has {len(longest):,} characters, and only a photo may have over {MAX_FIELD:,}.")
     name = read.take("name", str, read.name)
     read.name = shorten(printable(name), MAX_NAME) or UNNAMED
     return read
@@ -115,70 +104,26 @@ async def read_body(request: Request) -> bytes:
     try:
         return await request.body()
     except ClientDisconnect as error:
-        raise HTTPException(400, _HALF) from error
+        raise HTTPException(400, "The body ended before its end.") from error
 
 
-def parse_json(body: bytes, photo: tuple[str, ...]) -> dict[str, Any]:
+def parse_json(body: bytes) -> dict[str, Any]:
     """A JSON object.
-
-    Args:
-        body: of the request.
-        photo: the last two keys on the way to the photo, or its only one; all other texts are short.
 
     Raises:
         HTTPException: it is none.
-        UsageError: a text is too long.
     """
     if sum(map(body.count, (b",", b":", b"[", b"{"))) > MAX_JSON:
         raise HTTPException(400, f"The JSON has more than {MAX_JSON:,} values, which no question needs.")
     try:
-        content = json.loads(body.decode(), parse_constant=_refuse_constant)  # of bytes, json lets surrogates pass
-        if b"\\u" in body:
-            json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate is no text, and is written like this
+        content = json.loads(body.decode())  # of bytes, json lets surrogates pass
+        json.dumps(content, ensure_ascii=False, allow_nan=False).encode()  # nor are lone ones, or NaN, JSON
     except (ValueError, RecursionError) as error:
         problem = "it is nested too deep" if isinstance(error, RecursionError) else str(error).split("\n")[0]
         raise HTTPException(400, f"The body is no JSON in UTF-8: {shorten(problem)}.") from error
     if not isinstance(content, dict):
         raise HTTPException(400, f"The body should be a JSON object, not {shorten(json.dumps(content), 60)}.")
-    _require_short(content, photo)
     return content
-
-
-def _require_short(content: Mapping[str, Any], photo: tuple[str, ...]) -> None:
-    """Make sure that no text is so long that a sentence about it takes seconds, in which nobody else is answered.
-
-    Raises:
-        UsageError: one is.
-    """
-    left: list[tuple[tuple[str, ...], Any]] = [((), content)]
-    while left:
-        where, value = left.pop()
-        if isinstance(value, dict):
-            require_length("a key", max(map(len, value), default=0))
-            left += [((*where[-1:], key), one) for key, one in value.items()]
-        elif isinstance(value, list):
-            left += [((*where[-1:], ""), one) for one in value]
-        elif isinstance(value, str) and where != photo:
-            name = next((key for key in reversed(where) if key), "a text")
-            require_length(shorten(name, 60), len(value))
-
-
-def require_length(name: str, length: int) -> None:
-    """Make sure that a text is no longer than a field of a form.
-
-    Args:
-        name: of the text, for the sentence.
-        length: its characters.
-
-    Raises:
-        UsageError: it is longer.
-    """
-    if length > MAX_FIELD:
-        raise UsageError(f"{name} has {length:,} characters, and only a photo may have more than {MAX_FIELD:,}.")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def photo_of_url(url: object, where: str) -> bytes:
@@ -193,12 +138,9 @@ def photo_of_url(url: object, where: str) -> bytes:
     """
     start = _DATA_URL.match(url) if isinstance(url, str) else None
     if not isinstance(url, str) or start is None:
-        shown = shorten(str(url), 60)
-        is_url = isinstance(url, str) and re.match(r"[a-z][a-z0-9+.-]*:", url, re.IGNORECASE)
-        why = "this server fetches nothing and reads no files" if is_url else "that is no photo"
         raise UsageError(
-            f'{where} is "{shown}", and {why}; send the photo itself as "data:image/jpeg;base64,...", or as the body '
-            "of the request."
+            f'{where} is "{shorten(str(url), 60)}", and this server fetches nothing and reads no files; send the photo '
+            'itself as "data:image/jpeg;base64,...", or as the body of the request.'
         )
     try:
         return base64.b64decode(url[start.end() :], validate=True)
@@ -213,7 +155,7 @@ def convert(name: str, kind: Any, value: Any) -> Any:
         UsageError: it is not of its type.
     """
     if get_origin(kind) in (tuple, list):
-        value = [value] if isinstance(value, str) else value
+        value = _as_list(value)
     elif isinstance(value, list):
         raise UsageError(f"{name} is given {len(value)} times, and has one value.")
     try:
@@ -227,7 +169,11 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _gather(pairs: list[tuple[str, str]]) -> dict[str, Any]:
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _gather(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Names with their values; what is given several times is a list."""
     several: dict[str, list[str]] = {}
     for name, value in pairs:
@@ -235,44 +181,20 @@ def _gather(pairs: list[tuple[str, str]]) -> dict[str, Any]:
     return {name: values if len(values) > 1 else values[0] for name, values in several.items()}
 
 
-def _require_utf8(content_type: str) -> None:
-    """Make sure that the texts of a form are in UTF-8; others hold surrogates, or are no encodings of texts.
-
-    Raises:
-        HTTPException: they are not.
-    """
-    _, options = parse_options_header(content_type)
-    charset = options.get(b"charset", b"utf-8").decode("latin-1")
-    try:
-        is_utf8 = codecs.lookup(charset).name == "utf-8"
-    except (LookupError, ValueError):
-        is_utf8 = False
-    if not is_utf8:
-        raise HTTPException(415, f'The form has charset "{shorten(charset, 60)}"; send its texts in UTF-8.')
-
-
 async def _read_form(request: Request) -> PhotoRequest:
-    _require_utf8(request.headers["content-type"])
-    form = _FormInMemory(request.headers, request.stream(), max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD)
-    try:
-        items = (await form.parse()).multi_items()
+    async with request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD) as form:
+        items = form.multi_items()
         files = [(name, value) for name, value in items if isinstance(value, UploadFile)]
         if [name for name, _ in files] != ["image"]:
             given = f'a file "{shorten(files[0][0], 60)}"' if files else "no file"
             raise HTTPException(400, f'The form has {given}; send the photo as a file in the field "image".')
-        (_, file), *_ = files
+        ((_, file),) = files
         fields = _gather([(name, value) for name, value in items if isinstance(value, str)])
         return PhotoRequest(await file.read(), file.filename or UNNAMED, fields)
-    except ClientDisconnect as error:
-        raise HTTPException(400, _HALF) from error
-    except MultiPartException as error:
-        raise HTTPException(400, f"The form cannot be read: {error.message.rstrip('.')}.") from error
-    finally:
-        form.close()
 
 
 def _read_json(body: bytes) -> PhotoRequest:
-    content: Mapping[str, Any] = parse_json(body, photo=("image",))
+    content: Mapping[str, Any] = parse_json(body)
     if "image" not in content:
         raise UsageError('The JSON has no "image"; put the photo there as "data:image/jpeg;base64,...".')
     fields = {name: value for name, value in content.items() if name != "image"}

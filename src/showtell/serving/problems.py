@@ -20,18 +20,19 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from showtell.errors import ImageError, ShowtellError, StorageError, UsageError, one_line
+from showtell.serving.batcher import NoNumberError
 from showtell.serving.corrections import ConflictError, UnknownCorrectionError
-from showtell.serving.engine import ClosingError, LostError, QueueFullError, TooLateError
+from showtell.serving.engine import ClosingError, QueueFullError, TooLateError
 
 MEDIA_TYPE = "application/problem+json"
 # The status of an error: that of the first of these types that it is; of any other, 500.
 STATUSES: tuple[tuple[type[ShowtellError], int], ...] = (
     (ImageError, 422),
     (UsageError, 422),
+    (NoNumberError, 422),
     (QueueFullError, 429),
     (TooLateError, 504),
     (ClosingError, 503),
-    (LostError, 503),
     (UnknownCorrectionError, 404),
     (ConflictError, 409),
     (StorageError, 507),
@@ -44,8 +45,8 @@ MEANINGS = {
     401: "The token is missing or wrong.",
     403: "The request came from a page of another site.",
     404: "There is no such captioner, photo or path.",
-    408: "The body did not come in time.",
-    409: "Somebody else changed it in the meantime.",
+    408: "The request did not come in time.",
+    409: "Somebody else changed it in the meantime; `row` is what it is now.",
     413: "The body is larger than the server takes.",
     415: "The body is of a type that is not read.",
     421: "The host name is none of the server's.",
@@ -82,63 +83,52 @@ class ProblemResponse(JSONResponse):
     media_type = MEDIA_TYPE
 
     def __init__(
-        self,
-        status: int,
-        detail: str,
-        headers: Mapping[str, str] | None = None,
-        extra: Mapping[str, Any] | None = None,
+        self, status: int, detail: str, headers: Mapping[str, str] | None = None, extra: Mapping[str, Any] | None = None
     ) -> None:
         self.problem = problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=one_line(detail))
         super().__init__({**problem.model_dump(), **(extra or {})}, status, headers)
 
 
-def status_of(error: ShowtellError) -> int:
-    """The status that answers an error."""
-    return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
+def to_response(error: Exception, path: str) -> ProblemResponse:
+    """The answer to an error of ours, of starlette or of fastapi; a defect tells nothing of itself.
 
-
-def to_response(error: Exception) -> ProblemResponse:
-    """The answer to an error of ours, of starlette or of fastapi; a defect tells nothing of itself."""
+    Args:
+        error: what was raised.
+        path: that was asked for; clients of OpenAI's look for the sentence in a member of its own.
+    """
+    status, detail, headers, extra = 500, DEFECT, None, {}
     if isinstance(error, HTTPException):
-        return ProblemResponse(error.status_code, error.detail, error.headers)
-    if isinstance(error, RequestValidationError):
+        status, detail, headers = error.status_code, error.detail, error.headers
+        if status == 404 and detail == "Not Found":
+            detail = f"There is nothing at {path}; /docs lists what there is."
+        if status == 405:
+            detail = f"This method is not allowed at {path}; use {(headers or {}).get('Allow', 'another one')}."
+    elif isinstance(error, RequestValidationError):
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"][1:]) or "the body"
-        return ProblemResponse(422, f"{where}: {problem['msg'].removeprefix('Value error, ')}.")
+        status, detail = 422, f"{where}: {problem['msg'].removeprefix('Value error, ')}."
+    elif isinstance(error, ShowtellError):
+        status, detail = next((status for kind, status in STATUSES if isinstance(error, kind)), 500), str(error)
     if isinstance(error, QueueFullError):
-        return ProblemResponse(429, str(error), {"Retry-After": str(max(1, math.ceil(error.retry_after)))})
+        headers = {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
     if isinstance(error, ConflictError):
-        return ProblemResponse(409, str(error), extra={"row": error.now.model_dump()})
-    if isinstance(error, ShowtellError):
-        return ProblemResponse(status_of(error), str(error))
-    return ProblemResponse(500, DEFECT)
-
-
-def in_openai_shape(response: ProblemResponse) -> ProblemResponse:
-    """The same problem with the member in which OpenAI's clients look for the sentence."""
-    kind = "invalid_request_error" if response.status_code < 500 else "server_error"
-    error = {"message": response.problem.detail, "type": kind, "param": None, "code": None}
-    headers = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
-    return ProblemResponse(response.status_code, response.problem.detail, headers, {"error": error})
+        extra = {"row": error.now.model_dump()}
+    if path.startswith(OPENAI_PATHS):
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        extra = {"error": {"message": one_line(detail), "type": kind, "param": None, "code": None}}
+    return ProblemResponse(status, detail, headers, extra)
 
 
 def describe(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a route that answers with some problems beside those that any route has."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {status: {"description": MEANINGS[status], "content": content} for status in sorted({*statuses, *COMMON})}
+    """The `responses` of routes that answer with some problems beside those that any route has."""
+    return {status: {"description": MEANINGS[status], "model": Problem} for status in sorted({*statuses, *COMMON})}
 
 
 def handle_problems(app: FastAPI) -> None:
     """Answer every error that leaves a route of the app with a problem."""
 
     async def answer(request: Request, error: Exception) -> ProblemResponse:
-        if isinstance(error, HTTPException) and error.status_code == 404 and error.detail == "Not Found":
-            error = HTTPException(404, f"There is nothing at {request.url.path}; /docs lists what there is.")
-        if isinstance(error, HTTPException) and error.status_code == 405:
-            allowed = (error.headers or {}).get("Allow", "another method")
-            sentence = f"{request.method} is not allowed at {request.url.path}; use {allowed}."
-            error = HTTPException(405, sentence, error.headers)
-        return _response_at(request.url.path, error)
+        return to_response(error, request.url.path)
 
     for kind in (HTTPException, RequestValidationError, ShowtellError, Exception):
         app.add_exception_handler(kind, answer)
@@ -146,10 +136,4 @@ def handle_problems(app: FastAPI) -> None:
 
 async def refuse(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request with a problem before any route has seen it."""
-    await _response_at(scope["path"], error)(scope, receive, send)
-
-
-def _response_at(path: str, error: Exception) -> ProblemResponse:
-    """The answer to an error, in the shape that clients of a path read."""
-    response = to_response(error)
-    return in_openai_shape(response) if path.startswith(OPENAI_PATHS) else response
+    await to_response(error, scope["path"])(scope, receive, send)

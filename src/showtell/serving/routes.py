@@ -10,10 +10,11 @@ A photo and its settings come in any form of `photo_requests.py`. The answers ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -28,26 +29,21 @@ from showtell.explanations import Explanation
 from showtell.explanations.explanation import photo_to_show
 from showtell.images.photo import IN_MEMORY
 from showtell.serving import problems
-from showtell.serving.answers import CaptionersAnswer, CaptionsAnswer, ExplanationAnswer, LogprobsAnswer
-from showtell.serving.cost import require_affordable
+from showtell.serving.answers import CaptionsAnswer, LogprobsAnswer
 from showtell.serving.engine import Engine, Question, ServedCaptioner
 from showtell.serving.photo_requests import PhotoRequest, read_photo_request
-
-CAPTIONER = {"type": "string", "description": "Name of a captioner of /v1/captioners (default: the first)."}
-NAME = {"type": "string", "description": "Name of the photo, for the answer alone."}
-AnswerT = TypeVar("AnswerT")
 
 
 def v1_router(engine: Engine) -> APIRouter:
     """The routes that ask an engine."""
-    router = APIRouter(prefix="/v1")
+    router = APIRouter(prefix="/v1", tags=["captions"])
+    of_photos = problems.describe(*problems.OF_PHOTOS)
 
     @router.post(
         "/captions",
-        tags=["captions"],
         summary="Caption a photo",
         response_model=None,
-        responses={200: {"model": CaptionsAnswer}, **problems.describe(*problems.OF_PHOTOS)},
+        responses={200: {"model": CaptionsAnswer}, **of_photos},
         openapi_extra=describe_photo(
             setting_schemas(),
             calibrated={"type": "boolean", "description": "Give the chance that a caption is good as its confidence."},
@@ -55,33 +51,28 @@ def v1_router(engine: Engine) -> APIRouter:
         ),
     )
     async def captions(request: Request) -> JSONResponse:
-        """The captions of a photo, the best first: equal to those of `showtell caption`, whatever shares its batch."""
-        asked = await read_photo_request(request)
-        captioner = choose_captioner(engine, asked)
+        """The captions of a photo, the best first: those of `showtell caption`."""
+        asked = await ask_for_photo(request, engine)
+        captioner = captioner_named(engine, asked.take("captioner", str))
         is_calibrated = asked.take("calibrated", bool, False)
         attention = asked.take("attention", bool, False)
         settings = captioner.settings(**asked.settings())
         if is_calibrated and not captioner.is_calibrated:
             raise UsageError(f"{captioner.name} has no calibration; run showtell calibrate, or leave calibrated out.")
-        answer = await ask(
-            request,
-            engine,
-            Question("captions", captioner.name, asked.photo, settings, attention=attention),
-            asked.name,
-        )
-        found = [one for one in answer if isinstance(one, Caption)]
-        if is_calibrated and any(one.calibrated_confidence is None for one in found):
+        question = Question("captions", captioner.name, asked.photo, settings, attention=attention)
+        answer = await ask(request, engine, question, asked.name)
+        captions = [one for one in answer if isinstance(one, Caption)]
+        if is_calibrated and any(one.calibrated_confidence is None for one in captions):
             raise UsageError(f"The calibration of {captioner.name} is about other settings; leave calibrated out.")
         if not is_calibrated:
-            found = [replace(one, calibrated_confidence=None) for one in found]
-        return JSONResponse(caption_result(asked.name, found))
+            captions = [replace(one, calibrated_confidence=None) for one in captions]
+        return JSONResponse(caption_result(asked.name, captions))
 
     @router.post(
         "/logprobs",
-        tags=["captions"],
         summary="How likely texts are as captions of a photo",
         response_model=None,
-        responses={200: {"model": LogprobsAnswer}, **problems.describe(*problems.OF_PHOTOS)},
+        responses={200: {"model": LogprobsAnswer}, **of_photos},
         openapi_extra=describe_photo(
             {name: schema for name, schema in setting_schemas().items() if name in CONDITIONS},
             texts={"type": "array", "items": {"type": "string"}, "description": "The texts."},
@@ -89,38 +80,33 @@ def v1_router(engine: Engine) -> APIRouter:
     )
     async def logprobs(request: Request) -> JSONResponse:
         """The log-probability of each word and of the end of the texts, given the photo."""
-        asked = await read_photo_request(request)
-        captioner = choose_captioner(engine, asked)
+        asked = await ask_for_photo(request, engine)
+        captioner = captioner_named(engine, asked.take("captioner", str))
         texts = asked.take("texts", tuple[str, ...], ())
         check_conditions(asked.fields)
-        settings = captioner.settings(**asked.settings())
-        answer = await ask(
-            request, engine, Question("logprobs", captioner.name, asked.photo, settings, texts=texts), asked.name
+        question = Question(
+            "logprobs", captioner.name, asked.photo, captioner.settings(**asked.settings()), texts=texts
         )
-        found = [one.to_json() for one in answer if isinstance(one, TextLogprobs)]
-        return JSONResponse({"image": asked.name, "texts": found})
+        answer = await ask(request, engine, question, asked.name)
+        return JSONResponse(
+            {"image": asked.name, "texts": [one.to_json() for one in answer if isinstance(one, TextLogprobs)]}
+        )
 
     @router.post(
         "/explanations",
-        tags=["captions"],
         summary="Explain a caption",
         response_model=None,
-        responses={200: {"model": ExplanationAnswer}, **problems.describe(*problems.OF_PHOTOS)},
+        responses=of_photos,
         openapi_extra=describe_explanation(),
     )
     async def explanations(request: Request) -> JSONResponse:
         """The best caption, each word with its probability, its runners-up and where the model looked."""
-        return JSONResponse((await explain(request, engine)).to_json())
+        asked = await ask_for_photo(request, engine)
+        return JSONResponse((await explain(request, engine, asked, (asked.take("captioner", str),))).to_json())
 
-    @router.get(
-        "/captioners",
-        tags=["captioners"],
-        summary="List the captioners",
-        response_model=None,
-        responses={200: {"model": CaptionersAnswer}, **problems.describe()},
-    )
+    @router.get("/captioners", summary="List the captioners", response_model=None, responses=problems.describe())
     async def captioners() -> JSONResponse:
-        """What each is, what it can do, and its default settings."""
+        """What each is, what it can do, and its default settings; the first is the default."""
         return JSONResponse({"captioners": [describe_captioner(one) for one in engine.captioners.values()]})
 
     return router
@@ -128,9 +114,9 @@ def v1_router(engine: Engine) -> APIRouter:
 
 def health_router(engine: Engine) -> APIRouter:
     """What watchers of a server ask; whether it runs and is ready, without a token."""
-    router = APIRouter(tags=["health"])
+    router = APIRouter(tags=["health"], responses=problems.describe())
 
-    @router.get("/healthz", summary="Whether the server runs", responses=problems.describe())
+    @router.get("/healthz", summary="Whether the server runs")
     async def healthz() -> dict[str, bool]:
         """It answers, so it runs."""
         return {"alive": True}
@@ -138,20 +124,13 @@ def health_router(engine: Engine) -> APIRouter:
     @router.get("/readyz", summary="Whether the server takes questions", responses=problems.describe(503))
     async def readyz() -> dict[str, bool]:
         """Whether its captioners are there."""
-        if not engine.status()["ready"]:
+        if not engine.is_ready:
             raise HTTPException(503, "The captioners are not ready; ask again in a moment.", {"Retry-After": "1"})
         return {"ready": True}
 
-    @router.get(
-        "/metrics",
-        summary="What the server measures of itself",
-        response_class=PlainTextResponse,
-        responses=problems.describe(404),
-    )
+    @router.get("/metrics", summary="What the server measures of itself", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Queue, batches, latencies by stage, errors and memory, in the text format of Prometheus."""
-        if engine.metrics is None:
-            raise HTTPException(404, "This engine measures nothing of itself.")
         return Response(engine.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     return router
@@ -187,15 +166,6 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, str) and (PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute())
 
 
-def choose_captioner(engine: Engine, asked: PhotoRequest) -> ServedCaptioner:
-    """The captioner that a request names, or the first.
-
-    Raises:
-        HTTPException: there is none of that name.
-    """
-    return captioner_named(engine, asked.take("captioner", str))
-
-
 def captioner_named(engine: Engine, name: str | None) -> ServedCaptioner:
     """The captioner of some name; None is the first.
 
@@ -210,17 +180,31 @@ def captioner_named(engine: Engine, name: str | None) -> ServedCaptioner:
     return captioners[name]
 
 
-async def explain(request: Request, engine: Engine) -> Explanation:
-    """The explanation of the best caption of the photo in a request."""
-    asked = await read_photo_request(request)
-    captioner = choose_captioner(engine, asked)
+async def ask_for_photo(request: Request, engine: Engine) -> PhotoRequest:
+    """What a request says, if the engine would take a question now: under load, reading bodies costs most."""
+    engine.require_room()
+    return await read_photo_request(request)
+
+
+async def explain(
+    request: Request, engine: Engine, asked: PhotoRequest, names: tuple[str | None, ...]
+) -> Explanation:
+    """The best caption of a photo by each captioner that is named, explained."""
+    captioners = [captioner_named(engine, name) for name in dict.fromkeys(names)]
     occlusion = asked.take("occlusion", str)
-    settings = captioner.settings(**{**asked.settings(), "num_return_sequences": 1})
-    question = Question("explanation", captioner.name, asked.photo, settings, occlusion=occlusion)
-    answer = await ask(request, engine, question, asked.name)
-    assert isinstance(answer, ModelExplanation)
-    photo, size = await request.app.state.thumbnails(photo_to_show, asked.photo)
-    return Explanation(asked.name, size, photo, (replace(answer, model=captioner.name),))
+    given = {**asked.settings(), "num_return_sequences": 1}
+    questions = [
+        Question("explanation", one.name, asked.photo, one.settings(**given), occlusion=occlusion)
+        for one in captioners
+    ]
+    answers = await asyncio.gather(*(ask(request, engine, question, asked.name) for question in questions))
+    photo, size = await engine.photos.run(asked.photo, partial(photo_to_show, asked.photo))
+    models = tuple(
+        replace(answer, model=one.name)
+        for one, answer in zip(captioners, answers, strict=True)
+        if isinstance(answer, ModelExplanation)
+    )
+    return Explanation(asked.name, size, photo, models)
 
 
 async def ask(request: Request, engine: Engine, question: Question, name: str) -> Any:
@@ -236,7 +220,6 @@ async def ask(request: Request, engine: Engine, question: Question, name: str) -
         ImageError: the photo cannot be read.
         UsageError: the question is too large for this server, or not one for its captioner.
     """
-    require_affordable(question, request.app.state.max_words)
     answer = asyncio.ensure_future(engine.ask(question))
     gone = asyncio.ensure_future(_has_gone(request))
     try:
@@ -258,8 +241,6 @@ async def _has_gone(request: Request) -> None:
 
 # --- the description of the API ---
 
-OCCLUSION = {"type": "string", "description": "Hide each region in turn by this method of the captioner's abilities."}
-
 
 def setting_schemas() -> dict[str, dict[str, Any]]:
     """The JSON schema of each decoding setting. Defaults are left out: they are the captioner's."""
@@ -273,7 +254,8 @@ def setting_schemas() -> dict[str, dict[str, Any]]:
 def describe_explanation() -> dict[str, Any]:
     """The parameters and the body of a route that explains the best caption of a photo."""
     settings = {name: schema for name, schema in setting_schemas().items() if name != "num_return_sequences"}
-    return describe_photo(settings, occlusion=OCCLUSION)
+    sentence = "Hide each region in turn by this method of the captioner's abilities."
+    return describe_photo(settings, occlusion={"type": "string", "description": sentence})
 
 
 def describe_photo(settings: Mapping[str, Any], **fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,9 +265,12 @@ def describe_photo(settings: Mapping[str, Any], **fields: Mapping[str, Any]) -> 
         settings: schemas of the decoding settings that it takes.
         fields: schemas of its further fields.
     """
-    every = {"captioner": CAPTIONER, "name": NAME, **fields, **settings}
-    binary = {"schema": {"type": "string", "format": "binary"}}
-    kinds: Sequence[str] = ("image/jpeg", "image/png", "image/*")
+    every = {
+        "captioner": {"type": "string", "description": "Name of a captioner of /v1/captioners (default: the first)."},
+        "name": {"type": "string", "description": "Name of the photo, for the answer alone."},
+        **fields,
+        **settings,
+    }
 
     def form(image: Mapping[str, Any]) -> dict[str, Any]:
         return {"schema": {"type": "object", "required": ["image"], "properties": {"image": image, **every}}}
@@ -305,7 +290,7 @@ def describe_photo(settings: Mapping[str, Any], **fields: Mapping[str, Any]) -> 
             "required": True,
             "description": "The photo; in a form or in JSON, settings can stand beside it.",
             "content": {
-                **dict.fromkeys(kinds, binary),
+                "image/*": {"schema": {"type": "string", "format": "binary"}},
                 "multipart/form-data": form({"type": "string", "format": "binary", "description": "The photo."}),
                 "application/json": form({"type": "string", "description": "The photo as a data: URL in base64."}),
             },

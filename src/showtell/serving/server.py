@@ -8,7 +8,6 @@ import logging
 import math
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,7 +37,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=_protocol(settings),
+                http=type("Protocol", (TimedProtocol,), {"seconds": settings.body_timeout}),
                 ws="none",
                 lifespan="off",  # `run` does that: what fails there is told in a sentence
                 log_config=None,
@@ -85,24 +84,6 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def _protocol(settings: ServeSettings) -> type[TimedProtocol]:
-    """The protocol with the limits of some settings; uvicorn makes it without arguments of ours."""
-    limits = {
-        "seconds": settings.body_timeout,
-        "max_connections": min(TimedProtocol.max_connections, _open_files() - 100),
-    }
-    return type("TimedProtocol", (TimedProtocol,), limits)
-
-
-def _open_files() -> int:
-    """How many files this process may have open."""
-    try:
-        import resource
-    except ImportError:  # Windows, where sockets are none
-        return sys.maxsize
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
 def listen(settings: ServeSettings) -> socket.socket:
     """A socket at the address of some settings, which takes no connections yet.
 
@@ -115,19 +96,16 @@ def listen(settings: ServeSettings) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:
-        raise UsageError(f"host={host} is no address of this machine; 127.0.0.1 always is.") from error
-    try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         return listener
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
+    except (OSError, UnicodeError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        if number == errno.EADDRINUSE:
             raise UsageError(
                 f"Port {port} of {host} is taken; end what listens there, or choose another port (0 takes a free one)."
             ) from error
-        if error.errno == errno.EACCES:
+        if number == errno.EACCES:
             raise UsageError(f"Port {port} may not be used by this user; choose one from 1024 to 65535.") from error
         raise UsageError(f"host={host} is no address of this machine; 127.0.0.1 always is.") from error
 
