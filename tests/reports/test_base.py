@@ -18,11 +18,7 @@ TEMPLATES = sorted(path.name for path in Path(base.__file__).parent.glob("*_page
 
 def test_every_page_is_made_from_the_base():
     assert TEMPLATES == [
-<<<<<<< HEAD
-        "api_page.html.j2", "explanation_page.html.j2", "live_page.html.j2",
-=======
-        "compare_searches_page.html.j2", "explanation_page.html.j2", "live_page.html.j2",
->>>>>>> ca7ad2e (serve: one bounded queue on the event loop; FastAPI's own documents; replicas, zip and JSON lines go)
+        "explanation_page.html.j2", "live_page.html.j2",
         "quickstart_page.html.j2", "run_page.html.j2",
     ]  # fmt: skip
     for name in TEMPLATES:

@@ -18,8 +18,7 @@ from showtell.captioners import Captioner
 from showtell.captions import Caption
 from showtell.errors import ImageError, UsageError
 from showtell.serving import device_queue
-from showtell.serving.engine import Engine
-from showtell.serving.engine import ClosingError, Question, QueueFullError, TooLateError
+from showtell.serving.engine import ClosingError, Engine, Question, QueueFullError, TooLateError
 from showtell.serving.settings import ServeSettings
 from tests.serving.fake_captioner import FakeCaptioner, Gate
 

@@ -21,11 +21,11 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 from PIL import Image
+from showtell.serving.correction_exports import export, safe_stems, table_names
 
 from showtell.datasets import open_dataset, read_dataset
 from showtell.datasets.corrections import CHECKED, DATABASE
 from showtell.errors import DataError, ImageError, StorageError, UsageError
-from showtell.serving.correction_exports import export, safe_stems, table_names
 from showtell.serving.corrections import ConflictError, Correction, CorrectionStore, UnknownCorrectionError
 from tests.cli.test_caption import run
 from tests.cli.test_teach import SMALL

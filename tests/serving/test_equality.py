@@ -16,8 +16,7 @@ from showtell.confidence.calibration import Calibration
 from showtell.decoding import DecodingConfig
 from showtell.features import build_encoder, encoder_config
 from showtell.models import MODELS, build_decoder
-from showtell.serving.engine import Engine
-from showtell.serving.engine import Question
+from showtell.serving.engine import Engine, Question
 from showtell.serving.settings import ServeSettings
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary

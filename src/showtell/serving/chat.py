@@ -83,7 +83,9 @@ class ChatRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    model: str | None = Field(None, max_length=MAX_FIELD, description="Name of a captioner of /v1/models (default: the first).")
+    model: str | None = Field(
+        None, max_length=MAX_FIELD, description="Name of a captioner of /v1/models (default: the first)."
+    )
     messages: list[Message] = Field(description="With exactly one photo in them.", min_length=1, max_length=1000)
     max_tokens: int | None = Field(None, ge=1, le=10**9, description="The caption is cut off at so many tokens.")
     max_completion_tokens: int | None = Field(None, ge=1, le=10**9, description="The same.")

@@ -43,8 +43,8 @@ from showtell.datasets.splits import UNCHECKED
 from showtell.datasets.table import correction_lines
 from showtell.errors import DataError, ShowtellError, StorageError, UsageError, first_line, printable, shorten
 from showtell.files import require_writable_folder, write_bytes
-from showtell.images.photo_files import IMAGE_SUFFIXES
 from showtell.images.photo import decode_photo, photo_suffix, to_photo
+from showtell.images.photo_files import IMAGE_SUFFIXES
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 Order = Literal["least_sure", "newest"]
@@ -317,9 +317,7 @@ class CorrectionStore:
             is_below = str(path) == row.name and path.name and not path.is_absolute() and ".." not in path.parts
             is_plain = is_below and "\\" not in row.name and ":" not in row.name and row.name not in names.values()
             names[row.id] = row.name if is_plain else row.file
-        return list(
-            correction_lines((names[row.id], row.caption, row.confidence, splits[row.id]) for row in rows)
-        )
+        return list(correction_lines((names[row.id], row.caption, row.confidence, splits[row.id]) for row in rows))
 
     def _find(self, id: str) -> Correction | None:
         with self._reading() as connection, suppress(UnknownCorrectionError):

@@ -98,7 +98,9 @@ class Guard:
         name = (match[1] or match[2]).lower() if match else ""
         if self._token is not None or name.removesuffix(".") in self._names or _is_address(name):
             return None
-        return HTTPException(421, f'The host "{host}" is none of this server\'s; open it as localhost or by its address.')
+        return HTTPException(
+            421, f'The host "{host}" is none of this server\'s; open it as localhost or by its address.'
+        )
 
 
 def _is_address(name: str) -> bool:

@@ -186,16 +186,13 @@ async def ask_for_photo(request: Request, engine: Engine) -> PhotoRequest:
     return await read_photo_request(request)
 
 
-async def explain(
-    request: Request, engine: Engine, asked: PhotoRequest, names: tuple[str | None, ...]
-) -> Explanation:
+async def explain(request: Request, engine: Engine, asked: PhotoRequest, names: tuple[str | None, ...]) -> Explanation:
     """The best caption of a photo by each captioner that is named, explained."""
     captioners = [captioner_named(engine, name) for name in dict.fromkeys(names)]
     occlusion = asked.take("occlusion", str)
     given = {**asked.settings(), "num_return_sequences": 1}
     questions = [
-        Question("explanation", one.name, asked.photo, one.settings(**given), occlusion=occlusion)
-        for one in captioners
+        Question("explanation", one.name, asked.photo, one.settings(**given), occlusion=occlusion) for one in captioners
     ]
     answers = await asyncio.gather(*(ask(request, engine, question, asked.name) for question in questions))
     photo, size = await engine.photos.run(asked.photo, partial(photo_to_show, asked.photo))
