@@ -33,7 +33,6 @@ REFUSED = {
         "0.0.0.0",
     ): "host=0.0.0.0 lets other machines connect; give a token of 16 characters or more, or open=true",
     ("--host", "192.0.2.1", "--open"): "host=192.0.2.1 is no address of this machine; 127.0.0.1 always is.",
-    ("--replicas", "2"): "--replicas are of --engine ray; give that too.",
 }
 
 

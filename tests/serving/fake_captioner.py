@@ -40,8 +40,8 @@ class Gate:
 
 
 class FakeCaptioner(Captioner):
-    """The caption of a photo is its bytes. Photos that begin with "broken" are no images, and those with "poison" make
-    the model fail for the whole batch."""
+    """The caption of a photo is its bytes. Photos that begin with "broken" are no images, those with "poison" make the
+    model fail for the whole batch, and those with "nan" have a caption whose probability is no number."""
 
     def __init__(self, device: str = "cpu") -> None:
         self.decoding = DecodingConfig()
@@ -101,7 +101,9 @@ class FakeCaptioner(Captioner):
         image_ids: Sequence[str] | None = None,
         attention: bool = False,
     ) -> list[list[Caption]]:
-        return [[Caption(f"{photo!r} {settings.num_beams}", -1.0, True, (Word("a", -1.0),))] for photo in photos]
+        logprobs = [float("nan") if photo.startswith(b"nan") else -1.0 for photo in photos]
+        pairs = zip(photos, logprobs, strict=True)
+        return [[Caption(f"{photo!r} {settings.num_beams}", one, True, (Word("a", -1.0),))] for photo, one in pairs]
 
     def logprobs_encoded(
         self, photos: list[bytes], texts: Sequence[Sequence[str | Caption]], settings: DecodingConfig

@@ -110,7 +110,7 @@ def ask_together(captioners: dict[str, Captioner], questions: list[Question]) ->
 
             captioner.encode_prepared = held  # type: ignore[method-assign]
         tasks = [asyncio.create_task(engine.ask(question)) for question in questions]
-        while engine.status()["waiting"] + engine.status()["running"] < len(questions):
+        while engine.waiting + engine.running < len(questions):
             await asyncio.sleep(0.001)
         gate.open()
         answers = await asyncio.gather(*tasks)
@@ -123,7 +123,7 @@ def ask_together(captioners: dict[str, Captioner], questions: list[Question]) ->
 
 
 def assert_same(alone: Any, together: Any) -> None:
-    """Equal words and nearly equal numbers; weights of attention are rounded to four digits."""
+    """Equal words, and numbers within 1e-5; weights of attention and what explanations have are rounded."""
     if isinstance(alone, dict):
         assert alone.keys() == together.keys()
         for key in alone:
@@ -132,8 +132,11 @@ def assert_same(alone: Any, together: Any) -> None:
         assert len(alone) == len(together)
         for one, other in zip(alone, together, strict=True):
             assert_same(one, other)
+    elif isinstance(alone, float):
+        rounding = next((10.0**-digits for digits in (4, 6) if alone == round(alone, digits)), 0.0)
+        assert together == pytest.approx(alone, abs=1e-5 + rounding)
     else:
-        assert together == (pytest.approx(alone, abs=2e-4) if isinstance(alone, float) else alone)
+        assert together == alone
 
 
 @pytest.mark.parametrize(("model", "encoder"), [("sat", "small_cnn"), ("transformer", "timm"), ("updown", "timm")])

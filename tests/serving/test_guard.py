@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
-import pytest
 from fastapi.testclient import TestClient
 
 from showtell.serving.app import create_app
@@ -16,86 +13,41 @@ TOKEN = "sesame&open=1 please"
 OTHERS = {"host": "0.0.0.0", "token": TOKEN}
 
 
-@pytest.fixture(autouse=True)
-def _little_patience(monkeypatch):
-    monkeypatch.setattr("showtell.serving.guard.LINGER", 0.05)
-
-
-def client_of(host: str = "127.0.0.1:7860", **settings) -> TestClient:
-    return TestClient(create_app(FakeEngine(), ServeSettings(**settings)), f"http://{host}", follow_redirects=False)
+def client_of(address: str = "http://127.0.0.1:7860", **settings) -> TestClient:
+    return TestClient(create_app(FakeEngine(), ServeSettings(**settings)), address, follow_redirects=False)
 
 
 def caption(client, **headers):
     return client.post("/v1/captions", content=photo_bytes(), headers={**PNG, **headers})
 
 
-# --- host ---
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1:7860", "localhost", "LOCALHOST:1", "[::1]:7860", "192.168.1.20:7860"])
-def test_a_host_of_this_machine_is_answered(host):
+def test_a_name_that_was_made_to_resolve_here_is_refused():
+    own = ["127.0.0.1:7860", "localhost", "LOCALHOST:1", "[::1]:7860", "192.168.1.20:7860"]
+    foreign = [
+        *("evil.example", "127.0.0.1.nip.io:7860", "localhost.evil.example", "a@b:7860", "[::1", ""),
+        *("evil.example@127.0.0.1", "127.0.0.1#.evil.example", "127.0.0.1/.evil.example", "localhost:evil.example"),
+        *("localhost:1:2", "[::1].evil.example", "[::1]@evil.example", "captions.local"),
+    ]
     with client_of() as client:
-        assert caption(client, Host=host).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "host",
-    [
-        "evil.example",
-        "127.0.0.1.nip.io:7860",
-        "localhost.evil.example",
-        "a@b:7860",
-        "[::1",
-        "",
-        "evil.example@127.0.0.1",
-        "127.0.0.1#.evil.example",
-        "127.0.0.1/.evil.example",
-        "localhost:evil.example",
-        "localhost:1:2",
-        "[::1].evil.example",
-        "[::1]@evil.example",
-    ],
-)
-def test_a_name_that_was_made_to_resolve_here_is_refused(host):
-    with client_of() as client:
-        for answer in (client.get("/v1/captioners", headers={"Host": host}), caption(client, Host=host)):
-            assert answer.status_code == 421
-            assert answer.json()["detail"] == (
-                f'The host "{host}" is none of this server\'s; open it as localhost or by its address.'
-            )
-
-
-def test_the_host_that_was_asked_for_is_answered_by_its_name():
-    with client_of(host="captions.local:7860") as client:
-        assert client.get("/healthz").status_code == 421
-    with TestClient(
-        create_app(FakeEngine(), ServeSettings(host="captions.local", open=True)), "http://captions.local"
-    ) as client:
+        assert {host: caption(client, Host=host).status_code for host in own} == dict.fromkeys(own, 200)
+        for host in foreign:
+            for answer in (client.get("/v1/captioners", headers={"Host": host}), caption(client, Host=host)):
+                sentence = f'The host "{host}" is none of this server\'s; open it as localhost or by its address.'
+                assert (answer.status_code, answer.json()["detail"]) == (421, sentence)
+    with client_of("http://captions.local", host="captions.local", open=True) as client:
         assert client.get("/healthz").status_code == 200
 
 
-# --- origin ---
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
+def test_only_our_own_page_and_programs_may_post():
+    own = [
         {},
         {"Origin": "http://127.0.0.1:7860"},
         {"Sec-Fetch-Site": "same-origin", "Origin": "https://captions.example"},  # behind a proxy that changes Host
         {"Sec-Fetch-Site": "none"},
         {"Host": "localhost", "Origin": "http://localhost"},
         {"Host": "localhost:443", "Origin": "https://localhost"},
-    ],
-)
-def test_our_own_page_and_programs_may_post(headers):
-    with client_of() as client:
-        assert caption(client, **headers).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
+    ]
+    foreign = [
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
         {"Origin": "http://127.0.0.1:7861"},
@@ -104,16 +56,16 @@ def test_our_own_page_and_programs_may_post(headers):
         {"Origin": "http://127.0.0.1:7860.evil.example"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:7860"},
-    ],
-)
-def test_pages_of_other_sites_may_not_post(headers):
+    ]
     with client_of() as client:
-        answer = caption(client, **headers)
-        assert answer.status_code == 403
-        assert "may not use this server; only its own page and programs may." in answer.json()["detail"]
-        assert "access-control-allow-origin" not in answer.headers
-        preflight = client.options("/v1/captions", headers={**headers, "Access-Control-Request-Method": "POST"})
-        assert "access-control-allow-origin" not in preflight.headers
+        assert [caption(client, **headers).status_code for headers in own] == [200] * len(own)
+        for headers in foreign:
+            answer = caption(client, **headers)
+            assert answer.status_code == 403
+            assert "may not use this server; only its own page and programs may." in answer.json()["detail"]
+            preflight = client.options("/v1/captions", headers={**headers, "Access-Control-Request-Method": "POST"})
+            for one in (answer, preflight):
+                assert "access-control-allow-origin" not in one.headers
 
 
 # --- token ---
@@ -127,27 +79,16 @@ def test_without_the_token_only_health_is_answered():
             assert answer.headers["www-authenticate"].startswith("Bearer")
         assert caption(client).json()["detail"].startswith("This server asks for its token; send it as Authorization")
         assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
-
-
-@pytest.mark.parametrize("given", [f"Bearer {TOKEN}", f"bearer  {TOKEN}"])
-def test_a_program_shows_the_token_in_a_header(given):
-    with client_of(**OTHERS) as client:
-        assert caption(client, Authorization=given).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "given", ["Bearer", "Bearer ", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}"]
-)
-def test_another_token_is_refused(given):
-    with client_of(**OTHERS) as client:
-        assert caption(client, Authorization=given).status_code == 401
+        for given in (f"Bearer {TOKEN}", f"bearer  {TOKEN}"):
+            assert caption(client, Authorization=given).status_code == 200
+        for given in ("Bearer", "Bearer ", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}"):
+            assert caption(client, Authorization=given).status_code == 401
 
 
 def test_the_link_sets_a_cookie_and_leaves_the_address():
     with client_of(**OTHERS) as client:
-        answer = client.get("/", params={"token": TOKEN, "photo": "a b"})
-        assert answer.status_code == 303
-        assert answer.headers["location"] == "/?photo=a+b"
+        answer = client.get("/", params={"token": TOKEN})
+        assert '<meta http-equiv="refresh" content="0; url=/">' in answer.text
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Path=/" in cookie
         assert "Secure" not in cookie
@@ -159,21 +100,8 @@ def test_the_link_sets_a_cookie_and_leaves_the_address():
         assert client.get("/", headers={"Cookie": f"{name}={'0' * 64}"}).status_code == 401
         assert client.get("/v1/captioners", params={"token": TOKEN}).status_code == 401  # the page alone takes links
         assert caption(client, Cookie=f"{name}={TOKEN}").status_code == 401
-
-
-def test_a_cookie_over_tls_stays_there():
-    with TestClient(
-        create_app(FakeEngine(), ServeSettings(**OTHERS)), "https://captions.example", follow_redirects=False
-    ) as client:
+    with client_of("https://captions.example", **OTHERS) as client:
         assert "Secure" in client.get("/", params={"token": TOKEN}).headers["set-cookie"]
-
-
-def test_a_link_on_another_site_is_followed_from_a_page_of_ours():
-    with client_of(**OTHERS) as client:
-        answer = client.get("/", params={"token": TOKEN}, headers={"Sec-Fetch-Site": "cross-site"})
-        assert answer.status_code == 200
-        assert '<meta http-equiv="refresh" content="0; url=/">' in answer.text
-        assert "set-cookie" in answer.headers
 
 
 def test_a_browser_is_asked_for_the_token():
@@ -186,20 +114,13 @@ def test_a_browser_is_asked_for_the_token():
         assert "form-action 'self'" in answer.headers["content-security-policy"]
 
 
-def test_a_redirect_never_leaves_the_server():
-    with client_of(**OTHERS) as client:
-        for given in ("//evil.example", "\r\nLocation: http://evil.example", "/\\evil.example"):
-            target = urlsplit(client.get("/", params={"token": TOKEN, given: given}).headers["location"])
-            assert (target.scheme, target.netloc, target.path) == ("", "", "/")
-
-
-# --- answers ---
+# --- answers and bodies ---
 
 
 def test_every_answer_has_the_headers_that_protect_it():
     with client_of(token=TOKEN) as client:
         signed = {"Authorization": f"Bearer {TOKEN}"}
-        answers = [client.get(path, headers=signed) for path in ("/", "/docs", "/openapi.json", "/v1/captioners", "/x")]
+        answers = [client.get(path, headers=signed) for path in ("/", "/openapi.json", "/v1/captioners", "/x")]
         for answer in [*answers, client.get("/"), caption(client)]:
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["x-frame-options"] == "DENY"
@@ -208,7 +129,9 @@ def test_every_answer_has_the_headers_that_protect_it():
             policy = answer.headers["content-security-policy"]
             assert policy.startswith("default-src 'none'")
             assert "frame-ancestors 'none'" in policy
-            assert "unsafe" not in policy
+            assert "unsafe" not in policy and "http" not in policy
+        docs = client.get("/docs", headers=signed).headers["content-security-policy"]  # FastAPI's own page
+        assert "https://cdn.jsdelivr.net" in docs and docs.startswith("default-src 'none'; connect-src 'self'")
 
 
 def test_a_body_in_parts_is_bounded_too():
@@ -218,13 +141,3 @@ def test_a_body_in_parts_is_bounded_too():
         assert answer.json()["detail"] == (
             "A body may have 10,000 bytes, and this one has more than that; send a smaller one."
         )
-
-
-def test_a_change_has_a_small_body(tmp_path):
-    with client_of(corrections=tmp_path / "corrected") as client:
-        content = b'{"revision": 1, "caption": "' + b"a" * 100_000 + b'"}'
-        answer = client.patch(
-            f"/v1/corrections/{'0' * 64}", content=content, headers={"Content-Type": "application/json"}
-        )
-        assert answer.status_code == 413
-        assert answer.json()["detail"].startswith("A body may have 100,000 bytes, and this one has 100,030 bytes")

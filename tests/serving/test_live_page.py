@@ -8,7 +8,6 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from showtell.datasets import read_dataset
 from showtell.images.photo import to_photo
 from showtell.serving.corrections import CorrectionStore
 from showtell.serving.engine import Answer, Question, QueueFullError
-from tests.chromium import SHIFT, Chromium
+from tests.chromium import Chromium
 from tests.serving.fakes import FakeEngine, served
 from tests.serving.servers import Running, running_server
 
@@ -144,9 +143,8 @@ def captioned(page: Chromium, photos: int) -> None:
 def rows(page: Chromium) -> list[str]:
     """Captions, names and more of the list."""
     return page.ask(
-        "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done("  # when it is drawn
-        "[...document.querySelectorAll('.row')].sort((a, b) => a.ariaPosInSet - b.ariaPosInSet).map(row => "
-        "[...row.querySelectorAll('p:first-child, .meta span')].map(one => one.textContent).join(' | '))))))"
+        "[...document.querySelectorAll('.row')].map(row => "
+        "[...row.querySelectorAll('p:first-child, .meta span')].map(one => one.textContent).join(' | '))"
     )
 
 
@@ -199,23 +197,19 @@ def test_a_full_server_is_asked_again_when_it_says(page: Chromium, engine: Colou
     assert [question.kind for question in engine.questions].count("captions") == 5
 
 
-def test_a_long_list_has_few_rows_in_the_page_and_filters(page: Chromium, tmp_path: Path):
-    files = [save(tmp_path / f"{number}.png", list(COLOURS)[number % 3], (12, 8), number) for number in range(150)]
+def test_a_long_list_is_searched_and_walked_by_keyboard(page: Chromium, tmp_path: Path):
+    files = [save(tmp_path / f"{number}.png", list(COLOURS)[number % 3], (12, 8), number) for number in range(60)]
     add(page, *files)
-    assert page.ask("document.querySelectorAll('.row').length") < 40
-    assert page.ask("document.querySelector('.row').ariaSetSize") == "150"
+    assert len(rows(page)) == 60
     page.click("[name='text']")
     page.type("BLUE 4")
-    blue = [number for number in range(150) if number % 3 == 2 and "4" in str(number)]
-    assert text(page, ".shown") == f"{len(blue)} of 150 photos: 150 unchecked"
+    blue = [number for number in range(60) if number % 3 == 2 and "4" in str(number)]
+    assert text(page, ".shown") == f"{len(blue)} of 60 photos: 60 unchecked"
     assert all("a blue photo" in row for row in rows(page))
-    page.ask("document.querySelector('[name=text]').value = ''; document.querySelector('[name=most]').value = 59;"
-             "document.querySelector('[name=most]').dispatchEvent(new Event('input', { bubbles: true }))")  # fmt: skip
-    assert text(page, ".shown").startswith("50 of 150 photos")
     page.click(".list")
     page.press("End")
-    assert text(page, ".position") == "50 of 50"
-    page.wait_for("document.querySelector('.row[aria-selected=true]').ariaPosInSet == '50'")
+    assert text(page, ".position") == f"{len(blue)} of {len(blue)}"
+    page.wait_for("document.querySelector('.row:last-child').ariaSelected == 'true'")
 
 
 # --- looking ---
@@ -236,42 +230,9 @@ def test_words_are_buttons_and_a_runner_up_goes_on_from_there(page: Chromium, en
     assert text(page, ".notice").startswith("From “a dog” on.")
     click(page, "Use this caption")
     assert page.ask("document.querySelector('#caption').value") == "a dog thing"
-    click(page, "Back to the whole photo and its caption")
+    click(page, "Back to the whole caption")
     page.wait_for("document.querySelector('.explained').dataset.text == 'a red photo'")
     assert page.ask("document.querySelector('#caption').value") == "a dog thing"  # what was chosen stays
-
-
-def test_a_region_is_erased_by_mouse_and_by_keyboard(page: Chromium, engine: ColourEngine, tmp_path: Path):
-    photo = Image.new("RGB", (300, 200), (0, 200, 0))
-    photo.paste((255, 0, 0), (100, 70, 200, 130))  # a red spot in the middle
-    photo.save(tmp_path / "spot.png")
-    add(page, tmp_path / "spot.png")
-    assert rows(page)[0].startswith("a red photo")
-    click(page, "Erase a region")
-    page.wait_for("document.querySelector('.erasing')")
-    for _ in range(3):
-        page.press("ArrowLeft", SHIFT)  # narrower, still over the middle
-    page.press("ArrowRight")
-    page.press(" ")
-    page.press("Backspace")
-    page.press(" ")
-    page.press("Enter")
-    page.wait_for("document.querySelector('.notice ins')")
-    assert text(page, ".notice").startswith("Without the erased region: a red green photo")
-    assert (text(page, ".notice del"), text(page, ".notice ins")) == ("red", "green")
-    erased = Image.open(BytesIO(engine.questions[-1].photo)).convert("RGB")
-    assert erased.size == (300, 200)
-    mean = erased.getpixel((150, 100))
-    assert mean == pytest.approx((26, 180, 0), abs=8)  # the mean colour of the photo
-    assert erased.getpixel((5, 5)) == (0, 200, 0)
-    click(page, "Erase a region")
-    page.wait_for("document.querySelector('.erasing')")
-    box = page.ask("Object.values(document.querySelector('.card canvas').getBoundingClientRect().toJSON()).slice(0, 4)")
-    for kind, share in (("mousePressed", 0.3), ("mouseMoved", 0.5), ("mouseReleased", 0.7)):
-        x, y = box[0] + share * box[2], box[1] + share * box[3]
-        page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
-    click(page, "Caption without it")
-    page.wait_for("document.querySelector('.notice ins')")
 
 
 def test_two_captioners_stand_beside_each_other_with_settings(page: Chromium, engine: ColourEngine, album: Path):
@@ -279,6 +240,7 @@ def test_two_captioners_stand_beside_each_other_with_settings(page: Chromium, en
     assert page.ask("document.querySelector('[data-field=prompt]').hidden")  # that this captioner does not know
     assert page.ask("document.querySelector('#set-max_length').placeholder") == "20"
     page.ask("document.querySelector('#set-beside').value = 'other'")
+    page.click("#settings summary")
     page.click("#set-num_beams")
     page.type("3")
     page.click("#set-num_return_sequences")
@@ -294,7 +256,7 @@ def test_two_captioners_stand_beside_each_other_with_settings(page: Chromium, en
     assert {(one.num_beams, one.bad_words) for one in settings} == {(3, ("a cow", "cat"))}
     page.open(page.ask("location.href"))  # settings survive
     captioned(page, 1)
-    assert text(page, ".models-served").startswith("Captions by toy beside other, ")
+    assert text(page, ".models-served").startswith("toy beside other, ")
 
 
 def test_a_model_that_has_gone_wrong_looks_like_it(page: Chromium, engine: ColourEngine, tmp_path: Path):
@@ -314,6 +276,7 @@ def test_a_model_that_has_gone_wrong_looks_like_it(page: Chromium, engine: Colou
 
 def test_a_setting_that_is_refused_stops_the_queue_with_its_sentence(page: Chromium, tmp_path: Path):
     click(page, "Settings")
+    page.click("#settings summary")
     page.click("#set-temperature")
     page.type("0.5")
     click(page, "Use from now on")
@@ -362,15 +325,14 @@ def test_corrections_survive_a_reload_and_are_exported_for_training(page: Chromi
     page.wait_for("document.querySelector('.shown').textContent.includes('skipped')")
     page.open(page.ask("location.href"))
     page.wait_for("document.querySelector('.shown').textContent == '3 photos: 1 accepted, 1 corrected, 1 skipped'")
-    assert rows(page)[1] == 'a blue photo, with a "quote" | album/deeper/three.png | 60% | corrected'
+    assert rows(page)[1] == 'a blue photo, with a "quote" | album/deeper/three.png | corrected'
     page.wait_for("document.querySelector('.words button')")  # the photos are there, too
     page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path / "downloads"))
     click(page, "Export")
     assert "album/corrections.csv" in text(page, "#export .hint")
-    for kind, name in (("csv", "Table (CSV)"), ("jsonl", "JSON lines")):
-        click(page, name)
-        downloaded = wait_for_file(tmp_path / "downloads" / f"corrections.{kind}")
-        (album / downloaded.name).write_bytes(downloaded.read_bytes())
+    click(page, "Save the table (CSV)")
+    downloaded = wait_for_file(tmp_path / "downloads" / "corrections.csv")
+    (album / downloaded.name).write_bytes(downloaded.read_bytes())
     dataset = read_dataset(album / "corrections.csv")
     assert dataset.problems == ()
     records = {record.path: (record.captions, record.split) for record in dataset.records}
@@ -381,11 +343,6 @@ def test_corrections_survive_a_reload_and_are_exported_for_training(page: Chromi
     }
     table = (album / "corrections.csv").read_text(encoding="utf-8-sig")
     assert "'=two.png,a green photo,0.300,train\n" in table  # which no spreadsheet computes
-    lines = [json.loads(line) for line in (album / "corrections.jsonl").read_text().splitlines()]
-    assert {line["image"]: (line["status"], line["captions"][0]["text"]) for line in lines} == {
-        "=two.png": ("accepted", "a green photo"), "deeper/three.png": ("corrected", "a blue photo"),
-        "one.png": ("skipped", "a red photo"),
-    }  # fmt: skip
     click(page, "Close")
     click(page, "Clear")
     page.click("#clear [value='clear']")
@@ -440,7 +397,7 @@ def test_two_tabs_do_not_overwrite_each_other(browser: Chromium, album: Path, tm
             page.call("Storage.clearDataForOrigin", origin=server.url, storageTypes="all")
             page.open(f"{server.url}/")
             captioned(page, 2)
-            assert rows(page) == ["a green photo | =two.png | 30%", "mine | one.png | 90% | corrected"]
+            assert rows(page) == ["a green photo | =two.png | 30%", "mine | one.png | corrected"]
             page.wait_for("document.querySelector('.words button')")
             page.wait_for("[...document.querySelectorAll('.row img')].every(one => one.naturalWidth)")
             store.close()
@@ -456,7 +413,7 @@ def test_sha_256_without_the_help_of_the_browser(page: Chromium):
 # --- everybody can use it ---
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light"), (3840, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
 def test_it_fits_the_window_and_axe_finds_nothing(page: Chromium, album: Path, width: int, scheme: str):
     page.resize(width, 900, scheme)
     assert page.accessibility_problems() == []
@@ -465,19 +422,16 @@ def test_it_fits_the_window_and_axe_finds_nothing(page: Chromium, album: Path, w
     look: list[tuple[str, Callable[[], Any]]] = [
         ("list", lambda: None),
         ("photo", lambda: page.click(".row")),
-        ("settings", lambda: page.ask("document.querySelector('[data-action=settings]').click()")),
-        ("erase", lambda: page.ask("document.querySelector('#settings').close();"
-                                   "document.querySelector('[data-action=erase]').click()")),
+        ("settings", lambda: page.ask("document.querySelector('[data-action=settings]').click();"
+                                      "document.querySelector('#settings details').open = true")),
     ]  # fmt: skip
     for state, step in look:
         step()
         if state == "photo":
             page.wait_for("document.querySelector('.words button')")
             page.click(".words button")
-        if state == "erase":
-            page.wait_for("document.querySelector('.erasing')")
         assert page.ask("document.documentElement.scrollWidth") <= width, state
-        assert set(page.ask(OVERFLOWING)) <= {"word-values", "spacer"}, state
+        assert set(page.ask(OVERFLOWING)) <= {"word-values"}, state
         assert page.accessibility_problems() == [], state
     ground = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"
     assert (page.ask(ground) > 128) == (scheme == "light")

@@ -8,10 +8,10 @@
   const CARDS = 24; // explanations that are remembered
   const SAME_ERRORS = 3; // equal errors in a row after which the queue waits for a person
   const [FEW, MOST] = [10, 0.5]; // captions from which on it is said that more than this share are one and the same
+  const CHECKED = ["accepted", "corrected"];
 
   const kept = new BrowserStore();
   const decisions = served.hasCorrections ? new ServerStore() : kept;
-  const tabs = new BroadcastChannel("showtell");
   const rows = [];
   const byId = new Map();
   const cards = new Map();
@@ -20,8 +20,14 @@
   let choices = { captioner: served.captioners[0].name, beside: "", occlusion: "", letters: "on", decoding: {} };
   let chosen = null; // the row in the pane
   let looking = null; // aborts the question about it
-  let eraser = null;
   let errors = { sentence: null, count: 0 };
+
+  function button(text, act) {
+    const made = element("button", text, "plain");
+    made.type = "button";
+    made.addEventListener("click", act);
+    return made;
+  }
 
   // --- rows ---
 
@@ -37,17 +43,16 @@
   const proposed = (row) => row.captions[0]?.text ?? "";
   const textOf = (row) => row.text ?? proposed(row);
   const stateOf = (row) => (row.phase !== "done" ? "waiting" : row.error ? "failed" : row.status);
-  const confidenceOf = (row) => row.captions[0]?.confidence;
+  /** How sure the captioner is of the caption that is shown; undefined where a person wrote it. */
+  const confidenceOf = (row) => (row.status === "corrected" ? undefined : row.captions[0]?.confidence);
 
   /** A name that no other photo has. */
   function uniqueName(name) {
     const taken = new Set(rows.map((row) => row.name));
-    if (!taken.has(name)) return name;
-    const [, stem, suffix] = /^(.*?)(\.[^./]*)?$/s.exec(name);
-    for (let number = 2; ; number++) {
-      const other = `${stem} (${number})${suffix ?? ""}`;
-      if (!taken.has(other)) return other;
-    }
+    const [, stem, suffix = ""] = /^(.*?)(\.[^./]*)?$/s.exec(name);
+    let other = name;
+    for (let number = 2; taken.has(other); number++) other = `${stem} (${number})${suffix}`;
+    return other;
   }
 
   async function keep(row, photo) {
@@ -73,21 +78,16 @@
   async function add(files) {
     await beginning;
     const photos = files.filter(([file]) => isPhoto(file) && !file.name.startsWith("."));
-    const others = files.length - photos.length;
-    if (others) announce(`${count(others, "file")} left out: no photos by their names.`, true);
-    for (const [file, name] of photos) {
-      const row = makeRow({ name: uniqueName(name), size: file.size, type: file.type, file });
-      reading.add(row);
-    }
+    if (photos.length < files.length) announce(`${count(files.length - photos.length, "file")} left out: no photos by their names.`, true);
+    for (const [file, name] of photos) reading.add(makeRow({ name: uniqueName(name), size: file.size, type: file.type, file }));
     refresh();
   }
 
   async function read(row) {
     try {
-      const content = await row.file.arrayBuffer();
-      row.id = await sha256(content);
-      if (byId.has(row.id)) {
-        const same = byId.get(row.id);
+      row.id = await sha256(await row.file.arrayBuffer());
+      const same = byId.get(row.id);
+      if (same) {
         rows.splice(rows.indexOf(row), 1);
         announce(`${row.name} is there already, as ${same.name}.`, true);
         if (!chosen) choose(same);
@@ -102,7 +102,7 @@
     } catch (error) {
       fail(row, `The file cannot be read (${error.message || error.name}).`);
     } finally {
-      changed(row);
+      refresh(row);
     }
   }
 
@@ -128,18 +128,15 @@
 
   const captionerOf = (name) => served.captioners.find((one) => one.name === name) ?? served.captioners[0];
 
-  /** The settings of a question, of those that a captioner knows. */
+  /** The settings of a question, of those that all these captioners know. */
   function settingsFor(...names) {
     const known = (field) => names.every((name) => captionerOf(name).abilities.settings.includes(field));
     return Object.fromEntries(Object.entries(choices.decoding).filter(([field]) => known(field)));
   }
 
-  const headersOf = (photo) => ({ "Content-Type": photo.type.startsWith("image/") ? photo.type : "application/octet-stream" });
-
   async function caption(row) {
-    if (!byId.has(row.id)) return; // the session was cleared
     row.phase = "asking";
-    changed(row);
+    refresh(row);
     const { captioner } = choices;
     const settings = settingsFor(captioner);
     try {
@@ -153,17 +150,17 @@
       if (served.hasCorrections) Object.assign(row, await decisions.add(row, photo));
     } catch (error) {
       fail(row, error.message);
-      errors = error.message === errors.sentence ? { ...errors, count: errors.count + 1 } : { sentence: error.message, count: 1 };
+      errors = { sentence: error.message, count: error.message === errors.sentence ? errors.count + 1 : 1 };
       if (errors.count >= SAME_ERRORS && !asking.isPaused && isBusy()) stopFor(error.message);
     }
     await keep(row);
-    changed(row);
+    refresh(row);
     if (row === chosen) show(row);
     else if (!chosen && !row.error && isWide()) choose((shownFirst = row), { focus: false });
     if (isBusy()) return;
     announce(`${count(rows.length, "photo")} captioned.`);
     refreshNow();
-    if (shownFirst && chosen === shownFirst && !isTyped()) choose(list.rows[0] ?? chosen, { focus: false });
+    if (shownFirst && chosen === shownFirst && !isTyped()) choose(listed[0] ?? chosen, { focus: false });
     shownFirst = null;
   }
 
@@ -179,10 +176,9 @@
   function stopFor(sentence) {
     asking.pause(true);
     say("stopped", `Captions have stopped, because photo after photo fails in the same way: ${sentence}`, [
-      ["Settings", () => $("#settings").showModal()],
-      ["Go on", () => { say("stopped", ""); errors.count = 0; asking.pause(false); refresh(); }],
+      button("Settings", () => $("#settings").showModal()),
+      button("Go on", () => { say("stopped", ""); errors.count = 0; asking.pause(false); refresh(); }),
     ]);
-    refresh();
   }
 
   const reading = new Queue(READING, read);
@@ -193,32 +189,32 @@
     cards.clear();
     for (const row of those) {
       row.phase = "waiting";
-      row.version = (row.version ?? 0) + 1;
+      refresh(row);
     }
     asking.add(...those);
-    refresh();
   }
 
-  // --- the list ---
+  // --- the list: of rows far from the window the browser draws nothing (content-visibility) ---
 
   const filters = $(".filters");
-  const list = new VirtualList($(".list"), {
-    draw: drawRow,
-    onChoose: (row, isEntered) => choose(row, { focus: isEntered || !isWide() }),
-  });
+  const list = $(".list");
+  let listed = []; // the rows that are shown, in their order
 
   function drawRow(row) {
     const node = element("div", undefined, `row ${stateOf(row)}`);
+    node.setAttribute("role", "option");
+    node.id = `row-${row.key}`;
+    node.addEventListener("click", () => choose(row));
     const picture = element("img");
     picture.alt = "";
+    picture.loading = "lazy";
     if (row.thumbnail) picture.src = row.thumbnailUrl ??= URL.createObjectURL(row.thumbnail);
     else if (row.isOnServer) picture.src = `/v1/corrections/photos/${row.id}/thumbnail`;
     else picture.hidden = true;
     const text = element("div", undefined, "text");
-    const [line, meta] = [element("p", undefined, "caption"), element("p", undefined, "small meta")];
-    const empty = row.phase === "done" ? "(empty caption)" : row.phase === "reading" ? "being read" : row.phase === "asking" ? "being captioned" : "waiting";
-    line.textContent = row.error ?? (textOf(row) || empty);
-    line.classList.toggle("none", !textOf(row));
+    const meta = element("p", undefined, "small meta");
+    const empty = { done: "(empty caption)", reading: "being read", asking: "being captioned" }[row.phase] ?? "waiting";
+    const line = element("p", row.error ?? (textOf(row) || empty), `caption${textOf(row) ? "" : " none"}`);
     meta.append(element("span", row.name, "name"));
     const confidence = confidenceOf(row);
     if (confidence !== undefined) meta.append(element("span", percent(confidence), "confidence"));
@@ -229,32 +225,25 @@
   }
 
   function shownRows() {
-    const words = filters.querySelector("[name='text']").value.trim().toLowerCase().split(/\s+/).filter(Boolean);
-    const status = filters.querySelector("[name='status']").value;
-    const most = Number(filters.querySelector("[name='most']").value) / 100;
-    const order = filters.querySelector("[name='order']").value;
-    const shown = rows.filter((row) => {
-      const text = `${row.name} ${textOf(row)} ${row.error ?? ""}`.toLowerCase();
-      return (!status || stateOf(row) === status) && words.every((word) => text.includes(word))
-        && (most === 1 || (confidenceOf(row) ?? 2) <= most);
-    });
+    const { text, status, order } = Object.fromEntries(["text", "status", "order"].map((name) => [name, $(`[name='${name}']`, filters).value]));
+    const words = text.trim().toLowerCase().split(/\s+/).filter(Boolean);
     const rank = (row) => (row.phase !== "done" ? 2 : row.error ? 1 : 0);
+    const sure = (row) => row.captions[0]?.confidence ?? 0;
     const compare = {
-      "least-sure": (one, other) => rank(one) - rank(other) || (confidenceOf(one) ?? 0) - (confidenceOf(other) ?? 0) || one.key - other.key,
+      "least-sure": (one, other) => rank(one) - rank(other) || sure(one) - sure(other) || one.key - other.key,
       newest: (one, other) => other.added - one.added || other.key - one.key,
       name: (one, other) => one.name.localeCompare(other.name, undefined, { numeric: true }),
     }[order];
-    return shown.sort(compare);
+    return rows.filter((row) => {
+      const content = `${row.name} ${textOf(row)} ${row.error ?? ""}`.toLowerCase();
+      return (!status || stateOf(row) === status) && words.every((word) => content.includes(word));
+    }).sort(compare);
   }
 
   let refreshing = null;
-  function changed(row) {
-    list.change(row);
-    refresh();
-  }
-
-  /** Show what has changed, a few times a second at most. */
-  function refresh() {
+  /** Show what has changed, of a row too, a few times a second at most. */
+  function refresh(row) {
+    if (row) row.node = null;
     refreshing ??= setTimeout(() => {
       refreshing = null;
       refreshNow();
@@ -262,8 +251,11 @@
   }
 
   function refreshNow() {
-    const shown = shownRows();
-    list.show(shown);
+    listed = shownRows();
+    for (const row of listed) row.node ??= drawRow(row);
+    const isInOrder = list.children.length === listed.length && listed.every((row, at) => row.node === list.children[at]);
+    if (!isInOrder) list.replaceChildren(...listed.map((row) => row.node));
+    markChosen();
     const has = rows.length > 0;
     $(".welcome").hidden = has;
     $(".photos").hidden = !has;
@@ -272,7 +264,7 @@
     const counts = {};
     for (const row of rows) counts[stateOf(row)] = (counts[stateOf(row)] ?? 0) + 1;
     const parts = ["unchecked", "accepted", "corrected", "skipped", "failed", "waiting"].filter((state) => counts[state]);
-    const total = shown.length === rows.length ? count(rows.length, "photo") : `${shown.length} of ${count(rows.length, "photo")}`;
+    const total = listed.length === rows.length ? count(rows.length, "photo") : `${listed.length} of ${count(rows.length, "photo")}`;
     $(".shown").textContent = `${total}: ${parts.map((state) => `${counts[state]} ${state}`).join(", ")}`;
     const waiting = counts.waiting ?? 0;
     $(".work").hidden = !waiting;
@@ -282,6 +274,14 @@
     judge();
     if (chosen) showPosition();
     document.documentElement.dataset.ready = String(!waiting && !looking);
+  }
+
+  function markChosen() {
+    for (const node of list.querySelectorAll("[aria-selected='true']")) node.removeAttribute("aria-selected");
+    const node = listed.includes(chosen) ? chosen.node : null;
+    node?.setAttribute("aria-selected", "true");
+    if (node) list.setAttribute("aria-activedescendant", node.id);
+    else list.removeAttribute("aria-activedescendant");
   }
 
   /** Say where the captions tell that the model, and not the photo, is the trouble. */
@@ -306,11 +306,11 @@
   function choose(row, { focus = true } = {}) {
     if (row !== chosen) {
       chosen = row;
-      leaveEraser();
       pane.hidden = false;
       show(row);
     }
-    list.choose(row);
+    markChosen();
+    row.node?.scrollIntoView({ block: "nearest" });
     if (!isWide() && document.body.dataset.view !== "pane" && focus) {
       document.body.dataset.view = "pane";
       history.pushState({ view: "pane" }, "");
@@ -321,8 +321,8 @@
 
   function backToList() {
     delete document.body.dataset.view;
-    list.choose(chosen);
-    list.list.focus();
+    list.focus();
+    chosen?.node?.scrollIntoView({ block: "nearest" });
   }
 
   /** Show a row in the pane; what somebody has typed into its caption stays. */
@@ -331,15 +331,11 @@
     $(".conflict", pane).hidden = true;
     setNotice();
     if (field.dataset.id !== String(row.key) || !isTyped()) setText(row);
-    $("[data-action='erase']", pane).hidden = Boolean(row.error);
     const others = row.captions.slice(1);
     $(".others", pane).hidden = !others.length;
     $(".others ol", pane).replaceChildren(...others.map((one) => {
       const line = element("li");
-      const button = element("button", one.text || "(empty caption)", "plain");
-      button.type = "button";
-      button.addEventListener("click", () => use(one.text));
-      line.append(button, element("span", percent(one.confidence), "small score"));
+      line.append(button(one.text || "(empty caption)", () => use(one.text)), element("span", percent(one.confidence), "small score"));
       return line;
     }));
     showPosition();
@@ -364,14 +360,12 @@
     const isOwn = chosen && field.value.trim() === proposed(chosen);
     $(".editor [type='submit']").textContent = isOwn ? "Accept" : "Save";
     $("[data-action='uncheck']").hidden = !chosen || ["unchecked", "waiting", "failed"].includes(stateOf(chosen));
-    const confidence = chosen && confidenceOf(chosen);
-    $("#caption-help").textContent = isTyped() ? "Enter saves it and goes on; Escape leaves it."
-      : confidence === undefined || confidence === null ? "" : `confidence ${percent(confidence)}${chosen.captions[0].calibrated ? ", calibrated" : ""}`;
+    $("#caption-help").textContent = isTyped() ? "Enter saves it and goes on; Escape leaves it." : "";
   }
 
   function showPosition() {
-    const at = list.rows.indexOf(chosen);
-    $(".position", pane).textContent = at < 0 ? "not among those shown" : `${at + 1} of ${list.rows.length}`;
+    const at = listed.indexOf(chosen);
+    $(".position", pane).textContent = at < 0 ? "not among those shown" : `${at + 1} of ${listed.length}`;
     const badge = $("header .badge", pane);
     badge.textContent = stateOf(chosen);
     badge.className = `badge ${stateOf(chosen)}`;
@@ -395,8 +389,7 @@
    * Ask where the model looked, and show it.
    *
    * @param {object} row - the photo.
-   * @param {{words?: string[], captioner?: string, photo?: Blob, before?: string}} [change] - the beginning of the caption
-   *   and whose it is; a changed photo, and the caption before.
+   * @param {{words?: string[], captioner?: string}} [change] - the beginning of the caption, and whose it is.
    */
   async function explain(row, change = {}) {
     looking?.abort();
@@ -405,6 +398,7 @@
     if (row.phase !== "done" || row.error) {
       explanations.close(place);
       place.replaceChildren(element("p", row.error ?? "The caption comes in a moment.", row.error ? "bad" : "small"));
+      delete place.dataset.id;
       showPlain(row, place);
       return;
     }
@@ -413,53 +407,48 @@
     delete query.num_return_sequences; // the best one is explained
     if (choices.occlusion) query.occlusion = choices.occlusion;
     if (change.words) query.prefix = change.words.join(" ");
-    const key = change.photo ? null : JSON.stringify([row.id, query]);
     const control = looking = new AbortController();
-    let html = cards.get(key);
-    if (!html) {
-      if (!place.dataset.id || place.dataset.id !== row.id) {
+    const back = () => button("Back to the whole caption", () => { setNotice(); explain(row); });
+    try {
+      const html = await cardOf(row, query, place, control.signal);
+      if (control.signal.aborted) return;
+      explanations.close(place);
+      place.innerHTML = html; // made by the server's own template, in which texts are escaped
+      place.dataset.id = row.id;
+      await explanations.openArticle($("article", place), onRunnerUp(row, captioners));
+      if (control.signal.aborted) return;
+      offerCaptions(place, row);
+      if (change.words) {
+        setNotice(element("span", `From “${change.words.join(" ")}” on.`), back());
+        $(".words button", place)?.focus({ preventScroll: true });
+      }
+    } catch (error) {
+      if (control.signal.aborted) return;
+      setNotice(element("p", error.message, "bad"), ...(change.words ? [back()] : []));
+    }
+    place.removeAttribute("aria-busy");
+    looking = null;
+    refresh();
+  }
+
+  /** The card of an explanation as HTML; the bare photo is shown until it is there. */
+  async function cardOf(row, query, place, signal) {
+    const key = JSON.stringify([row.id, query]);
+    if (!cards.has(key)) {
+      if (place.dataset.id !== row.id) {
         explanations.close(place);
         place.replaceChildren();
         showPlain(row, place);
       }
       place.setAttribute("aria-busy", "true");
-      try {
-        const photo = change.photo ?? await photoOf(row);
-        const ask = { method: "POST", body: photo, query, headers: headersOf(photo), signal: control.signal };
-        html = await (await server.ask("/page/explanation", ask)).text();
-      } catch (error) {
-        if (control.signal.aborted) return;
-        looking = null;
-        place.removeAttribute("aria-busy");
-        setNotice(element("p", error.message, "bad"), ...(change.words || change.photo ? [backButton(row)] : []));
-        refresh();
-        return;
-      }
-      if (control.signal.aborted) return;
-      if (key) {
-        cards.set(key, html);
-        if (cards.size > CARDS) cards.delete(cards.keys().next().value);
-      }
+      const photo = await photoOf(row);
+      const ask = { method: "POST", body: photo, query, headers: headersOf(photo), signal };
+      cards.set(key, await (await server.ask("/page/explanation", ask)).text());
+      if (cards.size > CARDS) cards.delete(cards.keys().next().value);
     }
-    explanations.close(place);
-    place.innerHTML = html; // made by the server's own template, in which texts are escaped
-    place.dataset.id = row.id;
-    try {
-      await explanations.openArticle($("article", place), onRunnerUp(row, captioners));
-    } catch (error) {
-      if (!control.signal.aborted) setNotice(element("p", `The explanation cannot be shown: ${error.message}`, "bad"));
-    }
-    if (control.signal.aborted) return;
-    place.removeAttribute("aria-busy");
-    looking = null;
-    offerCaptions(place, row);
-    if (change.words) setNotice(element("span", `From “${change.words.join(" ")}” on.`), backButton(row));
-    if (change.photo) setNotice(...compare(change.before, $(".explained:last-child", place).dataset.text), backButton(row));
-    if (change.words || change.photo) $(".words button", place)?.focus({ preventScroll: true });
-    refresh();
+    return cards.get(key);
   }
 
-  /** The bare photo until its explanation is there. */
   async function showPlain(row, place) {
     const photo = await photoOf(row).catch(() => null);
     if (!photo || row !== chosen || place.querySelector("article")) return;
@@ -479,111 +468,15 @@
     };
   }
 
-  function backButton(row) {
-    const button = element("button", "Back to the whole photo and its caption", "plain");
-    button.type = "button";
-    button.addEventListener("click", () => {
-      setNotice();
-      explain(row);
-    });
-    return button;
-  }
-
   /** Beside captions that are not the one in the field, a button that takes them there. */
   function offerCaptions(place, row) {
     for (const section of place.querySelectorAll(".explained")) {
       const { text } = section.dataset;
       if (text === textOf(row)) continue;
-      const button = element("button", "Use this caption", "plain use");
-      button.type = "button";
-      button.addEventListener("click", () => use(text));
-      $(".words", section).append(button);
+      const offer = button("Use this caption", () => use(text));
+      offer.classList.add("use");
+      $(".words", section).append(offer);
     }
-  }
-
-  /** Two captions, the words that went struck out and those that came underlined. */
-  function compare(before, after) {
-    const [old, now] = [before.split(" "), after.split(" ")];
-    const common = Array.from({ length: old.length + 1 }, () => new Uint16Array(now.length + 1)); // of what follows
-    for (let i = old.length - 1; i >= 0; i--)
-      for (let j = now.length - 1; j >= 0; j--)
-        common[i][j] = old[i] === now[j] ? common[i + 1][j + 1] + 1 : Math.max(common[i + 1][j], common[i][j + 1]);
-    const line = element("span");
-    for (let i = 0, j = 0; i < old.length || j < now.length; ) {
-      const isSame = i < old.length && j < now.length && old[i] === now[j];
-      const isGone = !isSame && (j === now.length || (i < old.length && common[i + 1][j] >= common[i][j + 1]));
-      line.append(element(isSame ? "span" : isGone ? "del" : "ins", isGone ? old[i] : now[j]), " ");
-      if (isSame || isGone) i++;
-      if (isSame || !isGone) j++;
-    }
-    const isEqual = before === after;
-    return [element("span", isEqual ? "Without the erased region the caption is the same: " : "Without the erased region: "), line];
-  }
-
-  // --- erasing ---
-
-  async function startEraser() {
-    const row = chosen;
-    let bitmap;
-    try {
-      bitmap = await createImageBitmap(await photoOf(row));
-    } catch {
-      setNotice(element("p", "This browser cannot show photos of this kind, so nothing can be erased in them.", "bad"));
-      return;
-    }
-    if (row !== chosen) return;
-    leaveEraser();
-    looking?.abort();
-    const place = $(".card", pane);
-    explanations.close(place);
-    place.replaceChildren();
-    delete place.dataset.id;
-    eraser = new Eraser(place, bitmap);
-    const bar = element("div", undefined, "erasing");
-    const button = (text, act) => {
-      const made = element("button", text, "plain");
-      made.type = "button";
-      made.addEventListener("click", act);
-      bar.append(made);
-      return made;
-    };
-    const tools = ["rectangle", "brush"].map((tool) => button(tool[0].toUpperCase() + tool.slice(1), () => pick(tool)));
-    const pick = (tool) => {
-      eraser.tool = tool;
-      tools.forEach((one, index) => one.setAttribute("aria-pressed", String(["rectangle", "brush"][index] === tool)));
-      eraser.draw();
-    };
-    const undo = button("Take back", () => eraser.undo());
-    const done = button("Caption without it", () => eraser.onDone());
-    button("Leave", () => eraser.onLeave());
-    done.classList.add("primary");
-    eraser.onChange = () => { undo.disabled = done.disabled = !eraser.marks.length; };
-    eraser.onDone = async () => {
-      if (!eraser.marks.length) return;
-      const photo = await eraser.result();
-      leaveEraser();
-      setNotice(element("span", "The changed photo is being captioned."));
-      explain(row, { photo, before: proposed(row) });
-    };
-    eraser.onLeave = () => {
-      leaveEraser();
-      show(row);
-    };
-    pick("rectangle");
-    eraser.onChange();
-    place.prepend(bar);
-    $(".tools", pane).hidden = true;
-    setNotice(element("span", "Draw over what the model shall not see; it is filled with the photo's mean colour."));
-    eraser.canvas.focus();
-  }
-
-  function leaveEraser() {
-    if (!eraser) return;
-    const { photo } = eraser;
-    eraser = null;
-    $(".card", pane).replaceChildren();
-    photo.close();
-    $(".tools", pane).hidden = false;
   }
 
   // --- decisions ---
@@ -591,13 +484,13 @@
   async function decide(status, text = field.value.trim()) {
     const row = chosen;
     if (!row?.id || row.phase !== "done") return;
-    if (["accepted", "corrected"].includes(status)) {
+    if (CHECKED.includes(status)) {
       if (!text) return complain("A caption that is accepted cannot be empty; write one, or skip the photo.");
       if (text.split(/\s+/).includes(served.unknown))
         return complain(`${served.unknown} stands for a word; write that word, and the caption can be accepted.`);
     }
     const next = nextUnchecked(row);
-    for (const button of document.querySelectorAll(".decide button")) button.disabled = true;
+    for (const one of document.querySelectorAll(".decide button")) one.disabled = true;
     try {
       const change = { status, text: status === "unchecked" ? proposed(row) : text };
       if (served.hasCorrections && !row.isOnServer) Object.assign(row, await decisions.add(row, await photoOf(row)));
@@ -605,27 +498,26 @@
       if (status === "unchecked") row.text = null;
       row.error = null;
       if (served.hasCorrections) await keep(row);
-      tabs.postMessage(row.id);
     } catch (error) {
       if (error instanceof Conflict) showConflict(row, error.theirs, status, text);
       else complain(error.message);
       return;
     } finally {
-      for (const button of document.querySelectorAll(".decide button")) button.disabled = false;
+      for (const one of document.querySelectorAll(".decide button")) one.disabled = false;
     }
-    list.change(row);
+    row.node = null;
     setText(row);
     refreshNow();
     if (status === "unchecked") return;
     if (next) choose(next);
     announce(next ? `${row.name}: ${status}. Now ${next.name}: ${textOf(next)}` : `${row.name}: ${status}. No unchecked photo is left among those shown.`, !next);
-    if (document.activeElement === field) isWide() ? list.list.focus() : field.blur(); // letters are keys again
+    if (document.activeElement === field) isWide() ? list.focus() : field.blur(); // letters are keys again
   }
 
   /** The row after another that waits for a person, in the order of the list; from its end on from its start. */
   function nextUnchecked(row) {
-    const at = list.rows.indexOf(row);
-    const after = [...list.rows.slice(at + 1), ...list.rows.slice(0, Math.max(at, 0))];
+    const at = listed.indexOf(row);
+    const after = [...listed.slice(at + 1), ...listed.slice(0, Math.max(at, 0))];
     return after.find((one) => stateOf(one) === "unchecked") ?? null;
   }
 
@@ -639,45 +531,27 @@
   /** Somebody else was faster: both captions, to choose from. */
   function showConflict(row, theirs, status, text) {
     const place = $(".conflict", pane);
-    const button = (label, act) => {
-      const made = element("button", label, "plain");
-      made.type = "button";
-      made.addEventListener("click", () => {
-        place.hidden = true;
-        act();
-      });
-      return made;
-    };
-    const choicesOf = element("dl");
-    choicesOf.append(element("dt", `Theirs (${theirs.status})`), element("dd", theirs.text ?? proposed(row)),
+    const both = element("dl");
+    both.append(element("dt", `Theirs (${theirs.status})`), element("dd", theirs.text ?? proposed(row)),
       element("dt", `Mine (${status})`), element("dd", text));
     const buttons = element("div", undefined, "decide");
-    buttons.append(
-      button("Keep theirs", () => {
-        Object.assign(row, { text: theirs.text, status: theirs.status, revision: theirs.revision });
-        setText(row);
-        keep(row);
-        changed(row);
-      }),
-      button("Keep mine", () => {
-        row.revision = theirs.revision;
-        decide(status, text);
-      }),
-    );
-    place.replaceChildren(element("p", "This caption was changed elsewhere in the meantime, in another tab or by somebody else.", "bad"), choicesOf, buttons);
+    const theirButton = button("Keep theirs", () => {
+      place.hidden = true;
+      Object.assign(row, { text: theirs.text, status: theirs.status, revision: theirs.revision });
+      setText(row);
+      keep(row);
+      refresh(row);
+    });
+    const myButton = button("Keep mine", () => {
+      place.hidden = true;
+      row.revision = theirs.revision;
+      decide(status, text);
+    });
+    buttons.append(theirButton, myButton);
+    place.replaceChildren(element("p", "This caption was changed elsewhere in the meantime, in another tab or by somebody else.", "bad"), both, buttons);
     place.hidden = false;
-    $("button", place).focus();
+    theirButton.focus();
   }
-
-  tabs.addEventListener("message", async ({ data }) => {
-    const row = byId.get(data);
-    if (!row || !isKept || (row === chosen && isTyped())) return; // then it is a conflict, which is shown when it is saved
-    const stored = await kept.row(data);
-    if (!stored) return;
-    Object.assign(row, { status: stored.status, text: stored.text, revision: stored.revision });
-    if (row === chosen) setText(row);
-    changed(row);
-  });
 
   // --- settings ---
 
@@ -685,38 +559,33 @@
   const OWN = ["captioner", "beside", "occlusion", "letters"]; // fields that are no decoding settings
   const control = (name) => $(`#set-${name}`);
 
-  function option(value, text = value) {
-    const made = element("option", text);
-    made.value = value;
-    return made;
+  function fill(name, values, none) {
+    const { value } = control(name);
+    control(name).replaceChildren(...(none ? [new Option(none, "")] : []), ...values.map((one) => new Option(one)));
+    control(name).value = value;
+    if (control(name).selectedIndex < 0) control(name).selectedIndex = 0;
   }
 
   function fillSettings() {
     const names = served.captioners.map((one) => one.name);
-    control("captioner").replaceChildren(...names.map((name) => option(name)));
+    fill("captioner", names);
     for (const line of settingsForm.querySelectorAll(".captioners")) line.hidden = names.length < 2;
-    for (const name of OWN) if (name === "captioner" || name === "letters") control(name).value = choices[name];
-    for (const [name, value] of Object.entries(choices.decoding)) control(name).value = [value].flat().join(", ");
+    control("captioner").value = choices.captioner;
     fitSettings();
-    control("beside").value = choices.beside;
-    control("occlusion").value = choices.occlusion;
+    for (const name of OWN) control(name).value = choices[name];
+    for (const [name, value] of Object.entries(choices.decoding)) control(name).value = [value].flat().join(", ");
   }
 
   /** Show the settings that the captioner in the form knows, with its own values as placeholders. */
   function fitSettings() {
     const one = captionerOf(control("captioner").value);
-    const [beside, occlusion] = [control("beside").value, control("occlusion").value];
-    control("beside").replaceChildren(option("", "none"), ...served.captioners.filter(({ name }) => name !== one.name).map(({ name }) => option(name)));
-    control("occlusion").replaceChildren(option("", "none"), ...one.abilities.occlusion.map((name) => option(name)));
-    control("beside").value = beside;
-    control("occlusion").value = occlusion;
-    for (const name of ["beside", "occlusion"]) if (control(name).selectedIndex < 0) control(name).value = "";
+    fill("beside", served.captioners.map(({ name }) => name).filter((name) => name !== one.name), "none");
+    fill("occlusion", one.abilities.occlusion, "none");
     $(".captioners .about", settingsForm).textContent = `${one.about.name}, ${(one.about.parameters / 1e6).toFixed(1)} million parameters, ${one.about.library}`;
     for (const line of settingsForm.querySelectorAll("[data-field]")) {
       const name = line.dataset.field;
       line.hidden = !one.abilities.settings.includes(name);
-      const value = one.decoding[name];
-      const shown = value === null || value === undefined ? "" : [value].flat().join(", ");
+      const shown = [one.decoding[name] ?? ""].flat().join(", ");
       if (control(name).tagName === "SELECT") {
         control(name).options[0].textContent = `as the captioner has it${shown && ` (${shown})`}`;
         if (name === "search")
@@ -740,13 +609,14 @@
     errors.count = 0;
     asking.pause(false);
     showServed();
-    if (chosen && !eraser) show(chosen);
+    if (chosen) show(chosen);
   }
 
+  /** Say which of several captioners writes the captions, and with which settings. */
   function showServed() {
-    const parts = [choices.captioner, ...(choices.beside ? [choices.beside] : [])].join(" beside ");
+    const names = served.captioners.length > 1 ? [[choices.captioner, choices.beside].filter(Boolean).join(" beside ")] : [];
     const set = Object.entries(choices.decoding).map(([name, value]) => `${name.replaceAll("_", " ")} ${[value].flat().join(", ")}`);
-    $(".models-served").textContent = `Captions by ${parts}${set.length ? `, ${set.join(", ")}` : ""}`;
+    $(".models-served").textContent = [...names, ...set].join(", ");
   }
 
   settingsForm.addEventListener("submit", (event) => {
@@ -772,12 +642,7 @@
     if (!sentence) return;
     const line = element("li", sentence, "bad");
     line.dataset.text = sentence;
-    for (const [text, act] of buttons) {
-      const button = element("button", text, "plain");
-      button.type = "button";
-      button.addEventListener("click", act);
-      line.append(" ", button);
-    }
+    for (const one of buttons) line.append(" ", one);
     banners.set(name, line);
     $(".banners").append(line);
   }
@@ -798,6 +663,45 @@
     return `${photos}; ${served.hasCorrections ? "the server keeps the photos and what you decide" : "the server keeps none of them"}.`;
   };
 
+  // --- export: the table that `showtell train` reads ---
+
+  /** The folder that all photos are in, which is where the table stands; "" if there is none. */
+  function folderOf() {
+    const [first] = rows[0]?.name.split("/") ?? [];
+    return rows.every((row) => row.name.startsWith(`${first}/`)) ? `${first}/` : "";
+  }
+
+  function table() {
+    const FORMULA = /^'*[=+\-@\t\r]/; // what spreadsheets compute; `as_text_cell` of datasets/table.py
+    const textCell = (text) => (FORMULA.test(text) ? `'${text}` : text);
+    const quoted = (cell) => (/[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
+    const lines = rows.filter((row) => row.captions.length || row.text).map((row) => [
+      textCell(row.name.slice(folderOf().length)),
+      textCell(textOf(row)),
+      row.captions[0]?.confidence.toFixed(3) ?? "",
+      CHECKED.includes(row.status) ? "train" : "unchecked",
+    ]);
+    const columns = ["image", "caption", "confidence", "split"]; // CORRECTIONS of datasets/table.py
+    return `\ufeff${[columns, ...lines].map((cells) => `${cells.map(quoted).join(",")}\n`).join("")}`;
+  }
+
+  function showExport() {
+    const checked = rows.filter((row) => CHECKED.includes(row.status)).length;
+    $("#export .counts").textContent = `${count(rows.length, "photo")}, of which ${checked} accepted or corrected.`;
+    const file = `${folderOf()}corrections.csv`;
+    $("#export .hint").textContent = served.hasCorrections ? "To train on what the server keeps:"
+      : `To train on it, save the table as ${file}, beside the photos:`;
+    $("#export code").textContent = `showtell train folder/corrections data.path=${served.folder ?? file} training.start_from=CHECKPOINT`;
+    $("#export").showModal();
+  }
+
+  function saveTable() {
+    const link = element("a");
+    link.download = "corrections.csv";
+    link.href = served.hasCorrections ? "/v1/corrections/export" : URL.createObjectURL(new Blob([table()], { type: "text/csv" }));
+    link.click();
+  }
+
   // --- what people do ---
 
   const actions = {
@@ -805,7 +709,7 @@
     "choose-folder": () => $("#folder").click(),
     photograph: () => $("#camera").click(),
     settings: () => { fillSettings(); $("#settings").showModal(); },
-    close: (button) => button.closest("dialog").close(),
+    close: (pressed) => pressed.closest("dialog").close(),
     keys: () => $("#keys").showModal(),
     pause: () => { asking.pause(!asking.isPaused); refreshNow(); },
     back: () => history.back(),
@@ -814,17 +718,8 @@
     skip: () => decide("skipped"),
     uncheck: () => decide("unchecked"),
     again: () => again([chosen]),
-    erase: startEraser,
-    export: () => {
-      const checked = rows.filter(exporting.isChecked).length;
-      $("#export .counts").textContent = `${count(rows.length, "photo")}, of which ${checked} accepted or corrected.`;
-      const { folder } = exporting.names(rows);
-      const table = `${folder || ""}corrections.csv`;
-      $("#export .hint").textContent = served.hasCorrections
-        ? "On the server they can be trained on as they are: showtell train folder/corrections data.path=FOLDER training.start_from=CHECKPOINT, with the folder of --corrections."
-        : `Save the table as ${table}, beside the photos, and train on it: showtell train folder/corrections data.path=${table} training.start_from=CHECKPOINT`;
-      $("#export").showModal();
-    },
+    export: showExport,
+    table: saveTable,
     clear: () => {
       $("#clear p").textContent = `${count(rows.length, "photo")} with their captions leave this browser.`
         + (served.hasCorrections ? " What the server keeps stays there, and comes back when the page is loaded." : " What you have not exported is lost.");
@@ -832,26 +727,21 @@
     },
   };
 
-  function step(by) {
-    const at = list.rows.indexOf(chosen);
-    const row = list.rows[Math.min(Math.max(at + by, 0), list.rows.length - 1)];
-    if (row) choose(row);
-  }
-
   document.addEventListener("click", ({ target }) => {
-    const button = target.closest("button");
-    if (button?.dataset.action) actions[button.dataset.action](button);
-    if (button?.dataset.export) {
-      const kind = button.dataset.export;
-      if (served.hasCorrections) exporting.save(`/v1/corrections/export?format=${kind}${kind === "zip" ? "&status=accepted&status=corrected" : ""}`, `corrections.${kind}`);
-      else exporting.save(new Blob([exporting[kind](rows)], { type: kind === "csv" ? "text/csv" : "application/jsonl" }), `corrections.${kind}`);
-    }
+    const pressed = target.closest("button[data-action]");
+    if (pressed) actions[pressed.dataset.action](pressed);
   });
+
+  function step(by) {
+    const at = listed.indexOf(chosen) + by;
+    const row = listed[Math.min(Math.max(at, 0), listed.length - 1)];
+    if (row) choose(row, { focus: false });
+  }
 
   $("#clear").addEventListener("close", async () => {
     if ($("#clear").returnValue !== "clear") return;
-    asking.clear();
-    reading.clear();
+    asking.pause(true);
+    reading.pause(true);
     looking?.abort();
     if (isKept) await kept.clear();
     location.reload();
@@ -874,7 +764,7 @@
     if (event.key === "Escape") {
       event.preventDefault();
       if (isTyped()) setText(chosen);
-      else list.list.focus();
+      else list.focus();
     }
   });
 
@@ -891,20 +781,21 @@
   document.addEventListener("keydown", (event) => {
     const { target, key } = event;
     if (event.ctrlKey || event.altKey || event.metaKey || event.defaultPrevented) return;
-    if (target.closest("input, textarea, select, dialog, canvas")) return;
-    if (["ArrowDown", "ArrowUp"].includes(key) && rows.length && !target.closest(".list")) {
+    if (target.closest("input, textarea, select, dialog")) return;
+    const page = Math.max(1, Math.floor(list.clientHeight / (listed[0]?.node.offsetHeight || 1)) - 1);
+    const steps = { ArrowDown: 1, ArrowUp: -1 };
+    if (target === list) Object.assign(steps, { PageDown: page, PageUp: -page, Home: -rows.length, End: rows.length });
+    if (steps[key] && listed.length) {
       event.preventDefault();
-      step(key === "ArrowDown" ? 1 : -1);
-    } else if (choices.letters === "on" && letters[key.toLowerCase()] && (chosen || "/?".includes(key))) {
+      step(steps[key]);
+    } else if (target === list && key === "Enter" && chosen) choose(chosen);
+    else if (choices.letters === "on" && letters[key.toLowerCase()] && (chosen || "/?".includes(key))) {
       event.preventDefault();
       letters[key.toLowerCase()]();
     }
   });
 
-  for (const type of ["input", "change"]) filters.addEventListener(type, () => {
-    $("output", filters).textContent = `${$("[name='most']", filters).value}%`;
-    refreshNow();
-  });
+  filters.addEventListener("input", refreshNow);
 
   for (const input of document.querySelectorAll("input[type='file']"))
     input.addEventListener("change", () => {
@@ -933,19 +824,17 @@
     return inside.flat();
   }
 
-  let depth = 0; // of elements that something is dragged over
-  const showDrop = (change) => {
-    depth = Math.max(0, depth + change);
-    $(".drop").hidden = !depth;
-  };
   const holdsFiles = (event) => event.dataTransfer.types.includes("Files");
-  addEventListener("dragenter", (event) => holdsFiles(event) && showDrop(1));
-  addEventListener("dragleave", (event) => holdsFiles(event) && showDrop(-1));
-  addEventListener("dragover", (event) => holdsFiles(event) && event.preventDefault());
-  addEventListener("drop", async (event) => {
+  addEventListener("dragover", (event) => {
     if (!holdsFiles(event)) return;
     event.preventDefault();
-    showDrop(-depth);
+    $(".drop").hidden = false;
+  });
+  addEventListener("dragleave", (event) => { $(".drop").hidden = !event.relatedTarget; });
+  addEventListener("drop", async (event) => {
+    $(".drop").hidden = true;
+    if (!holdsFiles(event)) return;
+    event.preventDefault();
     const items = [...event.dataTransfer.items].filter((item) => item.kind === "file");
     const files = items.map((item) => [item.webkitGetAsEntry?.(), item.getAsFile()]);
     const dropped = await Promise.all(files.map(([entry, file]) => (entry ? filesOf(entry) : [[file, file.name]])));
@@ -981,13 +870,13 @@
           id: known.id, name: known.name, captioner: known.captioner, added: Date.parse(known.created), phase: "done",
           captions: [{ text: known.proposed, confidence: known.confidence ?? undefined }],
         });
-        Object.assign(row, ServerStore.fromRow(known), { isOnServer: true });
+        Object.assign(row, ServerStore.fromRow(known));
       }
-    for (const button of document.querySelectorAll("[data-action='photograph']"))
-      button.hidden = !matchMedia("(pointer: coarse)").matches;
+    for (const one of document.querySelectorAll("[data-action='photograph']"))
+      one.hidden = !matchMedia("(pointer: coarse)").matches;
     showServed();
     refreshNow();
-    if (list.rows.length && isWide()) choose(list.rows[0], { focus: false });
+    if (listed.length && isWide()) choose(listed[0], { focus: false });
   }
 
   server.watch((sentence) => say("server", sentence));

@@ -20,15 +20,7 @@ from showtell.reports.explanation_view import view_photo
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
 STYLES = ("explanation_card.css", "live_page.css")
-SCRIPTS = (
-    "explanation_card.js",
-    "live_server.js",
-    "live_session.js",
-    "live_export.js",
-    "live_list.js",
-    "live_erase.js",
-    "live_page.js",
-)
+SCRIPTS = ("explanation_card.js", "live_server.js", "live_session.js", "live_page.js")
 NOT_SET_HERE = ("prefix",)  # settings that the page makes itself
 KEYS = {
     "↓ ↑ or J K": "the next, the previous photo",

@@ -12,16 +12,13 @@ const server = (() => {
   const BUSY = [429, 503]; // statuses after which the same question is asked again
   const LONGEST_WAIT = 30; // seconds between two tries
   let waitUntil = 0; // no question is sent before: the queue of the server is full, or it is away
-  const watchers = new Set();
+  let tell = () => {}; // gets a sentence about the server, or "" when it answers again
 
   const sleep = (seconds, signal) =>
     new Promise((resolve, reject) => {
       const timer = setTimeout(resolve, 1000 * seconds);
       signal?.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
     });
-
-  /** Tell watchers a sentence about the server, or "" when it answers again. */
-  const tell = (sentence) => watchers.forEach((watcher) => watcher(sentence));
 
   async function problemOf(response) {
     const problem = await response.json().catch(() => ({}));
@@ -40,24 +37,22 @@ const server = (() => {
     const address = new URL(path, location.href);
     for (const [name, values] of Object.entries(query))
       for (const value of [values].flat()) address.searchParams.append(name, value);
-    for (let failures = 0; ; ) {
+    for (let failures = 0; ; failures++) {
       const pause = (waitUntil - Date.now()) / 1000;
       if (pause > 0 && !once) await sleep(pause, options.signal);
+      const longer = Math.min(LONGEST_WAIT, 2 ** failures);
       let response;
       try {
         response = await fetch(address, options);
       } catch (error) {
         if (options.signal?.aborted) throw error;
-        const sentence = "The server does not answer";
-        if (once) throw new ServerError(0, `${sentence}; start it again, and repeat this.`);
-        failures += 1;
-        waitUntil = Date.now() + 1000 * Math.min(LONGEST_WAIT, 2 ** failures);
-        tell(`${sentence}; the page tries again until it does.`);
+        if (once) throw new ServerError(0, "The server does not answer; start it again, and repeat this.");
+        waitUntil = Date.now() + 1000 * longer;
+        tell("The server does not answer; the page tries again until it does.");
         continue;
       }
       if (!once && BUSY.includes(response.status)) {
-        failures += 1;
-        const seconds = Number.parseFloat(response.headers.get("Retry-After")) || Math.min(LONGEST_WAIT, 2 ** failures);
+        const seconds = Number.parseFloat(response.headers.get("Retry-After")) || longer;
         waitUntil = Math.max(waitUntil, Date.now() + 1000 * seconds);
         if (response.status === 503) tell((await problemOf(response)).message);
         continue;
@@ -68,7 +63,7 @@ const server = (() => {
     }
   }
 
-  return { ask, watch: (watcher) => watchers.add(watcher) };
+  return { ask, watch: (watcher) => { tell = watcher; } };
 })();
 
 /** Work on many things, a few at a time, in the order in which they came. */
@@ -87,11 +82,7 @@ class Queue {
     this.advance();
   }
 
-  clear() {
-    this.waiting = [];
-  }
-
-  async advance() {
+  advance() {
     while (!this.isPaused && this.running < this.inFlight && this.waiting.length) {
       this.running += 1;
       this.work(this.waiting.shift()).finally(() => {

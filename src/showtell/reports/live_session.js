@@ -1,5 +1,8 @@
 // What the page keeps: photos and captions in the browser (IndexedDB), and what people decide, there or on the server.
 
+/** The headers of a photo that is sent. */
+const headersOf = (photo) => ({ "Content-Type": photo.type.startsWith("image/") ? photo.type : "application/octet-stream" });
+
 const STORED = ["id", "name", "size", "type", "added", "captioner", "settings", "captions", "error", "thumbnail",
   "status", "text", "revision"]; // of a row
 
@@ -82,7 +85,7 @@ class BrowserStore {
       transaction.onabort = () => reject(transaction.error ?? new DOMException("", "AbortError"));
     });
     const stores = Object.fromEntries(names.map((name) => [name, transaction.objectStore(name)]));
-    const value = await Promise.all([work(stores), done]).then(([result]) => result);
+    const [value] = await Promise.all([work(stores), done]);
     return value;
   }
 
@@ -90,22 +93,22 @@ class BrowserStore {
     return this.transact(["rows"], "readonly", ({ rows }) => this.settle(rows.getAll()));
   }
 
-  row(id) {
-    return this.transact(["rows"], "readonly", ({ rows }) => this.settle(rows.get(id)));
-  }
-
   photo(id) {
     return this.transact(["photos"], "readonly", ({ photos }) => this.settle(photos.get(id)));
   }
 
-  /** Keep a row; what people decided is left as it is there. */
+  /** Keep a row; what people decided in another tab is left as it is there. */
   put(row, photo) {
     return this.transact(["rows", "photos"], "readwrite", async ({ rows, photos }) => {
       if (photo) photos.put(photo, row.id);
       const before = await this.settle(rows.get(row.id));
       const { status, text, revision } = before && before.revision > row.revision ? before : row;
-      rows.put({ ...Object.fromEntries(STORED.map((name) => [name, row[name]])), status, text, revision });
+      rows.put({ ...this.stored(row), status, text, revision });
     });
+  }
+
+  stored(row) {
+    return Object.fromEntries(STORED.map((name) => [name, row[name]]));
   }
 
   /** Keep a decision, if it was made from the newest one. */
@@ -114,15 +117,8 @@ class BrowserStore {
       const stored = await this.settle(rows.get(row.id));
       if (stored && stored.revision !== row.revision) throw new Conflict(stored);
       const decided = { ...change, revision: row.revision + 1 };
-      rows.put({ ...Object.fromEntries(STORED.map((name) => [name, row[name]])), ...decided });
+      rows.put({ ...this.stored(row), ...decided });
       return decided;
-    });
-  }
-
-  remove(id) {
-    return this.transact(["rows", "photos"], "readwrite", ({ rows, photos }) => {
-      rows.delete(id);
-      photos.delete(id);
     });
   }
 
@@ -163,8 +159,8 @@ class ServerStore {
     const [best] = row.captions;
     const query = { name: row.name, captioner: row.captioner, caption: best?.text ?? "" };
     if (best) query.confidence = best.confidence;
-    const headers = { "Content-Type": photo.type.startsWith("image/") ? photo.type : "application/octet-stream" };
-    const response = await server.ask(`/v1/corrections/photos/${row.id}`, { method: "PUT", body: photo, query, headers });
+    const ask = { method: "PUT", body: photo, query, headers: headersOf(photo) };
+    const response = await server.ask(`/v1/corrections/photos/${row.id}`, ask);
     return ServerStore.fromRow(await response.json());
   }
 

@@ -98,8 +98,8 @@ def to_response(error: Exception, path: str) -> ProblemResponse:
     """
     status, detail, headers, extra = 500, DEFECT, None, {}
     if isinstance(error, HTTPException):
-        status, detail, headers = error.status_code, error.detail, error.headers
-        if status == 404 and detail == "Not Found":
+        status, detail, headers = error.status_code, f"{error.detail.rstrip('.')}.", error.headers
+        if status == 404 and detail == "Not Found.":
             detail = f"There is nothing at {path}; /docs lists what there is."
         if status == 405:
             detail = f"This method is not allowed at {path}; use {(headers or {}).get('Allow', 'another one')}."

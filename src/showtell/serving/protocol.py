@@ -86,7 +86,7 @@ class TimedProtocol(H11Protocol):
         reason = answer.problem.title.encode()
         events: list[Any] = [
             h11.Response(status_code=status, headers=answer.raw_headers, reason=reason),
-            h11.Data(data=answer.body),
+            h11.Data(data=bytes(answer.body)),
             h11.EndOfMessage(),
         ]
         for event in events:
