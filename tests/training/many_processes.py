@@ -37,7 +37,7 @@ def run(recipe: dict[str, Any], folder: Path) -> None:
         return validation
 
     trainer._check_with_watchdog, validator.validate = recorded_check, validated  # type: ignore[method-assign]
-    result = trainer.run()
+    result = trainer.fit()
     weights = b"".join(tensor.numpy().tobytes() for tensor in trainer.raw_model.decoder.state_dict().values())
     content = {
         "weights": hashlib.sha256(weights).hexdigest(),

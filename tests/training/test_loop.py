@@ -7,6 +7,7 @@ import copy
 import hashlib
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,10 @@ import yaml
 
 from showtell.captioners import Captioner
 from showtell.errors import DataError, RecipeError, TrainingError, UsageError
-from showtell.training import train
+from showtell.training import make_recipe, train
+from showtell.training.console import TrainingConsole
+from showtell.training.loop import Trainer
+from showtell.training.run_folder import changes
 from tests.cli.test_caption import run as run_command
 
 
@@ -136,6 +140,79 @@ def test_accumulated_batches_weigh_as_one(tiny_recipe, tmp_path):
     assert steps[1][0] == pytest.approx(steps[0][0], rel=1e-5)
 
 
+@pytest.mark.parametrize("during", ["the last step of an epoch", "validation"])
+def test_ctrl_c_at_the_end_of_an_epoch_saves_at_once_and_validates_when_resumed(
+    during, tiny_recipe, tmp_path, monkeypatch
+):
+    tiny_recipe["training"]["epochs"] = 2
+    whole = train(copy.deepcopy(tiny_recipe), tmp_path / "whole", quiet=True).folder
+    with monkeypatch.context() as patch:
+        if during == "validation":
+            counted = TrainingConsole.counting
+            patch.setattr(TrainingConsole, "counting", lambda *a: (signal.raise_signal(signal.SIGINT), counted(*a))[1])
+        else:
+            step = Trainer._step
+            patch.setattr(
+                Trainer,
+                "_step",
+                lambda self, group: (self.progress.step == 6 and signal.raise_signal(2), step(self, group))[1],
+            )
+        result = train(tiny_recipe, tmp_path / "broken", quiet=True)
+    assert (result.interrupted, result.epochs, result.best) == (True, 0, None)
+    assert not any("validation" in line for line in log_of(result.folder))
+    train(tiny_recipe, result.folder, resume=True, quiet=True)
+    assert fingerprints(result.folder) == fingerprints(whole)
+
+
+def test_a_run_trains_for_longer_where_a_longer_run_would_have_begun_alike(tiny_recipe, tmp_path, capsys):
+    tiny_recipe["training"] |= {"schedule": "step", "decay_epochs": 2, "epochs": 3}
+    whole = train(copy.deepcopy(tiny_recipe), tmp_path / "whole", quiet=True).folder
+    tiny_recipe["training"]["epochs"] = 2
+    longer = train(tiny_recipe, tmp_path / "longer", quiet=True).folder
+    capsys.readouterr()
+    assert run_command(capsys, "train", longer, "--resume", "training.epochs=3")[0] == 0
+    assert fingerprints(longer) == fingerprints(whole)
+    assert "the run is finished; a greater" in run_command(capsys, "train", longer, "--resume")[2]
+    before = make_recipe(tiny_recipe)
+    for change, is_accepted in (
+        ({"epochs": 4}, True), ({"epochs": 1}, False), ({"patience": 3}, False), ({"learning_rate": 1.0}, False),
+        ({"patience_steps": 60}, True),
+    ):  # fmt: skip
+        now = make_recipe({**tiny_recipe, "training": tiny_recipe["training"] | change})
+        assert (changes(before, now) == []) is is_accepted, change
+    decaying = tiny_recipe["training"] | {"schedule": "cosine"}
+    before, now = (make_recipe({**tiny_recipe, "training": decaying | {"epochs": n}}) for n in (2, 3))
+    assert changes(before, now) == ["training.epochs (was 2, now 3)"]
+
+
+def test_patience_may_grow_and_counts_steps_too(tiny_recipe, tmp_path):
+    """7 steps an epoch: no better score for 15 steps is that after the third epoch without one."""
+    tiny_recipe["training"] |= {"epochs": 4, "patience": 1, "learning_rate": 1e-9}
+    tiny_recipe["encoder"]["learning_rate"] = 1e-9  # nothing is learned, so the second validation is no better
+    stopped = train(tiny_recipe, tmp_path / "run", quiet=True)
+    assert (stopped.epochs, stopped.best_epoch) == (2, 1)
+    tiny_recipe["training"]["patience_steps"] = 15
+    assert train(tiny_recipe, tmp_path / "run", resume=True, quiet=True).epochs == 4
+
+
+def test_a_folder_of_other_files_is_refused_and_a_run_without_last_begins_anew_and_says_so(
+    tiny_recipe, tiny_scenes, tmp_path, capsys
+):
+    for resume in (False, True):
+        with pytest.raises(
+            UsageError, match=r"images holds .*\.png.* and no run; choose a new folder, or an empty one"
+        ):
+            train(tiny_recipe, tiny_scenes / "images", resume=resume, quiet=True)
+    tiny_recipe["training"]["epochs"] = 1
+    run = train(copy.deepcopy(tiny_recipe), tmp_path / "run", quiet=True).folder
+    before = fingerprints(run)
+    shutil.rmtree(run / "last")
+    capsys.readouterr()
+    train(tiny_recipe, run, resume=True)
+    assert f"{run / 'last'} does not exist, so there is nothing to resume from" in capsys.readouterr().err
+    assert fingerprints(run) == before
+
+
 def test_a_folder_with_a_run_is_not_overwritten(tiny_recipe, tmp_path):
     tiny_recipe["training"]["epochs"] = 1
     train(tiny_recipe, tmp_path / "run", quiet=True)
@@ -162,13 +239,6 @@ def test_resuming_with_another_recipe_or_other_captions_is_refused(tiny_recipe, 
     tiny_recipe["data"]["path"] = str(changed)
     with pytest.raises(DataError, match="have changed since the run in"):
         train(tiny_recipe, tmp_path / "run", resume=True, quiet=True)
-
-
-def test_patience_stops_and_keeps_the_best(tiny_recipe, tmp_path):
-    tiny_recipe["training"] |= {"epochs": 30, "patience": 1, "learning_rate": 1e-9}
-    tiny_recipe["encoder"]["learning_rate"] = 1e-9  # nothing is learned, so the second validation is no better
-    result = train(tiny_recipe, tmp_path / "run", quiet=True)
-    assert (result.epochs, result.best_epoch) == (2, 1)
 
 
 def test_a_model_that_says_the_same_of_every_picture_is_named(tiny_recipe, tmp_path, capsys):

@@ -117,7 +117,7 @@ def test_clipping_by_value_bounds_each_step_of_each_weight(tiny_recipe, tmp_path
     tiny_recipe["encoder"]["learning_rate"] = 1.0
     run = trainer(tiny_recipe, tmp_path / "run")
     before = weights(run.captioner.decoder)
-    run.run()
+    run.fit()
     change = torch.cat(
         [(after - before[name]).abs().flatten() for name, after in run.captioner.decoder.state_dict().items()]
     )
@@ -134,7 +134,7 @@ def test_values_are_clipped_before_the_norm(tiny_recipe, tmp_path, monkeypatch):
     run = trainer(tiny_recipe, tmp_path / "run")
     snapshots = [weights(run.raw_model)]
     after_each_step(monkeypatch, lambda self: snapshots.append(weights(self.raw_model)))
-    run.run()
+    run.fit()
     norms = [line["gradient_norm"] for line in log_of(tmp_path / "run") if "gradient_norm" in line]
     learned = {name: weight.numel() for name, weight in run.raw_model.named_parameters()}
     assert all(1e-2 < norm <= 1e-3 * sum(learned.values()) ** 0.5 for norm in norms)
@@ -180,7 +180,7 @@ def test_best_has_the_averaged_weights_and_last_both(tiny_recipe, tmp_path, monk
     run = trainer(tiny_recipe, tmp_path / "run")
     expected = weights(run.captioner.decoder)
     after_each_step(monkeypatch, lambda self: snapshots.append(weights(self.captioner.decoder)))
-    folder = run.run().folder
+    folder = run.fit().folder
     for n, now in enumerate(snapshots):
         d = min(0.8, (1 + n) / (10 + n))
         expected = {name: d * tensor + (1 - d) * now[name] for name, tensor in expected.items()}
@@ -232,7 +232,7 @@ def test_the_encoder_learns_from_its_epoch_on(tiny_recipe, tmp_path, monkeypatch
 
     monkeypatch.setattr(objective, "forward", look)
     after_each_step(monkeypatch, watch)
-    run.run()
+    run.fit()
     assert modes == is_kept == [False] * 7 + [True] * 7  # 7 steps an epoch
     for step in range(8):
         assert all(torch.equal(tensor, snapshots[0][name]) for name, tensor in snapshots[step].items()), step

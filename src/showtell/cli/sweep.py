@@ -69,7 +69,7 @@ def sweep(
 
 def table(result: SweepResult) -> str:
     """A line for each trial: its values, its validation scores at its best epoch, and its folder or its error."""
-    from showtell.training.sweep_space import in_yaml
+    from showtell.training.sweep import in_yaml
 
     keys = list(result.rows[0].values)
     scores = [result.metric, *(name for name in _scores(result) if name != result.metric)]

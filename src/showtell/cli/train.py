@@ -40,7 +40,7 @@ def train(
 
     from showtell.processes import is_first_process
     from showtell.training import train as run
-    from showtell.training.recipe_loading import load_saved_recipe
+    from showtell.training.recipe_loading import load_recipe
     from showtell.training.run_folder import RECIPE
 
     result = run(recipe, out, resume=resume, overrides=overrides or ())
@@ -61,7 +61,7 @@ def train(
         where = f"on validation, epoch {result.best_epoch}"
         score = "" if result.best is None else f" ({result.selection_metric} {result.best:.3f} {where})"
         typer.echo(f"{best}{score}")
-        trained = load_saved_recipe(result.folder / RECIPE)
+        trained = load_recipe(result.folder / RECIPE)
         typer.echo(_next_command(best, trained))
         _print_before_and_after(best, trained)
     if result.interrupted:

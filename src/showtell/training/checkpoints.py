@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from accelerate import Accelerator
+from pydantic import TypeAdapter
 from torch.optim import Optimizer
 
 from showtell.captioners import EncoderDecoderCaptioner
@@ -69,7 +70,7 @@ class RunCheckpoints:
         )  # fmt: skip
 
     def save_best(self, record: Mapping[str, Any] | None) -> None:
-        """Write `best/`: the weights that captioned the validation split, with the `validation_record`."""
+        """Write `best/`: the weights that captioned the validation split, with a record of that validation."""
         if not self._accelerator.is_main_process:
             return
         best = copy.copy(self.averaged)
@@ -93,7 +94,7 @@ class RunCheckpoints:
         self._load_weights(self._folder.last)
         with damage_refused(self._folder.last / "training"):
             self._model.objective.load_state_dict(of_part("objective", extra))
-            progress = Progress.from_json(numbers["progress"])
+            progress = TypeAdapter(Progress).validate_python(numbers["progress"])
             if self._average is not None:
                 self._average.load(of_part("average", extra), progress.step)
             if watchdog is not None:

@@ -29,7 +29,6 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from showtell import counter_rng
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.cores import describe_threads
-from showtell.datasets.records import CaptionRecord
 from showtell.errors import TrainingError, UsageError, summarise
 from showtell.features.precomputed import PrecomputedConfig
 from showtell.models.kernels import bfloat16_products
@@ -57,14 +56,14 @@ from showtell.training.model import TrainingModel
 from showtell.training.optimizers import build_optimizer
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_checks import make_recipe
-from showtell.training.recipe_loading import load_recipe, load_saved_recipe
-from showtell.training.reward_watchdog import Decision, RewardWatchdog, validation_record
+from showtell.training.recipe_loading import load_recipe
+from showtell.training.reward_watchdog import Decision, RewardWatchdog
 from showtell.training.run_folder import RECIPE, RunFolder, is_run
 from showtell.training.runtime_errors import translate_errors
 from showtell.training.schedule import learning_rate_factor
 from showtell.training.start import start
 from showtell.training.state import Progress
-from showtell.training.validation import Validation, Validator, check_selection_metric, fingerprint
+from showtell.training.validation import Validation, Validator, check_selection_metric
 from showtell.types import Batch, Counts
 
 MAX_LOSS = 1e6  # losses lie between -10 and 100; above this, training has diverged
@@ -110,7 +109,7 @@ def train(
     Raises:
         RecipeError: a key or a value is wrong, or is not what the run to resume began with.
         DataError: the dataset is unusable.
-        UsageError: the folder holds a run and `resume` is false.
+        UsageError: the folder holds a run and `resume` is false, or other files.
         TrainingError: the loss is no number any more, or a process of the run was lost.
     """
     if isinstance(recipe, dict):
@@ -122,161 +121,180 @@ def train(
                 "another --out."
             )
         out = out or recipe
-        recipe = load_saved_recipe(Path(recipe) / RECIPE, overrides)
+        recipe = load_recipe(Path(recipe) / RECIPE, overrides)
     elif not isinstance(recipe, Recipe):
         out = out or Path("runs") / _run_name(Path(recipe))
         recipe = load_recipe(recipe, overrides)
     folder = Path(out or "runs/run")
     with only_writer(folder), translate_errors(folder):
-        return Trainer(recipe, folder, resume=resume, quiet=quiet).run()
+        return Trainer(recipe, folder, resume=resume, quiet=quiet).fit()
 
 
 def _run_name(path: Path) -> str:
     return f"{path.parent.name}-{path.stem}" if path.parent.name else path.stem
 
 
+class _InterruptedError(Exception):
+    """A person asked to stop during a validation."""
+
+
 class Trainer:
-    """One run, read from top to bottom: set up, train, validate, save."""
+    """One run, read from top to bottom: set up, fit, validate, save."""
 
     def __init__(self, recipe: Recipe, folder: Path, *, resume: bool, quiet: bool = False) -> None:
         self.recipe = recipe
         find_trackers(recipe.training.trackers)
         self.accelerator = make_accelerator(recipe, folder)
-        self.rounds_products = rounds_products(recipe)
         self.quiet = quiet or not self.accelerator.is_main_process
-        with self.accelerator.main_process_first():
-            self.folder = RunFolder(folder, writes=self.accelerator.is_main_process)
-            self.resuming = self.folder.claim(recipe, resume=resume)
-        with_photos = not isinstance(recipe.encoder, PrecomputedConfig)
-        dataset = open_dataset_of(recipe.data, with_photos=with_photos)
-        dataset = dataset.limited(recipe.data.limit, recipe.data.max_captions)
-        training = split_of(dataset, recipe.data.train_split)
-        split = recipe.data.validation_split
-        validation = split_of(dataset, split) if split else ()
-        torch.manual_seed(counter_rng.key_of(recipe.training.seed, "weights"))
-        words = [tokenize(caption) for record in training for caption in record.captions]
-        start_from = recipe.training.start_from
-        # A run that resumes has taken over the checkpoint's words and weights already.
-        self.start = start(recipe, words, self.folder.last if start_from and self.resuming else start_from)
-        vocabulary, encoder, decoder = self.start.vocabulary, self.start.encoder, self.start.decoder
-        sizes = {"feature_size": encoder.feature_size, "vocabulary_size": len(vocabulary)}
-        model = TrainingModel(encoder, decoder, build_objective(recipe.objective, **sizes))
-        self.captioner = EncoderDecoderCaptioner(
-            encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=recipe.decoding,
-            origin={
-                "data": recipe.data.path, "train_images": len(training), "captions": len(words),
-                **({"start_from": start_from} if start_from else {}),
-                **{key: self.start.about[key] for key in ("licence", "imported") if key in self.start.about},
-            },
-        )  # fmt: skip
-        optimizer = build_optimizer(model, recipe)
-        self.raw_model = model
-        self.average: WeightAverage | None = None
-        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
-        rehearse(self.model)
-        if recipe.training.ema_decay is not None:
-            self.average = WeightAverage({"encoder": encoder, "decoder": decoder}, recipe.training.ema_decay)
-        facts = image_facts(dataset, validation)
-        check_selection_metric(recipe.training.selection_metric, facts)
-        store = open_store(recipe.data.features, encoder, [*training, *validation], self.accelerator, self.quiet)
-        self.store = store
-        self.data = training_set(
-            recipe, training, self.captioner, store, "reading training photos", self.quiet,
-            model.objective.supervised_words,
-        )  # fmt: skip
-        data_fingerprint = f"{counter_rng.key_of(vocabulary.fingerprint, *self.data.contents()):016x}"
-        self.checkpoints = RunCheckpoints(
-            self.folder, self.captioner, model, self.optimizer, self.average, self.accelerator,
-            (recipe.data.path, data_fingerprint),
-        )  # fmt: skip
-        model.objective.prepare(dict(self.data.contents()), recipe.decoding.max_length)
-        self.validation_records = validation
-        self.validator: Validator | None = None
-        if validation:
-            data = training_set(recipe, validation, self.captioner, store, "reading validation photos", self.quiet)
-            captioner = self.checkpoints.averaged
-            self.validator = Validator(captioner, model.objective, data, facts, recipe.training, self.accelerator)
-        self.unknown = vocabulary.unknown_rate(
-            tokenize(caption) for record in validation for caption in record.captions
-        )
-        batches = math.ceil(len(training) / recipe.training.batch_size)  # of an epoch
-        self.steps_per_epoch = math.ceil(batches / recipe.training.gradient_accumulation)
-        self.steps = self.steps_per_epoch * recipe.training.epochs
-        self.progress = Progress()
-        self.watchdog = self._make_watchdog()
         self.console = TrainingConsole(self.quiet)
         self.interrupts = Interrupts(self.console.say)
         self.interrupted = False  # all processes agree to stop
+        self.progress = Progress()
+        with self.accelerator.main_process_first():
+            self.folder = RunFolder(folder, writes=self.accelerator.is_main_process)
+            self.resuming = self.folder.claim(recipe, resume=resume)
+        self._open_dataset()
+        self._build_model()
+        self._prepare_batches()
+        self.validator = self._make_validator()
+        self.watchdog = self._make_watchdog()
+
+    # ---- set up
+
+    def _open_dataset(self) -> None:
+        data = self.recipe.data
+        with_photos = not isinstance(self.recipe.encoder, PrecomputedConfig)
+        dataset = open_dataset_of(data, with_photos=with_photos).limited(data.limit, data.max_captions)
+        self.training_records = split_of(dataset, data.train_split)
+        self.validation_records = split_of(dataset, data.validation_split) if data.validation_split else ()
+        self.facts = image_facts(dataset, self.validation_records)
+        check_selection_metric(self.recipe.training.selection_metric, self.facts)
+
+    def _build_model(self) -> None:
+        """Vocabulary, encoder, decoder and objective, their optimiser and their average."""
+        recipe, checkpoint = self.recipe, self.recipe.training.start_from
+        torch.manual_seed(counter_rng.key_of(recipe.training.seed, "weights"))
+        words = [tokenize(caption) for record in self.training_records for caption in record.captions]
+        # A run that resumes has taken over the checkpoint's words and weights already.
+        self.start = start(recipe, words, self.folder.last if checkpoint and self.resuming else checkpoint)
+        vocabulary, encoder, decoder = self.start.vocabulary, self.start.encoder, self.start.decoder
+        sizes = {"feature_size": encoder.feature_size, "vocabulary_size": len(vocabulary)}
+        model = TrainingModel(encoder, decoder, build_objective(recipe.objective, **sizes))
+        origin = {"data": recipe.data.path, "train_images": len(self.training_records), "captions": len(words)}
+        origin |= {"start_from": checkpoint} if checkpoint else {}
+        origin |= {key: self.start.about[key] for key in ("licence", "imported") if key in self.start.about}
+        self.captioner = EncoderDecoderCaptioner(
+            encoder=encoder, decoder=decoder, vocabulary=vocabulary, decoding=recipe.decoding, origin=origin
+        )
+        self.raw_model = model
+        self.model, self.optimizer = self.accelerator.prepare(model, build_optimizer(model, recipe))
+        rehearse(self.model)
+        decay = recipe.training.ema_decay
+        self.average = None if decay is None else WeightAverage({"encoder": encoder, "decoder": decoder}, decay)
+        self.rounds_products = rounds_products(recipe)
+
+    def _prepare_batches(self) -> None:
+        """The store of features or the photos, what the objective learns of all captions, and the number of steps."""
+        recipe, objective = self.recipe, self.raw_model.objective
+        records = [*self.training_records, *self.validation_records]
+        self.store = open_store(recipe.data.features, self.start.encoder, records, self.accelerator, self.quiet)
+        self.data = training_set(
+            recipe, self.training_records, self.captioner, self.store, "reading training photos", self.quiet,
+            objective.supervised_words,
+        )  # fmt: skip
+        fingerprint = f"{counter_rng.key_of(self.start.vocabulary.fingerprint, *self.data.contents()):016x}"
+        self.checkpoints = RunCheckpoints(
+            self.folder, self.captioner, self.raw_model, self.optimizer, self.average, self.accelerator,
+            (recipe.data.path, fingerprint),
+        )  # fmt: skip
+        objective.prepare(dict(self.data.contents()), recipe.decoding.max_length)
+        batches = math.ceil(len(self.training_records) / recipe.training.batch_size)  # of an epoch
+        self.steps_per_epoch = math.ceil(batches / recipe.training.gradient_accumulation)
+        self.steps = self.steps_per_epoch * recipe.training.epochs
+
+    def _make_validator(self) -> Validator | None:
+        if not self.validation_records:
+            return None
+        text = "reading validation photos"
+        data = training_set(self.recipe, self.validation_records, self.captioner, self.store, text, self.quiet)
+        captioner, objective = self.checkpoints.averaged, self.raw_model.objective
+        return Validator(captioner, objective, data, self.facts, self.recipe.training, self.accelerator)
 
     def _make_watchdog(self) -> RewardWatchdog | None:
         """The watchdog, if the run is one under a reward."""
-        training = self.recipe.training
-        if training.reward_watchdog is None or not self.raw_model.objective.optimises_reward:
+        training, objective = self.recipe.training, self.raw_model.objective
+        if training.reward_watchdog is None or not objective.optimises_reward:
             return None
         lengths = [len(tokenize(caption)) for record in self.validation_records for caption in record.captions]
         return RewardWatchdog(
             training.reward_watchdog, selection_metric=training.selection_metric,
             reference_words=statistics.fmean(lengths), best=str(self.folder.best),
-            health_ranges=self.raw_model.objective.health_ranges,
+            health_ranges=objective.health_ranges,
         )  # fmt: skip
 
     # ---- training
 
-    def run(self) -> TrainingResult:
+    def fit(self) -> TrainingResult:
         """Train to the end, to the patience's end, or to the first interrupt."""
+        training = self.recipe.training
         if self.resuming:
             self.progress = self.checkpoints.restore(self.watchdog)
             if self.progress.stale:  # else it was the watchdog that stopped it
                 self.progress.stopped = self.progress.stopped and self._patience_has_ended()
         self._introduce()
-        start = self._validate_start()
+        first = self._validate_start()
         self.folder.begin(self.recipe)
         self.accelerator.init_trackers("tensorboard")
         with self.console, self.interrupts, self.folder.logging(self.progress.log_bytes):
-            if start is not None:
-                self._judge(0, start)
+            if first is not None:
+                self._judge(0, *first)
             self.console.begin(self.steps, self.progress.step)
-            while self.progress.step < self.steps and not (self.progress.stopped or self.interrupted):
-                self._epoch(self.progress.step // self.steps_per_epoch)
+            while self.progress.epochs < training.epochs and not (self.progress.stopped or self.interrupted):
+                self._train_epoch()
+                if not self.interrupted:
+                    self._end_epoch()
+                self._save()
+            if self.interrupted:
+                self.console.say(f"stopped at step {self.progress.step} of {self.steps}; resume with --resume")
         for tracker in self.accelerator.trackers:
             tracker.finish()  # accelerate's own end would part the processes too, and a program may train again
         return TrainingResult(
-            self.folder.path,
-            self.progress.step // self.steps_per_epoch,
-            self.progress.best,
-            self.progress.best_epoch,
-            self.interrupted,
-            self.recipe.training.selection_metric,
-        )
+            self.folder.path, self.progress.epochs, self.progress.best, self.progress.best_epoch, self.interrupted,
+            training.selection_metric,
+        )  # fmt: skip
 
     def _introduce(self) -> None:
+        say, progress, processes = self.console.say, self.progress, self.accelerator.num_processes
         weights = sum(parameter.numel() for parameter in self.raw_model.parameters() if parameter.requires_grad)
-        captions, processes = self.captioner.origin["captions"], self.accelerator.num_processes
-        words = len(self.captioner.vocabulary) - len(SPECIAL)
-        self.console.say(
-            f"{len(self.data)} images with {captions} captions, {words} words "
-            f"({100 * self.unknown:.1f}% of validation words unknown), {weights:,} weights to train, "
-            f"{self.steps} steps on {self.accelerator.device}, {describe_threads()}"
+        validation_words = (tokenize(caption) for record in self.validation_records for caption in record.captions)
+        vocabulary = self.captioner.vocabulary
+        unknown = vocabulary.unknown_rate(validation_words)
+        say(
+            f"{len(self.data)} images with {self.captioner.origin['captions']} captions, "
+            f"{len(vocabulary) - len(SPECIAL)} words ({100 * unknown:.1f}% of validation words unknown), "
+            f"{weights:,} weights to train, {self.steps} steps on {self.accelerator.device}, {describe_threads()}"
             + (f" in each of {processes} processes" if processes > 1 else "")
         )
-        few = few_photos(len(self.data), self.recipe.encoder)
-        if few and not self.recipe.training.start_from and not self.progress.step:
-            self.console.say(f"warning: {len(self.data)} photos are {few}")
-        if self.recipe.training.start_from and not self.resuming:
-            self.console.say(self.start.describe(self.recipe.training.start_from))
-        if self.progress.stopped:
-            self.console.say("the run has stopped early; a greater training.patience lets it go on")
-        elif self.progress.step == self.steps:
-            self.console.say("the run is finished; a greater training.epochs trains it for longer")
-        elif self.progress.step:
-            self.console.say(f"resuming at step {self.progress.step} of {self.steps}")
+        checkpoint, few = self.recipe.training.start_from, few_photos(len(self.data), self.recipe.encoder)
+        if few and not checkpoint and not progress.step:
+            say(f"warning: {len(self.data)} photos are {few}")
+        if checkpoint and not self.resuming:
+            say(self.start.describe(checkpoint))
+        if self.folder.lacks_last:
+            say(f"{self.folder.last} does not exist, so there is nothing to resume from: training from the beginning")
+        if progress.stopped:
+            say("the run has stopped early; a greater training.patience lets it go on")
+        elif progress.epochs == self.recipe.training.epochs:
+            say("the run is finished; a greater training.epochs trains it for longer")
+        elif progress.step:
+            say(f"resuming at step {progress.step} of {self.steps}")
         if self.watchdog is not None:
-            self.console.say(self.watchdog.describe())
+            say("a reward watchdog supervises this run (training.reward_watchdog; null turns it off)")
 
-    def _epoch(self, epoch: int) -> None:
-        """The rest of one epoch, and what comes at its end."""
-        training = self.recipe.training
-        done = self.progress.step % self.steps_per_epoch
+    def _train_epoch(self) -> None:
+        """The steps of the epoch that are left."""
+        training, epoch = self.recipe.training, self.progress.epochs
+        done = self.progress.step - epoch * self.steps_per_epoch
         batches = epoch_batches(
             self.data, epoch=epoch, skip=done * training.gradient_accumulation, batch_size=training.batch_size,
             bucket=training.bucket, seed=training.seed, workers=0 if self.data.in_memory else self.recipe.data.workers,
@@ -288,18 +306,14 @@ class Trainer:
         for group in groups_of(batches, training.gradient_accumulation):
             began = time.perf_counter()
             counts = self._counts(group)
-            terms = self._step(with_step_counts(group, counts))
+            numbers = self._step(with_step_counts(group, counts))
             self.progress.step += 1
-            self._report(terms, counts, epoch, time.perf_counter() - began)
-            ended = self.progress.step % self.steps_per_epoch == 0
-            if ended:
-                self._end_of_epoch(epoch + 1)
-            every = training.save_every
-            if ended or self.interrupted or (every and self.progress.step % every == 0):
-                self._save()
+            self._report(numbers, counts, time.perf_counter() - began)
             if self.interrupted:
-                self.console.say(f"stopped at step {self.progress.step} of {self.steps}; resume with --resume")
                 return
+            is_last = self.progress.step == (epoch + 1) * self.steps_per_epoch  # which is saved when it is validated
+            if training.save_every and self.progress.step % training.save_every == 0 and not is_last:
+                self._save()
 
     def _counts(self, group: Sequence[Batch]) -> Counts:
         """The counts of the batches of a step on all processes."""
@@ -311,23 +325,16 @@ class Trainer:
 
     def _step(self, group: Sequence[Batch]) -> dict[str, float]:
         """One step of the optimiser over one or several batches, which have their common counts."""
-        training = self.recipe.training
-        factor = learning_rate_factor(
-            self.progress.step, self.steps, training.warmup_steps, training.schedule,
-            decay_steps=training.decay_epochs * self.steps_per_epoch, decay_factor=training.decay_factor,
-        )  # fmt: skip
-        for settings in self.optimizer.param_groups:
-            settings["lr"] = (
-                settings["initial_lr"] * factor * (self.watchdog.lr_factor if self.watchdog is not None else 1)
-            )
-        own_seed = counter_rng.key_of(training.seed, "torch", self.progress.step) + self.accelerator.process_index
-        torch.manual_seed(own_seed)  # for dropout inside a backbone
+        training, step = self.recipe.training, self.progress.step
+        self._set_learning_rate()
+        # for dropout inside a backbone
+        torch.manual_seed(counter_rng.key_of(training.seed, "torch", step) + self.accelerator.process_index)
         parts: dict[str, Tensor] = {}
         for index, batch in enumerate(group):
             batch = batch.to(self.accelerator.device)
             last = index == len(group) - 1
             with (
-                counter_rng.use(counter_rng.CounterRNG(training.seed, self.progress.step, batch.image_ids)),
+                counter_rng.use(counter_rng.CounterRNG(training.seed, step, batch.image_ids)),
                 contextlib.nullcontext() if last else self.accelerator.no_sync(self.model),
                 bfloat16_products() if self.rounds_products else contextlib.nullcontext(),
             ):
@@ -350,6 +357,17 @@ class Trainer:
         if self.average is not None:
             self.average.update()
         return numbers
+
+    def _set_learning_rate(self) -> None:
+        training = self.recipe.training
+        factor = learning_rate_factor(
+            self.progress.step, self.steps, training.warmup_steps, training.schedule,
+            decay_steps=training.decay_epochs * self.steps_per_epoch, decay_factor=training.decay_factor,
+        )  # fmt: skip
+        if self.watchdog is not None:
+            factor *= self.watchdog.lr_factor
+        for settings in self.optimizer.param_groups:
+            settings["lr"] = settings["initial_lr"] * factor
 
     def _clip_norm(self, limit: float) -> float:
         """Clip the norm of all gradients together, and return what it was; below the limit they are left alone.
@@ -384,22 +402,17 @@ class Trainer:
             f"or look at these images and their captions; {kept}."
         )
 
-    def _report(self, numbers: dict[str, float], counts: Counts, epoch: int, seconds: float) -> None:
-        speed = counts.captions / seconds
-        self.console.step(self.progress.step, epoch + 1, numbers["loss"], speed)
+    def _report(self, numbers: dict[str, float], counts: Counts, seconds: float) -> None:
+        """The numbers of a step: on the console, and every few steps and at an epoch's end in the log."""
+        step, epoch, speed = self.progress.step, self.progress.epochs + 1, counts.captions / seconds
+        self.console.step(step, epoch, numbers["loss"], speed)
         if self.watchdog is not None:
             self.watchdog.observe(numbers)
-        if self.progress.step % self.recipe.training.log_every == 0:
+        if step % self.recipe.training.log_every == 0 or step == epoch * self.steps_per_epoch:
             rate = self.optimizer.param_groups[0]["lr"]
-            self.folder.log({"step": self.progress.step, "epoch": epoch + 1, "learning_rate": rate, **numbers})
-            if self.watchdog is not None:
-                means, warnings = self.watchdog.close_window()
-                self._track("reward_watchdog", means)
-                for warning in warnings:
-                    self._report_watchdog(epoch + 1, "warning", warning)
-            tracked = {f"train/{name}": value for name, value in numbers.items()}
-            tracked |= {"train/learning_rate": rate, "speed/captions_per_second": speed}
-            self.accelerator.log(tracked, step=self.progress.step)
+            self.folder.log({"step": step, "epoch": epoch, "learning_rate": rate, **numbers})
+            self._track("train", {**numbers, "learning_rate": rate})
+            self._track("speed", {"captions_per_second": speed})
 
     def _track(self, section: str, numbers: Mapping[str, float]) -> None:
         """Numbers over time, for the trackers."""
@@ -407,49 +420,73 @@ class Trainer:
 
     # ---- validation
 
-    def _end_of_epoch(self, epoch: int) -> None:
-        """Validate, keep the best weights, and see whether it is time to stop."""
-        training = self.recipe.training
+    def _end_epoch(self) -> None:
+        """Validate, keep the best weights, and see whether it is time to stop; not if a person asks to stop now."""
+        training, epoch = self.recipe.training, self.progress.epochs + 1
         is_last = epoch == training.epochs
-        if self.validator is None:
-            if is_last:
-                self._save_best()
-            return
-        if epoch % training.validate_every and not is_last:
-            return
-        self._judge(epoch, self._validate(self.validator))
+        if self.validator is not None and (is_last or epoch % training.validate_every == 0):
+            try:
+                validation = self._validate(self.validator)
+            except _InterruptedError:
+                self.interrupted = True
+                return
+            decision = Decision()
+            if self.watchdog is not None:
+                assert self.progress.best is not None, "the start was validated"
+                decision = self.watchdog.check_validation(validation, self.progress.best, is_last=is_last)
+            self._judge(epoch, validation, decision)
+        elif self.validator is None and is_last:
+            self.checkpoints.save_best(None)
+        self.progress.epochs = epoch
 
     def _validate(self, validator: Validator) -> Validation:
         with self.console.counting("validating", len(self.validation_records)) as progress:
-            return validator.validate(progress)
 
-    def _validate_start(self) -> Validation | None:
+            def advance(done: int) -> None:
+                progress(done)
+                if self.interrupts.asked and self.accelerator.num_processes == 1:  # several agree after a step
+                    raise _InterruptedError
+
+            return validator.validate(advance)
+
+    def _validate_start(self) -> tuple[Validation, Decision] | None:
         """The validation of the weights that a supervised run starts from; None if there is nothing to validate."""
         if self.watchdog is None or self.validator is None or self.progress.step:
             return None
         validation = self._validate(self.validator)
-        self.watchdog.check_start(str(self.recipe.training.start_from), validation.scores)
-        return validation
+        return validation, self.watchdog.record_start(validation, str(self.recipe.training.start_from))
 
-    def _judge(self, epoch: int, validation: Validation) -> None:
-        """Report a validation, keep the weights if they are the best, and decide whether to stop."""
+    def _judge(self, epoch: int, validation: Validation, decision: Decision) -> None:
+        """Report a validation, keep the weights if they are the best, and decide whether to stop or to roll back."""
         training, progress, numbers = self.recipe.training, self.progress, validation.scores
         chosen = numbers[training.selection_metric]
-        decision = self._check_with_watchdog(epoch, validation)
         is_best = progress.best is None or (chosen > progress.best and not decision.is_harmful)
         if is_best:
             progress.best, progress.best_epoch, progress.stale = chosen, epoch, 0
         else:
             progress.stale += 1
             progress.stopped = not decision.rolls_back and self._patience_has_ended()
+        self._report_validation(epoch, validation, is_best=is_best)
+        if is_best:
+            split = str(self.recipe.data.validation_split)
+            self.checkpoints.save_best({"split": split, "search": "greedy", "scores": dict(numbers)})
+        for kind, sentence in decision.messages:
+            self.folder.log({"step": progress.step, "epoch": epoch, "reward_watchdog": kind, "sentence": sentence})
+            self.console.say(f"  reward watchdog {kind}: {sentence}")
+        self._track("reward_watchdog", decision.metrics)
+        if decision.rolls_back:
+            self.checkpoints.roll_back()
+            progress.stale, progress.stopped = 0, decision.stops
+
+    def _report_validation(self, epoch: int, validation: Validation, *, is_best: bool) -> None:
+        training, progress, numbers = self.recipe.training, self.progress, validation.scores
         warnings = validation.warnings
         self.folder.log({"step": progress.step, "epoch": epoch, "validation": numbers, "warnings": warnings})
         self._track("validation", numbers)
         self.console.validation(epoch, training.epochs, numbers, is_best)
-        samples = self.validation_records[: training.sample_captions]
-        for record in samples:
+        for record in self.validation_records[: training.sample_captions]:
             self.console.say(f"  {record.path.name}: {validation.captions[record.image_id].text}")
-        self._picture(samples)
+        self._draw_samples()
         for warning in warnings:
             self.console.say(f"  warning: {warning}")
         if progress.stopped:
@@ -457,9 +494,16 @@ class Trainer:
                 f"no better {training.selection_metric} for {training.patience} validations: stopping "
                 "(training.patience; null never stops)"
             )
-        if is_best:
-            self._save_best(numbers)
-        self._follow(epoch, decision)
+
+    def _draw_samples(self) -> None:
+        """Show in TensorBoard, where it is a tracker, where each word of a few captions looked."""
+        records = self.validation_records[: self.recipe.training.sample_captions]
+        tracker = next((tracker for tracker in self.accelerator.trackers if tracker.name == "tensorboard"), None)
+        if tracker is None or not records or not self.accelerator.is_main_process:
+            return
+        from showtell.training.pictures import add_pictures  # only here: it brings matplotlib
+
+        add_pictures(tracker.tracker, self.checkpoints.averaged, records, self.progress.step, self.store)
 
     def _patience_has_ended(self) -> bool:
         """Whether no score was better for `patience` validations and `patience_steps` steps."""
@@ -469,48 +513,5 @@ class Trainer:
             training.patience is not None and progress.stale >= training.patience and steps >= training.patience_steps
         )
 
-    def _picture(self, records: Sequence[CaptionRecord]) -> None:
-        """Show in TensorBoard, where it is a tracker, where each word of a few captions looked."""
-        tracker = next((tracker for tracker in self.accelerator.trackers if tracker.name == "tensorboard"), None)
-        if tracker is None or not records or not self.accelerator.is_main_process:
-            return
-        from showtell.training.pictures import add_pictures  # only here: it brings matplotlib
-
-        add_pictures(tracker.tracker, self.checkpoints.averaged, records, self.progress.step, self.store)
-
-    # ---- the watchdog of a run under a reward
-
-    def _check_with_watchdog(self, epoch: int, validation: Validation) -> Decision:
-        if self.watchdog is None:
-            return Decision()
-        if self.progress.best is None:
-            return self.watchdog.record_start(
-                validation, self.start.about.get("validation"), fingerprint(self.validation_records)
-            )
-        return self.watchdog.check_validation(
-            validation, self.progress.best, is_last=epoch == self.recipe.training.epochs
-        )
-
-    def _follow(self, epoch: int, decision: Decision) -> None:
-        """Report what the watchdog decided, and roll back to the best weights if it asks for that."""
-        for kind, sentence in decision.messages:
-            self._report_watchdog(epoch, kind, sentence)
-        self._track("reward_watchdog", decision.metrics)
-        if decision.rolls_back:
-            self.checkpoints.roll_back()
-            self.progress.stale, self.progress.stopped = 0, decision.stops
-
-    def _report_watchdog(self, epoch: int, kind: str, sentence: str) -> None:
-        self.folder.log({"step": self.progress.step, "epoch": epoch, "reward_watchdog": kind, "sentence": sentence})
-        self.console.say(f"  reward watchdog {kind}: {sentence}")
-
-    # ---- what is saved
-
     def _save(self) -> None:
         self.checkpoints.save_last(self.progress, self.watchdog)
-
-    def _save_best(self, scores: Mapping[str, float] | None = None) -> None:
-        """`best/`, with the validation scores that its weights reached."""
-        split = str(self.recipe.data.validation_split)
-        captions = fingerprint(self.validation_records)
-        self.checkpoints.save_best(None if scores is None else validation_record(split, captions, scores))

@@ -104,10 +104,6 @@ class RewardWatchdogConfig(Config):
     min_cider: float = Field(
         0.05, ge=0, description="Minimum CIDEr-D (0 to 10) of the starting weights; a weaker start is refused."
     )
-    max_start_drift: float = Field(
-        0.02, ge=0,
-        description="Warn if the start's score differs from the one its checkpoint records by more than this share.",
-    )  # fmt: skip
     max_score_drop: float = Field(
         0.05, ge=0, lt=1, description="Share of the best score that a validation may lose without a sign of harm."
     )

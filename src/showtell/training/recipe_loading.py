@@ -12,7 +12,7 @@ from showtell.errors import DataError, RecipeError
 from showtell.files import read_text
 from showtell.recipes import find_recipe
 from showtell.training.recipe import Recipe
-from showtell.training.recipe_checks import SECTIONS, make_recipe, shorten
+from showtell.training.recipe_checks import SECTIONS, make_recipe
 
 
 def load_recipe(recipe: Path | str, overrides: Sequence[str] = ()) -> Recipe:
@@ -30,17 +30,6 @@ def load_recipe(recipe: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     return make_recipe(content, str(recipe))
 
 
-def load_saved_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe that a run saved in its folder, with overrides.
-
-    Raises:
-        RecipeError: the file is missing or damaged, or an override is wrong.
-    """
-    content = _read(path)
-    apply_overrides(content, overrides)
-    return make_recipe(content, str(path))
-
-
 def _read(path: Path) -> dict[str, Any]:
     try:
         text = read_text(path, "YAML")
@@ -56,7 +45,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which no mapping has a key twice: the second would silently replace the first."""
+    """YAML without aliases, and without a key twice in a mapping: the second would silently replace the first."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """The next node; an alias could make a short text an endless value."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="it has an alias (*); write the value out", problem_mark=mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping of a node."""
@@ -103,7 +99,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
     try:
         value = parse_yaml(text)
     except ValueError as error:
-        raise RecipeError(f'The value in "{shorten(override)[1:-1]}" is not valid YAML; put it in quotes.') from error
+        raise RecipeError(f'The value in "{override}" is not valid YAML ({error}); put it in quotes.') from error
     inner = content
     for part in parts[:-1]:
         inner = inner.setdefault(part, {})

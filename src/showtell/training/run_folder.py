@@ -24,7 +24,7 @@ from showtell.errors import DataError, RecipeError, UsageError, summarise
 from showtell.files import recover_folder, write_folder, write_whole
 from showtell.objectives import OBJECTIVES
 from showtell.training.recipe import Recipe
-from showtell.training.recipe_loading import load_saved_recipe
+from showtell.training.recipe_loading import load_recipe
 from showtell.training.schedule import DECAYS_OVER_THE_RUN
 from showtell.training.state import load_state, save_state
 
@@ -51,6 +51,7 @@ class RunFolder:
         self.path = path
         self.writes = writes
         self.best, self.last = path / "best", path / "last"
+        self.lacks_last = False  # a run is to be resumed that has saved nothing
         self._recipe, self._log_path = path / RECIPE, path / "log.jsonl"
 
     def claim(self, recipe: Recipe, *, resume: bool) -> bool:
@@ -60,27 +61,27 @@ class RunFolder:
             Whether there is something to resume.
 
         Raises:
-            UsageError: it holds a run, and `resume` is false.
+            UsageError: it holds a run, and `resume` is false; or it holds other files.
             RecipeError: that run began with another recipe.
         """
-        if self.path.exists():
-            for checkpoint in (self.last, self.best):
-                recover_folder(checkpoint)
-        if not resume:
-            if any(path.exists() for path in (self._recipe, self.last, self.best, self._log_path)):
-                raise UsageError(
-                    f"{self.path} already holds a run; add --resume to resume it, or choose another --out."
-                )
-        elif (
-            self._recipe.exists()
-            and self.last.exists()
-            and (changed := changes(load_saved_recipe(self._recipe), recipe))
-        ):
+        for checkpoint in (self.last, self.best):
+            recover_folder(checkpoint)
+        is_run = any(path.exists() for path in (self._recipe, self.last, self.best, self._log_path))
+        if is_run and not resume:
+            raise UsageError(f"{self.path} already holds a run; add --resume to resume it, or choose another --out.")
+        if not is_run and (others := _visible_names(self.path)):
+            raise UsageError(
+                f"{self.path} holds {summarise(others)} and no run; choose a new folder, or an empty one, with --out."
+            )
+        if not self.last.exists():
+            self.lacks_last = is_run
+            return False
+        if self._recipe.exists() and (changed := changes(load_recipe(self._recipe), recipe)):
             raise RecipeError(
                 f"The run in {self.path} began with another recipe: {summarise(changed)}; resume with the old "
                 f"values, or train on from its weights with --out ANOTHER training.start_from={self.best}."
             )
-        return resume and self.last.exists()
+        return True
 
     def begin(self, recipe: Recipe) -> None:
         """Make it, and keep the recipe in it."""
@@ -145,6 +146,11 @@ class RunFolder:
         return load_state(self.last / "training", optimizer)
 
 
+def _visible_names(folder: Path) -> list[str]:
+    """The names of what a folder holds; none if it does not exist."""
+    return sorted(path.name for path in folder.glob("[!.]*"))
+
+
 def is_run(path: Path) -> bool:
     """Whether a path is the folder of a run."""
     return (path / RECIPE).is_file()
@@ -163,6 +169,6 @@ def changes(before: Recipe, now: Recipe) -> list[str]:
 def _is_longer(recipe: Recipe, key: str, old: Any, new: Any) -> bool:
     """Whether a change trains a run for longer and leaves everything before its former end as it was."""
     if key == "training.epochs":
-        schedule, is_rewarded = recipe.training.schedule, OBJECTIVES[recipe.objective.name][1].optimises_reward
-        return new > old and schedule not in DECAYS_OVER_THE_RUN and not is_rewarded
+        is_watched = recipe.training.reward_watchdog and OBJECTIVES[recipe.objective.name][1].optimises_reward
+        return new > old and recipe.training.schedule not in DECAYS_OVER_THE_RUN and not is_watched
     return key in ("training.patience", "training.patience_steps") and (new is None or (old is not None and new > old))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from pydantic import ConfigDict, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch.optim import Optimizer
@@ -19,33 +16,21 @@ from torch.optim import Optimizer
 from showtell.errors import CheckpointError
 from showtell.files import read_json, write_bytes, write_json
 
-TENSORS, NUMBERS, CHECKSUMS = "optimizer.safetensors", "state.json", "checksums.json"
+TENSORS, NUMBERS = "optimizer.safetensors", "state.json"
 
 
 @dataclass
 class Progress:
     """How far a run is: what it remembers between steps beside weights and optimiser."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
-
     step: int = 0  # of the optimiser, finished
+    epochs: int = 0  # finished, with their validation
     best: float | None = None  # validation score of best/
     best_epoch: int | None = None
     stale: int = 0  # validations since the best one
     stopped: bool = False  # by patience
     log_bytes: int = 0  # length of log.jsonl
     scaler: dict[str, float] = field(default_factory=dict)  # of mixed precision in fp16
-
-    @classmethod
-    def from_json(cls, content: Any) -> Progress:
-        """What `asdict` made, with every type checked.
-
-        Raises:
-            ValueError: a key or a type is wrong.
-        """
-        if "step" not in content or "log_bytes" not in content:
-            raise ValueError("where the run was is missing")
-        return TypeAdapter(cls).validate_json(json.dumps(content))
 
 
 def save_state(folder: Path, optimizer: Optimizer, extra: dict[str, torch.Tensor], numbers: dict[str, Any]) -> None:
@@ -70,7 +55,6 @@ def save_state(folder: Path, optimizer: Optimizer, extra: dict[str, torch.Tensor
     write_bytes(folder / TENSORS, save(on_cpu))
     groups = {"param_groups": state["param_groups"], "plain": plain}
     write_json(folder / NUMBERS, {"optimizer": groups, **numbers}, indent=1)
-    write_json(folder / CHECKSUMS, {name: _checksum(folder / name) for name in (TENSORS, NUMBERS)}, indent=1)
 
 
 def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -82,7 +66,6 @@ def load_state(folder: Path, optimizer: Optimizer) -> tuple[dict[str, torch.Tens
     Raises:
         CheckpointError: a file is missing or damaged.
     """
-    _verify(folder)
     with damage_refused(folder / NUMBERS):
         numbers = read_json(folder / NUMBERS)
         groups = numbers.pop("optimizer")
@@ -123,26 +106,6 @@ def _damaged(file: Path, how: str) -> CheckpointError:
         f"The training state is damaged: {file} {how}; begin anew with another --out, from its best/ with "
         "training.start_from."
     )
-
-
-def _checksum(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _verify(folder: Path) -> None:
-    """Compare the files with their checksums; those of runs of older versions have none."""
-    if not (folder / CHECKSUMS).exists():
-        return
-    with damage_refused(folder / CHECKSUMS):
-        checksums = dict(read_json(folder / CHECKSUMS))
-    for name in (TENSORS, NUMBERS):
-        try:
-            is_intact = _checksum(folder / name) == checksums.get(name)
-        except OSError as error:
-            raise _damaged(folder / name, f"cannot be read ({error.strerror})") from error
-        if not is_intact:
-            raise _damaged(folder / name, "does not hold what was saved (its checksum differs)")
 
 
 def named(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast, gather_object
 
-from showtell import counter_rng
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.captions import Caption
-from showtell.datasets.records import CaptionRecord
 from showtell.errors import RecipeError
 from showtell.models.contract import eval_mode
 from showtell.objectives import Objective
@@ -48,11 +46,6 @@ def check_selection_metric(selection_metric: str, facts: Mapping[str, ImageFacts
     reason = report.skipped.get(selection_metric)
     if reason is not None:
         raise RecipeError(f"training.selection_metric={selection_metric} cannot be computed here: {reason}")
-
-
-def fingerprint(records: Sequence[CaptionRecord]) -> str:
-    """Of the images and references of a split."""
-    return f"{counter_rng.key_of(*((record.image_id, record.captions) for record in records)):016x}"
 
 
 class Validator:
