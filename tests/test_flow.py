@@ -58,8 +58,7 @@ MAY_IMPORT: dict[str, str] = {
     "features files grounding images models objectives processes progress recipes scores text types",
     "quickstart": "captioners cores datasets errors evaluation models processes progress reports scenes scores "
     "training",
-    "doctor": "captioners captions checkpoint cores datasets errors features files processes reports scores text "
-    "training",
+    "doctor": "captioners checkpoint cores datasets errors features files scores text training",
     # the command line
     "cli": "bulk captioners captions checkpoint confidence config cores counter_rng datasets "
     "decoding decoding_config doctor errors evaluation explanations features files grounding images "

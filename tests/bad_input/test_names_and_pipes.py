@@ -97,7 +97,7 @@ def test_bytes_that_are_no_utf_8_are_escaped_in_one_line(
         "caption run/best photo --attention --json", "explain run/best photo --out new.html",
         "explain run/best photo --out %.json --format json", "explain run/best photo data --out new.html --limit 2",
         "evaluate run/best data --metrics bleu --out new.json", "evaluate run/best data --metrics bleu --out %.json",
-        "grounding run/best data --out new.json", "doctor run/best --data data --sample 1", "data check data",
+        "grounding run/best data --out new.json", "doctor run/best --data data", "data check data",
         "data check data --json", "features data --encoder small_cnn --out new",
         "report run --data data --out %.html", "report run --data data --out new.html",
         "score pred.json --references data.json --metrics bleu --per-image %.json", "data scenes %x --images 20",

@@ -104,7 +104,7 @@ def test_the_doctor_says_what_it_is(capsys, blip, tiny_scenes):
     assert status == 0
     content = loaded(out)
     assert content["checkpoint"]["library"].startswith("transformers ")
-    assert content["data"]["captioned"] > 0
+    assert content["data"]["images"] > 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,176 @@
+"""What is installed, and what a captioner knows beside the dataset on which it is scored."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+import statistics
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from packaging.requirements import Requirement
+
+from showtell import __version__
+from showtell.captioners import Captioner, EncoderDecoderCaptioner
+from showtell.checkpoint import SETTINGS
+from showtell.cores import usable_cores
+from showtell.datasets.check import check_dataset
+from showtell.datasets.records import CaptionDataset
+from showtell.errors import summarise
+from showtell.features.store import FeatureStore
+from showtell.files import read_json
+from showtell.scores.ngrams import FEW_IMAGES
+from showtell.text.tokenizer import TOKENIZER_VERSION
+from showtell.training import health
+
+PACKAGES = ("torch", "torchvision", "timm", "transformers", "accelerate", "numpy", "pillow")
+USUAL_REFERENCES = 5  # references per image in the datasets of published scores
+
+
+def inspect_machine() -> dict[str, Any]:
+    """Versions, devices and memory of this machine, and the packages that are missing or of another version."""
+    memory = psutil.virtual_memory()
+    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    gpus += ["Apple GPU (mps)"] * torch.backends.mps.is_available()
+    return {
+        "python": platform.python_version(),
+        "showtell": __version__,
+        **{name: version for name in PACKAGES if (version := _version(name))},
+        "system": platform.platform(),
+        "devices": [*gpus, f"CPU ({platform.machine()})"],
+        "cores": usable_cores(),
+        "memory": f"{memory.total / 2**30:.1f} GB, {memory.available / 2**30:.1f} GB of it free",
+        "java": shutil.which("java") or "none; only SPICE needs it",
+        "missing": _missing_packages(),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _missing_packages() -> list[str]:
+    """A sentence for each extra of the package, and for the package itself, whose requirements are not met."""
+    metadata = importlib.metadata.metadata("showtell")
+    requirements = [Requirement(line) for line in importlib.metadata.requires("showtell") or ()]
+    sentences = []
+    for extra in ("", *(metadata.get_all("Provides-Extra") or ())):
+        lacking = [
+            str(one).partition(";")[0].strip()
+            for one in requirements
+            if _is_of(one, extra) and not one.specifier.contains(_version(one.name) or "0", prereleases=True)
+        ]
+        if lacking and extra not in ("dev", "docs"):
+            command = f'pip install "showtell{f"[{extra}]" if extra else ""}"'
+            sentences.append(f"{extra or 'showtell'} needs {', '.join(lacking)}: {command}")
+    return sentences
+
+
+def _is_of(requirement: Requirement, extra: str) -> bool:
+    """Whether a requirement is of an extra, or of the package itself for the extra ""."""
+    is_needed_always = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    return not extra if is_needed_always else bool(requirement.marker and requirement.marker.evaluate({"extra": extra}))
+
+
+def describe_captioner(captioner: Captioner) -> dict[str, Any]:
+    """Facts about a captioner: its model and where it comes from."""
+    about = captioner.about
+    decoding = captioner.decoding.model_dump(mode="json", exclude_defaults=True)
+    facts: dict[str, Any] = {"model": about.name, "library": about.library, "weights": about.parameters}
+    if isinstance(captioner, EncoderDecoderCaptioner):
+        facts |= {"encoder": captioner.encoder.config.name, "words": len(captioner.vocabulary)}
+    else:
+        facts |= {"revision": about.revision or "none", "licence": about.licence or "not stated"}
+    return {**facts, "decoding": decoding, "about": about.origin}
+
+
+def checkpoint_causes(captioner: Captioner) -> list[str]:
+    """What of a checkpoint may keep its scores low, a sentence each with what to do."""
+    if not isinstance(captioner, EncoderDecoderCaptioner) or captioner.about.folder is None:
+        return []
+    folder = captioner.about.folder
+    settings = read_json(folder / SETTINGS)
+    causes = []
+    tokenizer = settings["vocabulary"].get("tokenizer")
+    if tokenizer != TOKENIZER_VERSION:
+        causes.append(
+            f"The vocabulary was made with the tokenizer {tokenizer}, and this showtell has {TOKENIZER_VERSION}: words "
+            f"are split differently now; use showtell {settings.get('showtell')}, or train again."
+        )
+    now = captioner.encoder.preprocessing.model_dump(mode="json")
+    then = settings.get("preprocessing", now)
+    changed = [f"{name} {then.get(name)} then and {now[name]} now" for name in now if then.get(name) != now[name]]
+    if changed:
+        causes.append(
+            f"Photos are not prepared as they were in training: {'; '.join(changed)}; install the version of timm that "
+            "the checkpoint was trained with, or train again."
+        )
+    encoder = captioner.encoder.config
+    if getattr(encoder, "weights", None) == "random" and not encoder.trained:
+        causes.append("The encoder has random weights and never learned: it sees next to nothing; use pretrained ones.")
+    if captioner.decoding.kind == "greedy":
+        causes.append("The checkpoint decodes greedily, and published scores are from a beam: add --num-beams 5.")
+    images = captioner.origin.get("train_images")
+    if isinstance(images, int) and "start_from" not in captioner.origin and (few := health.few_photos(images, encoder)):
+        causes.append(f"The checkpoint learned from {images} photos, which are {few}.")
+    if folder.name == "last" and (folder.parent / "best" / SETTINGS).is_file():
+        causes.append(
+            f"This is the last checkpoint of a run; {folder.parent / 'best'} has the highest validation score."
+        )
+    return causes
+
+
+def dataset_causes(
+    captioner: Captioner, dataset: CaptionDataset, split: str, store: FeatureStore | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """What a captioner knows of the split on which it is scored, and what of it may keep scores low.
+
+    Args:
+        captioner: the model.
+        dataset: from `read_dataset`, including its problems.
+        split: on which it is scored.
+        store: features of the images by the captioner's encoder, read instead of the photos.
+
+    Raises:
+        DataError: there is no such split.
+    """
+    records = dataset.split(split)
+    references = statistics.fmean(len(record.captions) for record in records)
+    facts: dict[str, Any] = {"split": split, "images": len(records), "references": references}
+    vocabulary = captioner.vocabulary if isinstance(captioner, EncoderDecoderCaptioner) else None
+    report = check_dataset(dataset, open_images=False, vocabulary=vocabulary, max_length=captioner.decoding.max_length)
+    if report.coverage is not None:
+        facts |= {name: getattr(report.coverage, name)[split] for name in ("unknown", "longer")}
+    causes = [*report.problems, *report.warnings]
+    if split == "train":
+        causes.append("train is what models learn from; scores on it say nothing about new photos: score val or test.")
+    if len(records) < FEW_IMAGES:
+        causes.append(
+            f"{split} has {len(records)} images: CIDEr learns from them which words are rare, and needs about "
+            f"{FEW_IMAGES}; take the document frequencies from other captions, and see the intervals of the scores."
+        )
+    if references < USUAL_REFERENCES - 0.5:
+        causes.append(
+            f"{split} has {references:.1f} captions per image and published scores are from {USUAL_REFERENCES}: with "
+            "fewer references fewer words match, so the scores are lower and not comparable."
+        )
+    trained, images = captioner.about.origin.get("data"), captioner.about.origin.get("train_images")
+    here = dataset.splits.get("train", 0)
+    if trained is not None and images not in (None, here) and Path(trained).resolve() != dataset.root.resolve():
+        causes.append(
+            f"The checkpoint learned from {images} photos of {trained}, and this is {dataset.root} with {here} of them "
+            "in train: it knows only the objects and words of its own data; train on some of these, or start from it "
+            "(training.start_from)."
+        )
+    lacking = [] if store is None else store.missing([record.image_id for record in records])
+    if store is not None and lacking:
+        causes.append(
+            f"{store.path} lacks {len(lacking)} of {len(records)} images: {summarise(sorted(lacking))}; add them with showtell features."
+        )
+    return facts, causes
