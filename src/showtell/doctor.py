@@ -170,7 +170,7 @@ def dataset_causes(
         )
     lacking = [] if store is None else store.missing([record.image_id for record in records])
     if store is not None and lacking:
-        causes.append(
-            f"{store.path} lacks {len(lacking)} of {len(records)} images: {summarise(sorted(lacking))}; add them with showtell features."
-        )
+        names = summarise(sorted(lacking))
+        add = "add them with showtell features"
+        causes.append(f"{store.path} lacks {len(lacking)} of {len(records)} images: {names}; {add}.")
     return facts, causes

@@ -23,11 +23,12 @@ from showtell.cli.arguments import (
 )
 from showtell.cli.decoding_options import DecodingOfOne, looks_at_photos, open_captioner, settings_of
 from showtell.cli.score_model_options import ScoreModelChoice, open_score_models
-from showtell.errors import notify
+from showtell.errors import DataError, UsageError, notify, summarise
 
 if TYPE_CHECKING:
     from showtell.errors import ImageError
     from showtell.explanations import Explanation
+    from showtell.explanations.photo_set import PhotoSet
     from showtell.features.store import StoredImage
 
 
@@ -95,18 +96,14 @@ def explain(
     decoding: DecodingOfOne,
     score_models: ScoreModelChoice,
 ) -> None:
-    """Explain captions: the probability of each word, its runners-up, and where the model looked.
+    """Explain captions: each word's probability, and where the model looked.
 
     With references the worst captions come first. Unreadable photos are reported at the end and skipped.
     """
-    from showtell.checkpoint import find_checkpoint
-    from showtell.errors import DataError, UsageError, summarise
     from showtell.explanations.photo_set import add_references, choose_photos
     from showtell.features.store import FeatureStore as FeatureStoreReader
-    from showtell.files import refuse_overwriting, require_writable_file
     from showtell.grounding.judging import explain_and_judge
     from showtell.progress import counting
-    from showtell.reports.figure import is_foreign_picture
 
     output = Format.json if as_json else format or _format_of(out)
     if out is None and output is not Format.json:
@@ -121,23 +118,10 @@ def explain(
     if references is not None:
         photo_set = add_references(photo_set, references)
     paths = [photo.path for photo in photo_set.photos]
-    if store is None and not any(_exists(path) for path in paths):
+    if store is None and not any(map(_exists, paths)):
         raise DataError(f"There is no photo to explain: {summarise(paths)} cannot be found; check the path.")
-    pictures = (
-        _pictures([photo.source for photo in photo_set.photos], out) if out is not None and output is Format.png else {}
-    )
-    files = list(pictures.values()) or ([] if out is None else [out])
-    for file in files:
-        require_writable_file(file, "--out")
     names = [checkpoint, *(against or ())]
-    folders = [find_checkpoint(name) for name in names]
-    if out is not None:
-        inputs = [*paths, *folders]
-        inputs += [one for one in (references, features) if one is not None]
-        for file in files:
-            refuse_overwriting(file, "--out", inputs)
-            if is_foreign_picture(file):
-                raise UsageError(f"--out would replace {file}, a picture that is none of showtell's; choose another.")
+    files = _files_to_write(photo_set, output, out, names, [one for one in (references, features) if one is not None])
     models = open_score_models(score_models)
     opened = [open_captioner(name, dtype=dtype) for name in names]
     captioners = dict(zip(short_names(names), opened, strict=True))
@@ -155,7 +139,7 @@ def explain(
             progress=progress,
         )
     if explanations or output is Format.json:
-        _write(explanations, failures, output, out, pictures)
+        _write(explanations, failures, output, out, files)
     if photo_set.num_skipped:
         of = f"split {split}" if arguments else "store"
         notify(f"{photo_set.num_skipped} more photos of the {of} were skipped; --limit includes more.")
@@ -203,13 +187,35 @@ def _format_of(out: Path | None) -> Format:
     return Format(suffix) if suffix in set(Format) else Format.html
 
 
+def _files_to_write(
+    photo_set: PhotoSet, output: Format, out: Path | None, checkpoints: Sequence[str], inputs: Sequence[Path]
+) -> dict[str, Path]:
+    """The file of each photo, by the photo's name; of a page or of JSON one for all of them, by the empty name.
+
+    Raises:
+        UsageError: one of them is an input, or a file that is not of showtell; or there is one name for several files.
+    """
+    from showtell.checkpoint import find_checkpoint
+    from showtell.files import refuse_overwriting, require_writable_file
+    from showtell.reports.base import refuse_foreign
+
+    folders = [find_checkpoint(name) for name in checkpoints]
+    if out is None:
+        return {}
+    files = _pictures([photo.source for photo in photo_set.photos], out) if output is Format.png else {"": out}
+    for file in files.values():
+        require_writable_file(file, "--out")
+        refuse_overwriting(file, "--out", [*(photo.path for photo in photo_set.photos), *folders, *inputs])
+        refuse_foreign(file, "--out")
+    return files
+
+
 def _pictures(photos: Sequence[Path | StoredImage], out: Path) -> dict[str, Path]:
     """The PNG file of each photo, by the photo's name: `out` itself, or a file in that folder.
 
     Raises:
         UsageError: `out` is a file, and there are several photos.
     """
-    from showtell.errors import UsageError
     from showtell.explanations.explanation import display_name
 
     if len(photos) == 1 and out.suffix:
@@ -224,8 +230,7 @@ def _pictures(photos: Sequence[Path | StoredImage], out: Path) -> dict[str, Path
     for photo in photos:
         stem = Path(str(photo)).stem
         taken[stem] += 1
-        number = taken[stem]
-        pictures[display_name(photo)] = out / f"{stem if number == 1 else f'{stem}-{number}'}.png"
+        pictures[display_name(photo)] = out / f"{stem if taken[stem] == 1 else f'{stem}-{taken[stem]}'}.png"
     return pictures
 
 
@@ -234,11 +239,10 @@ def _write(
     failures: Mapping[Path | StoredImage, ImageError],
     output: Format,
     out: Path | None,
-    pictures: Mapping[str, Path],
+    files: Mapping[str, Path],
 ) -> None:
-    """Write the explanations, each file whole or not at all; pictures by the names of their photos."""
+    """Write the explanations, each file whole or not at all."""
     import json
-    import sys
 
     from showtell.explanations.explanation import display_name
     from showtell.files import write_bytes, write_json
@@ -246,18 +250,15 @@ def _write(
     from showtell.reports.figure import to_png
 
     if output is Format.json:
-        content = [
-            *(one.to_json() for one in explanations),
-            *({"image": display_name(path), "error": str(error)} for path, error in failures.items()),
-        ]
+        errors = [{"image": display_name(path), "error": str(error)} for path, error in failures.items()]
+        content = [*(one.to_json() for one in explanations), *errors]
         if out is None:
-            sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
+            typer.echo(json.dumps(content, ensure_ascii=False))
             return
         write_json(out, content)
     elif output is Format.html:
-        assert out is not None
-        write_page(out, explanations)
+        write_page(files[""], explanations)
     else:
         for one in explanations:
-            write_bytes(pictures[one.image], to_png(one))
+            write_bytes(files[one.image], to_png(one))
     typer.echo(out)

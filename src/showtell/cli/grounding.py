@@ -50,7 +50,7 @@ def grounding(
     *,
     decoding: DecodingOfOne,
 ) -> None:
-    """Measure whether attention lies on the objects that captions name, and whether the words need them.
+    """Measure whether a model looks at the objects that it names, and needs them.
 
     The dataset must have boxes of objects, such as COCO captions with the instances file beside them.
     """

@@ -47,7 +47,7 @@ def report(
     *,
     score_models: ScoreModelChoice,
 ) -> None:
-    """Write one page about a run: curves, scores with intervals, captions with attention, warnings, configuration."""
+    """Write a page about a run: curves, scores, captions with attention, warnings."""
     from showtell.captioners import Captioner
     from showtell.datasets import open_dataset
     from showtell.errors import DataError
@@ -55,12 +55,14 @@ def report(
     from showtell.files import refuse_overwriting
     from showtell.grounding.judging import explain_and_judge
     from showtell.progress import counting
+    from showtell.reports.base import refuse_foreign
     from showtell.reports.run import read_run, score_run
     from showtell.reports.run_page import write_run_page
 
     record = read_run(run)
     models = open_score_models(score_models)
     refuse_overwriting(out, "--out", [run])
+    refuse_foreign(out, "--out")
     chosen = split or record.recipe["data"]["validation_split"] or "test"
     card = None
     explanations: list[Explanation] = []

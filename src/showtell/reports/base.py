@@ -7,10 +7,16 @@ import hashlib
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
+
+from showtell.errors import UsageError
+
+SOFTWARE = "showtell explain"  # in the PNG files of figures
+MARKS = (b'content="showtell"', b'[{"image": ', b"[]", SOFTWARE.encode())  # of pages, explanations in JSON and figures
 
 
 @cache
@@ -70,6 +76,19 @@ def content_policy(style: str, script: str = "", *, is_live: bool = False) -> st
 
 def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}"
+
+
+def refuse_foreign(file: Path, option: str) -> None:
+    """Make sure that no file is replaced but a page, a figure or explanations that showtell wrote.
+
+    Raises:
+        UsageError: there is another file of that name.
+    """
+    if file.is_file():
+        with file.open("rb") as stream:
+            opening = stream.read(4096)
+        if opening and not any(mark in opening for mark in MARKS):
+            raise UsageError(f"{option} would replace {file}, which showtell has not written; choose another name.")
 
 
 def resource(name: str) -> str:

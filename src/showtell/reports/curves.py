@@ -14,35 +14,44 @@ Points = Sequence[tuple[float, float]]  # (step, value), by step
 WIDTH, HEIGHT = 340, 170
 LEFT, TOP, RIGHT, BOTTOM = 48, 8, 10, 22  # margins
 MAX_POINTS = 200  # of a line; more are averaged over equal numbers of neighbours
+TINY = 1e-9  # values up to which are drawn as 0
 MAX_DOTS = 30  # points of a line up to which each has a dot with its value
 
 
 def chart(title: str, lines: Mapping[str, Points]) -> Markup:
-    """A chart of one or two lines over the same steps, with a text for screen readers.
+    """A chart of one or two lines over the same steps, with a text for screen readers; that text alone where no line
+    has two points.
 
     >>> "loss: training 4.3 at step 10, 1.2 at step 90" in chart("loss", {"training": [(10, 4.3), (90, 1.2)]})
     True
+    >>> chart("loss", {"": [(10, 4.3)]})
+    Markup('<p class="small">loss: 4.3 at step 10</p>')
 
     Args:
         title: what is drawn.
         lines: by name, "" for the only one. Values that are not finite are left out.
     """
-    finite = {name: [(x, y) for x, y in points if math.isfinite(y)] for name, points in lines.items()}
-    drawn = {name: _thinned(points) for name, points in finite.items() if points}
-    label = f"{title}: " + ("; ".join(_describe(name, finite[name]) for name in drawn) or "no values yet")
-    body = _axes_and_lines(list(drawn.values())) if drawn else Markup()
-    names = [
-        Markup('<b class="name-{}">{}</b>').format(index, name) for index, name in enumerate(drawn) if len(drawn) > 1
-    ]
+    finite = {name: [(x, _rounded(y)) for x, y in points if math.isfinite(y)] for name, points in lines.items()}
+    drawn = {name: points for name, points in finite.items() if points}
+    label = f"{title}: " + ("; ".join(_describe(name, points) for name, points in drawn.items()) or "no values yet")
+    if max(map(len, drawn.values()), default=0) < 2:
+        return Markup('<p class="small">{}</p>').format(label)
+    body = _axes_and_lines([_thinned(points) for points in drawn.values()])
+    names = [Markup('<b class="name-{}">{}</b>').format(index, name) for index, name in enumerate(drawn) if name]
     caption = Markup(" · ").join([escape(title), *names])
     return Markup(
         '<figure><svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg><figcaption>{}</figcaption></figure>'
     ).format(WIDTH, HEIGHT, label, body, caption)
 
 
+def _rounded(value: float) -> float:
+    """A value without the tail of smoothed scores: BLEU-4 of captions without a common 4-gram is 1.6e-14."""
+    return value if abs(value) > TINY else 0.0
+
+
 def _describe(name: str, points: Points) -> str:
-    (first, began), (last, ended) = points[0], points[-1]
-    return f"{name} {began:.4g} at step {first:g}, {ended:.4g} at step {last:g}".strip()
+    texts = [f"{value:.4g} at step {step:g}" for step, value in dict.fromkeys((points[0], points[-1]))]
+    return f"{name} {', '.join(texts)}".strip()
 
 
 def _thinned(points: Points) -> Points:
@@ -85,5 +94,5 @@ def _axes_and_lines(lines: Sequence[Points]) -> Markup:
 def _ticks(low: float, high: float) -> list[float]:
     """Round numbers from below the lowest value to above the highest, two at least."""
     if low == high:
-        low, high = low - (abs(low) or 1), high + (abs(high) or 1)
+        low, high = low - abs(low), high + (abs(high) or 1)
     return [float(tick) for tick in MaxNLocator(nbins=4).tick_values(low, high)]

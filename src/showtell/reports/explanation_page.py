@@ -18,7 +18,7 @@ from showtell.explanations.explanation import Explanation
 from showtell.explanations.geometry import DEVIATION
 from showtell.files import write_text
 from showtell.reports.base import render_page, resource
-from showtell.reports.explanation_view import MAX_DROP, NUM_NAMED_REGIONS, view_photo
+from showtell.reports.explanation_view import NUM_NAMED_REGIONS, view_photo
 
 MAX_REPEATED = 30  # repeated captions that the page lists
 TITLE = "Explanations of captions"
@@ -89,7 +89,6 @@ def render_explanations(
         sorted_by=scores[0] if scores else None,
         repeated_captions=_repeated_captions(photos),
         collapsed=_collapsed(photos),
-        max_drop=MAX_DROP,
         deviation=DEVIATION,
         named_regions=NUM_NAMED_REGIONS,
         is_fragment=is_fragment,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import math
-import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,20 +25,31 @@ SAMPLES = 160  # of a smoothed map along each side
 NUM_NAMED_REGIONS = 3  # regions that are drawn with their names for each word
 MAX_TINY = 200  # pixels of the longer side up to which a photo is shown with its pixels
 JPEG_QUALITY = 80
-_NINTHS = (
-    *("upper left", "top", "upper right"),
-    *("left", "middle", "right"),
-    *("lower left", "bottom", "lower right"),
-)
-_MIN_PEAK = 2  # times the mean weight that the peak of attention must have for its location to be named
+NINTHS = ("upper left", "top", "upper right", "left", "middle", "right", "lower left", "bottom", "lower right")
+MIN_PEAK = 2  # times the mean weight that the peak of attention must have for its location to be named
 MIN_COLLAPSED_WORDS = 3  # of a caption whose words all look at one region, for its attention to have collapsed
 MAX_DROP, MIN_DROP = 2.0, 0.05  # nats by occlusion at which a colour is full, and below which there is none
+AGREEMENTS = ((0.5, "mostly agree"), (0.2, "agree in part"), (-1.0, "hardly agree"))  # from which rank correlation on
 
 
 def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, Any]:
     """What the template shows of a photo; `data` is for the script."""
+    size = explanation.size
     width, height = explanation.photo.size
-    models = [_view_model(model, explanation.size) for model in explanation.models]
+    models = [
+        {
+            "title": model.model,
+            "confidence": f"{model.caption.confidence:.0%}",
+            "scores": model.scores,
+            "hallucinated": list(dict.fromkeys(word.hallucinated for word in model.caption.words if word.hallucinated)),
+            "captions": [_view_caption(model, caption, size) for caption in model.captions],
+        }
+        for model in explanation.models
+    ]
+    data = [
+        {**_regions(model, size), "captions": [[word["data"] for word in one["words"]] for one in view["captions"]]}
+        for model, view in zip(explanation.models, models, strict=True)
+    ]
     return {
         "id": f"photo-{number}",
         "image": explanation.image,
@@ -48,20 +58,10 @@ def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, An
         "width": width,
         "height": height,
         "is_tiny": max(width, height) <= MAX_TINY,
-        "max_drop": MAX_DROP,
-        "min_drop": MIN_DROP,
         "references": explanation.references,
         "models": models,
         "are_beside": len(models) > 1 and all(len(model["captions"]) == 1 for model in models),  # stages want the width
-        "data": {
-            "models": [
-                {
-                    **_regions(model, explanation.size),
-                    "captions": [[word["data"] for word in caption["words"]] for caption in view["captions"]],
-                }
-                for model, view in zip(explanation.models, models, strict=True)
-            ]
-        },
+        "data": {"models": data},
     }
 
 
@@ -73,42 +73,30 @@ def _picture(photo: Image.Image) -> str:
     return data_url(content.getvalue(), kind.lower())
 
 
-def _view_model(model: ModelExplanation, size: tuple[int, int]) -> dict[str, Any]:
-    return {
-        "title": model.model,
-        "confidence": f"{model.caption.confidence:.0%}",
-        "scores": model.scores,
-        "hallucinated": list(dict.fromkeys(word.hallucinated for word in model.caption.words if word.hallucinated)),
-        "captions": [_view_caption(model, caption, size) for caption in model.captions],
-    }
-
-
 def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tuple[int, int]) -> dict[str, Any]:
-    attention: Sequence[Tensor | None] = [None] * len(caption.words)
-    locations: Sequence[str | None] = attention  # type: ignore[assignment]
-    if caption.attention is not None:
-        attention = list(caption.attention)
-        if model.boxes is not None:
-            locations = describe_locations(caption.attention, model, size)
-    correlations = _rank_correlations(caption)
+    attention: Sequence[Tensor | None] = [None] * len(caption.words) if caption.attention is None else caption.attention
+    locations: Sequence[str | None] = [None] * len(caption.words)
+    if caption.attention is not None and model.boxes is not None:
+        locations = describe_locations(caption.attention, model, size)
+    words = []
+    for index, (word, weights, location) in enumerate(zip(caption.words, attention, locations, strict=True)):
+        data = _word_data(model, word, weights)
+        data["sentences"] += _sentences(model, word, location, data["named"])
+        data["sentences"] += [
+            f"{one.title.capitalize()}: {', '.join(f'{value:.2f}' for value in one.values[index].tolist())}."
+            for one in caption.word_values
+        ]
+        words.append(
+            {"word": word.word, "hallucinated": word.hallucinated, "label": _label(word, location), "data": data}
+        )
     return {
         "text": caption.text,
         "title": caption.title,
         "has_attention": caption.attention is not None and model.boxes is not None,
         "has_collapsed": has_collapsed(caption),
         "has_occlusion": model.boxes is not None and any(word.logprob_drop is not None for word in caption.words),
-        "hint": _hint(model, caption, [value for value in correlations if value is not None]),
-        "words": [
-            {
-                "word": word.word,
-                "hallucinated": word.hallucinated,
-                "label": _label(word, location),
-                "data": _word_data(model, word, weights, location, correlation, _describe_values_at(caption, position)),
-            }
-            for position, (word, weights, location, correlation) in enumerate(
-                zip(caption.words, attention, locations, correlations, strict=True)
-            )
-        ],
+        "hint": _hint(model, caption),
+        "words": words,
         "word_values": [_view_values(one, caption) for one in caption.word_values],
     }
 
@@ -121,61 +109,39 @@ def value_range(values: Tensor) -> tuple[float, float]:
 
 def _view_values(word_values: WordValues, caption: ExplainedCaption) -> dict[str, Any]:
     """Values at the words of a caption as lines, from 0 to 1 in height and one word wide for each word, and as text."""
-    low, high = value_range(word_values.values)
-    heights = 1 - (word_values.values - low) / ((high - low) or 1)
+    values, words = word_values.values, [word.word or "end" for word in caption.words]
+    low, high = value_range(values)
+    heights = 1 - (values - low) / ((high - low) or 1)
+    if values.shape[1] == 1:
+        text = ", ".join(f"{word} {value:.2f}" for word, value in zip(words, values[:, 0].tolist(), strict=True))
+    else:
+        turning = ", ".join(words[first] for first, _ in segments(values.double().numpy())[1:])
+        text = f"{values.shape[1]} lines; at {turning or 'no word'} half of them or more turn"
     return {
         "title": word_values.title,
         "low": f"{low:.2f}",
         "high": f"{high:.2f}",
-        "lines": [
-            " ".join(f"{position + 0.5},{y:.3f}" for position, y in enumerate(line)) for line in heights.T.tolist()
-        ],
-        "label": f"{word_values.title} at each word: {_describe_values(word_values, caption)}",
+        "lines": [" ".join(f"{index + 0.5},{y:.3f}" for index, y in enumerate(line)) for line in heights.T.tolist()],
+        "label": f"{word_values.title} at each word: {text}",
     }
 
 
-def _describe_values(word_values: WordValues, caption: ExplainedCaption) -> str:
-    """Values at the words of a caption: of one line all of them, of several the words at which they turn."""
-    words = [word.word or "end" for word in caption.words]
-    values = word_values.values
-    if values.shape[1] == 1:
-        return ", ".join(f"{word} {value:.2f}" for word, value in zip(words, values[:, 0].tolist(), strict=True))
-    turning = [words[first] for first, _ in segments(values.double().numpy())[1:]]
-    where = f"half of them or more turn at {', '.join(turning)}" if turning else "at no word do half of them turn"
-    return f"{values.shape[1]} lines; {where}"
-
-
-def _describe_values_at(caption: ExplainedCaption, position: int) -> list[str]:
-    return [
-        f"{one.title.capitalize()}: {', '.join(f'{value:.2f}' for value in one.values[position].tolist())}."
-        for one in caption.word_values
-    ]
-
-
-def _rank_correlations(caption: ExplainedCaption) -> list[float | None]:
-    """The rank correlation of attention and occlusion for each word; None if one is missing or constant."""
-    drops = [word.logprob_drop for word in caption.words if word.logprob_drop is not None]
-    if caption.attention is None or len(drops) < len(caption.words):
-        return [None] * len(caption.words)
-    correlations = agreement(caption.attention, torch.stack(drops)).tolist()
-    return [None if math.isnan(value) else value for value in correlations]
-
-
-def _hint(model: ModelExplanation, caption: ExplainedCaption, correlations: Sequence[float]) -> str:
+def _hint(model: ModelExplanation, caption: ExplainedCaption) -> str:
     """The text below a caption until a word is selected."""
     if caption.attention is None:
         note = model.attention_note or "This model has no attention: it sees the photo as a whole."
         return f"{note} Choose a word to see the alternatives."
     if model.boxes is None:
-        hint = (
+        return (
             "The features came without boxes, so it is not known where in the photo the regions are: there are no "
             "maps. Choose a word to see the alternatives."
         )
-    else:
-        hint = f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
-    if correlations:
-        mean = statistics.mean(correlations)
-        hint += f" Rank correlation of attention and occlusion: {mean:.2f} (Spearman, mean over the words)."
+    hint = f"Choose a word to see where the model looked. {model.attention_note or ''}".strip()
+    drops = [word.logprob_drop for word in caption.words if word.logprob_drop is not None]
+    if len(drops) == len(caption.words):
+        mean = float(agreement(caption.attention, torch.stack(drops)).nanmean())
+        agrees = next((text for least, text in AGREEMENTS if mean >= least), None)  # None: attention is even everywhere
+        hint += f" Where it looked and what the words needed {agrees}." if agrees else ""
     return hint
 
 
@@ -215,23 +181,49 @@ def describe_locations(weights: Tensor, model: ModelExplanation, size: tuple[int
         peak = int(row.argmax())
         column, line = centres[peak]
         flat = is_flat(row)
-        where = "no location in particular" if flat else f"the {_NINTHS[3 * line + column]}"
+        where = "no location in particular" if flat else f"the {NINTHS[3 * line + column]}"
         texts.append(f"{where} ({'at most ' if flat else ''}{row[peak]:.0%} at {_region_name(model, peak)})")
     return texts
 
 
 def is_flat(weights: Tensor) -> bool:
     """Whether the attention of a word, (R,), has no peak worth naming."""
-    return bool(weights.max() * len(weights) < min(_MIN_PEAK, len(weights)))
+    return bool(weights.max() * len(weights) < min(MIN_PEAK, len(weights)))
 
 
 def has_collapsed(caption: ExplainedCaption) -> bool:
     """Whether the attention of every word peaks at the same region."""
     if caption.attention is None or len(caption.words) < MIN_COLLAPSED_WORDS or caption.attention.shape[1] == 1:
         return False
-    highest = caption.attention.max(1, keepdim=True).values
-    is_peak = caption.attention == highest  # even weights have no peak of their own
+    is_peak = caption.attention == caption.attention.amax(1, keepdim=True)  # even weights have no peak of their own
     return bool((is_peak.sum(1) == 1).all() and (is_peak == is_peak[0]).all())
+
+
+def _sentences(
+    model: ModelExplanation, word: ExplainedWord, location: str | None, named: Sequence[tuple[int, str, float]]
+) -> Iterator[str]:
+    """Sentences about where the model looked at a word, and what the word needed."""
+    if location is not None:
+        yield f"Looks at {location}."
+    if named:
+        yield f"Highest weights: {', '.join(f'{name} {weight:.0%}' for _, name, weight in named)}."
+    if word.sampled_region is not None:
+        yield f"Sampled region: {_region_name(model, word.sampled_region)}."
+    if word.logprob_drop is not None:
+        drop, region = word.logprob_drop.max(0)
+        without = word.probability * math.exp(-float(drop))
+        name = _region_name(model, int(region))
+        if drop >= MIN_DROP:
+            yield f"Without {name} its probability is {without:.1%} instead of {word.probability:.1%}."
+        else:
+            yield "Hiding any one region hardly changes its probability."
+
+
+def _region_name(model: ModelExplanation, region: int) -> str:
+    if model.grid is not None:
+        row, column = divmod(region, model.grid[1])
+        return f"row {row + 1}, column {column + 1}"
+    return (model.labels[region] if model.labels else "") or f"region {region + 1}"
 
 
 # --- for the script ---
@@ -258,24 +250,12 @@ def _grid_spread(boxes: Tensor, grid: tuple[int, int], size: tuple[int, int]) ->
     flat, narrow = (SAMPLES, 1), (1, SAMPLES)
     across = attention_map(cells[:columns], scale_boxes(boxes, size, flat), flat, grid=grid, style="smooth")
     down = attention_map(cells[::columns], scale_boxes(boxes, size, narrow), narrow, grid=grid, style="smooth")
-    return {
-        "rows": rows,
-        "columns": columns,
-        "samples": SAMPLES,
-        "across": _shorts(across),
-        "down": _shorts(down),
-    }
+    spread = {"across": _shorts(across), "down": _shorts(down)}
+    return {"rows": rows, "columns": columns, "samples": SAMPLES, **spread}
 
 
-def _word_data(
-    model: ModelExplanation,
-    word: ExplainedWord,
-    weights: Tensor | None,
-    location: str | None,
-    correlation: float | None,
-    values: Sequence[str],
-) -> dict[str, Any]:
-    named = _named_regions(model, weights)
+def _word_data(model: ModelExplanation, word: ExplainedWord, weights: Tensor | None) -> dict[str, Any]:
+    drop = word.logprob_drop
     return {
         "word": word.word,
         "p": round(word.probability, 4),
@@ -284,17 +264,11 @@ def _word_data(
         "hallucinated": word.hallucinated,
         "attention": None if weights is None or model.boxes is None else _bytes(weights),
         "isFlat": weights is not None and is_flat(weights),
-        "named": named,
+        "named": _named_regions(model, weights),
         "peak": None if weights is None or model.grid is None else int(weights.argmax()),
-        "occlusion": None if word.logprob_drop is None or model.boxes is None else _signed_bytes(word.logprob_drop),
-        "needed": None
-        if word.logprob_drop is None or word.logprob_drop.max() < MIN_DROP
-        else int(word.logprob_drop.argmax()),
-        "sentences": [
-            *_describe_attention(model, word, location, named),
-            *_describe_occlusion(model, word, correlation),
-            *values,
-        ],
+        "occlusion": None if drop is None or model.boxes is None else _signed_bytes(drop),
+        "needed": None if drop is None or drop.max() < MIN_DROP else int(drop.argmax()),
+        "sentences": [],
     }
 
 
@@ -303,45 +277,8 @@ def _named_regions(model: ModelExplanation, weights: Tensor | None) -> list[tupl
     if weights is None or model.grid is not None or (model.boxes is None and len(weights) == 1):
         return []
     top = weights.topk(min(NUM_NAMED_REGIONS, len(weights)))
-    return [
-        (region, _region_name(model, region), round(weight, 4))
-        for weight, region in zip(top.values.tolist(), top.indices.tolist(), strict=True)
-        if weight > 0
-    ]
-
-
-def _describe_attention(
-    model: ModelExplanation, word: ExplainedWord, location: str | None, named: Sequence[tuple[int, str, float]]
-) -> Iterator[str]:
-    """Sentences about where the model looked at a word."""
-    if location is not None:
-        yield f"Looks at {location}."
-    if named:
-        yield f"Highest weights: {', '.join(f'{name} {weight:.0%}' for _, name, weight in named)}."
-    if word.sampled_region is not None:
-        yield f"Sampled region: {_region_name(model, word.sampled_region)}."
-
-
-def _describe_occlusion(model: ModelExplanation, word: ExplainedWord, correlation: float | None) -> Iterator[str]:
-    """Sentences about how a word's probability changes by occlusion."""
-    if word.logprob_drop is None:
-        return
-    drop, region = word.logprob_drop.max(0)
-    if drop >= MIN_DROP:
-        without = word.probability * math.exp(-float(drop))
-        name = _region_name(model, int(region))
-        yield f"Without {name} its probability is {without:.1%} instead of {word.probability:.1%}."
-    else:
-        yield f"No single region lowers its log-probability by {MIN_DROP} or more when hidden."
-    if correlation is not None:
-        yield f"Rank correlation of attention and occlusion for this word: {correlation:.2f}."
-
-
-def _region_name(model: ModelExplanation, region: int) -> str:
-    if model.grid is not None:
-        row, column = divmod(region, model.grid[1])
-        return f"row {row + 1}, column {column + 1}"
-    return (model.labels[region] if model.labels else "") or f"region {region + 1}"
+    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return [(region, _region_name(model, region), round(weight, 4)) for region, weight in pairs if weight > 0]
 
 
 def _bytes(values: Tensor) -> str:

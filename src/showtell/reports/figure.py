@@ -30,6 +30,7 @@ from showtell.errors import printable, shorten
 from showtell.explanations.explanation import Explanation
 from showtell.explanations.geometry import attention_map
 from showtell.images.boxes import Floats, scale_boxes
+from showtell.reports.base import SOFTWARE
 from showtell.reports.explanation_view import value_range
 
 MIN_COLUMNS, MAX_COLUMNS = 4, 9  # panels in a line; longer captions are wrapped
@@ -43,7 +44,6 @@ CONTOUR = 0.5  # share of the map's maximum at which a line is drawn
 LETTER, TITLE_LETTER, TICK_LETTER = 0.088, 0.068, 0.065
 WORDS_LINE, LETTERS_BESIDE = 0.18, 13 / PANEL  # inches of a line of words beside a photo, and letters of it in an inch
 MAX_WORD, MAX_HEADING = 40, 300  # characters; longer texts are shortened
-SOFTWARE = "showtell explain"  # in the PNG files
 MARK, RED = "#e8710a", "#b3261e"  # of regions, and of hallucinated words
 
 
@@ -113,15 +113,6 @@ def to_png(explanation: Explanation, dots: int = 150) -> bytes:
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a character that the font lacks is drawn as a box
         draw(explanation).savefig(stream, format="png", dpi=dots, metadata={"Software": SOFTWARE})
     return stream.getvalue()
-
-
-def is_foreign_picture(file: Path) -> bool:
-    """Whether a file is an image that `to_png` did not make: somebody's photo, which no figure should replace."""
-    try:
-        with Image.open(file) as image:
-            return image.info.get("Software") != SOFTWARE
-    except (OSError, ValueError):  # there is none, or it is no image
-        return False
 
 
 def _has_maps(model: ModelExplanation, caption: ExplainedCaption) -> bool:

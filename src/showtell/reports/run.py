@@ -5,12 +5,15 @@ A run is read as it is on disk, finished, interrupted or still running; a proces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from showtell.captioners import Captioner
 from showtell.checkpoint import SETTINGS
@@ -19,23 +22,62 @@ from showtell.errors import DataError
 from showtell.evaluation import evaluate
 from showtell.explanations.explanation import display_name
 from showtell.features.store import FeatureStore
-from showtell.files import read_json, read_log
+from showtell.files import read_json, read_log, read_text
 from showtell.scores import Interval, ScoreModels, ScoreReport, diagnose, image_facts, intervals
 from showtell.scores.files import training_captions
 
 RECIPE, LOG = "recipe.yaml", "log.jsonl"
 STATE = Path("last", "training", "state.json")
-Kind = type | tuple[type, ...]
-NUMBER = (int, float)
-# What a report needs of a recipe, a line of the log and the state: keys and the types of their values.
-RECIPE_KEYS: dict[str, Kind] = {
-    **dict.fromkeys(("model.name", "encoder.name", "objective.name", "data.path"), str),
-    **dict.fromkeys(("training.optimizer.name", "training.schedule"), str),
-    **dict.fromkeys(("training.epochs", "training.batch_size", "training.seed"), int),
-    "data.validation_split": (str, type(None)),
-    "training.learning_rate": NUMBER,
-}
-LOG_KEYS: dict[str, Kind] = {"step": int, "epoch": int}
+
+
+class _Needed(BaseModel):
+    """What a report needs of a file; there may be more."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _Named(_Needed):
+    name: str
+
+
+class _Data(_Needed):
+    path: str
+    validation_split: str | None
+
+
+class _Training(_Needed):
+    epochs: int
+    batch_size: int
+    seed: int
+    learning_rate: float
+    schedule: str
+    selection_metric: str
+    optimizer: _Named
+
+
+class _Recipe(_Needed):
+    data: _Data
+    model: _Named
+    encoder: _Named
+    objective: _Named
+    training: _Training
+
+
+class _Line(_Needed):
+    step: int
+    epoch: int
+    validation: dict[str, float] = {}
+    warnings: list[str] = []
+
+
+class _Progress(_Needed):
+    step: int = 0
+    best: float | None = None
+    best_epoch: int | None = None
+
+
+class _State(_Needed):
+    progress: _Progress
 
 
 @dataclass(frozen=True)
@@ -46,7 +88,7 @@ class Run:
     recipe: Mapping[str, Any]  # resolved
     text: str  # of recipe.yaml
     log: tuple[Mapping[str, Any], ...]  # the lines of log.jsonl
-    saved: Mapping[str, Any] = field(default_factory=dict)  # progress in last/: best score and epoch, early stop
+    saved: Mapping[str, Any] = field(default_factory=dict)  # progress in last/: step, best score and epoch, early stop
 
     @property
     def title(self) -> str:
@@ -66,29 +108,22 @@ class Run:
         """The lines of the log with a validation."""
         return [line for line in self.log if "validation" in line]
 
-    @property
-    def selection(self) -> str:
-        """The validation score that selects the best checkpoint; runs of the first versions did not record it."""
-        return str(self.recipe["training"].get("selection_metric", "cider"))
-
-    @property
-    def best(self) -> tuple[float, int] | None:
+    @cached_property
+    def best(self) -> str | None:
         """The validation score of best/ and its epoch: those of last/ (the watchdog may have refused a higher score),
         or else the highest in the log."""
+        name = self.recipe["training"]["selection_metric"]
+        scores = [(line["validation"][name], line["epoch"]) for line in self.validations if name in line["validation"]]
+        value, epoch = max(scores, key=lambda pair: pair[0], default=(None, None))
         if self.saved.get("best") is not None:
-            return self.saved["best"], self.saved["best_epoch"]
-        scores = [
-            (line["validation"][self.selection], line["epoch"])
-            for line in self.validations
-            if self.selection in line["validation"]
-        ]
-        return max(scores, key=lambda pair: pair[0], default=None)
+            value, epoch = self.saved["best"], self.saved["best_epoch"]
+        return None if value is None else f"{name} {value:.4f} in epoch {epoch}"
 
-    @property
+    @cached_property
     def progress(self) -> str:
         """A sentence on how far it has come."""
         epochs = self.recipe["training"]["epochs"]
-        step = self.log[-1]["step"] if self.log else 0
+        step = max([self.saved.get("step", 0), *(line["step"] for line in self.log)])  # not every step is logged
         done = self.validations[-1]["epoch"] if self.validations else 0
         if done == epochs or (self.recipe["data"]["validation_split"] is None and (self.folder / "best").is_dir()):
             return f"finished: {epochs} epochs, {step} steps"
@@ -97,15 +132,15 @@ class Run:
         where = f"{step} steps, in epoch {self.log[-1]['epoch']} of {epochs}" if self.log else "no step is logged yet"
         return f"not finished: {where}; it is still running, or was interrupted and can be resumed with --resume"
 
-    @property
+    @cached_property
     def warnings(self) -> list[str]:
         """The warnings of training, each once, with its epochs."""
-        epochs: dict[str, list[int]] = {}
+        epochs: dict[str, set[int]] = {}
         for line in self.log:
             kind = line.get("reward_watchdog")
             watchdog = [f"reward watchdog {kind}: {line.get('sentence', '')}"] if kind else []
             for sentence in (*line.get("warnings", ()), *watchdog):
-                epochs.setdefault(sentence, []).append(line["epoch"])
+                epochs.setdefault(sentence, set()).add(line["epoch"])
         return [f"{_describe_epochs(numbers)}: {sentence}" for sentence, numbers in epochs.items()]
 
 
@@ -120,85 +155,43 @@ def read_run(folder: Path) -> Run:
         is_run = all((folder.parent / name).is_file() for name in (RECIPE, LOG))
         hint = f"name the run itself: {folder.parent}" if is_run else "showtell train writes one"
         raise DataError(f"{folder} is no run folder: there is no {' and no '.join(missing)} in it; {hint}.")
+    text = read_text(folder / RECIPE)
     try:
-        text = (folder / RECIPE).read_text(encoding="utf-8")
         recipe = yaml.safe_load(text)
-    except (UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise DataError(f"{folder / RECIPE} is damaged: {' '.join(str(error).split())}.") from error
-    _require(recipe, RECIPE_KEYS, folder / RECIPE)
-    return Run(folder, recipe, text, tuple(_read_log(folder / LOG)), _read_progress(folder / STATE))
+    _check(_Recipe, recipe, folder / RECIPE)
+    log = read_log(folder / LOG)
+    for number, line in enumerate(log, start=1):
+        _check(_Line, line, f"Line {number} of {folder / LOG}")
+    state = read_json(folder / STATE) if (folder / STATE).is_file() else {"progress": {}}
+    _check(_State, state, folder / STATE)
+    return Run(folder, recipe, text, tuple(log), state["progress"])
 
 
-def _read_log(path: Path) -> list[dict[str, Any]]:
-    lines = read_log(path)
-    for number, line in enumerate(lines, start=1):
-        where = f"Line {number} of {path}"
-        _require(line, LOG_KEYS, where)
-        for key, kind in {"validation": dict, "warnings": list, "sentence": str}.items():
-            if not isinstance(line.get(key, kind()), kind):
-                raise DataError(f"{where} is damaged: its {key} is {_name(line[key])}; delete the line.")
-        for name, value in line.get("validation", {}).items():
-            if not isinstance(value, NUMBER):
-                raise DataError(f"{where} is damaged: its validation {name} is {_name(value)}; delete the line.")
-    return lines
-
-
-def _read_progress(path: Path) -> Mapping[str, Any]:
-    """The progress that the state of a run has; empty before the first checkpoint."""
-    if not path.is_file():
-        return {}
-    state = read_json(path)
-    progress = state.get("progress", {}) if isinstance(state, dict) else None
-    if not isinstance(progress, dict):
-        raise DataError(f"{path} is damaged: it has no progress; resume the run to write it again, or train again.")
-    if progress.get("best") is not None:
-        _require(progress, {"best": NUMBER, "best_epoch": int}, path)
-    return progress
-
-
-def _require(content: object, keys: Mapping[str, Kind], where: Path | str) -> None:
-    """Check that a mapping has some dotted keys with values of some types.
+def _check(kind: type[BaseModel], content: object, where: Path | str) -> None:
+    """Check what a report needs of a file.
 
     Raises:
-        DataError: it is no mapping, or lacks one of them.
+        DataError: a key is missing or of another type.
     """
-    for key, kind in keys.items():
-        value = content
-        for part in key.split("."):
-            if not isinstance(value, Mapping) or part not in value:
-                raise DataError(f"{where} is damaged: it has no {key}.")
-            value = value[part]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise DataError(f"{where} is damaged: its {key} is {_name(value)}.")
+    try:
+        kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "it"
+        raise DataError(f"{where} is damaged: {key}: {first['msg'].lower()}.") from error
 
 
-def _name(value: object) -> str:
-    """The kind of a JSON value.
-
-    >>> _name([1])
-    'a list'
-    """
-    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
-
-
-def _describe_epochs(numbers: Sequence[int]) -> str:
+def _describe_epochs(numbers: set[int]) -> str:
     """Epochs as text.
 
-    >>> _describe_epochs([3, 4, 4, 5, 9])
+    >>> _describe_epochs({3, 4, 5, 9})
     'epochs 3 to 5, 9'
     """
-    spans: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1].append(number)
-        else:
-            spans.append([number])
+    spans = [[number for _, number in pairs] for _, pairs in groupby(enumerate(sorted(numbers)), lambda p: p[1] - p[0])]
     text = ", ".join(f"{span[0]} to {span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
-    return f"epoch{'s' if len(set(numbers)) > 1 else ''} {text}"
-
-
-# --- the score card ---
+    return f"epoch{'s' if len(numbers) > 1 else ''} {text}"
 
 
 @dataclass(frozen=True)

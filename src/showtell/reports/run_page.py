@@ -63,8 +63,7 @@ def _facts(run: Run) -> dict[str, str]:
     recipe, training = run.recipe, run.recipe["training"]
     facts = {"state": run.progress}
     if run.best is not None:
-        value, epoch = run.best
-        facts["best"] = f"{run.selection} {value:.4f} in epoch {epoch}"
+        facts["best"] = run.best
     model = recipe["model"]
     encoder = recipe["encoder"]
     rest = ", ".join(f"{key} {model[key]}" for key in ("attention", "cell", "hidden_size") if key in model)
