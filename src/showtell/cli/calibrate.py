@@ -36,7 +36,7 @@ def calibrate(
     *,
     decoding: DecodingOfOne,
 ) -> None:
-    """Fit the chance that a caption is good, for `showtell caption --calibrated`.
+    """Fit the chance that a caption is good, for caption --calibrated.
 
     It is kept in the checkpoint as calibration.json and belongs to the search that it was fitted with.
     """

@@ -27,7 +27,7 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a dataset: count images and captions, open every image, and list what is wrong.
+    """Check a dataset: count it, open every image, list what is wrong.
 
     Exits with 2 if there are problems, which make the dataset unusable; warnings do not.
     """

@@ -21,7 +21,7 @@ def scenes(
     seed: Annotated[int, typer.Option(help="Random seed of the scenes.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Draw small pictures of shapes with captions whose truth can be checked, in COCO format.
+    """Draw pictures of shapes with captions whose truth can be checked.
 
     A folder with the complete dataset is left as it is; an incomplete one is drawn again.
     """

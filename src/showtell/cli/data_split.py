@@ -23,7 +23,7 @@ def split(
     out: Annotated[Path | None, out_folder("Folder for the lists.", default="that of the dataset")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw splits and write them as lists: train.txt, val.txt and test.txt, which are used from then on.
+    """Draw splits and write them as train.txt, val.txt and test.txt.
 
     Existing lists are not overwritten.
     """

@@ -64,7 +64,7 @@ def evaluate(
     decoding: DecodingOfOne,
     score_models: ScoreModelChoice,
 ) -> None:
-    """Caption a split, one caption for each image, write COCO results and score them.
+    """Caption a split of a dataset and score the captions.
 
     Several checkpoints are scored on the same images, and each pair is compared.
     """

@@ -96,7 +96,7 @@ def explain(
     decoding: DecodingOfOne,
     score_models: ScoreModelChoice,
 ) -> None:
-    """Explain captions: each word's probability, and where the model looked.
+    """Explain captions: word probabilities, where the model looked.
 
     With references the worst captions come first. Unreadable photos are reported at the end and skipped.
     """

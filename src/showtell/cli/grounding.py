@@ -50,7 +50,7 @@ def grounding(
     *,
     decoding: DecodingOfOne,
 ) -> None:
-    """Measure whether a model looks at the objects that it names, and needs them.
+    """Measure whether a model looks at the objects that it names.
 
     The dataset must have boxes of objects, such as COCO captions with the instances file beside them.
     """

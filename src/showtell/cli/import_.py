@@ -61,9 +61,9 @@ def import_(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be imported and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a checkpoint of a published captioner: ImageCaptioning.pytorch, a-PyTorch-Tutorial-to-Image-Captioning.
+    """Make a checkpoint of weights that others published.
 
-    Nothing of its files is run. The checkpoint opens, captions, explains and trains like any other
+    They are of ImageCaptioning.pytorch or a-PyTorch-Tutorial-to-Image-Captioning. Nothing of its files is run. The checkpoint opens, captions, explains and trains like any other
     (docs/published_checkpoints.md).
     """
     import json

@@ -18,7 +18,7 @@ def quickstart(
     images: Annotated[int, typer.Option(help="Number of scenes to draw, all splits together.", min=20)] = 10_000,
     as_json: AsJson = False,
 ) -> None:
-    """Draw scenes, train a captioner on them, score it and write a page about it."""
+    """Draw scenes, train a captioner on them, show how well it does."""
     import json
 
     from showtell.quickstart import next_steps, run_quickstart

@@ -47,7 +47,7 @@ def report(
     *,
     score_models: ScoreModelChoice,
 ) -> None:
-    """Write a page about a run: curves, scores, captions with attention, warnings."""
+    """Write a page about a run: curves, scores, captions, warnings."""
     from showtell.captioners import Captioner
     from showtell.datasets import open_dataset
     from showtell.errors import DataError

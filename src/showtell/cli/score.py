@@ -98,7 +98,7 @@ def score(
     *,
     score_models: ScoreModelChoice,
 ) -> None:
-    """Score captions against references: coco-caption's numbers, without Java (SPICE excepted).
+    """Score captions against references; only SPICE needs Java.
 
     Of several systems it also prints the differences of each pair, with intervals and corrected p-values.
     """

@@ -56,7 +56,7 @@ def serve(
     *,
     settings: Annotated[dict[str, Any], ServeOptions()],
 ) -> None:
-    """Serve captioners: a page on which photos get captions, and an API for other programs.
+    """Serve a page on which photos get captions, and an API.
 
     It listens on this machine alone unless --host says otherwise. Ctrl-C or SIGTERM end it once what was asked is
     answered.

@@ -51,7 +51,7 @@ def sweep(
     retry: Annotated[bool, typer.Option("--retry", help="Train failed trials again.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a recipe with many values of its keys and compare the runs. Run again, it resumes."""
+    """Train a recipe with many values of its keys; compare the runs. Run again, it resumes."""
     import json
 
     from showtell.training.sweep import sweep as run_sweep

@@ -14,7 +14,6 @@ import io
 import math
 import textwrap
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
