@@ -63,8 +63,8 @@ def import_(
 ) -> None:
     """Make a checkpoint of weights that others published.
 
-    They are of ImageCaptioning.pytorch or a-PyTorch-Tutorial-to-Image-Captioning. Nothing of its files is run. The checkpoint opens, captions, explains and trains like any other
-    (docs/published_checkpoints.md).
+    They are of ImageCaptioning.pytorch or a-PyTorch-Tutorial-to-Image-Captioning. Nothing of their files is run. The
+    checkpoint opens, captions, explains and trains like any other (docs/published_checkpoints.md).
     """
     import json
 
