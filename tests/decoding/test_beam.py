@@ -7,6 +7,8 @@ import random
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from showtell.decoding import LengthPenalty, Rules, beam, greedy
 from showtell.types import Features
@@ -36,6 +38,7 @@ RULES = {
     ),
 }
 SIZE = 7  # four words to say
+seeds = st.integers(0, 1000)
 
 
 def check(captions, image: int, expected: list[Found], penalty: LengthPenalty) -> None:
@@ -47,11 +50,10 @@ def check(captions, image: int, expected: list[Found], penalty: LengthPenalty) -
 
 
 @pytest.mark.parametrize("name", RULES)
-@pytest.mark.parametrize("penalty", PENALTIES, ids=lambda one: f"{one.form}{one.exponent}")
-def test_a_wide_beam_is_exhaustive_search(name, penalty):
+def test_a_wide_beam_is_exhaustive_search(name):
     rules = RULES[name]
     needed = sum(map(len, rules.required))
-    for seed in range(8):
+    for penalty, seed in itertools.product(PENALTIES, range(8)):
         max_length = max(1 + seed % 3, needed, rules.min_length)
         decoder, features = table_decoder(images=2, steps=max_length + 1, size=SIZE, seed=seed)
         captions = beam(decoder, features, max_length, 100, length_penalty=penalty, rules=rules)
@@ -65,7 +67,8 @@ def test_a_wide_beam_is_exhaustive_search(name, penalty):
             assert int(beyond) == len(brute) if not needed else int(beyond) >= len(wanted)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@settings(max_examples=60, deadline=None)
+@given(seeds)
 def test_a_narrow_beam_is_that_of_the_plain_version(seed):
     choose = random.Random(seed)
     name = choose.choice([name for name, rules in RULES.items() if not rules.required])
@@ -80,7 +83,8 @@ def test_a_narrow_beam_is_that_of_the_plain_version(seed):
         check(captions, image, pool[:wanted], penalty)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@settings(max_examples=40, deadline=None)
+@given(seeds)
 def test_diverse_beam_is_that_of_the_plain_version(seed):
     choose = random.Random(seed)
     groups, width = choose.choice([1, 2, 3, 4]), choose.choice([1, 2, 3])
@@ -115,7 +119,8 @@ def test_a_high_penalty_makes_groups_begin_differently():
     assert min(len(set(row)) for row in alike.tolist()) < 4
 
 
-@pytest.mark.parametrize("seed", range(30))
+@settings(max_examples=30, deadline=None)
+@given(seeds)
 def test_required_words_occur_even_with_a_narrow_beam(seed):
     decoder, features = table_decoder(images=3, steps=9, size=12, seed=seed)
     rules = Rules(required=((7,), (8, 9)), no_repeat_ngram_size=2)
@@ -137,19 +142,19 @@ def test_what_cannot_be_met_comes_back_unfinished_with_most_of_it():
         assert (4, 5) in itertools.pairwise(words)
 
 
-@pytest.mark.parametrize("penalty", PENALTIES, ids=lambda one: f"{one.form}{one.exponent}")
-@pytest.mark.parametrize("name", [name for name, rules in RULES.items() if not rules.required])
-def test_one_beam_is_greedy_whatever_the_rules(name, penalty):
-    for seed in range(4):
+def test_one_beam_is_greedy_whatever_the_rules():
+    allowed = [rules for rules in RULES.values() if not rules.required]
+    for rules, penalty, seed in itertools.product(allowed, PENALTIES, range(4)):
         decoder, features = table_decoder(images=3, steps=7, size=SIZE, seed=seed)
-        one = beam(decoder, features, 6, 1, rules=RULES[name], length_penalty=penalty)
-        other = greedy(decoder, features, 6, rules=RULES[name])
+        one = beam(decoder, features, 6, 1, rules=rules, length_penalty=penalty)
+        other = greedy(decoder, features, 6, rules=rules)
         assert torch.equal(one.words, other.words)
         assert torch.allclose(one.logprob, other.logprob)
         assert torch.equal(one.is_finished, other.is_finished)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@settings(max_examples=10, deadline=None)
+@given(seeds)
 def test_asking_for_fewer_captions_gives_the_first_of_them(seed):
     decoder, features = table_decoder(images=4, steps=9, size=9, seed=seed)
     for penalty in PENALTIES:

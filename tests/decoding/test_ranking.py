@@ -7,16 +7,12 @@ from hypothesis import strategies as st
 
 from showtell.decoding import LengthPenalty
 from showtell.decoding.ranking import order_key, stable_topk
-from showtell.models.kernels import compiled_kernels
-
-both_forms = pytest.mark.parametrize("is_compiled", [True, False])
 
 
 def plain(scores: torch.Tensor, k: int) -> list[list[int]]:
     return [sorted(range(len(row)), key=lambda index: (-row[index], index))[:k] for row in scores.tolist()]
 
 
-@both_forms
 @settings(max_examples=60, deadline=None)
 @given(
     size=st.integers(1, 3000),
@@ -24,39 +20,28 @@ def plain(scores: torch.Tensor, k: int) -> list[list[int]]:
     levels=st.sampled_from([2, 5, 50, 10**6]),
     seed=st.integers(0, 10**6),
 )
-def test_the_best_are_those_of_sorting_with_ties_to_the_lower_index(size, k, levels, seed, is_compiled):
+def test_the_best_are_those_of_sorting_with_ties_to_the_lower_index(size, k, levels, seed):
     generator = torch.Generator().manual_seed(seed)
     scores = (torch.randint(-levels, levels, (3, size), generator=generator) / 7).float()
     scores[:, ::5] = float("-inf")
     k = min(k, size)
-    with compiled_kernels(is_compiled):
-        values, indices = stable_topk(scores, k)
+    values, indices = stable_topk(scores, k)
     assert indices.tolist() == plain(scores, k)
     assert torch.equal(values, scores.gather(-1, indices))
 
 
-@both_forms
-def test_the_last_chunk_may_be_short(is_compiled):
+def test_the_last_chunk_may_be_short():
     scores = torch.zeros(1, 64 * 30 + 1)
     scores[0, -1] = 1.0
-    with compiled_kernels(is_compiled):
-        assert stable_topk(scores, 3)[1].tolist() == [[64 * 30, 0, 1]]
+    assert stable_topk(scores, 3)[1].tolist() == [[64 * 30, 0, 1]]
 
 
-@both_forms
-def test_numbers_that_are_none_infinite_or_of_either_zero_are_ranked_alike(is_compiled):
+def test_numbers_that_are_none_infinite_or_of_either_zero_are_ranked_alike():
     inf, nan = float("inf"), float("nan")
     scores = torch.tensor([[0.0, -0.0, -inf, nan, inf, 1e-45, -1e-45], [-inf, -inf, nan, -0.0, 0.0, -inf, nan]])
-    with compiled_kernels(is_compiled):
-        values, indices = stable_topk(scores.view(2, 1, 7), 7)
+    values, indices = stable_topk(scores.view(2, 1, 7), 7)
     assert indices.tolist() == [[[3, 4, 5, 0, 1, 6, 2]], [[2, 6, 3, 4, 0, 1, 5]]]
     torch.testing.assert_close(values, scores.view(2, 1, 7).gather(-1, indices), equal_nan=True)
-
-
-@both_forms
-def test_more_than_there_are_is_an_error(is_compiled):
-    with compiled_kernels(is_compiled), pytest.raises(RuntimeError):
-        stable_topk(torch.zeros(1, 3), 4)
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2))

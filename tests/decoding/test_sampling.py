@@ -29,8 +29,7 @@ def chi_square(counts: torch.Tensor, expected: torch.Tensor) -> float:
     return float(((counts - expected)[possible] ** 2 / expected[possible]).sum())
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("temperature", "seed"), [(1.0, 0), (0.5, 1), (2.0, 0)])
 def test_first_words_come_as_often_as_they_should(temperature, seed):
     decoder, features = table_decoder(images=1, steps=2, size=9, seed=seed)
     logprobs = decoder.table[0, 0, Vocabulary.begin].double().log_softmax(-1)

@@ -13,31 +13,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from showtell.models.kernels import compiled, plain
-from showtell.models.kernels.accumulation import GradientAccumulator, accumulator_for
 from showtell.models.kernels.plain import Activation
 from showtell.models.kernels.switch import is_plain
-
-
-class _ScoreGradients(GradientAccumulator):
-    """The sums, over the steps of a loop, of the gradients of p and w."""
-
-    def clear(self) -> None:
-        self.grad_p: Tensor | None = None
-        self.grad_w: Tensor | None = None
-
-    def running_sums(self) -> tuple[Tensor, Tensor]:
-        """The sums so far, to be added to: dp / w, (B, R, A), and dw, (A)."""
-        if self.grad_p is None or self.grad_w is None:
-            projected, weight = self.tensors
-            self.grad_p = torch.zeros_like(projected, memory_format=torch.contiguous_format)
-            self.grad_w = torch.zeros_like(weight.view(-1))
-        return self.grad_p, self.grad_w
-
-    def gradients(self) -> tuple[Tensor | None, ...]:
-        """dp and dw."""
-        _, weight = self.tensors
-        grad_p, grad_w = self.running_sums()
-        return grad_p.mul_(weight.view(-1)), grad_w.view_as(weight)
 
 
 class _AdditiveScores(torch.autograd.Function):
@@ -46,44 +23,27 @@ class _AdditiveScores(torch.autograd.Function):
     For gradients g of the scores:
 
         dw = sum_nr g f(p + q),   dp_r = w * sum_n g f'(p + q),   dq_n = w * sum_r g f'(p + q)
-
-    In a loop over time dp and dw are summed over its steps in place.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        projected: Tensor,
-        query: Tensor,
-        weight: Tensor,
-        activation: Activation,
-        accumulator: _ScoreGradients | None,
-    ) -> Tensor:
+    def forward(ctx: Any, projected: Tensor, query: Tensor, weight: Tensor, activation: Activation) -> Tensor:
         """(B, R, A), (B, N, A) and A numbers to (B, N, R)."""
         ctx.save_for_backward(projected, query, weight)
-        ctx.accumulator, ctx.activation = accumulator, activation
+        ctx.activation = activation
         return compiled.additive_scores(projected, query, weight, activation)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of projected, query and weight."""
-        projected, query, weight = ctx.saved_tensors
-        accumulator = ctx.accumulator or _ScoreGradients(projected, weight)
-        accumulator.begin_step()
-        sums = accumulator.running_sums()
-        grad_query = compiled.add_score_gradients(projected, query, weight, gradient, ctx.activation, *sums)
-        grad_projected, grad_weight = (None, None) if ctx.accumulator else accumulator.gradients()
-        return grad_projected, grad_query, grad_weight, None, None
+        return *compiled.additive_scores_backward(*ctx.saved_tensors, gradient, ctx.activation), None
 
 
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = "tanh") -> Tensor:
-    """`plain.additive_scores`; a loop gathers the gradients of p and w."""
+    """`plain.additive_scores`, without its tensor of (B, N, R, A)."""
     if is_plain() or not compiled.fits(projected, query, weight):
         return plain.additive_scores(projected, query, weight, activation)
-    gathered = accumulator_for(_ScoreGradients, projected, weight)
-    accumulator, (p, w) = gathered or (None, (projected, weight))
-    return cast(Tensor, _AdditiveScores.apply(p, query, w, activation, accumulator))
+    return cast(Tensor, _AdditiveScores.apply(projected, query, weight, activation))
 
 
 class _LogLikelihood(torch.autograd.Function):

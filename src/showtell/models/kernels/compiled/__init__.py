@@ -60,15 +60,14 @@ def additive_scores(p: Tensor, q: Tensor, w: Tensor, activation: Activation) -> 
     return scores
 
 
-def add_score_gradients(
-    p: Tensor, q: Tensor, w: Tensor, g: Tensor, activation: Activation, grad_p: Tensor, grad_w: Tensor
-) -> Tensor:
-    """dq of scores with gradients g, (B, N, R); dp / w, (B, R, A), and dw, (A), are added to the sums given."""
-    grad_q, grad_w_each = q.new_empty(q.shape), w.new_empty(len(q), w.numel())
+def additive_scores_backward(
+    p: Tensor, q: Tensor, w: Tensor, gradient: Tensor, activation: Activation
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of p, q and w from that of the scores, (B, N, R)."""
+    grad_p, grad_q, grad_w = p.new_zeros(p.shape), q.new_empty(q.shape), w.new_empty(len(q), w.numel())
     sizes = (*q.shape[:2], *p.shape[1:], int(activation == "relu"))
-    _call("additive_scores_backward", (p, q, w, g), (grad_p, grad_q, grad_w_each), *sizes)
-    grad_w += grad_w_each.sum(0)
-    return grad_q
+    _call("additive_scores_backward", (p, q, w, gradient), (grad_p, grad_q, grad_w), *sizes)
+    return grad_p.mul_(w.view(-1)), grad_q, grad_w.sum(0).view_as(w)
 
 
 def log_sum_exp(scores: Tensor) -> tuple[Tensor, Tensor]:
