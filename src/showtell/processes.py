@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -65,6 +66,8 @@ def worker_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
     If the block raises, the workers are stopped in the middle of their tasks. Processes are spawned: a forked child of
     a process that has threads (torch has) may hang.
     """
+    # A signal may end this process before it gives its semaphores back: multiprocessing does that then, without a word.
+    sys.warnoptions.append("ignore::UserWarning:multiprocessing.resource_tracker")
     context = multiprocessing.get_context("spawn")
     watched, kept = context.Pipe(duplex=False)
     with watched, kept, ProcessPoolExecutor(processes, context, _exit_when_closed, (watched,)) as pool:

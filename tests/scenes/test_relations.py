@@ -54,50 +54,36 @@ def test_each_colour_and_each_shape_loses_one_pair() -> None:
     assert sorted(shape for _, shape in HELD_OUT) == sorted(SHAPES)
 
 
-@pytest.mark.parametrize(("difference", "expected"), [(12, True), (11, None), (7, None), (6, False), (-30, False)])
-def test_directions_have_a_margin(difference: int, expected: bool | None) -> None:
-    here = item("small solid red circle 48 48")
-    assert is_left(here, item(f"small solid red star {48 + difference} 10")) is expected
-    assert is_right(here, item(f"small solid red star {48 - difference} 10")) is expected
-    assert is_above(here, item(f"small solid red star 10 {48 + difference}")) is expected
-    assert is_below(here, item(f"small solid red star 10 {48 - difference}")) is expected
+def test_relations_have_margins() -> None:
+    here, large = item("small solid red circle 48 48"), item("big solid red circle 48 48")
+    for difference, expected in [(12, True), (11, None), (7, None), (6, False), (-30, False)]:
+        assert is_left(here, item(f"small solid red star {48 + difference} 10")) is expected
+        assert is_right(here, item(f"small solid red star {48 - difference} 10")) is expected
+        assert is_above(here, item(f"small solid red star 10 {48 + difference}")) is expected
+        assert is_below(here, item(f"small solid red star 10 {48 - difference}")) is expected
+    # Two circles of extent 20 with centres d apart: their outlines are d - 20 apart.
+    for distance, expected in [(15, True), (21, True), (22, None), (23, None), (24, False)]:
+        assert is_touching(here, item(f"small solid blue circle {48 + distance} 48")) is expected
+    # A circle of extent 20 in one of extent 46: d from the middle, 23 - 10 - d away from the outline, a polygon.
+    for offset, expected in [(0, True), (8, True), (11, None), (12, False), (40, False)]:
+        assert is_inside(item(f"small solid blue circle {48 + offset} 48"), large) is expected
 
 
-# Two circles of extent 20 with centres d apart: their outlines are d - 20 apart.
-@pytest.mark.parametrize(("distance", "expected"), [(15, True), (21, True), (22, None), (23, None), (24, False)])
-def test_touching_has_a_margin(distance: int, expected: bool | None) -> None:
-    circle = item("small solid red circle 30 48")
-    assert is_touching(circle, item(f"small solid blue circle {30 + distance} 48")) is expected
-
-
-# A circle of extent 20 in one of extent 46: d from the middle, 23 - 10 - d away from the outline, a polygon.
-@pytest.mark.parametrize(("offset", "expected"), [(0, True), (8, True), (11, None), (12, False), (40, False)])
-def test_inside_has_a_margin(offset: int, expected: bool | None) -> None:
-    circle = item("big solid red circle 48 48")
-    assert is_inside(item(f"small solid blue circle {48 + offset} 48"), circle) is expected
-
-
-# Between (10, 48) and (90, 48): t = (x - 10) / 80, d = |y - 48|.
-@pytest.mark.parametrize(
-    ("position", "expected"),
-    [
-        ("50 48", True),
-        ("30 56", True),  # t = 0.25, d = 8
-        ("50 58", None),  # d = 10
-        ("50 62", None),  # d = 14
-        ("50 63", False),
-        ("26 48", None),  # t = 0.2
-        ("20 48", False),  # t = 0.125
-    ],
-)
-def test_between_has_a_margin(position: str, expected: bool | None) -> None:
+def test_between_has_a_margin() -> None:
+    """Between (10, 48) and (90, 48): t = (x - 10) / 80, d = |y - 48|."""
     ends = item("small solid red circle 10 48"), item("small solid red circle 90 48")
-    assert is_between(item(f"small solid blue star {position}"), *ends) is expected
-
-
-def test_nothing_lies_between_two_things_at_one_place() -> None:
-    here = item("small solid red circle 48 48")
-    assert is_between(item("small solid blue star 48 48"), here, here) is False
+    by_hand = {
+        "50 48": True,
+        "30 56": True,
+        "50 58": None,
+        "50 62": None,
+        "50 63": False,
+        "26 48": None,
+        "20 48": False,
+    }
+    for position, expected in by_hand.items():
+        assert is_between(item(f"small solid blue star {position}"), *ends) is expected
+    assert is_between(item("small solid blue star 10 48"), ends[0], ends[0]) is False
 
 
 def test_a_scene_with_a_border_case_is_not_clear() -> None:

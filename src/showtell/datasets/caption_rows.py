@@ -83,6 +83,7 @@ class CaptionRows:
 
     def __init__(self, file: Path, issues: DatasetIssues, location: tuple[str, str] = ("on line", "on lines")) -> None:
         self._file = file
+        self._shown = issues.display(file)
         self._issues = issues
         self._location = location
         self._images: dict[str, _Image] = {}
@@ -118,14 +119,13 @@ class CaptionRows:
             folders: where the images may lie, the most likely first.
             remedy: what would choose splits, for the warning about those that were drawn.
         """
-        shown = self._issues.display(self._file)
         if self._nameless:
-            self._issues.problems.append(f"{shown} names no image {self.locate(self._nameless)}.")
+            self._issues.problems.append(f"{self._shown} names no image {self.locate(self._nameless)}.")
         empty = [number for number, image in self._without_caption if image.captions]
         if empty:
-            self._issues.warnings.append(f"{shown} has no caption {self.locate(empty)}, left out.")
-        ids = self._ids(shown)
-        splits = self._splits(shown, ids, remedy)
+            self._issues.warnings.append(f"{self._shown} has no caption {self.locate(empty)}, left out.")
+        ids = self._ids()
+        splits = self._splits(ids, remedy)
         files = ImageFiles(folders)
         used: dict[str, set[str]] = {}  # file names by folder
         records = []
@@ -136,7 +136,11 @@ class CaptionRows:
             used.setdefault(str(path.parent), set()).add(path.name)
             if name in splits:
                 records.append(CaptionRecord(ids.get(name) or as_text(name), path, splits[name], tuple(image.captions)))
-        files.report(self._issues, shown)
+        files.report(self._issues, self._shown)
+        self._report_unused(files, used)
+        return records
+
+    def _report_unused(self, files: ImageFiles, used: dict[str, set[str]]) -> None:
         unused = [
             self._issues.display(os.path.join(folder, name))  # noqa: PTH118 (Path is slow here)
             for folder, names in used.items()
@@ -146,18 +150,17 @@ class CaptionRows:
         if unused:
             self._issues.warnings.append(
                 f"{counted(len(unused), 'image')} beside the others {'is' if len(unused) == 1 else 'are'} not in "
-                f"{shown} and left out: {summarise(unused)}."
+                f"{self._shown} and left out: {summarise(unused)}."
             )
-        return records
 
-    def _splits(self, shown: str, ids: dict[str, str], remedy: str) -> dict[str, str]:
+    def _splits(self, ids: dict[str, str], remedy: str) -> dict[str, str]:
         """The split of each image: from its rows, else the file's name, else lists beside it, else drawn by name."""
         file_split = split_of_file(self._file.stem)
         if not any(image.splits for image in self._images.values()):
             if file_split:
                 return dict.fromkeys(self._images, file_split)
             named = {name: (name, *([ids[name]] if name in ids else [])) for name in self._images}
-            return choose_splits(named, [self._file.parent, self._issues.folder], self._issues, shown, remedy)
+            return choose_splits(named, [self._file.parent, self._issues.folder], self._issues, self._shown, remedy)
         splits, ambiguous, missing = {}, [], []
         for name, image in self._images.items():
             names = list(dict.fromkeys(map(split_name, image.splits)))
@@ -166,29 +169,23 @@ class CaptionRows:
             elif not names:
                 missing.append(name)
             splits[name] = names[0] if names else ""
-        if ambiguous:
-            self._issues.problems.append(
-                f"{shown} puts {counted(len(ambiguous), 'image')} in more than one split: {summarise(ambiguous)}."
-            )
-        if missing:
-            self._issues.problems.append(
-                f"{shown} gives {counted(len(missing), 'image')} no split, though others have one: "
-                f"{summarise(missing)}."
-            )
+        puts = "{file} puts {count} in more than one split: {items}."
+        self._issues.problem(ambiguous, puts, "image", file=self._shown)
+        self._report_without(missing, "split")
         return splits
 
-    def _ids(self, shown: str) -> dict[str, str]:
+    def _ids(self) -> dict[str, str]:
         """The id of each image if the file has ids; empty if these number the captions instead."""
         if not any(image.ids for image in self._images.values()):
             return {}
         if any(len(image.ids) > 1 for image in self._images.values()):
             self._issues.warnings.append(
-                f"The ids in {shown} number captions rather than images, so the images go by their file names."
+                f"The ids in {self._shown} number captions rather than images, so the images go by their file names."
             )
             return {}
-        missing = [name for name, image in self._images.items() if not image.ids]
-        if missing:
-            self._issues.problems.append(
-                f"{shown} gives {counted(len(missing), 'image')} no id, though others have one: {summarise(missing)}."
-            )
+        self._report_without([name for name, image in self._images.items() if not image.ids], "id")
         return {name: next(iter(image.ids)) for name, image in self._images.items() if image.ids}
+
+    def _report_without(self, images: Sequence[str], what: str) -> None:
+        sentence = "{file} gives {count} no {what}, though others have one: {items}."
+        self._issues.problem(images, sentence, "image", file=self._shown, what=what)

@@ -192,7 +192,7 @@ def _report_equal_files(by_content: Iterable[list[CaptionRecord]], issues: Datas
             f"{counted(len(repeated), 'image repeats', 'images repeat')} another of the same split "
             f"byte for byte: {summarise(repeated)}."
         )
-    issues.add_shared(shared, ("image is", "images are"), "the same, byte for byte, in {} and {}")
+    issues.shared(shared, "image", "the same, byte for byte, in {} and {}")
 
 
 def _report_near_duplicates(pairs: Iterable[tuple[CaptionRecord, CaptionRecord]], issues: DatasetIssues) -> None:

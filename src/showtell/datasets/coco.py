@@ -7,6 +7,7 @@ one key more: `grounding`, the boxes that words of a caption name.
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import operator
 import re
@@ -17,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from showtell.datasets.image_files import ImageFiles, root_of
-from showtell.datasets.issues import DatasetIssues, counted
+from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord, Grounding
 from showtell.datasets.source_files import MAX_JSON_FILES, list_files
 from showtell.datasets.split_lists import choose_splits
 from showtell.datasets.splits import split_name, split_of_file, split_rank
-from showtell.errors import DataError, summarise
+from showtell.errors import DataError
 from showtell.files import open_file, read_bytes, read_json
 
 EXAMPLE = (
@@ -32,7 +33,8 @@ EXAMPLE = (
 
 _REMEDY = "files called captions_train.json, captions_val.json and captions_test.json would choose them"
 
-MAX_PIXELS = 2**31  # an edge of a box beyond this is no coordinate of an image
+# An entry of a list that lacks what each should have.
+UNUSABLE, ENTRIES = '{file} has {count} of "{list}" without {lacks}: number {items}.', ("entry", "entries")
 
 _CAPTIONS = re.compile(r"captions_(?P<split>.+?)(?P<year>20\d\d)?")
 _IMAGE_INFO = re.compile(r"image_info_(?P<split>.+?)(?P<year>20\d\d)?")  # images whose captions are not published
@@ -91,7 +93,7 @@ def _holds_captions(file: Path) -> bool:
     try:
         with open_file(file) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return all(re.search(pattern, content) for pattern in _KEYS)
-    except (OSError, ValueError):  # ValueError: an empty file cannot be mapped
+    except (DataError, OSError, ValueError):  # ValueError: an empty file cannot be mapped
         return False
 
 
@@ -150,13 +152,13 @@ def _read_captions(file: Path, issues: DatasetIssues) -> Iterator[CaptionRecord]
             own_boxes,
             _groundings(image_id, image, own_boxes or (), invalid) if has_groundings else None,
         )
-    shown = issues.display(file)
-    if invalid:
-        issues.warnings.append(
-            f'{shown} has {counted(len(invalid), "caption")} whose "grounding" names words or boxes that do not '
-            f"exist, left out: of image {summarise(invalid)}."
-        )
-    files.report(issues, shown)
+    issues.warning(
+        invalid,
+        '{file} has {count} whose "grounding" names words or boxes that do not exist, left out: of image {items}.',
+        "caption",
+        file=issues.display(file),
+    )
+    files.report(issues, issues.display(file))
 
 
 def _sections(file: Path, content: Any, names: Iterable[str]) -> dict[str, list[Any]]:
@@ -189,17 +191,11 @@ def _read_images(file: Path, entries: list[Any], issues: DatasetIssues) -> dict[
         else:
             ambiguous.append(image_id)
     shown = issues.display(file)
-    issues.add_unusable(unusable, file, "images", 'an "id" or a "file_name"')
-    if repeated:
-        issues.warnings.append(
-            f"{counted(len(repeated), 'image is', 'images are')} listed twice in {shown}: {summarise(repeated)}; "
-            "the captions were joined."
-        )
-    if ambiguous:
-        issues.problems.append(
-            f"{counted(len(ambiguous), 'id stands', 'ids stand')} for different images in {shown}: "
-            f"{summarise(ambiguous)}; give every image an id of its own."
-        )
+    issues.problem(unusable, UNUSABLE, *ENTRIES, file=shown, list="images", lacks='an "id" or a "file_name"')
+    joined = "{count} listed twice in {file}: {items}; the captions were joined."
+    issues.warning(repeated, joined, "image is", "images are", file=shown)
+    different = "{count} for different images in {file}: {items}; give every image an id of its own."
+    issues.problem(ambiguous, different, "id stands", "ids stand", file=shown)
     return images
 
 
@@ -218,16 +214,11 @@ def _read_annotations(file: Path, entries: list[Any], images: dict[str, _Image],
             images[image_id].captions.append(caption)
             images[image_id].groundings.append(entry.get("grounding"))
     shown = issues.display(file)
-    issues.add_unusable(unusable, file, "annotations", 'an "image_id" or a text as "caption"')
-    if unlisted:
-        issues.problems.append(
-            f"{shown} has {counted(len(unlisted), 'caption')} of images that it does not list: "
-            f"{summarise(dict.fromkeys(unlisted))}; list the images or take the captions out."
-        )
-    if empty:
-        issues.warnings.append(
-            f"{shown} has {counted(len(empty), 'empty caption')}, left out: of image {summarise(empty)}."
-        )
+    lacks = 'an "image_id" or a text as "caption"'
+    issues.problem(unusable, UNUSABLE, *ENTRIES, file=shown, list="annotations", lacks=lacks)
+    elsewhere = "{file} has captions of {count} that it does not list: {items}; list them or take the captions out."
+    issues.problem(dict.fromkeys(unlisted), elsewhere, "image", file=shown)
+    issues.warning(empty, "{file} has {count}, left out: of image {items}.", "empty caption", file=shown)
 
 
 def _id_of(entry: Any, key: str) -> str | None:
@@ -297,7 +288,7 @@ def _boxes(file: Path, content: dict[str, list[Any]], issues: DatasetIssues) -> 
         image_id = _id_of(entry, "image_id")
         try:
             x, y, width, height = map(float, entry["bbox"])
-            if not all(abs(edge) <= MAX_PIXELS for edge in (x, y, width, height)):  # NaN neither
+            if not math.isfinite(x + y + width + height):
                 raise ValueError("a coordinate that no image has")
             box = Box(operator.index(entry["id"]), x, y, width, height, categories[entry["category_id"]])
         except (KeyError, OverflowError, TypeError, ValueError):
@@ -306,13 +297,8 @@ def _boxes(file: Path, content: dict[str, list[Any]], issues: DatasetIssues) -> 
             unusable.append(number)
         else:
             boxes.setdefault(image_id, []).append(box)
-    issues.add_unusable(
-        unusable,
-        file,
-        "annotations",
-        'an "id", an "image_id", a "bbox" of four numbers or a listed category',
-        skipped=True,
-    )
+    lacks = 'an "id", an "image_id", a "bbox" of four numbers or a listed category, left out'
+    issues.warning(unusable, UNUSABLE, *ENTRIES, file=issues.display(file), list="annotations", lacks=lacks)
     return boxes
 
 
@@ -322,8 +308,6 @@ def read_instances(file: Path) -> tuple[dict[str, frozenset[str]], frozenset[str
     Raises:
         DataError: it cannot be read, or has not the form of COCO's instances.
     """
-    if not file.is_file():
-        raise DataError(f"There is no file {file}.")
     content = _sections(file, _without_outlines(file), ("images", "annotations", "categories"))
     issues = DatasetIssues(file)
     boxes = _boxes(file, content, issues)
@@ -336,17 +320,14 @@ def read_instances(file: Path) -> tuple[dict[str, frozenset[str]], frozenset[str
 def _without_outlines(file: Path) -> Any:
     try:
         return json.loads(_OUTLINE.sub(b'"segmentation":null', read_bytes(file)))
-    except (OSError, RecursionError, ValueError):
+    except (RecursionError, ValueError):
         return read_json(file)  # whose message has the line in the whole file
 
 
 def _report_repeated_boxes(records: list[CaptionRecord], issues: DatasetIssues) -> None:
     uses = Counter(box.id for record in records for box in record.boxes or ())
     repeated = [number for number, count in uses.items() if count > 1]
-    if repeated:
-        issues.warnings.append(
-            f"{counted(len(repeated), 'id stands', 'ids stand')} for more than one box: {summarise(repeated)}."
-        )
+    issues.warning(repeated, "{count} for more than one box: {items}.", "id stands", "ids stand")
 
 
 # --- groundings ---

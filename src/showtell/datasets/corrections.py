@@ -157,21 +157,17 @@ def translated_errors(database: Path) -> Iterator[None]:
         raise StorageError(_describe(database, name, first_line(error))) from error
 
 
+_REMEDIES = {
+    "SQLITE_NOTADB": "is damaged, or no database at all; move it away with its files -wal and -shm, and restore it "
+    "from a backup: the photos beside it are not touched.",
+    "SQLITE_CORRUPT": "is damaged; restore it from a backup, or take out what can still be read with: sqlite3 "
+    f"{DATABASE} .recover",
+    "SQLITE_FULL": "cannot be written: the disk is full; make room, and repeat what was not confirmed.",
+    "SQLITE_BUSY": f"has been in use by another process for {BUSY_SECONDS} seconds; try again.",
+    "SQLITE_READONLY": "cannot be written; change the permissions of its folder, or choose another.",
+}
+
+
 def _describe(database: Path, name: str, message: str) -> str:
-    if name == "SQLITE_NOTADB":
-        return (
-            f"{database} is damaged, or no database at all; move it away, together with the files {DATABASE}-wal and "
-            f"{DATABASE}-shm, and restore it from a backup: the photos beside it are not touched."
-        )
-    if name.startswith("SQLITE_CORRUPT"):
-        return (
-            f"{database} is damaged ({message}) and was left as it is: restore it from a backup, or take out what can "
-            f"still be read with: sqlite3 {DATABASE} .recover"
-        )
-    if name == "SQLITE_FULL":
-        return f"{database} cannot be written: the disk is full; make room, and repeat what was not confirmed."
-    if name.startswith("SQLITE_BUSY"):
-        return f"{database} has been in use by another process for {BUSY_SECONDS} seconds; try again."
-    if name.startswith("SQLITE_READONLY"):
-        return f"{database} cannot be written; change the permissions of its folder, or choose another."
-    return f"{database} cannot be used: {message}; check its folder and the disk, and repeat what was not confirmed."
+    remedy = next((remedy for error, remedy in _REMEDIES.items() if name.startswith(error)), None)
+    return f"{database} {remedy or f'cannot be used: {message}; check its folder and the disk.'}"

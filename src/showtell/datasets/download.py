@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import lzma
 import shutil
-import ssl
-import stat
-import struct
 import urllib.error
 import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
-from showtell.errors import DataError, shorten
+from showtell.errors import DataError
 from showtell.processes import lock_folder
 from showtell.progress import counting
 
@@ -164,33 +160,42 @@ def download_dataset(
     if not wanted:
         raise DataError(f"{source.by_hand}.")
     with lock_folder(folder, "downloading into", "another --to"):
+        missing = [archive for archive in wanted if not (folder / archive.target).exists()]
+        for archive in wanted:
+            if archive not in missing:
+                notify(f"{folder / archive.target} exists already and is skipped.")
         try:
-            return _download_missing(wanted, folder, notify, timeout)
+            for archive in missing:
+                _check_disk_space(folder, archive)
+            for archive in missing:
+                _bring(archive, folder, notify, timeout)
         except OSError as error:
             raise DataError(f"Cannot write into {folder}: {error.strerror or error}.") from error
-
-
-def _download_missing(wanted: list[Archive], folder: Path, notify: Callable[[str], None], timeout: float) -> list[str]:
-    """Download and unpack the archives whose content is not in the folder; returns the names of that content."""
-    missing = [archive for archive in wanted if not (folder / archive.target).exists()]
-    for archive in wanted:
-        if archive not in missing:
-            notify(f"{folder / archive.target} exists already and is skipped.")
-    for archive in missing:
-        _check_disk_space(folder, archive)
-    for archive in missing:
-        is_ours = _download_archive(archive, folder, notify, timeout)
-        notify(f"unpacking {archive.name}")
-        _unpack(folder / archive.name, archive, folder, is_ours)
-        if is_ours:
-            (folder / archive.name).unlink()
     return [archive.target for archive in missing]
+
+
+def _bring(archive: Archive, folder: Path, notify: Callable[[str], None], timeout: float) -> None:
+    """Download an archive, unless a person put it into the folder, and unpack what is kept of it."""
+    file = folder / archive.name
+    is_own = not file.exists()
+    if is_own:
+        _download(archive, folder / f"{archive.name}.part", notify, timeout).rename(file)
+    else:
+        notify(f"using {file}, which exists already")
+        try:
+            _verify(file, archive)
+        except _DownloadError as failure:
+            raise DataError(f"{file} is not the file that it should be: {failure}; remove it.") from failure
+    notify(f"unpacking {archive.name}")
+    _unpack(file, archive, folder / archive.target)
+    if is_own:
+        file.unlink()
 
 
 def _check_disk_space(folder: Path, archive: Archive) -> None:
     """Raise if the disk has no room for an archive and its content, photos being as large unpacked."""
     whole = archive.megabytes * 2**20
-    present = sum(path.stat().st_size for path in (_part(folder, archive), folder / archive.name) if path.exists())
+    present = sum(path.stat().st_size for path in folder.glob(f"{archive.name}*"))
     needed, free = max(whole - present, 0) + whole, shutil.disk_usage(folder).free
     if needed > free:
         raise DataError(
@@ -201,77 +206,56 @@ def _check_disk_space(folder: Path, archive: Archive) -> None:
 
 # --- downloading ---
 
-# Not OSError itself: a full disk is not the server's fault.
-_CONNECTION_ERRORS = (
-    *(urllib.error.URLError, ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException),
-    ValueError,  # an address that makes no sense, as a redirect may have
-)
-
 
 class _DownloadError(Exception):
     """An address that does not have the file; the message is the end of a sentence."""
 
 
-def _part(folder: Path, archive: Archive) -> Path:
-    return folder / f"{archive.name}.part"
+# Not OSError itself: a full disk is not the server's fault. ValueError: an address or a size that makes no sense.
+_CONNECTION_ERRORS = (urllib.error.URLError, ConnectionError, TimeoutError, http.client.HTTPException, ValueError)
 
 
-def _download_archive(archive: Archive, folder: Path, notify: Callable[[str], None], timeout: float) -> bool:
-    """Bring the whole archive into the folder. False if a person had put it there."""
-    file, part = folder / archive.name, _part(folder, archive)
-    if file.exists():
-        if not file.is_file():
-            raise DataError(f"{file} is not a file; remove it.")
-        notify(f"using {file}, which exists already")
-        try:
-            _verify(file, archive)
-        except _DownloadError as failure:
-            raise DataError(f"{file} is not the file that it should be: {failure}; remove it.") from failure
-        return False
+def _download(archive: Archive, part: Path, notify: Callable[[str], None], timeout: float) -> Path:
+    """The whole archive, brought to `part` from the first mirror that has it."""
     failures = []
     for url in archive.urls:
         notify(f"downloading {url} ({archive.megabytes:,} MB)")
         try:
-            _download_from(url, archive, part, timeout)
+            return _download_from(url, archive, part, timeout)
         except _DownloadError as failure:
             failures.append(f"{url}: {failure}")
-            notify(f"{url}: {failure}")
-        else:
-            part.rename(file)
-            return True
+            notify(failures[-1])
     raise DataError(
         f"{archive.name} could not be downloaded ({'; '.join(failures)}); run the same command again to resume, or put "
-        f"the file into {folder} yourself."
+        f"the file into {part.parent} yourself."
     )
 
 
-def _download_from(url: str, archive: Archive, part: Path, timeout: float) -> None:
+def _download_from(url: str, archive: Archive, part: Path, timeout: float) -> Path:
     """Complete the `.part` file from one address, and verify it.
 
     Raises:
         _DownloadError: the address does not have it, or has another file.
     """
-    if part.is_symlink() or not part.is_file():  # through a link, another file would be written
-        _remove(part)
-    while True:
-        is_resumed = part.exists()
-        _complete(url, archive, part, timeout)
-        try:
-            return _verify(part, archive)
-        except _DownloadError:
-            part.unlink()
-            if not is_resumed:
-                raise
-            # The .part file may have been the beginning of another file: download it from the start.
+    is_resumed = part.exists()
+    _complete(url, archive, part, timeout)
+    try:
+        _verify(part, archive)
+    except _DownloadError:
+        part.unlink()
+        if not is_resumed:
+            raise
+        # What was there may have been the beginning of another file: download it from the start.
+        return _download_from(url, archive, part, timeout)
+    return part
 
 
 def _complete(url: str, archive: Archive, part: Path, timeout: float) -> None:
     """Complete the `.part` file to the size given by the server or the table."""
     with counting(f"{archive.name}, MB", archive.megabytes) as progress:
-        for attempt in range(ATTEMPTS):
-            before = part.stat().st_size if part.exists() else 0
-            if attempt == 0:
-                progress(before // _CHUNK)
+        progress(_size(part) // _CHUNK)
+        for _ in range(ATTEMPTS):
+            before = _size(part)
             try:
                 if _receive(url, part, archive.size, timeout, progress):
                     return
@@ -280,14 +264,18 @@ def _complete(url: str, archive: Archive, part: Path, timeout: float) -> None:
                 raise _DownloadError(f"the server answers {error.code} {error.reason}") from error
             except _CONNECTION_ERRORS as error:
                 reason = str(getattr(error, "reason", error)) or type(error).__name__
-            if part.exists() and part.stat().st_size == before:
+            if _size(part) == before:
                 break
     raise _DownloadError(reason)
 
 
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
 def _receive(url: str, part: Path, size: int | None, timeout: float, progress: Callable[[int], None]) -> bool:
     """Append the response of one request to the `.part` file; whether it is complete then."""
-    start = part.stat().st_size if part.exists() else 0
+    start = _size(part)
     if start == size:
         return True
     headers = {"User-Agent": "showtell", **({"Range": f"bytes={start}-"} if start else {})}
@@ -298,24 +286,16 @@ def _receive(url: str, part: Path, size: int | None, timeout: float, progress: C
             raise
         return True  # it has no more bytes; the checksum is verified later
     with response:
-        is_continued = response.status == http.HTTPStatus.PARTIAL_CONTENT and _begins_at(response, start)
-        if not is_continued:
-            start = 0
+        is_continued = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
         length = response.headers.get("Content-Length")
-        if length is not None and not (length.isascii() and length.isdecimal() and len(length) < 20):
-            raise _DownloadError(f'the server sends a Content-Length that is no size: "{shorten(length)}"')
-        expected = size if length is None else start + int(length)
+        expected = size if length is None else (start if is_continued else 0) + int(length)
         if None not in (size, expected) and expected != size:
             raise _DownloadError(f"the file there has {expected:,} bytes and should have {size:,}")
         with part.open("ab" if is_continued else "wb") as stream:
             while chunk := response.read(_CHUNK):
                 stream.write(chunk)
                 progress(1)
-    return expected is None or part.stat().st_size == expected
-
-
-def _begins_at(response: http.client.HTTPResponse, start: int) -> bool:
-    return response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+    return expected is None or _size(part) == expected
 
 
 def _verify(file: Path, archive: Archive) -> None:
@@ -335,68 +315,31 @@ def _verify(file: Path, archive: Archive) -> None:
 
 # --- unpacking ---
 
-# What Python raises for an archive that is cut off, altered, encrypted or compressed in an unknown way.
-_DAMAGE = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, NotImplementedError),
-    *(RuntimeError, ValueError, OverflowError),
-)
 
+def _unpack(file: Path, archive: Archive, target: Path) -> None:
+    """Unpack the kept part of an archive, whole or not at all, with the checksums of the zip.
 
-def _unpack(file: Path, archive: Archive, folder: Path, is_ours: bool) -> None:
-    """Unpack the kept part of an archive, whole or not at all, with the checksums of the zip."""
-    temporary = folder / f".{archive.target}.part"
-    _remove(temporary)
+    `ZipFile.extract` leads no name out of the folder.
+    """
+    temporary = target.with_name(f".{target.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
     try:
         with zipfile.ZipFile(file) as opened:
-            members = _members(opened, file, archive)
-            size, free = sum(member.file_size for member, _ in members), shutil.disk_usage(folder).free
-            if size > free:
-                raise DataError(
-                    f"{file} unpacks to {size / 2**30:.1f} GB, and {free / 2**30:.1f} GB are free; make room."
-                )
+            members = [
+                member
+                for member in opened.infolist()
+                if not member.is_dir() and member.filename.startswith(archive.inside)
+            ]
+            if not members:
+                raise DataError(f"{file} holds no {archive.inside}: it is not the file that it should be.")
             with counting(f"unpacking {archive.name}", len(members)) as progress:
-                for member, path in members:
-                    target = temporary.joinpath(*path.parts)
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    with opened.open(member) as content, target.open("wb") as stream:
-                        shutil.copyfileobj(content, stream)
+                for member in members:
+                    opened.extract(member, temporary)
                     progress(1)
-    except _DAMAGE as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the archive
-            raise
-        if is_ours:
-            file.unlink()
-        raise DataError(f"{file} is damaged: {error or type(error).__name__}; download it again.") from error
-    else:
-        temporary.rename(folder / archive.target)
+        (temporary / archive.inside).rename(target)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise DataError(
+            f"{file} is damaged: {error or type(error).__name__}; remove it, and download it anew."
+        ) from error
     finally:
-        _remove(temporary)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _members(opened: zipfile.ZipFile, file: Path, archive: Archive) -> list[tuple[zipfile.ZipInfo, PurePosixPath]]:
-    """The kept members of an archive, each with its path below the target; "." for a target that is a file.
-
-    Raises:
-        DataError: there are none, or a member points outside or is a link.
-    """
-    kept = []
-    for member in opened.infolist():
-        path = PurePosixPath(member.filename.replace("\\", "/"))
-        is_link = stat.S_ISLNK(member.external_attr >> 16)
-        if path.is_absolute() or ".." in path.parts or ":" in member.filename or is_link:
-            raise DataError(
-                f'{file} holds "{member.filename}", which points outside its folder: it is not the file that it '
-                "should be, and nothing of it was unpacked."
-            )
-        if not member.is_dir() and member.filename.startswith(archive.inside):
-            kept.append((member, path.relative_to(PurePosixPath(archive.inside))))
-    if not kept:
-        raise DataError(f"{file} holds no {archive.inside}: it is not the file that it should be.")
-    return kept
+        shutil.rmtree(temporary, ignore_errors=True)

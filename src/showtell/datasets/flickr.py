@@ -13,10 +13,9 @@ from pathlib import Path
 
 from showtell.datasets.caption_rows import CaptionRows
 from showtell.datasets.image_files import root_of
-from showtell.datasets.issues import DatasetIssues, counted
+from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.source_files import first_line
-from showtell.errors import summarise
 from showtell.files import read_text
 from showtell.images.photo_files import is_image_file
 
@@ -95,11 +94,8 @@ def _read_file(file: Path, issues: DatasetIssues) -> list[CaptionRecord]:
     shown = issues.display(file)
     if unusable:
         issues.problems.append(f"{shown} cannot be read {rows.locate(unusable)}; a line is like {_EXAMPLES[form]}")
-    if nameless:
-        issues.warnings.append(
-            f"{shown} has captions of {counted(len(nameless), 'name')} that no image can have, left out: "
-            f"{summarise(nameless)}."
-        )
+    impossible = "{file} has captions of {count} that no image can have, left out: {items}."
+    issues.warning(nameless, impossible, "name", file=shown)
     return rows.records(_image_folders(file), _REMEDY)
 
 

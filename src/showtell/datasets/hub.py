@@ -6,7 +6,6 @@ The first reading writes the images, undecoded and each once, and a file of JSON
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
@@ -21,13 +20,14 @@ from showtell.datasets import jsonl
 from showtell.datasets.caption_rows import CAPTION, ID, IMAGE
 from showtell.datasets.records import CaptionDataset
 from showtell.datasets.splits import split_name
-from showtell.errors import DataError, MissingDependencyError, summarise
-from showtell.files import cache_folder, recover_folder, write_folder
+from showtell.errors import DataError, MissingDependencyError, first_line, summarise
+from showtell.files import cache_folder, read_bytes, recover_folder, write_folder
 
 EXAMPLE = "hf:NAME or hf:NAME:CONFIG of a dataset on the Hugging Face hub, or hf:FOLDER with a saved one"
 
 PREFIX = "hf:"
 _LINES = "captions.jsonl"
+_REPOSITORY = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 _TEXT_KEYS = ("raw", *CAPTION)  # of a sentence that is an object
 _SUFFIXES = {b"\xff\xd8\xff": ".jpg", b"\x89PNG": ".png", b"GIF8": ".gif", b"RIFF": ".webp", b"BM": ".bmp"}
 
@@ -68,14 +68,18 @@ def _fill_cache(name: str, folder: Path) -> None:
 def _key(name: str) -> str:
     """The name of a dataset's cache folder; that of a saved dataset changes with its files."""
     readable = re.sub(r"[^\w.-]+", "--", name.strip("/."))[-60:]
-    state = [name]
-    if Path(name).is_dir():
-        state = [str(Path(name).resolve())]
-        for file in sorted(file for file in Path(name).rglob("*") if file.is_file()):
-            status = file.stat()
-            state.append(f"{file.relative_to(name)} {status.st_size} {status.st_mtime_ns}")
+    state = [str(Path(name).resolve()) if Path(name).is_dir() else name]
+    for file in _saved_files(Path(name)):
+        status = file.stat()
+        state.append(f"{file.relative_to(name)} {status.st_size} {status.st_mtime_ns}")
     digest = hashlib.blake2b("\n".join(state).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     return f"{readable}-{digest}"
+
+
+def _saved_files(folder: Path) -> list[Path]:
+    """What `save_to_disk` or a repository of parquet files has in a folder and those directly below it."""
+    patterns = (f"{depth}*.{suffix}" for depth in ("", "*/") for suffix in ("arrow", "json", "parquet"))
+    return sorted(file for pattern in patterns for file in folder.glob(pattern))
 
 
 # --- loading ---
@@ -93,44 +97,34 @@ def _load(name: str) -> dict[str, Any]:
         raise MissingDependencyError(
             f'{PREFIX}{name} needs the package datasets, which is not installed: pip install "showtell[hub]"'
         ) from error
-    folder = Path(name)
-    # An unusable dataset raises anything that pyarrow, fsspec or the hub's client may.
-    try:
-        if folder.is_dir():
-            return _saved(folder, datasets)
-        owner_and_name, _, config = name.partition(":")
-        return dict(datasets.load_dataset(owner_and_name, config or None))
-    except DataError:
-        raise
+    folder, (repository, _, config) = Path(name), name.partition(":")
+    is_saved = any((folder / file).is_file() for file in ("dataset_dict.json", "state.json"))
+    has_parquet = any(file.suffix == ".parquet" for file in _saved_files(folder))
+    if not (is_saved or has_parquet) and (folder.exists() or not _REPOSITORY.fullmatch(repository)):
+        raise DataError(
+            f"{PREFIX}{name} is no dataset: give the NAME or OWNER/NAME of one on the Hugging Face hub, or a folder "
+            "with what save_to_disk of datasets wrote or with parquet files."
+        )
+    try:  # an unusable dataset raises anything that pyarrow, fsspec or the hub's client may
+        if is_saved:
+            return _saved(datasets.load_from_disk(name))
+        if has_parquet:
+            return dict(datasets.load_dataset(name, streaming=True))
+        return dict(datasets.load_dataset(repository, config or None))
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         hint = (
-            "it should be what save_to_disk of datasets wrote, or hold parquet files"
+            "save it anew"
             if folder.exists()
             else "check the name and the network; without one, HF_HUB_OFFLINE=1 uses what was loaded before"
         )
-        raise DataError(f"Cannot load {PREFIX}{name} ({reason}); {hint}.") from error
+        raise DataError(f"Cannot load {PREFIX}{name} ({first_line(error)}); {hint}.") from error
 
 
-def _saved(folder: Path, datasets: Any) -> dict[str, Any]:
-    """The splits of a folder that `save_to_disk` wrote, or of the parquet files in it."""
-    if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
-        loaded = datasets.load_from_disk(str(folder))
-        splits = dict(loaded) if isinstance(loaded, Mapping) else {"train": loaded}
-        for rows in splits.values():
-            rows.data.table.validate(full=True)  # else a damaged offset ends the process
-        return splits
-    files = sorted(folder.rglob("*.parquet"))
-    if not files:
-        raise DataError(
-            f"{PREFIX}{folder} holds no dataset: neither what save_to_disk of datasets writes nor parquet files."
-        )
-    by_split: dict[str, list[str]] = {}
-    for file in files:  # train-00000-of-00001.parquet, or train/0000.parquet
-        words = re.split(r"[^a-z]+", f"{file.parent.relative_to(folder).name} {file.name}".lower())
-        named = [split_name(word) for word in words if split_name(word) in ("train", "val", "test")]
-        by_split.setdefault(named[0] if named else "train", []).append(str(file))
-    return dict(datasets.load_dataset("parquet", data_files=by_split, streaming=True))
+def _saved(loaded: Any) -> dict[str, Any]:
+    splits = dict(loaded) if isinstance(loaded, Mapping) else {"train": loaded}
+    for rows in splits.values():
+        rows.data.table.validate(full=True)  # else a damaged offset ends the process
+    return splits
 
 
 def _length(split: Any) -> int | None:
@@ -152,7 +146,7 @@ def _copy(name: str, splits: Mapping[str, Any], folder: Path, done: Any) -> None
             columns = _columns(name, rows.features or {})
             for number, row in enumerate(_rows(name, rows, columns), start=1):
                 where = f"{PREFIX}{name}, row {number} of split {split},"
-                content = _content(row[columns.image], where, name)
+                content = _content(row[columns.image], where)
                 file = f"images/{hashlib.blake2b(content, digest_size=16).hexdigest()}{_suffix(content)}"
                 if not (folder / file).exists():
                     (folder / file).write_bytes(content)
@@ -246,23 +240,14 @@ def _captions(value: Any, where: str) -> list[str]:
     raise DataError(f"{where} has a caption that is no text but {type(value).__name__}.")
 
 
-def _content(cell: Any, where: str, name: str) -> bytes:
-    """The bytes of the image in a cell; a path must lie in the dataset's folder or the hub's cache."""
-    import datasets
-
-    if isinstance(cell, Mapping) and isinstance(cell.get("bytes"), bytes):
+def _content(cell: Any, where: str) -> bytes:
+    """The bytes of the image in a cell, or of the file that it names."""
+    cell = cell or {}
+    if isinstance(cell.get("bytes"), bytes):
         return bytes(cell["bytes"])
-    path = cell.get("path") if isinstance(cell, Mapping) else None
-    if not isinstance(path, str):
+    if not isinstance(cell.get("path"), str):
         raise DataError(f"{where} has no image; leave such rows out.")
-    allowed = [Path(name).resolve(), Path(datasets.config.HF_CACHE_HOME).resolve()]
-    with contextlib.suppress(OSError, ValueError):
-        file = Path(path).resolve()
-        if any(file.is_relative_to(folder) for folder in allowed):
-            return file.read_bytes()
-    raise DataError(
-        f"{where} names an image file outside the dataset, {path}; save the dataset with the images embedded in it."
-    )
+    return read_bytes(Path(cell["path"]))
 
 
 def _suffix(content: bytes) -> str:

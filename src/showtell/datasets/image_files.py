@@ -8,9 +8,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from showtell.datasets.issues import DatasetIssues, counted
+from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.source_files import names_in
-from showtell.errors import summarise
 from showtell.images.photo_files import is_image_file
 
 
@@ -66,16 +65,18 @@ class ImageFiles:
 
     def report(self, issues: DatasetIssues, shown: str) -> None:
         """Report the images that lie elsewhere or were matched by their bare names; `shown` names the file."""
-        if self._outside:
-            issues.problems.append(
-                f"{shown} names {counted(len(self._outside), 'image file')} outside its folder: "
-                f"{summarise(self._outside)}; put the images into the folder and name them from there."
-            )
-        if self._guessed:
-            issues.warnings.append(
-                f"{counted(len(self._guessed), 'image is', 'images are')} not where {shown} says and matched by "
-                f"the bare file name: {summarise(self._guessed, 2)}; check that they belong together."
-            )
+        issues.problem(
+            self._outside,
+            "{file} names {count} outside its folder: {items}; put them into the folder and name them from there.",
+            "image file",
+            file=shown,
+        )
+        issues.warning(
+            self._guessed,
+            "{count} not where {file} says and matched by the bare file name: {items}; check that they fit.",
+            *("image is", "images are"),
+            file=shown,
+        )
 
     def listing(self, folder: str) -> frozenset[str]:
         """The names in a folder; none where there is no such folder."""

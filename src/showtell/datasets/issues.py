@@ -11,7 +11,7 @@ from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.source_files import names_in
 from showtell.errors import DataError, summarise
 
-_ONE_SPLIT = ", so keep each in one split"
+_SCORED = "what is scored must not have been trained on"
 
 
 @dataclass
@@ -27,6 +27,44 @@ class DatasetIssues:
     def folder(self) -> Path:
         """The dataset's folder: what the user named, or the folder of the file that they named."""
         return self.root if self.root.is_dir() else self.root.parent
+
+    def problem(self, items: Iterable[object], sentence: str, *noun: str, **names: str) -> None:
+        """Report what makes the dataset unusable; nothing without items.
+
+        Args:
+            items: what is concerned.
+            sentence: with {count} for the number of items, {items} for the first of them, and {names}.
+            noun: of the count, for one item and for several: "image is", "images are".
+            names: further texts for the sentence.
+        """
+        self._add(self.problems, items, sentence, noun, names)
+
+    def warning(self, items: Iterable[object], sentence: str, *noun: str, **names: str) -> None:
+        """Report what a dataset can be used in spite of; see `problem`."""
+        self._add(self.warnings, items, sentence, noun, names)
+
+    @staticmethod
+    def _add(
+        sentences: list[str], items: Iterable[object], sentence: str, noun: Sequence[str], names: Mapping[str, str]
+    ) -> None:
+        listed = list(items)
+        if listed:
+            count = counted(len(listed), *noun) if noun else str(len(listed))
+            sentences.append(sentence.format(count=count, items=summarise(listed), **names))
+
+    def shared(self, names: Mapping[tuple[str, str], Iterable[str]], noun: str, sharing: str, remedy: str = "") -> None:
+        """Report what occurs in two splits.
+
+        Args:
+            names: what the two splits share.
+            noun: what it is: "image".
+            sharing: how it is shared, with {} for the two splits: "in both {} and {}".
+            remedy: what to do about it, if the sentence does not end with the reason.
+        """
+        for splits, listed in names.items():
+            where = sharing.format(*splits)
+            sentence = "{count} {where}: {items}; {scored}{remedy}."
+            self.problem(listed, sentence, f"{noun} is", f"{noun}s are", where=where, scored=_SCORED, remedy=remedy)
 
     def dataset(self, form: str, records: Iterable[CaptionRecord], unchecked_remedy: str = "") -> CaptionDataset:
         """The dataset of a format, with its records, problems and warnings; see `CaptionDataset.unchecked_remedy`."""
@@ -57,44 +95,6 @@ class DatasetIssues:
         relative = os.path.relpath(path, self.folder)
         return str(path) if relative.startswith("..") else relative
 
-    def add_unusable(
-        self, numbers: Sequence[int], file: Path, section: str, requirement: str, *, skipped: bool = False
-    ) -> None:
-        """Report the entries of a list in a JSON file that lack something.
-
-        Args:
-            numbers: of the entries, from 1; without any nothing is reported.
-            file: that has the list.
-            section: the key of the list.
-            requirement: what each entry should have.
-            skipped: whether the dataset can do without them, which makes this a warning.
-        """
-        if numbers:
-            count = counted(len(numbers), "entry", "entries")
-            skipping = ", left out" if skipped else ""
-            (self.warnings if skipped else self.problems).append(
-                f'{self.display(file)} has {count} of "{section}" without {requirement}{skipping}: '
-                f"number {summarise(numbers)}."
-            )
-
-    def add_shared(
-        self, names: Mapping[tuple[str, str], Iterable[str]], subject: tuple[str, str], sharing: str, remedy: str = ""
-    ) -> None:
-        """Report what occurs in two splits.
-
-        Args:
-            names: what the two splits share.
-            subject: its noun and verb, for one and for several: "image is", "images are".
-            sharing: how it is shared, with {} for the two splits: "in both {} and {}".
-            remedy: what to do about it, if the sentence does not end with the reason.
-        """
-        for splits, shared in names.items():
-            listed = list(shared)
-            self.problems.append(
-                f"{counted(len(listed), *subject)} {sharing.format(*splits)}: {summarise(listed)}; what is scored must "
-                f"not have been trained on{remedy}."
-            )
-
 
 def counted(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun.
@@ -106,58 +106,25 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def examine(records: Sequence[CaptionRecord], issues: DatasetIssues, *, with_photos: bool = True) -> None:
-    """Check what no reader can: missing files, images without captions, invalid text, ids and files used twice.
+    """Check what no reader can: missing files, images without captions, ids and files used twice.
 
     Costs one listing of each folder with images, not one look at each image.
     """
-    if not records:
-        if not issues.problems:
-            issues.problems.append(f"{issues.root} holds no image with captions.")
-        return
-    bare = [record.image_id for record in records if not record.captions]
-    if bare:
-        issues.problems.append(
-            f"{counted(len(bare), 'image has', 'images have')} no caption: {summarise(bare)}; write captions "
-            "or take the images out, for nothing can be learned or scored from them."
-        )
-    missing = missing_files(records) if with_photos else []
-    if missing:
-        issues.problems.append(
-            f"{counted(len(missing), 'image file is', 'image files are')} missing: "
-            f"{summarise(issues.display(path) for path in missing)}; "
-            "put the files there or take their captions out."
-        )
-    _examine_text(records, issues)
+    if not records and not issues.problems:
+        issues.problems.append(f"{issues.root} holds no image with captions.")
+    issues.problem(
+        [record.image_id for record in records if not record.captions],
+        "{count} no caption: {items}; write captions or take the images out, for nothing can be learned or scored from "
+        "them.",
+        *("image has", "images have"),
+    )
+    issues.problem(
+        [issues.display(path) for path in (missing_files(records) if with_photos else ())],
+        "{count} missing: {items}; put the files there or take their captions out.",
+        *("image file is", "image files are"),
+    )
     _examine_ids(records, issues)
     _examine_paths(records, issues)
-
-
-def _examine_text(records: Sequence[CaptionRecord], issues: DatasetIssues) -> None:
-    """Problems of ids, captions, splits and categories that are not valid text, as JSON can spell it (\\ud800)."""
-    invalid: dict[str, dict[str, None]] = {}
-    for record in records:
-        if "".join((record.image_id, record.split, *record.captions)).isascii():  # most are: no closer look
-            continue
-        for kind, texts in (("id", [record.image_id]), ("split", [record.split]), ("caption", record.captions)):
-            if not all(map(is_valid_text, texts)):
-                invalid.setdefault(kind, {})[record.image_id] = None
-    categories = {box.category: record.image_id for record in reversed(records) for box in record.boxes or ()}
-    invalid["category"] = {image_id: None for name, image_id in categories.items() if not is_valid_text(name)}
-    for kind, image_ids in invalid.items():
-        if image_ids:
-            issues.problems.append(
-                f"{counted(len(image_ids), 'image has', 'images have')} half a character (a lone surrogate) in the "
-                f"{kind}: {summarise(image_ids)}; write it anew as UTF-8."
-            )
-
-
-def is_valid_text(text: str) -> bool:
-    """Whether a text can be written as UTF-8: it has no lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def missing_files(records: Iterable[CaptionRecord]) -> list[Path]:
@@ -189,17 +156,15 @@ def _examine_ids(records: Sequence[CaptionRecord], issues: DatasetIssues) -> Non
             twice[record.image_id] = None
         else:
             shared.setdefault((other.split, record.split), {})[record.image_id] = None
-    if ambiguous:
-        issues.problems.append(
-            f"{counted(len(ambiguous), 'id stands', 'ids stand')} for different images: "
-            f"{summarise(ambiguous)}; give every image of the dataset an id of its own, across all splits."
-        )
-    if twice:
-        issues.problems.append(
-            f"{counted(len(twice), 'image is', 'images are')} listed twice in one split: "
-            f"{summarise(twice)}; keep one entry of each."
-        )
-    issues.add_shared(shared, ("image is", "images are"), "in both {} and {}", _ONE_SPLIT)
+    issues.problem(
+        ambiguous,
+        "{count} for different images: {items}; give every image of the dataset an id of its own, across all splits.",
+        *("id stands", "ids stand"),
+    )
+    issues.problem(
+        twice, "{count} listed twice in one split: {items}; keep one entry of each.", "image is", "images are"
+    )
+    issues.shared(shared, "image", "in both {} and {}", ", so keep each in one split")
 
 
 def _examine_paths(records: Sequence[CaptionRecord], issues: DatasetIssues) -> None:
@@ -209,16 +174,14 @@ def _examine_paths(records: Sequence[CaptionRecord], issues: DatasetIssues) -> N
     shared: dict[tuple[str, str], dict[str, None]] = {}
     for record in records:
         other = first.setdefault(record.path, record)
-        if other.image_id == record.image_id:
-            continue
-        name = issues.display(record.path)
-        if other.split == record.split:
-            again[name] = None
-        else:
-            shared.setdefault((other.split, record.split), {})[name] = None
-    if again:
-        issues.warnings.append(
-            f"{counted(len(again), 'file is', 'files are')} listed under more than one id in the same split: "
-            f"{summarise(again)}; their captions would count as those of different images."
-        )
-    issues.add_shared(shared, ("file is", "files are"), "in both {} and {} under different ids", _ONE_SPLIT)
+        if other.image_id != record.image_id:
+            same = other.split == record.split
+            names = again if same else shared.setdefault((other.split, record.split), {})
+            names[issues.display(record.path)] = None
+    issues.warning(
+        again,
+        "{count} listed under more than one id in the same split: {items}; their captions would count as those of "
+        "different images.",
+        *("file is", "files are"),
+    )
+    issues.shared(shared, "file", "in both {} and {} under different ids", ", so keep each in one split")

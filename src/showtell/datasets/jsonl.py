@@ -23,7 +23,6 @@ EXAMPLE = 'captions.jsonl with the line {"image": "dog.jpg", "captions": ["A dog
 
 _LINES = (".jsonl", ".ndjson")
 _KEY = re.compile(r'"([^"\\]+)"\s*:')
-_MAX_SHOWN = 3  # broken lines that get a sentence of their own
 
 
 def recognises(path: Path) -> bool:
@@ -111,20 +110,16 @@ def _list_of(file: Path) -> list[Any]:
 
 def _lines(file: Path, issues: DatasetIssues) -> Iterator[tuple[int, Any]]:
     """The content of the lines that are not blank, each with its number; broken lines become problems."""
-    broken = []
+    broken: dict[int, str] = {}
     for number, line in enumerate(read_text(file, "JSON lines").split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            yield number, parse_json(line, f"{issues.display(file)}, line {number},")
-        except DataError as error:
-            broken.append((number, str(error)))
-    issues.problems.extend(sentence for _, sentence in broken[:_MAX_SHOWN])
-    if len(broken) > _MAX_SHOWN:
-        more = [number for number, _ in broken[_MAX_SHOWN:]]
-        issues.problems.append(
-            f"{issues.display(file)} is not valid JSON on {len(more)} more lines: {summarise(more)}."
-        )
+        if line.strip():
+            try:
+                yield number, parse_json(line, f"{issues.display(file)}, line {number},")
+            except DataError as error:
+                broken[number] = str(error)
+    issues.problems.extend(list(broken.values())[:1])
+    more = "{file} is not valid JSON on further lines: {items}."
+    issues.problem(list(broken)[1:], more, file=issues.display(file))
 
 
 def _add(rows: CaptionRows, number: int, values: list[Any], columns: Columns) -> bool:

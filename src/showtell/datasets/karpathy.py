@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from showtell.datasets.coco import read_boxes
+from showtell.datasets.coco import ENTRIES, UNUSABLE, read_boxes
 from showtell.datasets.image_files import ImageFiles, root_of
-from showtell.datasets.issues import DatasetIssues, counted
+from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import Box, CaptionDataset, CaptionRecord
 from showtell.datasets.source_files import MAX_JSON_FILES, as_text, list_files
 from showtell.datasets.splits import split_name
-from showtell.errors import DataError, summarise
+from showtell.errors import DataError
 from showtell.files import read_bytes, read_json
 
 EXAMPLE = (
@@ -44,12 +44,8 @@ def read(path: Path) -> CaptionDataset:
     """
     issues = DatasetIssues(path)
     file, *others = _files(path)
-    if others:
-        issues.problems.append(
-            f"{path} holds several Karpathy files ({summarise(map(issues.display, [file, *others]))}); "
-            "name one of them, or move the others out."
-        )
-    records: list[CaptionRecord] = []
+    several = "{root} holds several Karpathy files ({file}, {items}); name one of them, or move the others out."
+    issues.problem(map(issues.display, others), several, root=str(path), file=issues.display(file))
     try:
         content = read_json(file, _without_tokens)
         images = content.get("images") if isinstance(content, dict) else None
@@ -57,15 +53,10 @@ def read(path: Path) -> CaptionDataset:
             raise DataError(f'{file} should be a JSON object with a list "images".')
     except DataError as error:
         issues.problems.append(str(error))
-        return issues.dataset("karpathy", records)
-    records.extend(_records(file, images, issues))
-    name = content.get("dataset")
+        return issues.dataset("karpathy", [])
+    records = list(_records(file, images, issues))
     restval = sum(isinstance(image, dict) and image.get("split") == "restval" for image in images)
-    return replace(
-        issues.dataset("karpathy", records),
-        name=name if isinstance(name, str) else "",
-        restval=restval,
-    )
+    return replace(issues.dataset("karpathy", records), name=str(content.get("dataset") or ""), restval=restval)
 
 
 def _files(path: Path) -> list[Path]:
@@ -76,10 +67,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _has_keys(file: Path) -> bool:
-    try:
-        start = read_bytes(file, _START)
-    except OSError:
-        return False
+    start = read_bytes(file, _START)
     return all(key in start for key in _KEYS)
 
 
@@ -124,18 +112,12 @@ def _records(file: Path, images: list[Any], issues: DatasetIssues) -> Iterator[C
                 None if boxes is None else tuple(boxes.get(image_id, ())),
             )
     files.report(issues, shown)
-    issues.add_unusable(unusable, file, "images", 'a "filename" or a list "sentences"')
-    if without_split:
-        issues.problems.append(
-            f"{shown} gives {counted(len(without_split), 'image')} no split: {summarise(without_split)}."
-        )
-    if without_text:
-        issues.problems.append(
-            f'{shown} has sentences that are neither a text "raw" nor a list of texts "tokens": '
-            f"of image {summarise(without_text)}."
-        )
-    if empty:
-        issues.warnings.append(f"{shown} has empty captions, left out: of image {summarise(empty)}.")
+    lacks = 'a "filename" or a list "sentences"'
+    issues.problem(unusable, UNUSABLE, *ENTRIES, file=shown, list="images", lacks=lacks)
+    issues.problem(without_split, "{file} gives {count} no split: {items}.", "image", file=shown)
+    neither = '{file} has sentences that are neither a text "raw" nor a list of texts "tokens": of image {items}.'
+    issues.problem(without_text, neither, file=shown)
+    issues.warning(empty, "{file} has empty captions, left out: of image {items}.", file=shown)
 
 
 def _names(image: dict[str, Any]) -> list[str]:

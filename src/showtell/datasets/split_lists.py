@@ -127,21 +127,17 @@ def _read_lists(
             elif splits.setdefault(key, split) != split:
                 ambiguous[name] = None
     files = " and ".join(issues.display(file) for _, file in lists)
-    if unknown:
-        issues.warnings.append(
-            f"{files} name {counted(len(unknown), 'image')} that {shown} has no caption of: {summarise(unknown)}."
-        )
-    if ambiguous:
-        issues.problems.append(
-            f"{counted(len(ambiguous), 'image stands', 'images stand')} in more than one of {files}: "
-            f"{summarise(ambiguous)}; what is scored must not have been trained on, so keep each in one list."
-        )
+    shared = {"file": shown, "lists": files}
+    issues.warning(unknown, "{lists} name {count} that {file} has no caption of: {items}.", "image", **shared)
+    issues.problem(
+        ambiguous,
+        "{count} in more than one of {lists}: {items}; what is scored must not have been trained on, so keep each in "
+        "one list.",
+        *("image stands", "images stand"),
+        **shared,
+    )
     left_out = [names[0] for key, names in images.items() if key not in splits]
-    if left_out:
-        issues.warnings.append(
-            f"{counted(len(left_out), 'image of', 'images of')} {shown} {'is' if len(left_out) == 1 else 'are'} in "
-            f"none of {files} and left out: {summarise(left_out)}."
-        )
+    issues.warning(left_out, "{lists} leave out {count} of {file}: {items}.", "image", **shared)
     return splits
 
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from showtell.datasets.issues import DatasetIssues, counted
+from showtell.datasets.issues import DatasetIssues
 from showtell.datasets.records import CaptionDataset, CaptionRecord
 from showtell.datasets.source_files import as_text
 from showtell.datasets.split_lists import choose_splits
 from showtell.datasets.splits import split_of_file
-from showtell.errors import DataError, summarise
+from showtell.errors import DataError
 from showtell.files import read_text
 from showtell.images.photo_files import is_image_file
 
@@ -40,8 +40,8 @@ def read(path: Path) -> CaptionDataset:
             records.extend(_records(folder, split, pairs, issues, unreadable))
             _report_unpaired(folder, pairs, photos, issues)
     issues.problems.extend(unreadable[:_MAX_SHOWN])
-    if len(unreadable) > _MAX_SHOWN:
-        issues.problems.append(f"{counted(len(unreadable) - _MAX_SHOWN, 'more text file')} cannot be read.")
+    more = [sentence.split(" ")[0] for sentence in unreadable[_MAX_SHOWN:]]
+    issues.problem(more, "{count} cannot be read: {items}.", "more text file")
     return issues.dataset("text_files", records)
 
 
@@ -92,16 +92,11 @@ def _records(
 def _report_unpaired(
     folder: Path, pairs: dict[str, tuple[str, list[str]]], photos: list[str], issues: DatasetIssues
 ) -> None:
-    shared = [" and ".join(names) for _, names in pairs.values() if len(names) > 1]
-    if shared:
-        issues.problems.append(
-            f"{counted(len(shared), 'text file belongs', 'text files belong')} to more than one photo: "
-            f"{summarise(shared)}; give each photo a name of its own."
-        )
+    issues.problem(
+        [" and ".join(names) for _, names in pairs.values() if len(names) > 1],
+        "{count} to more than one photo: {items}; give each photo a name of its own.",
+        *("text file belongs", "text files belong"),
+    )
     with_text = {name for _, names in pairs.values() for name in names}
     without_text = [issues.display(folder / name) for name in photos if name not in with_text]
-    if without_text:
-        issues.warnings.append(
-            f"{counted(len(without_text), 'image has', 'images have')} no text file and "
-            f"{'is' if len(without_text) == 1 else 'are'} left out: {summarise(without_text)}."
-        )
+    issues.warning(without_text, "{count} no text file, left out: {items}.", "image has", "images have")

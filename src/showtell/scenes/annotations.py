@@ -13,7 +13,7 @@ from showtell.errors import DataError
 from showtell.files import read_json, write_json
 from showtell.scenes.captions import SceneCaption
 from showtell.scenes.outlines import area, box
-from showtell.scenes.world import BACKGROUNDS, COLOURS, PATTERNS, SHAPES, SIZES, UNITS, Item, Scene
+from showtell.scenes.world import COLOURS, PATTERNS, SHAPES, SIZES, UNITS, Item, Scene
 
 SPLITS = ("train", "val", "test", "test_compositional")
 
@@ -50,7 +50,7 @@ def write_annotations(folder: Path, records: list[SceneRecord], settings: dict[s
             {"id": record.image_id, "file_name": file_name(record.image_id), "width": size, "height": size}
             for record in members
         ]
-        common = {"info": info(settings), "licenses": [], "images": images}
+        common = {"info": {"description": "showtell scenes", **settings}, "licenses": [], "images": images}
         captions = itertools.chain.from_iterable(map(_caption_annotations, members))
         instances = itertools.chain.from_iterable(_instance_annotations(record, size) for record in members)
         write_json(folder / f"captions_{split}.json", {**common, "annotations": list(captions)})
@@ -59,11 +59,6 @@ def write_annotations(folder: Path, records: list[SceneRecord], settings: dict[s
         )
     scenes = {str(record.image_id): asdict(record.scene) for record in records}
     write_json(folder / "scenes.json", {**settings, "scenes": scenes})
-
-
-def info(settings: dict[str, Any]) -> dict[str, Any]:
-    """The key "info" of each COCO file."""
-    return {"description": "showtell scenes", **settings}
 
 
 def _caption_annotations(record: SceneRecord) -> Iterator[dict[str, Any]]:
@@ -115,16 +110,9 @@ def read_scenes(folder: Path) -> dict[str, Scene] | None:
 
 
 def _parse_scene(entry: dict[str, Any]) -> Scene:
-    """
-    Raises:
-        KeyError, TypeError, ValueError: it is not a scene as `asdict` writes it.
-    """
     items = tuple(Item(**item) for item in entry["items"])
     for item in items:
         known = (item.shape in SHAPES, item.colour in COLOURS, item.size in SIZES, item.pattern in PATTERNS)
-        numbers = (item.x, item.y, item.extent)
-        if not all(known) or not all(type(number) is int and 0 <= number <= UNITS for number in numbers):
+        if not all(known) or not all(0 <= number <= UNITS for number in (item.x, item.y, item.extent)):
             raise ValueError(f"unknown item {item}")
-    if entry["background"] not in BACKGROUNDS:
-        raise ValueError(f"unknown background {entry['background']}")
     return Scene(entry["background"], items)

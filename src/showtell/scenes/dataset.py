@@ -12,9 +12,7 @@ process writes at a time: it holds the folder's lock.
 
 from __future__ import annotations
 
-import itertools
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +23,7 @@ from showtell.cores import usable_cores
 from showtell.errors import DataError, UsageError
 from showtell.files import read_json, recover_folder, write_folder, write_json
 from showtell.processes import LOCK_NAME, lock_folder, worker_pool
-from showtell.scenes.annotations import SPLITS, SceneRecord, file_name, info, read_scenes, write_annotations
+from showtell.scenes.annotations import SPLITS, SceneRecord, file_name, write_annotations
 from showtell.scenes.captions import SceneCaption, write_captions
 from showtell.scenes.lexicon import LANGUAGE_VERSION
 from showtell.scenes.rendering import render
@@ -79,7 +77,7 @@ def sample_image(seed: int, split: str, k: int) -> tuple[Scene, tuple[SceneCapti
 
 
 def draw_all(
-    folder: Path, images: int, seed: int, size: int, processes: int, progress: Callable[[int], None] | None
+    folder: Path, images: int, seed: int, size: int, processes: int, progress: Callable[[int], None]
 ) -> list[SceneRecord]:
     """Draw every image into folder/images; the result does not depend on the number of processes."""
     tasks = _tasks(folder, images, seed, size)
@@ -87,7 +85,9 @@ def draw_all(
         return _collect(map(_draw, tasks), progress)
     try:
         with worker_pool(processes) as pool:
-            return _collect(pool.map(_draw, tasks), progress)
+            # Not pool.map: after an interrupt it cancels what the pool itself reports as broken.
+            drawn = [pool.submit(_draw, task) for task in tasks]
+            return _collect((part.result() for part in drawn), progress)
     except BrokenProcessPool as error:
         raise UsageError(
             "A process that draws scenes has died; a script that calls write_scenes must do so under "
@@ -116,12 +116,11 @@ def _draw(task: _Task) -> list[SceneRecord]:
     return records
 
 
-def _collect(parts: Iterator[list[SceneRecord]], progress: Callable[[int], None] | None) -> list[SceneRecord]:
+def _collect(parts: Iterable[list[SceneRecord]], progress: Callable[[int], None]) -> list[SceneRecord]:
     records: list[SceneRecord] = []
     for part in parts:
         records.extend(part)
-        if progress is not None:
-            progress(len(part))
+        progress(len(part))
     return records
 
 
@@ -133,7 +132,7 @@ def write_scenes(
     images: int = 5000,
     seed: int = 0,
     size: int = 96,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Draw the dataset into a folder; a complete one is left as it is, an incomplete one is drawn again.
 
@@ -152,101 +151,48 @@ def write_scenes(
         DataError: the folder holds something else, another process is writing to it, or it cannot be written to.
     """
     split_sizes(images)
-    if size < MIN_SIZE:
-        raise UsageError(f"Scenes of {size} pixels are too small to see patterns in; {MIN_SIZE} is the least.")
-    if size > MAX_SIZE:
-        raise UsageError(f"Scenes of {size} pixels are too large; {MAX_SIZE} is the most.")
+    if not MIN_SIZE <= size <= MAX_SIZE:
+        raise UsageError(f"Scenes of {size} pixels cannot be drawn; {MIN_SIZE} to {MAX_SIZE} are allowed.")
     settings = {"language": LANGUAGE_VERSION, "images": images, "seed": seed, "size": size}
     if _is_complete(folder, settings):
         return
-    if not (folder / LOCK_NAME).exists():  # nobody draws here, and a folder of something else stays without a lock
-        _refuse_other_content(folder, settings)
     with lock_folder(folder, "drawing scenes into", "another folder"):
         recover_folder(folder / "annotations")
-        _refuse_other_content(folder, settings)
+        if _is_complete(folder, settings):  # by the process that held the lock before
+            return
         try:
-            if not _is_complete(folder, settings, but_for_mark=True):
-                write_json(folder / UNFINISHED, settings)
-                (folder / "images").mkdir(exist_ok=True)
-                for path in (folder / "images").glob("[0-9]*.png"):  # of an interrupted run, perhaps a longer one
-                    path.unlink()
-                processes = 1 if images < MIN_FOR_WORKERS else usable_cores()
-                records = draw_all(folder, images, seed, size, processes, progress)
-                write_folder(folder / "annotations", lambda new: write_annotations(new, records, settings))
-            (folder / UNFINISHED).unlink(missing_ok=True)
+            write_json(folder / UNFINISHED, settings)
+            (folder / "images").mkdir(exist_ok=True)
+            for path in (folder / "images").glob("[0-9]*.png"):  # of an interrupted run, perhaps a longer one
+                path.unlink()
+            processes = 1 if images < MIN_FOR_WORKERS else usable_cores()
+            records = draw_all(folder, images, seed, size, processes, progress)
+            write_folder(folder / "annotations", lambda new: write_annotations(new, records, settings))
+            (folder / UNFINISHED).unlink()
         except OSError as error:
             raise DataError(f"Cannot write {folder}: {error.strerror or error}.") from error
 
 
-def _refuse_other_content(folder: Path, settings: dict[str, Any]) -> None:
-    """
+def _is_complete(folder: Path, settings: dict[str, Any]) -> bool:
+    """Whether the annotations and as many images as they should have are there.
+
     Raises:
         DataError: the folder is a file, or holds anything but scenes with these settings, finished or not.
     """
-    if (folder / "annotations" / "scenes.json").exists():
-        differences = _other_settings(folder, settings)
-        if differences:
-            raise DataError(
-                f"{folder} already holds scenes drawn with other settings ({', '.join(differences)}); "
-                "choose another folder, or delete this one first."
-            )
-    elif folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} is a file; scenes are written to a folder: name a new or an empty one.")
-    elif folder.exists() and not (folder / UNFINISHED).exists() and {*os.listdir(folder)} - {LOCK_NAME}:  # noqa: PTH208 (names are enough)
-        raise DataError(
-            f"{folder} is not empty and holds no scenes dataset; nothing was written: name a new or an empty folder."
-        )
-
-
-def _other_settings(folder: Path, settings: dict[str, Any]) -> list[str]:
-    """The settings of a dataset that differ from these, each with its value.
-
-    Raises:
-        DataError: its settings cannot be read.
-    """
+    if folder.is_file():
+        raise DataError(f"{folder} is a file; scenes are written to a folder.")
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if "annotations" not in names:
+        if UNFINISHED not in names and names - {LOCK_NAME}:
+            raise DataError(f"{folder} is not empty and holds no scenes dataset; nothing was written.")
+        return False
     try:
-        content = read_json(folder / "annotations" / "scenes.json")
+        written = read_json(folder / "annotations" / "scenes.json")
     except DataError as error:
         raise DataError(f"{error} Delete {folder}, or choose another folder.") from error
-    written = content if isinstance(content, dict) else {}
-    return [f"{name} {written.get(name)}" for name, value in settings.items() if written.get(name) != value]
-
-
-def _is_complete(folder: Path, settings: dict[str, Any], but_for_mark: bool = False) -> bool:
-    """Whether every file of the dataset is there, is whole, and was written with these settings.
-
-    Args:
-        folder: of the dataset.
-        settings: that every file must have.
-        but_for_mark: also if it is still marked as unfinished.
-    """
-    annotations = folder / "annotations"
-    if not annotations.is_dir() or ((folder / UNFINISHED).exists() and not but_for_mark):
-        return False
-    ids = iter(range(1, settings["images"] + 1))
-    try:
-        if _other_settings(folder, settings):
-            return False
-        for split, count in split_sizes(settings["images"]).items():
-            expected = list(itertools.islice(ids, count))
-            for kind, per_image in (("captions", {CAPTIONS}), ("instances", {1, 2, 3, 4})):
-                content = read_json(annotations / f"{kind}_{split}.json")
-                owners = [entry["image_id"] for entry in content["annotations"]]
-                counts = {len(list(group)) for _, group in itertools.groupby(owners)}
-                has_images = [image["id"] for image in content["images"]] == list(dict.fromkeys(owners)) == expected
-                if not has_images or not counts <= per_image or content["info"] != info(settings):
-                    return False
-        scenes = read_scenes(folder)
-    except (DataError, KeyError, TypeError):
-        return False
-    names = map(file_name, range(1, settings["images"] + 1))
-    return len(scenes or {}) == settings["images"] and all(_is_whole_png(folder / "images" / name) for name in names)
-
-
-def _is_whole_png(path: Path) -> bool:
-    """Whether a file begins and ends as a PNG does."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return False
-    return content.startswith(b"\x89PNG\r\n\x1a\n") and content.endswith(b"IEND\xaeB`\x82")
+    other = [f"{name} {written.get(name)}" for name, value in settings.items() if written.get(name) != value]
+    if other:
+        raise DataError(
+            f"{folder} already holds scenes drawn with other settings ({', '.join(other)}); choose another folder."
+        )
+    return UNFINISHED not in names and len(list((folder / "images").glob("[0-9]*.png"))) == settings["images"]
