@@ -1,5 +1,4 @@
 import statistics
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 
-from showtell.datasets import check, read_dataset
+from showtell.datasets import read_dataset
 from showtell.datasets.caption_statistics import CheckpointCoverage, Distribution
 from showtell.datasets.check import DatasetReport, check_dataset
 from showtell.text.vocabulary import Vocabulary
@@ -133,45 +132,6 @@ def test_problems_and_warnings_of_the_reader_come_first(tmp_path: Path) -> None:
     (tmp_path / "images/001.png").write_bytes(b"")
     report = check_dataset(dataset)
     assert report.problems[0] == "First." and len(report.problems) == 2 and report.warnings == ("Second.",)
-
-
-def test_progress_counts_every_record(tmp_path: Path) -> None:
-    three_splits(tmp_path)
-    (tmp_path / "images/001.png").unlink()
-    (tmp_path / "images/004.png").write_bytes(b"")
-    steps: list[int] = []
-    check_dataset(read_dataset(tmp_path), progress=steps.append)
-    assert steps == [1, 1, 1, 1, 1, 1]  # the missing one at once, the others as they are opened
-
-
-def test_one_thread_finds_what_several_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    three_splits(tmp_path, photos=20)
-    (tmp_path / "images/033.png").write_bytes(b"")
-    monkeypatch.setattr(check, "usable_cores", lambda: 4)
-    several = report_on(tmp_path)
-    assert len(several.problems) == 1
-    monkeypatch.setattr(check, "usable_cores", lambda: 1)
-    assert report_on(tmp_path) == several
-
-
-def test_an_interrupt_does_not_wait_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    three_splits(tmp_path, photos=20)
-    opened: list[Path] = []
-
-    def slowly(path: Path) -> bytes:
-        opened.append(path)
-        time.sleep(0.01)
-        return path.read_bytes()
-
-    def interrupt(done: int) -> None:
-        if done:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(check, "read_photo", slowly)
-    monkeypatch.setattr(check, "usable_cores", lambda: 2)
-    with pytest.raises(KeyboardInterrupt):
-        check_dataset(read_dataset(tmp_path), progress=interrupt)
-    assert len(opened) < 30  # of 60
 
 
 def test_images_that_are_not_opened_are_still_looked_for(tmp_path: Path) -> None:

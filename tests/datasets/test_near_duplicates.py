@@ -16,16 +16,6 @@ def difference(one: np.ndarray, other: np.ndarray) -> int:
     return int(np.abs(one.astype(int) - other.astype(int)).max())
 
 
-def test_a_cell_is_the_mean_of_its_part() -> None:
-    pixels = np.zeros((16, 32, 3), np.uint8)
-    pixels[:2, :4] = (10, 20, 30)
-    pixels[0, 0] = (90, 20, 30)
-    cells = thumbnail(Image.fromarray(pixels))
-    assert cells.shape == (8, 8, 3)
-    assert cells[0, 0].tolist() == [20, 20, 30]  # (90 + 7 * 10) / 8
-    assert cells[0, 1].tolist() == cells[7, 7].tolist() == [0, 0, 0]
-
-
 def test_the_tolerance_is_exact() -> None:
     one = np.zeros((8, 8, 3), np.uint8)
     one[:4] = 200

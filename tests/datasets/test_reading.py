@@ -1,4 +1,3 @@
-import gc
 import os
 import re
 from pathlib import Path
@@ -58,23 +57,21 @@ def test_a_table_of_something_else(tmp_path: Path) -> None:
     assert refusal(tmp_path) == f"… is not a dataset: it is a folder whose captions.csv is {expected}"
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("a.json", "", "… is empty; it should hold JSON."),
-        ("a.json", "{]", "… is not valid JSON: Expecting property name enclosed in double quotes at line 1, column 2."),
-        ("a.json", '{"a": 1, "b": 2}', "… is not a dataset: it is JSON with the keys a, b." + KNOWN_FORMATS),
-        ("a.json", '[{"caption": ""}]', "… is not a dataset: it is JSON without keys." + KNOWN_FORMATS),
-        ("a.txt", "A dog.", "… is not a dataset: it is a file of another kind." + KNOWN_FORMATS),
-    ],
-)
-def test_files_that_are_no_datasets(tmp_path: Path, name: str, content: str, expected: str) -> None:
-    (tmp_path / name).write_text(content)
-    assert refusal(tmp_path / name) == expected
+FILES_THAT_ARE_NO_DATASETS = [
+    ("a.json", "", "… is empty; it should hold JSON."),
+    ("a.json", "{]", "… is not valid JSON: Expecting property name enclosed in double quotes at line 1, column 2."),
+    ("a.json", '{"a": 1, "b": 2}', "… is not a dataset: it is JSON with the keys a, b." + KNOWN_FORMATS),
+    ("a.json", '[{"caption": ""}]', "… is not a dataset: it is JSON without keys." + KNOWN_FORMATS),
+    ("a.txt", "A dog.", "… is not a dataset: it is a file of another kind." + KNOWN_FORMATS),
+]
 
 
-def test_a_path_that_cannot_be_asked_for(tmp_path: Path) -> None:
-    assert refusal(tmp_path / ("x" * 300)) == "Cannot read …: File name too long."
+def test_files_that_are_no_datasets(tmp_path: Path) -> None:
+    for number, (name, content, expected) in enumerate(FILES_THAT_ARE_NO_DATASETS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / name).write_text(content)
+        assert refusal(folder / name) == expected
 
 
 def test_every_reader_names_what_it_understands() -> None:
@@ -89,23 +86,25 @@ def test_every_reader_names_what_it_understands() -> None:
     assert KNOWN_FORMATS.endswith("; text_files: dog.jpg beside dog.txt with the line A dog runs.")
 
 
-@pytest.mark.parametrize(("name", "file"), EXAMPLE_FILES)
-def test_examples_are_datasets(tmp_path: Path, name: str, file: str) -> None:
+def test_examples_are_datasets(tmp_path: Path) -> None:
     """Whoever imitates the example of a message gets a dataset without problems."""
-    example = READERS[name].EXAMPLE.partition(" beside ")[0]
-    if name == "text_files":
-        text = READERS[name].EXAMPLE.rpartition(" line ")[2]
-    elif name == "table":
-        text = example.partition("the lines ")[2].replace(" and ", "\n")
-    else:
-        text = re.split(" with the line | with ", example)[1]
-    photo = tmp_path / ("images/dog.jpg" if name in ("karpathy", "coco", "flickr") else "dog.jpg")
-    write_photo(photo)
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).write_text(text.replace("<TAB>", "\t") + "\n")
-    dataset = read_dataset(tmp_path)
-    assert (dataset.format, dataset.problems) == (name, ())
-    assert [(record.path, record.captions) for record in dataset.records] == [(photo, ("A dog runs.",))]
+    for number, (name, file) in enumerate(EXAMPLE_FILES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        example = READERS[name].EXAMPLE.partition(" beside ")[0]
+        if name == "text_files":
+            text = READERS[name].EXAMPLE.rpartition(" line ")[2]
+        elif name == "table":
+            text = example.partition("the lines ")[2].replace(" and ", "\n")
+        else:
+            text = re.split(" with the line | with ", example)[1]
+        photo = folder / ("images/dog.jpg" if name in ("karpathy", "coco", "flickr") else "dog.jpg")
+        write_photo(photo)
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_text(text.replace("<TAB>", "\t") + "\n")
+        dataset = read_dataset(folder)
+        assert (dataset.format, dataset.problems) == (name, ())
+        assert [(record.path, record.captions) for record in dataset.records] == [(photo, ("A dog runs.",))]
 
 
 # --- what every dataset is examined for ---
@@ -118,14 +117,6 @@ def test_missing_files_and_the_place_where_they_should_be(tmp_path: Path) -> Non
     assert sentences(tmp_path)[0] == [
         "7 image files are missing: images/001.png, images/002.png, images/003.png, images/004.png, "
         "images/005.png and 2 more; put the files there or take their captions out."
-    ]
-
-
-def test_a_missing_folder_of_images(tmp_path: Path) -> None:
-    image = {"id": 1, "file_name": "sea/001.png"}
-    write_coco(tmp_path / "annotations/captions_train.json", [image], captioned(1), photos=None)
-    assert sentences(tmp_path)[0] == [
-        "1 image file is missing: sea/001.png; put the files there or take their captions out."
     ]
 
 
@@ -186,19 +177,10 @@ def test_a_dataset_with_problems_is_refused_with_the_first_three(tmp_path: Path)
         open_dataset(tmp_path)
     assert str(caught.value).replace(str(tmp_path), "…") == (
         '… cannot be used. annotations/captions_train.json has 1 entry of "images" without an "id" or a '
-        '"file_name": number 4. annotations/captions_train.json has 1 caption of images that it does not list: 9; '
-        "list the images or take the captions out. 1 image has no caption: 3; write captions or take the images "
+        '"file_name": number 4. annotations/captions_train.json has captions of 1 image that it does not list: 9; '
+        "list them or take the captions out. 1 image has no caption: 3; write captions or take the images "
         "out, for nothing can be learned or scored from them. There is 1 more problem: showtell data check …"
     )
-
-
-def test_paths_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_table(tmp_path, "image,caption,split\na.jpg,A.,train\nb.jpg,B.,train\n", "a.jpg")
-    monkeypatch.chdir(tmp_path)
-    for path in (".", "captions.csv"):
-        dataset = read_dataset(path)
-        assert dataset.records[0].path == Path("a.jpg")
-        assert dataset.problems == ("1 image file is missing: b.jpg; put the files there or take their captions out.",)
 
 
 def test_no_image_is_looked_at_when_a_dataset_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,15 +204,3 @@ def test_no_image_is_looked_at_when_a_dataset_is_read(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "stat", counting)
     assert read_dataset(tmp_path).problems == ()
     assert 0 < len(looks) < 40 and not [path for path in looks if path.endswith(".png")]
-
-
-def test_the_garbage_collector_is_left_as_it_was(tmp_path: Path) -> None:
-    write_coco(tmp_path / "annotations/captions_train.json", listed(1), captioned(1))
-    read_dataset(tmp_path)
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        read_dataset(tmp_path)
-        assert not gc.isenabled()
-    finally:
-        gc.enable()

@@ -1,7 +1,5 @@
 from pathlib import Path
 
-import pytest
-
 from showtell.datasets import read_dataset, text_files
 from tests.datasets.makers import sentences, write_photo
 
@@ -52,46 +50,46 @@ def test_lists_choose_splits_unless_a_photo_has_their_name(tmp_path: Path) -> No
     assert [record.image_id for record in read_dataset(tmp_path).records] == ["b.jpg"]
 
 
-@pytest.mark.parametrize(
-    ("texts", "photos", "problems", "warnings"),
-    [
-        ({"a.txt": "A."}, "a.jpg b.jpg", [], ["1 image has no text file and is left out: train/b.jpg."]),
-        (
-            {"a.txt": "A."},
-            "a.jpg a.png",
-            ["1 text file belongs to more than one photo: a.jpg and a.png; give each photo a name of its own."],
-            [],
-        ),
-        (
-            {"a.txt": " \n"},
-            "a.jpg",
-            ["1 image has no caption: train/a.jpg; write captions or take the images out, for nothing can be learned "
-             "or scored from them."],
-            [],
-        ),
-        (
-            {"a.txt": "A.", "b.txt": "garçon".encode("latin-1"), "c.txt": b"A\0", "d.txt": "D".encode("utf-16")},
-            "a.jpg b.jpg c.jpg d.jpg",
-            ["…/train/b.txt is not in UTF-8: line 1 cannot be read; save it as text in UTF-8.",
-             "…/train/c.txt has null bytes, the first on line 1; save it as text in UTF-8.",
-             "…/train/d.txt is in UTF-16; save it as text in UTF-8."],
-            [],
-        ),
-        (
-            {f"{number}.txt": b"\xff" for number in range(5)},
-            " ".join(f"{number}.jpg" for number in range(5)),
-            [f"…/train/{number}.txt is not in UTF-8: line 1 cannot be read; save it as text in UTF-8."
-             for number in range(3)]
-            + ["2 more text files cannot be read."],
-            [],
-        ),
-    ],
-)  # fmt: skip
-def test_mistakes(
-    tmp_path: Path, texts: dict[str, str | bytes], photos: str, problems: list[str], warnings: list[str]
-) -> None:
-    write(tmp_path / "train", texts, photos)
-    assert sentences(tmp_path) == (problems, warnings)
+MISTAKES = [
+    ({"a.txt": "A."}, "a.jpg b.jpg", [], ["1 image has no text file, left out: train/b.jpg."]),
+    (
+        {"a.txt": "A."},
+        "a.jpg a.png",
+        ["1 text file belongs to more than one photo: a.jpg and a.png; give each photo a name of its own."],
+        [],
+    ),
+    (
+        {"a.txt": " \n"},
+        "a.jpg",
+        ["1 image has no caption: train/a.jpg; write captions or take the images out, for nothing can be learned "
+         "or scored from them."],
+        [],
+    ),
+    (
+        {"a.txt": "A.", "b.txt": "garçon".encode("latin-1"), "c.txt": b"A\0", "d.txt": "D".encode("utf-16")},
+        "a.jpg b.jpg c.jpg d.jpg",
+        ["…/train/b.txt is not in UTF-8: line 1 cannot be read; save it as text in UTF-8.",
+         "…/train/c.txt has null bytes, the first on line 1; save it as text in UTF-8.",
+         "…/train/d.txt is in UTF-16; save it as text in UTF-8."],
+        [],
+    ),
+    (
+        {f"{number}.txt": b"\xff" for number in range(5)},
+        " ".join(f"{number}.jpg" for number in range(5)),
+        [f"…/train/{number}.txt is not in UTF-8: line 1 cannot be read; save it as text in UTF-8."
+         for number in range(3)]
+        + ["2 more text files cannot be read: …/train/3.txt, …/train/4.txt."],
+        [],
+    ),
+]  # fmt: skip
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    for number, (texts, photos, problems, warnings) in enumerate(MISTAKES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(folder / "train", texts, photos)
+        assert sentences(folder) == (problems, warnings)
 
 
 def test_what_is_not_recognised(tmp_path: Path) -> None:

@@ -187,7 +187,12 @@ def _bring(archive: Archive, folder: Path, notify: Callable[[str], None], timeou
         except _DownloadError as failure:
             raise DataError(f"{file} is not the file that it should be: {failure}; remove it.") from failure
     notify(f"unpacking {archive.name}")
-    _unpack(file, archive, folder / archive.target)
+    try:
+        _unpack(file, archive, folder / archive.target)
+    except DataError:
+        if is_own:
+            file.unlink()
+        raise
     if is_own:
         file.unlink()
 
@@ -338,8 +343,6 @@ def _unpack(file: Path, archive: Archive, target: Path) -> None:
                     progress(1)
         (temporary / archive.inside).rename(target)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise DataError(
-            f"{file} is damaged: {error or type(error).__name__}; remove it, and download it anew."
-        ) from error
+        raise DataError(f"{file} is damaged: {error or type(error).__name__}; download it again.") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

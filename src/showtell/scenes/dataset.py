@@ -22,7 +22,7 @@ from typing import Any
 from showtell.cores import usable_cores
 from showtell.errors import DataError, UsageError
 from showtell.files import read_json, recover_folder, write_folder, write_json
-from showtell.processes import LOCK_NAME, lock_folder, worker_pool
+from showtell.processes import lock_folder, worker_pool
 from showtell.scenes.annotations import SPLITS, SceneRecord, file_name, write_annotations
 from showtell.scenes.captions import SceneCaption, write_captions
 from showtell.scenes.lexicon import LANGUAGE_VERSION
@@ -183,7 +183,7 @@ def _is_complete(folder: Path, settings: dict[str, Any]) -> bool:
         raise DataError(f"{folder} is a file; scenes are written to a folder.")
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()
     if "annotations" not in names:
-        if UNFINISHED not in names and names - {LOCK_NAME}:
+        if UNFINISHED not in names and not all(name.startswith(".") for name in names):
             raise DataError(f"{folder} is not empty and holds no scenes dataset; nothing was written.")
         return False
     try:
