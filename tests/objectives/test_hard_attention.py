@@ -9,7 +9,6 @@ import torch
 from showtell import counter_rng
 from showtell.decoding import scheduled, teacher_forced
 from showtell.errors import TrainingError
-from showtell.models import spread
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.objectives.hard_attention import HardAttention, HardAttentionConfig
 from showtell.types import Batch, Features
@@ -104,17 +103,6 @@ def test_the_estimator_has_the_exact_gradient_as_its_mean():
     assert float(wanted.abs().max()) > 0.01
 
 
-def test_places_are_drawn_as_often_as_alpha_says():
-    decoder, count = model(), 4000
-    torch.manual_seed(0)
-    state = spread(decoder.start(features()), count)
-    output, _ = decoder.step(torch.full((1, count), 1), state)
-    counts = torch.bincount(output.sampled_regions[0], minlength=REGIONS).double()
-    expected = output.attention[0, 0].detach() * count
-    chi_square = float(((counts - expected).square() / expected).sum())
-    assert chi_square < 13.8  # 2 degrees of freedom, p = 0.001
-
-
 def test_the_terms_by_hand():
     decoder = model()
     loss = objective(reinforce=0.3, entropy=0.2)
@@ -145,17 +133,6 @@ def test_without_baseline_the_reward_itself_weighs_the_sampled_regions():
     assert float(parts["baseline"]) == 0 and bool(loss.is_first) and float(loss.baseline) == 0
 
 
-def test_with_every_term_off_the_likelihood_is_left():
-    decoder, gradients = model(), []
-    for name in ("total", "words"):
-        torch.manual_seed(0)
-        forced = teacher_forced(decoder, features(), batch().inputs)
-        loss = objective(baseline="none", reinforce=0, entropy=0)
-        total, parts = loss._terms(batch(), features(), forced, decoder)
-        gradients.append(gradient(decoder, {"total": total, **parts}[name]))
-    torch.testing.assert_close(*gradients)
-
-
 def test_the_baseline_begins_with_the_first_batch():
     decoder, loss = model(), objective()
     torch.manual_seed(0)
@@ -173,17 +150,6 @@ def test_the_coin_falls_for_whole_captions_of_an_image():
     assert bool((is_expected == is_expected[:, :1, :1]).all())
     share = float(is_expected[:, 0, 0].double().mean())
     assert abs(share - 0.5) < 3.3 * math.sqrt(0.25 / 400)
-
-
-def test_the_coin_may_fall_for_the_batch():
-    decoder = model(expectation_probability=0.5, expectation_per="batch")
-    values = set()
-    for seed in range(20):
-        torch.manual_seed(seed)
-        is_expected = teacher_forced(decoder, features(5), batch(2, 5).inputs).outputs.sampled_regions < 0
-        assert bool((is_expected == is_expected[0, 0, 0]).all())
-        values.add(bool(is_expected[0, 0, 0]))
-    assert values == {True, False}
 
 
 def test_the_expectation_gives_the_likelihood_alone():

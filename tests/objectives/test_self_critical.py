@@ -20,7 +20,7 @@ from showtell.models.contract import Decoder
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.objectives.contract import with_step_counts
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
-from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, mean_of_others, prepare_reward
+from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, prepare_reward
 from showtell.training.recipe_checks import make_recipe
 from showtell.types import Batch, Features
 from tests.decoding.plain import plain_beam
@@ -59,11 +59,6 @@ def gradient(decoder: Decoder, value: Tensor) -> Tensor:
 
 
 # ---- by hand
-
-
-def test_each_sample_is_held_against_the_mean_of_the_others():
-    baseline = mean_of_others(torch.tensor([[1.0, 0.4, 0.1]]))
-    torch.testing.assert_close(baseline, torch.tensor([[(0.4 + 0.1) / 2, (1.0 + 0.1) / 2, (1.0 + 0.4) / 2]]))
 
 
 def gradient_of_scores(table: Tensor, captions: Captions, advantage: Tensor) -> Tensor:
@@ -189,16 +184,6 @@ def test_the_gradient_of_a_beam_by_finite_differences():
         change = (surrogate(weights + 1e-4 * direction) - surrogate(weights - 1e-4 * direction)) / 2e-4
         assert change == pytest.approx(float(exact @ direction), rel=1e-5)
         assert abs(change) > 1e-3
-
-
-def test_the_mean_of_all_samples_is_a_smaller_step_than_that_of_the_others():
-    """r_n - mean = (N - 1) / N (r_n - mean of the others)."""
-    decoder, gradients = sat(), {}
-    for baseline in ("mean", "leave_one_out"):
-        loss = objective(4, samples=5, baseline=baseline)
-        with counter_rng.use(counter_rng.CounterRNG(0, 0, names(4))):
-            gradients[baseline] = gradient(decoder, loss(batch(4), sight(4), decoder).total)
-    torch.testing.assert_close(gradients["mean"], 0.8 * gradients["leave_one_out"])
 
 
 def test_a_beam_needs_attention_that_is_not_sampled():
@@ -342,40 +327,30 @@ def test_the_policy_has_no_dropout_and_validation_is_cross_entropy():
     assert torch.equal(ours.total, theirs.total)
 
 
-@pytest.mark.parametrize(
-    ("settings", "steps", "share"),
-    # A beam stays with the best of the captions that it has met: here "4", while "5 4" would earn more.
-    [({}, 100, 0.9), ({"sampling": "beam", "baseline": "mean", "samples": 3}, 40, 0.75)],
-    ids=["multinomial", "beam"],
-)
-def test_it_learns_to_say_what_is_rewarded(settings, steps, share):
+def test_it_learns_to_say_what_is_rewarded():
     torch.manual_seed(0)
     config = SatConfig(embedding_size=8, hidden_size=16, attention_size=8, dropout=0.5)
-    decoder, loss = SatDecoder(config, feature_size=2, vocabulary_size=6), objective(8, **settings)
+    decoder, loss = SatDecoder(config, feature_size=2, vocabulary_size=6), objective(8)
     features = Features(sight(8).vectors.float(), sight(8).is_region)
     adam, rewards = torch.optim.Adam(decoder.parameters(), lr=0.02), []
-    for step in range(steps):
+    for step in range(100):
         with counter_rng.use(counter_rng.CounterRNG(0, step, names(8))):
             terms = loss(batch(8), features, decoder)
         adam.zero_grad()
         terms.total.backward()
         adam.step()
-        rewards.append(float(terms.parts["greedy" if settings else "reward"]))
+        rewards.append(float(terms.parts["reward"]))
     best = float(rewards_of_all(loss).max())
     assert rewards[0] < 0.4 * best
-    assert sum(rewards[-5:]) / 5 > share * best
+    assert sum(rewards[-5:]) / 5 > 0.9 * best
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
+def test_settings_that_make_no_sense_are_refused(tiny_recipe: dict[str, Any]):
+    for settings, sentence in (
         ({"baseline": "mean", "samples": 1}, "baseline=mean compares samples with each other; set samples to 2"),
-        ({"baseline": "leave_one_out", "samples": 1}, "compares samples with each other; set samples to 2 or more"),
         ({"reward": {"cider": 0.0}}, "every weight is 0, so nothing would be rewarded; set cider to 1"),
         ({"reward": {"cidr": 1.0}}, 'objective.reward.cidr: no such key; did you mean "cider"?'),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(tiny_recipe: dict[str, Any], settings, sentence):
-    with pytest.raises(RecipeError) as caught:
-        make_recipe({**tiny_recipe, "objective": {"name": "self_critical", **settings}})
-    assert sentence in str(caught.value)
+    ):
+        with pytest.raises(RecipeError) as caught:
+            make_recipe({**tiny_recipe, "objective": {"name": "self_critical", **settings}})
+        assert sentence in str(caught.value)

@@ -132,8 +132,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("processes", "names"),
     [
-        pytest.param(2, list(RUNS), id="two"),
-        pytest.param(4, ["cross_entropy", "hard_attention"], id="four"),
+        pytest.param(2, ["cross_entropy", "hard_attention", "self_critical"], id="two"),
+        pytest.param(2, list(RUNS), id="two-all", marks=pytest.mark.slow),
         pytest.param(4, list(RUNS), id="four-all", marks=pytest.mark.slow),
     ],
 )
@@ -203,7 +203,7 @@ def test_the_total_of_a_step_is_that_of_its_captions_by_hand(tiny_recipe, tmp_pa
 def test_bf16_in_two_processes_is_near_single_precision(tiny_recipe, tmp_path):
     """Forward and backward in 16 bits, what is exchanged, kept and validated in 32."""
     tiny_recipe["encoder"]["norm"] = "none"
-    tiny_recipe["training"] |= {"epochs": 2, "mixed_precision": "bf16"}
+    tiny_recipe["training"] |= {"epochs": 1, "mixed_precision": "bf16"}
     precise = copy.deepcopy(tiny_recipe)
     precise["training"]["mixed_precision"] = "no"
     many_processes.run(precise, tmp_path / "precise")
@@ -211,7 +211,7 @@ def test_bf16_in_two_processes_is_near_single_precision(tiny_recipe, tmp_path):
     expected, actual = (
         [line["loss"] for line in log_of(tmp_path / name) if "loss" in line] for name in ("precise", "half")
     )
-    assert actual == pytest.approx(expected, rel=0.02) and len(actual) == 14
+    assert actual == pytest.approx(expected, rel=0.02) and len(actual) == 7
     ends = [json.loads((tmp_path / f"{name}.0.json").read_text()) for name in ("precise", "half")]
     assert [end["is_half"] for end in ends] == [False, True]  # whether it changes these losses is up to the processor
     kept = load_file(tmp_path / "half" / "last" / "model.safetensors")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -225,47 +224,7 @@ def supervised(tiny_recipe: dict[str, Any]) -> dict[str, Any]:
     return tiny_recipe
 
 
-def test_a_run_learns_to_look_and_resumes_to_the_same_bits(supervised, tmp_path):
+def test_a_run_learns_to_look(supervised, tmp_path):
     whole = train(supervised, tmp_path / "whole", quiet=True).folder
     losses = [line["attention_supervision"] for line in log_of(whole)]
     assert len(losses) == 14 and sum(losses[-5:]) < sum(losses[:5])
-    first = copy.deepcopy(supervised)
-    first["training"]["save_every"] = 5
-
-    class StoppedError(Exception):
-        pass
-
-    from showtell.training import loop
-
-    step = loop.Trainer._step
-
-    def stop_at_nine(self, group):
-        if self.progress.step == 9:
-            raise StoppedError
-        return step(self, group)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.Trainer, "_step", stop_at_nine)
-        with pytest.raises(StoppedError):
-            train(first, tmp_path / "broken", quiet=True)
-    resumed = train(first, tmp_path / "broken", resume=True, quiet=True).folder
-    assert log_of(resumed) == log_of(whole)
-
-
-def test_stored_features_and_accumulated_batches_give_the_same_loss(supervised, tmp_path):
-    supervised["encoder"]["trained"] = False
-    supervised["model"]["dropout"] = 0.0
-    supervised["objective"].pop("word_presence")
-    supervised["data"]["captions_per_image"] = 2
-    photos = log_of(train(supervised, tmp_path / "photos", quiet=True).folder)
-    stored = copy.deepcopy(supervised)
-    stored["data"]["features"] = str(tmp_path / "store")
-    store = log_of(train(stored, tmp_path / "stored", quiet=True).folder)
-    accumulated = copy.deepcopy(supervised)
-    accumulated["training"] |= {"batch_size": 4, "gradient_accumulation": 2}
-    pieces = log_of(train(accumulated, tmp_path / "accumulated", quiet=True).folder)
-    for other in (store, pieces):
-        assert [line["attention_supervision"] for line in other[:7]] == pytest.approx(
-            [line["attention_supervision"] for line in photos[:7]], rel=2e-2
-        )
-    assert pieces[0]["attention_supervision"] == pytest.approx(photos[0]["attention_supervision"], rel=1e-5)

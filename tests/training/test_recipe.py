@@ -31,124 +31,114 @@ def refused(change: dict[str, object]) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"training.learning_rat": 1}, 'training.learning_rat: no such key; did you mean "learning_rate"? Known: '),
-        ({"training.epochs": 0}, "training.epochs: input should be greater than or equal to 1, got 0"),
-        ({"training.epochs": "many"}, "training.epochs: input should be a valid integer"),
-        (
-            {"training.schedule": "stairs"},
-            "training.schedule: input should be 'constant', 'linear', 'cosine', 'inverse_sqrt' or 'step', got 'stairs'",
-        ),
-        ({"training.optimizer": {"nam": "adam"}}, 'training.optimizer.nam: no such key; did you mean "name"?'),
-        (
-            {"model.name": "sad"},
-            'model.name: there is no model "sad"; did you mean "sat"? Known: att2in, hacap, nic, sat, ',
-        ),
-        ({"model.hidden": 4}, 'model.hidden: no such key; did you mean "hidden_size"?'),
-        ({"decoding.no_repeat_words": "maybe"}, "decoding.no_repeat_words: should be true or false, got 'maybe'"),
-        (
-            {"model.name": "stack", "model.fine_stages": 0, "model.attention": "independent"},
-            "the coarse stage attends to nothing; leave out attention",
-        ),
-        (
-            {"model.name": "updown", "model.fine_stages": 2},
-            "model.fine_stages: no key of updown, but of stack; leave it out, or change model.name. Keys of updown: ",
-        ),
-        (
-            {"model.name": "updown", "model.fine_stages": 2, "objective.name": "coarse_to_fine"},
-            "\n  objective.name=coarse_to_fine and model.name=updown contradict each other: it needs a model wi",
-        ),
-        (
-            {"encoder.detector": "x"},
-            "encoder.detector: no key of small_cnn, but of faster_rcnn; leave it out, or change ",
-        ),
-        ({"objective.name": "xe"}, 'objective.name: there is no objective "xe"; Known: adversarial, '),
-        ({"encoder.name": "vgg19x"}, 'encoder.name: There is no encoder "vgg19x"; did you mean "vgg19"?'),
-        ({"trainning": {}}, 'trainning: no such section; did you mean "training"?'),
-        ({"data": 3}, "data: should be a mapping of keys to values, got 3"),
-        ({"data": {}}, "data.path: this key is needed and missing"),
-    ],
-)
-def test_each_mistake_has_its_sentence(change, sentence):
-    message = refused(change)
-    assert sentence in message
-    assert "got {" not in message  # no section as a whole
+MISTAKES: list[tuple[dict[str, object], str]] = [
+    ({"training.learning_rat": 1}, 'training.learning_rat: no such key; did you mean "learning_rate"? Known: '),
+    ({"training.epochs": 0}, "training.epochs: input should be greater than or equal to 1, got 0"),
+    ({"training.epochs": "many"}, "training.epochs: input should be a valid integer"),
+    (
+        {"training.schedule": "stairs"},
+        "training.schedule: input should be 'constant', 'linear', 'cosine', 'inverse_sqrt' or 'step', got 'stairs'",
+    ),
+    ({"training.optimizer": {"nam": "adam"}}, 'training.optimizer.nam: no such key; did you mean "name"?'),
+    (
+        {"model.name": "sad"},
+        'model.name: there is no model "sad"; did you mean "sat"? Known: att2in, hacap, nic, sat, ',
+    ),
+    ({"model.hidden": 4}, 'model.hidden: no such key; did you mean "hidden_size"?'),
+    ({"decoding.no_repeat_words": "maybe"}, "decoding.no_repeat_words: should be true or false, got 'maybe'"),
+    (
+        {"model.name": "stack", "model.fine_stages": 0, "model.attention": "independent"},
+        "the coarse stage attends to nothing; leave out attention",
+    ),
+    (
+        {"model.name": "updown", "model.fine_stages": 2},
+        "model.fine_stages: no key of updown, but of stack; leave it out, or change model.name. Keys of updown: ",
+    ),
+    (
+        {"model.name": "updown", "model.fine_stages": 2, "objective.name": "coarse_to_fine"},
+        "\n  objective.name=coarse_to_fine and model.name=updown contradict each other: it needs a model wi",
+    ),
+    (
+        {"encoder.detector": "x"},
+        "encoder.detector: no key of small_cnn, but of faster_rcnn; leave it out, or change ",
+    ),
+    ({"objective.name": "xe"}, 'objective.name: there is no objective "xe"; Known: adversarial, '),
+    ({"encoder.name": "vgg19x"}, 'encoder.name: There is no encoder "vgg19x"; did you mean "vgg19"?'),
+    ({"trainning": {}}, 'trainning: no such section; did you mean "training"?'),
+    ({"data": 3}, "data: should be a mapping of keys to values, got 3"),
+    ({"data": {}}, "data.path: this key is needed and missing"),
+]
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (
-            {"objective.name": "hard_attention"},
-            "objective.name=hard_attention and model.attention=soft contradict each other: it needs a model that "
-            "samples the regions it attends to; set model.name=sat and model.attention=hard, or ",
-        ),
-        (
-            {"objective.name": "hard_attention", "model.name": "nic"},
-            "objective.name=hard_attention and model.name=nic contradict each other",
-        ),
-        (
-            {"model.attention": "hard"},
-            "model.attention=hard and objective.name=cross_entropy contradict each other: sampled regions get no "
-            "gradient from it; set objective.name=hard_attention, or model.attention=soft",
-        ),
-        (
-            {"objective.name": "adversarial_pretraining"},
-            "objective.name=adversarial_pretraining and model.name=sat contradict each other: it needs a model with "
-            "subgoals and a discriminator; set model.name=hacap and model.goals=true, or objective.name=cross_entropy",
-        ),
-        (
-            {
-                "objective.name": "adversarial",
-                "model": {"name": "hacap", "goals": False},
-                "training.reward_watchdog": None,
-            },
-            "objective.name=adversarial and model.goals=false contradict each other",
-        ),
-        (
-            {"data.features": "store"},
-            "data.features=store and encoder.trained=True contradict each other: features on disk do not change",
-        ),
-        (
-            {"encoder.trained": False, "encoder.start_epoch": 1},
-            "encoder.start_epoch=1 and encoder.trained=false contradict each other: leave out one of them",
-        ),
-        (
-            {"encoder.start_epoch": 2},
-            "encoder.start_epoch=2 is not reached in training.epochs=2, which count from 0: set it lower, or ",
-        ),
-        (
-            {"training.patience": 3, "data.validation_split": None},
-            "training.patience=3 waits for a better validation, and data.validation_split=null has none",
-        ),
-        (
-            {"objective.scheduled_sampling": {"max_probability": 0.2, "initial_probability": 0.5}},
-            "objective.scheduled_sampling: initial_probability=0.5 is above max_probability=0.2",
-        ),
-        (
-            {"objective.scheduled_sampling": {"max_probabilty": 0.2}},
-            'objective.scheduled_sampling.max_probabilty: no such key; did you mean "max_probability"?',
-        ),
-    ],
-)
-def test_sections_that_contradict_each_other_are_named_together(change, sentence):
-    message = refused(change)
-    assert message.startswith("my.yaml has 1 problem:\n")
-    assert sentence in message
+def test_each_mistake_has_its_sentence():
+    for change, sentence in MISTAKES:
+        message = refused(change)
+        assert sentence in message
+        assert "got {" not in message  # no section as a whole
 
 
-def test_hard_attention_and_its_objective_go_together():
-    content = copy.deepcopy(GOOD)
-    content["model"]["attention"] = "hard"
-    content["objective"]["name"] = "hard_attention"
-    assert make_recipe(content).objective.name == "hard_attention"  # type: ignore[attr-defined]
+CONTRADICTIONS: list[tuple[dict[str, object], str]] = [
+    ({"decoding.stage": 1}, "decoding.stage=1 and model.name=sat contradict each other: the model has one stage, 0;"),
+    ({"model.name": "stack", "decoding.stage": 3}, "the model has stages 0 to 2; leave out decoding.stage for the"),
+    (
+        {"objective.name": "hard_attention"},
+        "objective.name=hard_attention and model.attention=soft contradict each other: it needs a model that "
+        "samples the regions it attends to; set model.name=sat and model.attention=hard, or ",
+    ),
+    (
+        {"objective.name": "hard_attention", "model.name": "nic"},
+        "objective.name=hard_attention and model.name=nic contradict each other",
+    ),
+    (
+        {"model.attention": "hard"},
+        "model.attention=hard and objective.name=cross_entropy contradict each other: sampled regions get no "
+        "gradient from it; set objective.name=hard_attention, or model.attention=soft",
+    ),
+    (
+        {"objective.name": "adversarial_pretraining"},
+        "objective.name=adversarial_pretraining and model.name=sat contradict each other: it needs a model with "
+        "subgoals and a discriminator; set model.name=hacap and model.goals=true, or objective.name=cross_entropy",
+    ),
+    (
+        {
+            "objective.name": "adversarial",
+            "model": {"name": "hacap", "goals": False},
+            "training.reward_watchdog": None,
+        },
+        "objective.name=adversarial and model.goals=false contradict each other",
+    ),
+    (
+        {"data.features": "store"},
+        "data.features=store and encoder.trained=True contradict each other: features on disk do not change",
+    ),
+    (
+        {"encoder.trained": False, "encoder.start_epoch": 1},
+        "encoder.start_epoch=1 and encoder.trained=false contradict each other: leave out one of them",
+    ),
+    (
+        {"encoder.start_epoch": 2},
+        "encoder.start_epoch=2 is not reached in training.epochs=2, which count from 0: set it lower, or ",
+    ),
+    (
+        {"training.patience": 3, "data.validation_split": None},
+        "training.patience=3 waits for a better validation, and data.validation_split=null has none",
+    ),
+    (
+        {"objective.scheduled_sampling": {"max_probability": 0.2, "initial_probability": 0.5}},
+        "objective.scheduled_sampling: initial_probability=0.5 is above max_probability=0.2",
+    ),
+    (
+        {"objective.scheduled_sampling": {"max_probabilty": 0.2}},
+        'objective.scheduled_sampling.max_probabilty: no such key; did you mean "max_probability"?',
+    ),
+]
 
 
-def test_contradictions_come_with_the_other_problems():
-    message = refused({"training.epochs": 0, "model.attention": "hard", "data.features": "store"})
-    assert message.startswith("my.yaml has 3 problems:\n")
+def test_sections_that_contradict_each_other_are_named_together():
+    for change, sentence in CONTRADICTIONS:
+        message = refused(change)
+        assert message.startswith("my.yaml has 1 problem:\n")
+        assert sentence in message
 
 
 def test_all_problems_come_in_one_message():

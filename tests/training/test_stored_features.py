@@ -14,10 +14,10 @@ import torch
 
 from showtell.captioners import Captioner
 from showtell.datasets import open_dataset
-from showtell.errors import CheckpointError, DataError, ImageError, RecipeError
+from showtell.errors import CheckpointError, DataError, ImageError
 from showtell.evaluation import caption_records
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
-from showtell.features.store import FeatureStore, ImageFeatures, StoreInfo, StoreWriter, collate_features
+from showtell.features.store import FeatureStore, ImageFeatures, StoreInfo, StoreWriter
 from showtell.text.tokenizer import tokenize
 from showtell.text.vocabulary import Vocabulary
 from showtell.training import train
@@ -63,13 +63,6 @@ def test_captions_of_a_store_are_those_of_the_photos(stored_recipe, tmp_path, ti
     assert from_photos.keys() == from_store.keys()
     for image_id, caption in from_photos.items():
         assert from_store[image_id].logprob == pytest.approx(caption.logprob, abs=0.02)
-
-
-def test_an_encoder_that_learns_cannot_read_from_a_store(stored_recipe, tmp_path):
-    stored_recipe["encoder"]["trained"] = True
-    with pytest.raises(RecipeError, match=r"encoder\.trained=True contradict each other.*set encoder\.trained=false"):
-        train(stored_recipe, tmp_path / "run", quiet=True)
-    assert not (tmp_path / "store").exists()
 
 
 def test_features_of_another_encoder_are_refused_by_name(stored_recipe, tmp_path):
@@ -121,25 +114,6 @@ def test_a_photo_that_cannot_be_read_is_named(stored_recipe, tmp_path, tiny_scen
         train(stored_recipe, tmp_path / "run", quiet=True)
 
 
-def test_stopped_and_resumed_it_ends_with_the_same_bits(stored_recipe, tmp_path, monkeypatch):
-    from showtell.training import loop
-
-    whole = train(stored_recipe, tmp_path / "whole", quiet=True).folder
-    step = loop.Trainer._step
-
-    def stop_at_ten(self, group):
-        numbers = step(self, group)
-        self.interrupted = self.progress.step + 1 == 10
-        return numbers
-
-    monkeypatch.setattr(loop.Trainer, "_step", stop_at_ten)
-    assert train(stored_recipe, tmp_path / "broken", quiet=True).interrupted
-    monkeypatch.setattr(loop.Trainer, "_step", step)
-    broken = train(stored_recipe, tmp_path / "broken", resume=True, quiet=True).folder
-    for name in ("log.jsonl", "last/model.safetensors", "last/training/optimizer.safetensors"):
-        assert (whole / name).read_bytes() == (broken / name).read_bytes()
-
-
 @pytest.fixture
 def regions(tmp_path: Path) -> tuple[FeatureStore, dict[str, ImageFeatures], list[Any]]:
     """Features of 12 images with 1 to 12 regions each, and records for them."""
@@ -179,27 +153,6 @@ def test_batches_of_a_store_hold_each_image_with_its_own_regions(regions):
             assert not moved.vectors[index][~moved.is_region[index]].any()
     rest = list(epoch_batches(data, epoch=0, skip=2, **settings))
     assert [batch.image_ids for batch in rest] == [batch.image_ids for batch in batches[2:]]
-
-
-def test_padding_changes_no_loss(regions):
-    """A batch of images with 3 and 12 regions against each alone, through a decoder with attention."""
-    from showtell.models.sat import SatConfig, SatDecoder
-
-    store, _, _ = regions
-    torch.manual_seed(0)
-    decoder = SatDecoder(
-        SatConfig(embedding_size=8, hidden_size=8, attention_size=8), feature_size=6, vocabulary_size=9
-    ).eval()
-    words = torch.tensor([[4], [4]])
-
-    def logits(image_ids: list[str]) -> torch.Tensor:
-        features = collate_features([store[image_id] for image_id in image_ids])
-        state = decoder.start(type(features)(features.vectors.float(), features.is_region))
-        return decoder.readout(decoder.step(words[: len(image_ids)], state)[0])
-
-    batched = logits(["3", "12"])
-    torch.testing.assert_close(batched[:1], logits(["3"]), atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(batched[1:], logits(["12"]), atol=1e-6, rtol=1e-5)
 
 
 def test_a_decoder_trained_on_foreign_features_says_why_it_cannot_caption_a_photo(tiny_recipe, tmp_path, tiny_scenes):
