@@ -15,12 +15,13 @@ from torch.optim import Optimizer
 from showtell.captioners import EncoderDecoderCaptioner
 from showtell.errors import DataError
 from showtell.features import Encoder
+from showtell.files import write_folder
 from showtell.models import Decoder
 from showtell.training.average import WeightAverage
 from showtell.training.model import TrainingModel
 from showtell.training.reward_watchdog import RewardWatchdog
 from showtell.training.run_folder import RunFolder
-from showtell.training.state import Progress, damage_refused, named, of_part
+from showtell.training.state import Progress, damage_refused, load_state, named, of_part, save_state
 
 
 class RunCheckpoints:
@@ -62,12 +63,16 @@ class RunCheckpoints:
         progress.log_bytes = self._folder.keep_log()
         scaler = self._accelerator.scaler
         progress.scaler = scaler.state_dict() if scaler is not None else {}
-        self._folder.save_last(
-            self._captioner, self._optimizer, named("objective", self._model.objective.state_dict())
-            | named("average", self._average.tensors if self._average is not None else {}),
-            {"progress": asdict(progress), "data": self._data_fingerprint}
-            | ({"reward_watchdog": watchdog.state_dict()} if watchdog is not None else {}),
-        )  # fmt: skip
+        extra = named("objective", self._model.objective.state_dict())
+        extra |= named("average", self._average.tensors if self._average is not None else {})
+        numbers = {"progress": asdict(progress), "data": self._data_fingerprint}
+        numbers |= {"reward_watchdog": watchdog.state_dict()} if watchdog is not None else {}
+
+        def fill(folder: Path) -> None:
+            self._captioner.save_pretrained(folder)
+            save_state(folder / "training", self._optimizer, extra, numbers)
+
+        write_folder(self._folder.last, fill)
 
     def save_best(self, record: Mapping[str, Any] | None) -> None:
         """Write `best/`: the weights that captioned the validation split, with a record of that validation."""
@@ -76,7 +81,7 @@ class RunCheckpoints:
         best = copy.copy(self.averaged)
         if record is not None:
             best.origin = {**best.origin, "validation": record}
-        self._folder.save_best(best)
+        write_folder(self._folder.best, best.save_pretrained)
 
     def restore(self, watchdog: RewardWatchdog | None) -> Progress:
         """Restore the state that `last/` has, the watchdog's too; gives the progress.
@@ -85,7 +90,7 @@ class RunCheckpoints:
             CheckpointError: it is damaged.
             DataError: the run began with other data.
         """
-        extra, numbers = self._folder.load_last(self._optimizer)
+        extra, numbers = load_state(self._folder.last / "training", self._optimizer)
         if numbers.get("data") != self._data_fingerprint:
             raise DataError(
                 f"The images or captions of {self._data_path} have changed since the run in {self._folder.path} "

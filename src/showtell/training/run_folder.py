@@ -1,4 +1,4 @@
-"""The folder of a run: who may write it, its log, and its checkpoints.
+"""The folder of a run: who may write it, and its log.
 
 recipe.yaml     as resolved
 log.jsonl       a line for each `training.log_every` steps, each validation and each message of the reward watchdog
@@ -15,18 +15,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-from torch.optim import Optimizer
-
-from showtell.captioners import EncoderDecoderCaptioner
 from showtell.config import differences, flat
 from showtell.errors import DataError, RecipeError, UsageError, summarise
-from showtell.files import recover_folder, write_folder, write_whole
+from showtell.files import recover_folder, write_whole
 from showtell.objectives import OBJECTIVES
 from showtell.training.recipe import Recipe
 from showtell.training.recipe_loading import load_recipe
 from showtell.training.schedule import DECAYS_OVER_THE_RUN
-from showtell.training.state import load_state, save_state
 
 RECIPE = "recipe.yaml"
 MAY_CHANGE = (
@@ -40,7 +35,7 @@ MAY_CHANGE = (
 
 
 class RunFolder:
-    """The files of a run: whether it may write them, its log and its checkpoints.
+    """The files of a run: whether it may write them, and its log.
 
     Args:
         path: of the folder, made with the first file in it.
@@ -119,31 +114,6 @@ class RunFolder:
         """See the log safe on the disk; returns its bytes."""
         os.fsync(self._stream.fileno())
         return self._stream.tell()
-
-    # ---- the checkpoints
-
-    def save_best(self, captioner: EncoderDecoderCaptioner) -> None:
-        """`best/`: a checkpoint."""
-        write_folder(self.best, captioner.save_pretrained)
-
-    def save_last(
-        self,
-        captioner: EncoderDecoderCaptioner,
-        optimizer: Optimizer,
-        extra: dict[str, Tensor],
-        numbers: dict[str, Any],
-    ) -> None:
-        """`last/`: a checkpoint, and everything else that is needed to resume, as `save_state` takes it."""
-
-        def fill(folder: Path) -> None:
-            captioner.save_pretrained(folder)
-            save_state(folder / "training", optimizer, extra, numbers)
-
-        write_folder(self.last, fill)
-
-    def load_last(self, optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What `save_last` kept beside the checkpoint; the optimiser is put back where it was."""
-        return load_state(self.last / "training", optimizer)
 
 
 def _visible_names(folder: Path) -> list[str]:

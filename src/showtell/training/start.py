@@ -21,7 +21,6 @@ from showtell.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
 from showtell.errors import RecipeError, summarise
 from showtell.features import Encoder, build_encoder
 from showtell.models import Decoder, build_decoder
-from showtell.recipes import find_recipe, recipe_names
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.training.recipe import Recipe
 
@@ -98,7 +97,7 @@ def _compare(recipe: Recipe, before: Checkpoint, checkpoint: Path | str) -> None
     if recipe.model.name != model.name:
         raise RecipeError(
             f"training.start_from={checkpoint} has the model {model.name} and the recipe {recipe.model.name}; leave "
-            f"model.name out, or choose a recipe of {model.name} ({summarise(_recipes_of(model.name), 10)})."
+            f"model.name out, or choose a recipe of {model.name}."
         )
     pairs = {
         "encoder": (recipe.encoder.feature_settings(), before.encoder.config.feature_settings()),
@@ -124,13 +123,6 @@ def _compare(recipe: Recipe, before: Checkpoint, checkpoint: Path | str) -> None
             f"training.start_from={checkpoint} has another encoder or model than the recipe; to start from it, set "
             f"{summarise(wanted, 10)}. On the command line: {overrides}"
         )
-
-
-def _recipes_of(model: str) -> list[str]:
-    """The names of recipes that train a model, those for COCO first: most checkpoints to start from are of it."""
-    contents = {name: yaml.safe_load(find_recipe(name).read_text(encoding="utf-8")) for name in recipe_names()}
-    names = [name for name, content in contents.items() if content["model"].get("name") == model]
-    return sorted(names, key=lambda name: not name.startswith("coco/"))
 
 
 def _as_yaml(settings: Mapping[str, Any], key: str) -> str:
