@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from showtell.errors import ImageError
+from showtell.errors import CheckpointError, ImageError
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,9 @@ class TextLogprobs:
     words: tuple[Word, ...]  # of the text; one that the model does not know has the log-probability of `<unknown>`
     end: float  # log-probability of the end token after the last word
     tokens: tuple[Token, ...] = ()  # where the model's tokens are not words: a word has the sum of its tokens
+
+    def __post_init__(self) -> None:
+        _require_number(self.logprob)
 
     @property
     def logprob(self) -> float:
@@ -95,6 +98,9 @@ class Caption:
     calibrated_confidence: float | None = None  # probability that it is good, where the captioner has a calibration
     attention: Attention | None = field(default=None, compare=False, repr=False)  # if it was asked for
     tokens: tuple[Token, ...] = field(default=(), repr=False)  # without the end, where the model's tokens are not words
+
+    def __post_init__(self) -> None:
+        _require_number(self.logprob)
 
     def __repr__(self) -> str:
         cut_off = "" if self.finished else ", finished=False"
@@ -183,6 +189,9 @@ class ExplainedCaption:
     attention: Tensor | None = field(default=None, compare=False, repr=False)  # (T, R), rows sum to one
     word_values: tuple[WordValues, ...] = ()
 
+    def __post_init__(self) -> None:
+        _require_number(self.logprob)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data: numbers to 6 decimals, maps to 4."""
         return {
@@ -226,6 +235,19 @@ class ModelExplanation:
             **({} if self.attention_note is None else {"attention_note": self.attention_note}),
             "captions": [caption.to_json() for caption in self.captions],
         }
+
+
+def _require_number(logprob: float) -> None:
+    """Make sure that a captioner gives log-probabilities; weights that overflow give NaN.
+
+    Raises:
+        CheckpointError: it does not.
+    """
+    if math.isnan(logprob) or logprob == math.inf:
+        raise CheckpointError(
+            f"The captioner gives {logprob} as a log-probability: its weights are damaged or overflow; get or train it "
+            "again, or open it in fp32."
+        )
 
 
 def _word_to_json(word: ExplainedWord) -> dict[str, Any]:

@@ -22,8 +22,6 @@ import torch
 from typing_extensions import TypeIs
 
 from showtell.captions import Caption, ModelExplanation, TextLogprobs
-from showtell.confidence.calibration import Calibration
-from showtell.confidence.storage import load_calibration, save_calibration
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, ImageError, UsageError, nearest, or_raise, shorten
 from showtell.features.store import FeatureStore, StoredImage
@@ -32,6 +30,7 @@ from showtell.images.photo import PhotoSource
 from showtell.types import Features
 
 if TYPE_CHECKING:
+    from showtell.confidence.calibration import Calibration
     from showtell.explanations import Explanation
 
 PhotoToCaption = PhotoSource | StoredImage  # a photo, or an image whose features are in a store
@@ -274,6 +273,8 @@ class Captioner(abc.ABC):
             CheckpointError: there is no calibration, or one of other weights or of another search.
             UsageError: the captioner was not opened from one folder.
         """
+        from showtell.confidence.storage import load_calibration
+
         folder, weights = self._calibrated_folder()
         self.calibration = load_calibration(folder, weights, settings or self.decoding)
 
@@ -283,6 +284,8 @@ class Captioner(abc.ABC):
         Raises:
             UsageError: the captioner was not opened from one folder.
         """
+        from showtell.confidence.storage import save_calibration
+
         return save_calibration(*self._calibrated_folder(), calibration, settings)
 
     def _calibrated_folder(self) -> tuple[Path, str]:

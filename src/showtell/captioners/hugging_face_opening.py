@@ -5,6 +5,7 @@ Weights come from safetensors alone, and code of a repository is never run.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from showtell.captioners.hugging_face import TransformersCaptioner
 from showtell.captioners.hugging_face_families import FAMILIES, Family, Processor, family_of
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import CheckpointError, DataError, MissingDependencyError, first_line, summarise
-from showtell.files import read_json
+from showtell.files import read_bytes, read_json
 from showtell.hub import INDEX, LOCAL, SETTINGS, WEIGHTS, missing_files, named_kernel, open_config, quiet, weight_files
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -50,6 +51,7 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
             f'{source.name} is a model of transformers, which is not installed: pip install "showtell[transformers]".'
         ) from error
     settings = read_json(source.folder / SETTINGS)
+    _refuse_code(source)
     _check_task(source, settings)
     _check_files(source)
     with quiet():
@@ -87,6 +89,28 @@ def open_transformers_folder(source: Source, device: str | torch.device, dtype: 
     return captioner
 
 
+def _refuse_code(source: Source) -> None:
+    """Make sure that no file names Python code to run: `AutoProcessor` runs it whatever it is told.
+
+    Raises:
+        CheckpointError: one does.
+    """
+    for file in sorted(source.folder.glob("*.json")):
+        plain = re.sub(rb"\\u00([2-7][0-9a-fA-F])", lambda match: bytes([int(match[1], 16)]), read_bytes(file))
+        if b'"auto_map"' in plain and _has_code(read_json(file)):
+            raise CheckpointError(
+                f"{source.name} needs Python code from its repository (auto_map in {file.name}), and such code is "
+                "never run here; look for a version of it for transformers itself."
+            )
+
+
+def _has_code(content: Any) -> bool:
+    """Whether an object, or one within it, has an `auto_map`; numbers are those of a token's id."""
+    if isinstance(content, dict):
+        return isinstance(content.get("auto_map"), dict | list | str) or any(map(_has_code, content.values()))
+    return isinstance(content, list) and any(map(_has_code, content))
+
+
 def _check_task(source: Source, settings: Any) -> None:
     """Whether the type of a model is one that captions, and known without code of its own."""
     import transformers
@@ -104,11 +128,6 @@ def _check_task(source: Source, settings: Any) -> None:
         )
     if kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
         return
-    if settings.get("auto_map") and kind not in CONFIG_MAPPING:
-        raise CheckpointError(
-            f'{source.name} has a model of type "{kind}" that needs Python code from its repository (auto_map in '
-            f"{SETTINGS}), and such code is never run here; look for a version of it for transformers itself."
-        )
     if kind not in CONFIG_MAPPING:
         raise CheckpointError(
             f'{source.name} has a model of type "{kind}", which transformers {transformers.__version__} does not know; '

@@ -13,6 +13,7 @@ from showtell.features.bottom_up import BottomUp, BottomUpConfig
 from showtell.features.contract import Encoder, EncoderConfig
 from showtell.features.faster_rcnn import FasterRcnn, FasterRcnnConfig
 from showtell.features.precomputed import Precomputed, PrecomputedConfig
+from showtell.features.quick_import import without_compiler
 from showtell.features.resnet_caffe import ResNetCaffe, ResNetCaffeConfig
 from showtell.features.roi_grid import RoiGrid, RoiGridConfig
 from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
@@ -47,7 +48,8 @@ def encoder_config(content: dict[str, Any]) -> EncoderConfig:
     name = str(content.get("name", ""))
     if name in ENCODERS:
         return ENCODERS[name][0].model_validate(content)
-    import timm  # slow to import
+    with without_compiler():
+        import timm  # slow to import
 
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):

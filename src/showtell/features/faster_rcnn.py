@@ -31,6 +31,7 @@ from showtell.errors import RecipeError, UsageError
 from showtell.features.choosing import choose_regions
 from showtell.features.contract import EncoderConfig
 from showtell.features.passes import group_by_shape
+from showtell.features.quick_import import without_compiler
 from showtell.features.regions import ImageRegions, RegionEncoder, collect_regions
 from showtell.features.weights import from_url, read_weights, weights_path
 from showtell.features.weights import load_weights as fit_weights
@@ -262,7 +263,8 @@ def _padded_size(size: tuple[int, int]) -> tuple[int, int]:
 
 def _build_detector(config: FasterRcnnConfig, classes: int) -> FasterRCNN:
     """The detector with random weights."""
-    from torchvision.models import detection
+    with without_compiler():
+        from torchvision.models import detection
 
     detector = getattr(detection, config.detector)(
         weights=None,

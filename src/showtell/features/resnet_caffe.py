@@ -27,6 +27,7 @@ from showtell.errors import WeightsError
 from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
 from showtell.features.passes import group_by_shape
+from showtell.features.quick_import import without_compiler
 from showtell.features.weights import load_weights as fit_weights
 from showtell.features.weights import read_weights, weights_path
 from showtell.images.preprocessing import Preprocessing
@@ -122,7 +123,8 @@ def caffe_resnet(blocks: tuple[int, int, int, int]) -> ResNet:
     Args:
         blocks: number of blocks of each stage.
     """
-    from torchvision.models.resnet import Bottleneck, ResNet  # slow to import
+    with without_compiler():
+        from torchvision.models.resnet import Bottleneck, ResNet  # slow to import
 
     network = ResNet(Bottleneck, list(blocks), zero_init_residual=True)
     network.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=0, ceil_mode=True)

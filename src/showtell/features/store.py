@@ -35,7 +35,6 @@ from torch import Tensor
 from showtell.config import Config, differences
 from showtell.errors import DataError, UsageError, summarise
 from showtell.features.contract import Encoder
-from showtell.files import parse_json
 from showtell.images.preprocessing import Preprocessing
 from showtell.types import Features, Regions
 
@@ -243,14 +242,14 @@ def _read_info(value: memoryview | bytes | None, path: Path) -> StoreInfo:
     if value is None:
         raise DataError(f"{path} is an LMDB database, and no feature store: it has no entry {METADATA!r}.")
     try:
-        content = parse_json(bytes(value).decode(), "the metadata")
+        content = json.loads(bytes(value))
         if content["format"] != FORMAT:
             raise DataError(
                 f"{path} is of another version of showtell (format {content['format']}, here {FORMAT}); delete it and "
                 "extract anew."
             )
         return StoreInfo.model_validate(content)
-    except (ValueError, LookupError, TypeError) as error:  # pydantic's is a ValueError
+    except (ValueError, LookupError, TypeError, RecursionError) as error:  # pydantic's is a ValueError
         raise DataError(
             f"The feature store {path} is damaged: its metadata cannot be read; delete it and extract anew."
         ) from error

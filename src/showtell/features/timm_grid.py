@@ -19,6 +19,7 @@ from showtell.config import Pixels, Size
 from showtell.errors import RecipeError, WeightsError, nearest
 from showtell.features.contract import EncoderConfig
 from showtell.features.grid import GridEncoder
+from showtell.features.quick_import import without_compiler
 from showtell.features.weights import HUB_FILES, from_hub, from_url, read_weights, weights_path
 from showtell.features.weights import load_weights as fit_weights
 from showtell.images.preprocessing import Preprocessing
@@ -92,7 +93,8 @@ class TimmGrid(GridEncoder):
     precisions = ("fp32", "bf16")
 
     def __init__(self, config: TimmConfig, load_weights: bool) -> None:
-        import timm  # slow to import
+        with without_compiler():
+            import timm  # slow to import
 
         super().__init__()
         self.config = config
