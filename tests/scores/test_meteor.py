@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import showtell
 from showtell.errors import MissingDependencyError
 from showtell.files import cache_folder
-from showtell.scores import meteor, meteor_index
+from showtell.scores import meteor_index
 from showtell.scores.meteor import (
     STATISTICS,
     Lexicon,
@@ -248,41 +248,6 @@ def test_random_pairs_as_the_jar_has_them(index: MeteorIndex, program: Any) -> N
         row = statistics(test, other, options)[:23]
         expected = program._stat(prediction, [reference])
         assert row == [float(value) for value in expected.split()], (prediction, reference)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_crowd_of_matches_is_aligned_as_any_other(
-    index: MeteorIndex, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    """Captions of few different words, so that a word matches more places than the beam has paths."""
-    rng = random.Random(seed)
-    words = rng.sample(
-        ["a", "the", "dog", "dogs", "child", "kid", "is", "next", "to", "beside", ",", "large", "big"], 3
-    )
-    prediction, reference = (" ".join(rng.choices(words, k=count)) for count in (rng.randint(60, 150), 15))
-    plain = align(prediction, reference, index)
-    for crowded in (0, 3, 45):
-        monkeypatch.setattr(meteor, "CROWDED", crowded)
-        assert align(prediction, reference, index) == plain
-
-
-def test_a_word_that_fills_a_long_caption_is_tried_few_times(
-    index: MeteorIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of up to 40 paths is extended by the first 40 free matches of a gain, and by those that go on its chunk."""
-    tried = 0
-    extension = meteor._extension
-
-    def counting(match: Any) -> Any:
-        nonlocal tried
-        tried += 1
-        return extension(match)
-
-    monkeypatch.setattr(meteor, "_extension", counting)
-    row = align("a % " * 20_000, "a man with a dog % a cat", index)
-    assert row["words"] == 40_000
-    assert row["matched words"] == 4
-    assert tried <= 4 * meteor.BEAM * (meteor.BEAM + 1)
 
 
 def test_java_hash() -> None:

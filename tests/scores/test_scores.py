@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import math
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -308,3 +310,13 @@ def test_the_order_of_images_and_references_changes_nothing(
     order = list(range(len(texts)))
     shuffled = rng.sample(order, len(order))
     assert scores(order) == pytest.approx(scores(shuffled), abs=1e-12)
+
+
+def test_ngram_scores_reach_nothing_heavy() -> None:
+    """A script that only wants CIDEr waits for numpy and pydantic, not for torch, photos or datasets."""
+    code = "import sys, showtell.scores.cider; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = ("torch", "torchvision", "transformers", "PIL", "scipy", "rich", "typer", "lmdb", "yaml", "filelock")
+    heavy += ("showtell.datasets", "showtell.images", "showtell.scenes", "showtell.features", "showtell.hub")
+    assert not set(heavy) & set(modules)
+    assert sum(module.startswith("showtell") for module in modules) <= 45

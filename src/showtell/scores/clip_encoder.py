@@ -159,7 +159,7 @@ def read_state_dict(file: Path) -> dict[str, Tensor]:
 
     try:
         is_safe = file.suffix == ".safetensors"
-        content = load_file(file) if is_safe else torch.load(file, map_location="cpu", weights_only=True)
+        content: Any = load_file(file) if is_safe else torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise CheckpointError(f"There is no file of weights {file}.") from error
     except Exception as error:  # torch answers damaged files with whatever went wrong inside it

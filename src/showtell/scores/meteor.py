@@ -25,26 +25,23 @@ the mean. Written from the papers and from what the reference puts out; where th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from showtell import __version__
 from showtell.scores.base import Corpus, Floats, Score, ScoreNumber
 from showtell.scores.meteor_index import MeteorIndex, open_index, stem
 from showtell.scores.meteor_text import normalise
-from showtell.scores.ngrams import Integers
 
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of the kinds of match
 KINDS = ("exact", "stem", "synonym", "paraphrase")
 EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
 BEAM = 40
-CROWDED = 256  # possible matches at one word, from which on the search sorts out in advance what the beam would drop
 _IMAGES_AT_ONCE = 256
 
 STATISTICS = (
@@ -344,7 +341,6 @@ def best_alignment(options: Sequence[_Options], words: int) -> tuple[int, list[_
         words: of the prediction.
     """
     unrivalled = _unrivalled(options, words)
-    tables: dict[int, Integers] = {}
     paths: list[_Path] = [(0, 0, -1, 0, None)]
     settled = True  # no path has a chunk to end or words to skip, so a word without matches changes nothing
     for here in options:
@@ -352,22 +348,14 @@ def best_alignment(options: Sequence[_Options], words: int) -> tuple[int, list[_
             continue
         at = here.reference_start
         must = at in unrivalled
-        crowd = None
-        if here.number > CROWDED:
-            key = id(here.of_word)
-            if key not in tables:
-                tables[key] = np.array(here.of_word, dtype=np.int64).reshape(-1, 2)
-            crowd = _Crowd(here, tables[key], words)
-        extensions = [] if crowd else [_extension(match) for match in here.matches()]
-        longer: list[Any] = []  # paths, and of a crowd what becomes one if it stays in the beam
+        extensions = [_extension(match) for match in here.matches()]
+        longer: list[_Path] = []
         add = longer.append
         for path in paths:
             rank, used, open_end, covered, history = path
             if covered > at:
                 add(path)
                 continue
-            if crowd is not None:
-                rank = crowd.extend(path, add)
             for mask, start, gain, distance, end, reference_end, match in extensions:
                 if used & mask:
                     continue
@@ -379,7 +367,7 @@ def best_alignment(options: Sequence[_Options], words: int) -> tuple[int, list[_
         if not must:
             longer.sort(key=_RANK)
             del longer[BEAM:]
-        paths = longer if crowd is None else [crowd.path(*one) if len(one) == _RANKED else one for one in longer]
+        paths = longer
         settled = not here.number and max(path[2] for path in paths) < 0
     rank, _, _, _, history = min(paths, key=_final_rank)
     chosen = []
@@ -399,62 +387,6 @@ def _gain(match: _Match) -> int:
     """What a match adds to the rank of a path, without its chunk."""
     _, size, _, length, kind = match
     return -_MATCH * (length + size if kind == EXACT else length // 2 + size // 2)
-
-
-_Ranked = tuple[int, _Path, int]  # rank, the path that is extended, which of the crowd's matches extends it
-_RANKED = 3
-
-
-class _Crowd:
-    """Very many possible matches at one word of a reference, such as of a word that fills a caption.
-
-    The matches of equal gain that begin a chunk give a path the worse ranks the later they come, so of each such group
-    no more than the first `BEAM` that are free can stay in the beam; the others only add their distances.
-    """
-
-    def __init__(self, options: _Options, of_word: Integers, words: int) -> None:
-        """Look at the matches at one word, of which those of the word alone are rows (kind, start) as well."""
-        self._at = options.reference_start
-        phrases = np.array([match[1:] for match in options.of_phrases], dtype=np.int64).reshape(-1, 4)
-        ones = np.ones(len(of_word), dtype=np.int64)
-        alone = np.stack([ones, of_word[:, 1], ones, of_word[:, 0]], axis=1)
-        self._columns = np.concatenate([alone, phrases])  # (matches, 4): a match without where it starts
-        sizes, self._starts, self._lengths, kinds = self._columns.T
-        self._distances = np.abs(self._starts - self._at)
-        counted = np.where(kinds == EXACT, self._lengths + sizes, self._lengths // 2 + sizes // 2)
-        self._gains = -_MATCH * counted
-        self._groups = [counted == count for count in np.unique(counted)]
-        self._longest = int(self._lengths.max())
-        self._bytes = (words + self._longest) // 8 + 1
-
-    def extend(self, path: _Path, add: Callable[[_Ranked], None]) -> int:
-        """Add a path's extensions that can stay in the beam, in their order; the rank of the path without any."""
-        rank, used, open_end, _, _ = path
-        free = self._free(used)
-        distances = np.where(free, self._distances, 0)
-        before = np.cumsum(distances) - distances
-        begins = free & (self._starts != open_end)
-        chosen = [np.flatnonzero(free & ~begins)]
-        chosen += [np.flatnonzero(begins & group)[:BEAM] for group in self._groups]
-        indices = np.sort(np.concatenate(chosen))
-        worse = before[indices] + self._gains[indices] + (_CHUNK if open_end >= 0 else 0) * begins[indices]
-        for index, more in zip(indices.tolist(), worse.tolist(), strict=True):
-            add((rank + more, path, index))
-        return rank + int(distances.sum())
-
-    def path(self, rank: int, path: _Path, index: int) -> _Path:
-        """The path that a match makes of another."""
-        match = _Match(self._at, *self._columns[index].tolist())
-        mask, _, _, _, end, reference_end, _ = _extension(match)
-        return rank, path[1] | mask, end, reference_end, (match, path[4])
-
-    def _free(self, used: int) -> npt.NDArray[np.bool_]:
-        """Which matches need no word of the prediction that is used."""
-        is_used = np.unpackbits(np.frombuffer(used.to_bytes(self._bytes, "little"), np.uint8), bitorder="little")
-        taken = np.zeros(len(self._starts), dtype=bool)
-        for offset in range(self._longest):
-            taken |= (self._lengths > offset) & is_used[self._starts + offset].astype(bool)
-        return ~taken
 
 
 def _final_rank(path: _Path) -> int:
