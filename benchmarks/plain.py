@@ -16,7 +16,6 @@ from typing import Any
 from showtell.models.attention import AdditiveAttention, masked_mean
 from showtell.models.nic import NicDecoder
 from showtell.models.sat import SatDecoder
-from showtell.models.transformer import TransformerDecoder, sinusoids
 from showtell.models.updown import UpDownDecoder
 from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
@@ -45,10 +44,6 @@ class Plain(ABC):
     def logprobs(self, inner: Tensor) -> Tensor:
         """The output layer: (..., H) to (..., V)."""
         return linear(self.decoder.output, inner).log_softmax(-1)
-
-    def all_steps(self, features: Features, words: Tensor) -> Tensor | None:
-        """What the output layer reads at all steps of given words, (B, N, T, H); None: they are taken one by one."""
-        return None
 
 
 def linear(layer: nn.Linear, x: Tensor) -> Tensor:
@@ -148,78 +143,9 @@ class PlainNic(Plain):
         return self.decoder.dropout(state[0]), state
 
 
-class PlainTransformer(Plain):
-    """The transformer without a cache: every step reads the whole caption so far."""
-
-    def __init__(self, decoder: TransformerDecoder) -> None:
-        self.decoder = decoder
-
-    def start(self, features: Features, rows: int) -> tuple[EncodedBatch, PlainState]:
-        """The encoded regions; a state of no words."""
-        nothing = torch.empty(rows * len(features.vectors), 0, dtype=torch.long)
-        return copy(rows, self.encode(features.vectors, features.is_region), features.is_region), (nothing,)
-
-    def step(self, words: Tensor, encoded: EncodedBatch, state: PlainState) -> tuple[Tensor, PlainState]:
-        """Decode all words, keep what the last one says."""
-        words = torch.cat([state[0], words.unsqueeze(1)], 1)
-        return self.decode(words, *encoded)[:, -1], (words,)
-
-    def all_steps(self, features: Features, words: Tensor) -> Tensor:
-        """One pass with a causal mask; images are copied for each caption in front of the encoder."""
-        vectors, is_region = copy(words.shape[1], features.vectors, features.is_region)
-        inner = self.decode(words.flatten(0, 1), self.encode(vectors, is_region), is_region)
-        return inner.view(*words.shape, -1)
-
-    def encode(self, vectors: Tensor, is_region: Tensor) -> Tensor:
-        """(M, R, D) to (M, R, H)."""
-        decoder: TransformerDecoder = self.decoder
-        x = linear(decoder.feature_projection[0], vectors).relu()  # type: ignore[arg-type]
-        mask = is_region[:, None, None]
-        for layer in decoder.encoder_layers:
-            x = self.sublayer(layer.self_attention_residual, x, self.attend, layer.self_attention, None, mask)
-            x = self.sublayer(layer.feed_forward_residual, x, self.feed, layer.feed_forward)
-        return decoder.encoder_norm(x)
-
-    def decode(self, words: Tensor, memory: Tensor, is_region: Tensor) -> Tensor:
-        """(M, T) words to (M, T, H)."""
-        decoder: TransformerDecoder = self.decoder
-        length, size = words.shape[1], decoder.config.hidden_size
-        places = sinusoids(torch.arange(length), size)
-        x = decoder.dropout(F.embedding(words, decoder.embedding.weight) * size**0.5 + places)
-        is_past = torch.ones(length, length, dtype=torch.bool).tril()
-        for layer in decoder.decoder_layers:
-            x = self.sublayer(layer.self_attention_residual, x, self.attend, layer.self_attention, None, is_past)
-            x = self.sublayer(
-                layer.attention_residual, x, self.attend, layer.attention, memory, is_region[:, None, None]
-            )
-            x = self.sublayer(layer.feed_forward_residual, x, self.feed, layer.feed_forward)
-        return decoder.decoder_norm(x)
-
-    def sublayer(self, residual: Any, x: Tensor, function: Callable[..., Tensor], *others: Any) -> Tensor:
-        """A sublayer with its sum and norm."""
-        return residual.add(x, function(residual.enter(x), *others))
-
-    def attend(self, x: Tensor, attention: Any, memory: Tensor | None, mask: Tensor) -> Tensor:
-        """Attention of (M, Q, H) to itself or to a memory; the mask is broadcast to (M, h, Q, K)."""
-        rows, heads = len(x), attention.heads
-        of = x if memory is None else memory
-        pairs = ((attention.query, x), (attention.key, of), (attention.value, of))
-        query, key, value = (
-            linear(layer, of).view(rows, -1, heads, x.shape[-1] // heads).transpose(1, 2) for layer, of in pairs
-        )
-        scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
-        weights = attention.dropout(scores.masked_fill(~mask, float("-inf")).softmax(-1))
-        found = (weights @ value).transpose(1, 2).contiguous().view(x.shape)
-        return linear(attention.output, found)
-
-    def feed(self, x: Tensor, layer: Any) -> Tensor:
-        """The feed-forward layer."""
-        return linear(layer.outer, layer.dropout(linear(layer.inner, x).relu()))
-
-
 # row of the benchmarks: its plain form
 PLAIN: dict[str, Callable[[Any], Plain]] = {
-    "nic_lstm": PlainNic, "sat_soft": PlainSat, "transformer": PlainTransformer, "updown": PlainUpDown,
+    "nic_lstm": PlainNic, "sat_soft": PlainSat, "updown": PlainUpDown,
 }  # fmt: skip
 
 
@@ -283,10 +209,7 @@ def beam(plain: Plain, features: Features, length: int, beams: int) -> Tensor:
 
 
 def teacher_forced(plain: Plain, features: Features, words: Tensor) -> Tensor:
-    """Log-probabilities (B, N, T, V) of the words that follow `words`, (B, N, T): one readout per step, if it steps."""
-    inner = plain.all_steps(features, words)
-    if inner is not None:
-        return plain.logprobs(inner)
+    """Log-probabilities (B, N, T, V) of the words that follow `words`, (B, N, T): one readout per step."""
     images, rows, length = words.shape
     encoded, state = plain.start(features, rows)
     logprobs: Tensor | None = None

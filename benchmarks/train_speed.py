@@ -5,36 +5,31 @@
 10 images x 5 captions x 17 words, 196 x 2048 features projected to 512 before attention, everything else 512, 9,488
 words, float32, dropout as the model has it. A step is the forward pass, the loss, the backward pass and Adam.
 
-Ratios, both sides measured in turn, medians compared:
-  - against the plain step (`plain.py`), where it is written for the model. Without dropout the gradients of both are
-    compared first;
-  - against the limit: the matrix products, tanh and sigmoid of the very same step, called again with the same operands
-    and nothing between them;
-  - the bytes that the forward pass keeps for the backward pass, against those of the plain step.
+The ratio is against the plain step (`plain.py`), where it is written for the model: both measured in turn, medians
+compared. Without dropout the gradients of both are compared first.
 
 A self-critical step draws 5 captions of at most 20 words for each of 10 images (with random weights nearly all have
 20), takes the greedy one, rewards them with CIDEr-D against 5 references of each of 1,000 images, and goes the way
 back. The plain one draws in train mode with the log-probabilities of all words kept, walks again for the greedy
-captions, and scores them by coco-caption's CIDEr-D, in Python (`pip install pycocoevalcap`). The other ratios: against
-feeding the samples again for their gradients, as a step of its own; the share of the step that the reward takes.
+captions, and scores them by coco-caption's CIDEr-D, in Python (`pip install pycocoevalcap`). The second row is the
+share of the step that the reward takes.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import plain
-from decode_speed import KINDS, REGIONS, SIZE, WORDS, Recorder, make, make_features, seconds
+from decode_speed import KINDS, REGIONS, WORDS, compared, make, make_features, seconds
+from rows import show
 from showtell import counter_rng
-from showtell.decoding import teacher_forced
 from showtell.decoding.policy import rollouts
 from showtell.models import Decoder
 from showtell.objectives.cross_entropy import CrossEntropy, CrossEntropyConfig
-from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig, eval_mode
+from showtell.objectives.self_critical import SelfCritical, SelfCriticalConfig
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.types import Batch
 
@@ -100,61 +95,23 @@ def difference(decoder: Decoder, one: Callable[[], Tensor], other: Callable[[], 
     return worst
 
 
-def kept_bytes(decoder: Decoder, loss: Callable[[], Tensor]) -> int:
-    """Bytes that the forward pass keeps for the backward pass, weights and features aside."""
-    known = {x.untyped_storage().data_ptr() for x in (*decoder.parameters(), FEATURES.vectors)}
-    sizes: dict[int, int] = {}
-
-    def keep(x: Tensor) -> Tensor:
-        storage = x.untyped_storage()
-        if storage.data_ptr() not in known:
-            sizes[storage.data_ptr()] = storage.nbytes()
-        return x
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        result = loss()
-        kept = sum(sizes.values())
-    del result
-    return kept
-
-
-def products(step: Callable[[], None]) -> Callable[[], None]:
-    """The products of a step, to be called again without anything between them."""
-    with Recorder() as recorder:
-        step()
-    return recorder.again
-
-
 def rows_of(name: str, repeats: int) -> list[dict[str, Any]]:
-    """All rows of a model."""
+    """The rate of training with cross-entropy, against the plain step."""
     decoder = make(name).train()
-    about = {"images": IMAGES, "captions": CAPTIONS, "length": LENGTH, "features": f"{REGIONS}x2048", "size": SIZE}
-    rows: list[dict[str, Any]] = []
 
-    def row(end: str, value: float, unit: str, against: str, ratio: float) -> None:
-        rows.append({"name": name + end, "value": value, "unit": unit, "against": against, "ratio": ratio} | about)
-        rows[-1] |= {"words": WORDS, "dtype": "fp32"}
+    def ours() -> Tensor:
+        return our_loss(decoder)
 
-    captions = IMAGES * CAPTIONS
-    ours_loss = lambda: our_loss(decoder)  # noqa: E731
-    step = step_of(decoder, ours_loss, fused=True)
-    runs = [step, products(step)]
+    runs = [step_of(decoder, ours, fused=True)]
     if name in plain.PLAIN:
-        theirs_loss = lambda: plain_loss(name, decoder)  # noqa: E731
-        worst = difference(decoder, ours_loss, theirs_loss)
+
+        def theirs() -> Tensor:
+            return plain_loss(name, decoder)
+
+        worst = difference(decoder, ours, theirs)
         sys.stderr.write(f"{name}: gradients differ from those of the plain step by {worst:.1e} at most\n")
-        runs.append(step_of(decoder, theirs_loss))
-    ours, limit, *theirs = seconds(repeats, *runs)
-    reached = (f"its own matrix products, tanh and sigmoid alone, {captions / limit:.1f} captions/s", limit / ours)
-    if theirs:
-        against = f"the plain step, {captions / theirs[0]:.1f} captions/s"
-        row("", captions / ours, "captions/s", against, theirs[0] / ours)
-        kept, plainly = kept_bytes(decoder, ours_loss), kept_bytes(decoder, theirs_loss)
-        row("_kept", kept / 1e6, "MB", f"the plain step, {plainly / 1e6:.0f} MB", kept / plainly)
-    else:
-        row("", captions / ours, "captions/s", *reached)
-    row("_of_limit", 100 * limit / ours, "%", *reached)
-    return rows
+        runs.append(step_of(decoder, theirs))
+    return [compared(name, IMAGES * CAPTIONS, "captions/s", seconds(repeats, *runs), "the plain step")]
 
 
 # ---- self-critical
@@ -192,55 +149,30 @@ def python_reward(captions: dict[str, list[list[int]]]) -> plain.Rewarded:
     return reward
 
 
-def fed_again(objective: SelfCritical, decoder: Decoder) -> Tensor:
-    """A self-critical loss whose samples are drawn without gradients and fed to the decoder again for them."""
-    assert objective.reward is not None
-    with eval_mode(decoder):
-        with torch.no_grad():
-            captions = rollouts(decoder, FEATURES, LIMIT, SAMPLES).captions
-        words = captions.words[:, :-1]
-        begin = torch.full_like(words[..., :1], Vocabulary.begin)
-        logits = teacher_forced(decoder, FEATURES, torch.cat([begin, words[..., :-1]], -1)).logits
-    rewards = objective.reward(captions.words, captions.is_word, BATCH.image_ids).float()
-    advantage = (rewards[:, :-1] - rewards[:, -1:]).unsqueeze(-1).expand(words.shape)
-    losses = F.cross_entropy(logits.flatten(0, 2), words.flatten(), ignore_index=Vocabulary.pad, reduction="none")
-    return (losses * advantage.flatten()).sum() / (IMAGES * SAMPLES)
-
-
 def self_critical_rows(name: str, repeats: int) -> list[dict[str, Any]]:
-    """All rows of a model that has a plain form."""
+    """The rate of self-critical training of a model that has a plain form, and the share of the reward in a step."""
     decoder = make(name).train()
     captions = references()
     objective = SelfCritical(SelfCriticalConfig(samples=SAMPLES), feature_size=REGIONS, vocabulary_size=WORDS)
     objective.prepare(captions, LIMIT)
     in_python = python_reward(captions)
-    assert objective.reward is not None
     drawn = rollouts(decoder.eval(), FEATURES, LIMIT, SAMPLES).captions
     decoder.train()
 
     def plain_loss() -> Tensor:
         return plain.self_critical(plain.PLAIN[name](decoder), FEATURES, SAMPLES, LIMIT, in_python)
 
+    def reward() -> None:
+        assert objective.reward is not None
+        objective.reward(drawn.words, drawn.is_word, BATCH.image_ids)
+
     step = step_of(decoder, lambda: objective(BATCH, FEATURES, decoder).total, fused=True)
-    ours, theirs, again, reward, limit = seconds(
-        repeats,
-        step,
-        step_of(decoder, plain_loss),
-        step_of(decoder, lambda: fed_again(objective, decoder), fused=True),
-        lambda: objective.reward(drawn.words, drawn.is_word, BATCH.image_ids),
-        products(step),
-    )
-    about = {"images": IMAGES, "samples": SAMPLES, "length": LIMIT, "features": f"{REGIONS}x2048", "size": SIZE}
-    about |= {"words": WORDS, "dtype": "fp32"}
-    rows = [
-        ("", IMAGES / ours, "images/s", f"the plain step, {IMAGES / theirs:.1f} images/s", theirs / ours),
-        ("_kept_walk", IMAGES / ours, "images/s", f"samples fed again, {IMAGES / again:.1f} images/s", again / ours),
-        ("_reward", 100 * reward / ours, "%", "its step", reward / ours),
-        ("_of_limit", 100 * limit / ours, "%", f"its own products alone, {IMAGES / limit:.1f} images/s", limit / ours),
-    ]
+    ours, theirs, rewarding = seconds(repeats, step, step_of(decoder, plain_loss), reward)
+    kind = f"{name}_self_critical"
+    share = {"name": f"{kind}_reward", "value": 100 * rewarding / ours, "unit": "%", "against": "its step"}
     return [
-        {"name": f"{name}_self_critical{end}", "value": value, "unit": unit, "against": against, "ratio": ratio} | about
-        for end, value, unit, against, ratio in rows
+        compared(kind, IMAGES, "images/s", [ours, theirs], "the plain step"),
+        share | {"ratio": rewarding / ours},
     ]
 
 
@@ -264,11 +196,7 @@ def main() -> None:
         if kind == "cross_entropy" or name in plain.PLAIN
         for row in STEPS[kind](name, arguments.repeats)
     ]
-    if arguments.json:
-        print(json.dumps(rows))
-        return
-    for row in rows:
-        print(f"{row['name']:36} {row['value']:8.2f} {row['unit']:11} {row['ratio']:6.2f} x {row['against']}")
+    show(rows, arguments.json)
 
 
 if __name__ == "__main__":
