@@ -72,7 +72,7 @@ def test_check_of_a_malformed_captions_file(capsys: pytest.CaptureFixture[str]) 
 def test_check_of_images_without_captions_and_captions_without_images(capsys: pytest.CaptureFixture[str]) -> None:
     write_coco(Path("mine/annotations/captions_train.json"), listed(1, 2), captioned(1, 3))
     assert problems_of(capsys, "mine", "2 problems") == [
-        "annotations/captions_train.json has 1 caption of images that it does not list: 3; list the images or take "
+        "annotations/captions_train.json has captions of 1 image that it does not list: 3; list them or take "
         "the captions out.",
         "1 image has no caption: 2; write captions or take the images out, for nothing can be learned or scored "
         "from them.",

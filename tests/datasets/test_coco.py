@@ -122,72 +122,48 @@ def test_what_is_not_recognised(tmp_path: Path) -> None:
 # --- what is wrong with a captions file ---
 
 
-def problem(tmp_path: Path, *expected: str, images: list[Any], annotations: list[Any]) -> None:
-    """Hold the problems of a small training set against what is expected. Image 1 with a caption comes first."""
-    entries = [*listed(1), *images]
-    write_coco(tmp_path / "annotations/captions_train.json", entries, [*captioned(1), *annotations], photos=None)
-    for number in range(1, 10):
-        write_photo(tmp_path / "images" / f"{number:03}.png")
-    assert sentences(tmp_path)[0] == list(expected)
-
-
 FILE = "annotations/captions_train.json"
-
-
-def test_captions_without_an_image(tmp_path: Path) -> None:
-    problem(
-        tmp_path,
+# Further images and captions beside image 1 with its caption, and the problem that they make.
+MISTAKES: list[tuple[list[Any], list[Any], str]] = [
+    (
+        [],
+        captioned(5, 6, 5, first=2),
         f"{FILE} has captions of 2 images that it does not list: 5, 6; list them or take the captions out.",
-        images=[],
-        annotations=captioned(5, 6, 5, first=2),
-    )
-
-
-def test_images_without_captions(tmp_path: Path) -> None:
-    problem(
-        tmp_path,
+    ),
+    (
+        listed(2, 3),
+        [],
         "2 images have no caption: 2, 3; write captions or take the images out, for nothing can be learned or "
         "scored from them.",
-        images=listed(2, 3),
-        annotations=[],
-    )
-
-
-def test_entries_that_are_no_images(tmp_path: Path) -> None:
-    problem(
-        tmp_path,
+    ),
+    (
+        ["2", {"id": 2}, {"id": 2, "file_name": ""}, {"id": True, "file_name": "a"}, {"id": 1.5, "file_name": "a"}],
+        [],
         f'{FILE} has 5 entries of "images" without an "id" or a "file_name": number 2, 3, 4, 5, 6.',
-        images=[
-            "2",
-            {"id": 2},
-            {"id": 2, "file_name": ""},
-            {"id": True, "file_name": "a"},
-            {"id": 1.5, "file_name": "a"},
-        ],
-        annotations=[],
-    )
-
-
-def test_entries_that_are_no_captions(tmp_path: Path) -> None:
-    problem(
-        tmp_path,
+    ),
+    (
+        [],
+        [None, {"id": 2, "caption": "A dog."}, {"id": 3, "image_id": 1, "caption": None}],
         f'{FILE} has 3 entries of "annotations" without an "image_id" or a text as "caption": number 2, 3, 4.',
-        images=[],
-        annotations=[None, {"id": 2, "caption": "A dog."}, {"id": 3, "image_id": 1, "caption": None}],
-    )
-
-
-def test_an_id_for_two_images(tmp_path: Path) -> None:
-    problem(
-        tmp_path,
+    ),
+    (
+        [{"id": 1, "file_name": "002.png"}],
+        [],
         f"1 id stands for different images in {FILE}: 1; give every image an id of its own.",
-        images=[{"id": 1, "file_name": "002.png"}],
-        annotations=[],
-    )
+    ),
+]
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    for number in range(1, 10):
+        write_photo(tmp_path / "images" / f"{number:03}.png")
+    for images, annotations, problem in MISTAKES:
+        write_coco(tmp_path / FILE, [*listed(1), *images], [*captioned(1), *annotations], photos=None)
+        assert sentences(tmp_path)[0] == [problem]
 
 
 def test_an_image_listed_twice_is_only_a_warning(tmp_path: Path) -> None:
-    problem(tmp_path, images=listed(1), annotations=captioned(1, first=2))
+    write_coco(tmp_path / FILE, [*listed(1), *listed(1)], captioned(1, 1))
     assert sentences(tmp_path)[1] == [f"1 image is listed twice in {FILE}: 1; the captions were joined."]
     assert [len(record.captions) for record in read_dataset(tmp_path).records] == [2]
 

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from statistics import fmean, median
 
 from showtell.datasets.records import CaptionRecord
 from showtell.datasets.splits import split_rank
@@ -35,22 +36,11 @@ class Distribution:
     @staticmethod
     def of(counts: Mapping[int, int]) -> Distribution | None:
         """The distribution of numbers, given how often each occurs; None without numbers."""
-        total = sum(counts.values())
-        if not total:
+        numbers = sorted(Counter(counts).elements())
+        if not numbers:
             return None
-        ordered = sorted(counts)
-        middle = (_at(counts, ordered, (total - 1) // 2) + _at(counts, ordered, total // 2)) / 2
-        mean = sum(number * count for number, count in counts.items()) / total
-        return Distribution(ordered[0], mean, middle, _at(counts, ordered, math.ceil(0.95 * total) - 1), ordered[-1])
-
-
-def _at(counts: Mapping[int, int], ordered: list[int], index: int) -> int:
-    """The number at an index of all numbers in order."""
-    for number in ordered:
-        index -= counts[number]
-        if index < 0:
-            return number
-    raise IndexError(index)
+        p95 = numbers[math.ceil(0.95 * len(numbers)) - 1]
+        return Distribution(numbers[0], fmean(numbers), median(numbers), p95, numbers[-1])
 
 
 @dataclass(frozen=True)

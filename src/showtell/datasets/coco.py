@@ -37,7 +37,6 @@ _REMEDY = "files called captions_train.json, captions_val.json and captions_test
 UNUSABLE, ENTRIES = '{file} has {count} of "{list}" without {lacks}: number {items}.', ("entry", "entries")
 
 _CAPTIONS = re.compile(r"captions_(?P<split>.+?)(?P<year>20\d\d)?")
-_IMAGE_INFO = re.compile(r"image_info_(?P<split>.+?)(?P<year>20\d\d)?")  # images whose captions are not published
 
 _KEYS = (rb"\A(\xef\xbb\xbf)?\s*\{", rb'"images"\s*:\s*\[', rb'"annotations"\s*:\s*\[', rb'"caption"\s*:')
 
@@ -52,7 +51,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path) -> CaptionDataset:
-    """Read every captions file of a folder, or one file of captions, or of images (`image_info_*.json`) without any.
+    """Read every captions file of a folder, or one file of captions.
 
     The split is that of `captions_<split><year>.json`. Images are searched in `<split><year>/`,
     `<split>/`, the same two in `images/`, then `images/` and the folder itself.
@@ -69,7 +68,7 @@ def read(path: Path) -> CaptionDataset:
 def _caption_files(path: Path) -> list[Path]:
     """The captions files of a dataset: by the name that COCO gives them, else by what is in them."""
     if path.is_file():
-        is_named = path.suffix.lower() == ".json" and _named_parts(path)
+        is_named = path.suffix.lower() == ".json" and _CAPTIONS.fullmatch(path.stem)
         return [path] if is_named or _holds_captions(path) else []
     files = list_files(path, (".json",), ("annotations", ""))
     named = [file for file in files if _CAPTIONS.fullmatch(file.stem)]
@@ -78,13 +77,8 @@ def _caption_files(path: Path) -> list[Path]:
     return sorted(named, key=lambda file: split_rank(_split_of(file) or ""))
 
 
-def _named_parts(file: Path) -> re.Match[str] | None:
-    """The split and the year in the name of a file of captions or of images."""
-    return _CAPTIONS.fullmatch(file.stem) or _IMAGE_INFO.fullmatch(file.stem)
-
-
 def _split_of(file: Path) -> str | None:
-    match = _named_parts(file)
+    match = _CAPTIONS.fullmatch(file.stem)
     return split_name(match["split"]) if match else split_of_file(file.stem)
 
 
@@ -127,11 +121,9 @@ class _Image:
 
 
 def _read_captions(file: Path, issues: DatasetIssues) -> Iterator[CaptionRecord]:
-    has_captions = _IMAGE_INFO.fullmatch(file.stem) is None
-    content = _sections(file, read_json(file), ("images", "annotations") if has_captions else ("images",))
+    content = _sections(file, read_json(file), ("images", "annotations"))
     images = _read_images(file, content["images"], issues)
-    if has_captions:
-        _read_annotations(file, content["annotations"], images, issues)
+    _read_annotations(file, content["annotations"], images, issues)
 
     split = _split_of(file)
     splits = dict.fromkeys(images, split) if split else _choose_splits(file, images, issues)
@@ -241,7 +233,7 @@ def _choose_splits(file: Path, images: dict[str, _Image], issues: DatasetIssues)
 def _image_folders(file: Path) -> list[Path]:
     """Folders where the images of a captions file may lie, the most likely first."""
     root = root_of(file)
-    with_year = file.stem.removeprefix("captions_").removeprefix("image_info_")  # train2014
+    with_year = file.stem.removeprefix("captions_")  # train2014
     names = dict.fromkeys(filter(None, (with_year, _split_of(file))))
     own = [folder / name for folder in (root, root / "images") for name in names]
     return list(dict.fromkeys([*own, root / "images", root, file.parent]))
