@@ -14,12 +14,12 @@ def test_the_splits_add_up_to_the_whole() -> None:
 
 def test_a_claim_that_is_not_kept_says_which_and_by_how_much() -> None:
     assert compare_with_published("flickr30k", {"train": 29_783, "val": 1_000, "test": 1_000}) == [
-        "The file says that this is Flickr30k in Karpathy's splits, but train has 29,783 images, not 29,000 (783 "
-        "more); val has 1,000 images, not 1,014 (14 fewer): scores are not comparable with published ones."
+        "The file says that this is Flickr30k in Karpathy's splits, but train has 29,783 images, not 29,000; "
+        "val has 1,000 images, not 1,014: scores are not comparable with published ones."
     ]
     assert compare_with_published("mine", {"train": 29_783, "val": 1_000, "test": 1_000}) == []
     (missing,) = compare_with_published("flickr8k", {"train": 6_000, "test": 1_000})
-    assert "val has 0 images, not 1,000 (1,000 fewer)" in missing
+    assert "val has 0 images, not 1,000" in missing
 
 
 def test_train2014_alone_is_not_karpathys_train() -> None:
@@ -30,7 +30,7 @@ def test_train2014_alone_is_not_karpathys_train() -> None:
     )
     assert compare_with_published("", {"train": 82_783, "val": 40_504}) == [expected]
     claim, alone = compare_with_published("coco", {"train": 82_783, "val": 5_000, "test": 5_000})
-    assert "train has 82,783 images, not 113,287 (30,504 fewer)" in claim and alone == expected
+    assert "train has 82,783 images, not 113,287" in claim and alone == expected
 
 
 def test_a_whole_set_scored_as_test() -> None:

@@ -428,16 +428,8 @@ def test_damage_is_an_image_error_or_an_image(content: bytes, edits: list, kept:
 @pytest.fixture
 def album(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with photos, named by the current directory as people name them."""
-    names = [
-        "photo10.jpg",
-        "photo2.JPG",
-        "notes.txt",
-        ".hidden.jpg",
-        "sea/b.png",
-        "sea/a.webp",
-        ".trash/c.png",
-    ]
-    for name in [*names, "odd[1].jpg"]:
+    names = ["photo10.jpg", "photo2.JPG", "notes.txt", ".hidden.jpg", "odd[1].jpg"]
+    for name in [*names, "sea/b.png", "sea/a.webp", ".trash/c.png"]:
         path = tmp_path / "album" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -446,90 +438,47 @@ def album(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def paths_of(*arguments: str) -> list[str]:
-    return [path.as_posix() for path in find_photos(arguments)]
+def paths_of(*arguments: str, stdin: bytes = b"") -> str:
+    """What arguments name, without the album's own name."""
+    return " ".join(path.as_posix().removeprefix("album/") for path in find_photos(arguments, BytesIO(stdin)))
 
 
-def test_a_folder_is_searched_naturally_sorted_hidden_left_out(album: Path) -> None:
-    assert paths_of("album") == [
-        "album/odd[1].jpg",
-        "album/photo2.JPG",
-        "album/photo10.jpg",
-        "album/sea/a.webp",
-        "album/sea/b.png",
-    ]
+def test_folders_patterns_files_and_standard_input(album: Path) -> None:
+    (album / "album" / "sea" / "up").symlink_to(album / "album")  # ends in no loop
+    everything = "odd[1].jpg photo2.JPG photo10.jpg sea/a.webp sea/b.png"  # naturally sorted, hidden ones left out
+    again = ["album/photo2.JPG", "./album/../album/photo2.JPG", str(album / "album/photo2.JPG")]
+    for arguments, named in [
+        (["album"], everything),
+        (["album/photo*"], "photo2.JPG photo10.jpg"),
+        (["album/*o*"], "odd[1].jpg photo2.JPG photo10.jpg"),  # not notes.txt
+        (["album/se?"], "sea/a.webp sea/b.png"),  # a folder that matches is searched
+        (["album/odd[1].jpg"], "odd[1].jpg"),  # a file whose name looks like a pattern
+        (["album/sea/b.png", "album/notes.txt", "album/sea", "gone.jpg"], "sea/b.png notes.txt sea/a.webp gone.jpg"),
+        (again, "photo2.JPG"),
+        (["album/sea/up/sea/b.png"], "sea/up/sea/b.png"),
+    ]:
+        assert paths_of(*arguments) == named
+    for listed in (b"album/sea\nalbum/odd[1].jpg\r\n\ngone.jpg", b"album/sea\0album/odd[1].jpg\0gone.jpg"):
+        assert paths_of("-", stdin=listed) == "sea/a.webp sea/b.png odd[1].jpg gone.jpg"
 
 
-def test_patterns(album: Path) -> None:
-    assert paths_of("album/photo*") == ["album/photo2.JPG", "album/photo10.jpg"]
-    assert paths_of("album/**/*.png") == ["album/sea/b.png"]
-    assert paths_of("album/*o*") == ["album/odd[1].jpg", "album/photo2.JPG", "album/photo10.jpg"]  # not notes.txt
-    assert paths_of("album/se?") == ["album/sea/a.webp", "album/sea/b.png"]  # a folder that matches is searched
-    assert paths_of(f"{album}/album/photo2.*") == [f"{album.as_posix()}/album/photo2.JPG"]
+def test_arguments_that_name_no_photo(album: Path) -> None:
+    for argument, sentence in {
+        "empty": r"^The folder empty holds no image \(\.avif, .*\.webp\)\.$",
+        "album/*.bmp": r"^No image \(\.avif, .* matches album/\*\.bmp\.$",
+        "[ab]" * 1500: "^No image .* matches ",
+        "-": "Standard input names no photo; it should hold a path on each line",
+    }.items():
+        with pytest.raises(ImageError, match=sentence):
+            find_photos([argument], BytesIO(b"\n"))
 
 
-def test_a_file_whose_name_looks_like_a_pattern_is_that_file(album: Path) -> None:
-    assert paths_of("album/odd[1].jpg") == ["album/odd[1].jpg"]
-
-
-def test_files_are_taken_as_they_are_once_and_in_order(album: Path) -> None:
-    assert paths_of("album/sea/b.png", "album/notes.txt", "album/sea", "gone.jpg") == [
-        "album/sea/b.png",
-        "album/notes.txt",
-        "album/sea/a.webp",
-        "gone.jpg",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("argument", "opening"),
-    [("empty", "The folder empty holds no image (.avif, "), ("album/*.bmp", "No image (.avif, ")],
-)
-def test_nothing_found_is_said(album: Path, argument: str, opening: str) -> None:
-    with pytest.raises(ImageError) as caught:
-        find_photos([argument])
-    assert str(caught.value).startswith(opening)
-    assert str(caught.value).endswith({"empty": ".webp).", "album/*.bmp": "matches album/*.bmp."}[argument])
-
-
-def test_a_name_that_is_too_long_is_that_photos_error(album: Path) -> None:
+def test_odd_names_are_that_photos_matter(album: Path) -> None:
     for name in ("x" * 300, "x/" * 3000, "~" * 5000):
-        named = find_photos(["album/sea/b.png", name])
-        assert len(named) == 2 and named[0].as_posix() == "album/sea/b.png"
-        with pytest.raises(ImageError, match=r"^Cannot read .*: File name too long\.$"):
-            open_photo(named[1])
         assert len(find_photos(["-"], BytesIO(b"album/sea/b.png\n" + name.encode()))) == 2
-    with pytest.raises(ImageError, match=r"^No image .* matches "):
-        find_photos(["[ab]" * 1500])
-
-
-def test_a_name_that_is_no_utf_8_is_a_photo_like_others(album: Path) -> None:
-    raw = b"album/sea/caf\xe9.png"
+        with pytest.raises(ImageError, match=r"^Cannot read .*: File name too long\.$"):
+            open_photo(find_photos([name])[0])
+    raw = b"album/sea/caf\xe9.png"  # no UTF-8
     os.rename(b"album/sea/b.png", raw)  # noqa: PTH104 (a path of bytes)
     assert os.fsencode(find_photos(["album/sea"])[1]) == raw
     assert find_photos(["-"], BytesIO(raw)) == [Path(os.fsdecode(raw))]
-
-
-def test_one_photo_by_several_names_is_one(album: Path) -> None:
-    names = ["album/photo2.JPG", "./album/../album/photo2.JPG", str(album / "album" / "photo2.JPG"), "album/sea/b.png"]
-    assert paths_of(*names) == ["album/photo2.JPG", "album/sea/b.png"]
-
-
-def test_links_to_folders_end_in_no_loop(album: Path) -> None:
-    (album / "album" / "sea" / "up").symlink_to(album / "album")
-    assert len(paths_of("album")) == 5
-    assert paths_of("album/sea/up/sea/b.png") == ["album/sea/up/sea/b.png"]
-
-
-@pytest.mark.parametrize(
-    "listed", [b"album/sea\nalbum/odd[1].jpg\r\n\ngone.jpg", b"album/sea\0album/odd[1].jpg\0gone.jpg"]
-)
-def test_standard_input_names_files_and_folders(album: Path, listed: bytes) -> None:
-    assert [path.as_posix() for path in find_photos(["-"], BytesIO(listed))] == [
-        "album/sea/a.webp",
-        "album/sea/b.png",
-        "album/odd[1].jpg",
-        "gone.jpg",
-    ]
-    with pytest.raises(ImageError, match="Standard input names no photo; it should hold a path on each line"):
-        find_photos(["-"], BytesIO(b"\n"))

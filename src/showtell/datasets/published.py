@@ -39,8 +39,17 @@ def compare_with_published(name: str, images: Mapping[str, int], restval: int = 
         restval: number of images of train that are Karpathy's restval.
     """
     warnings = []
-    if name in PUBLISHED:
-        warnings += _wrong_sizes(PUBLISHED[name], images)
+    published = PUBLISHED.get(name)
+    wrong = [
+        f"{split} has {counted(images.get(split, 0), 'image')}, not {expected:,}"
+        for split, expected in (published.splits.items() if published else ())
+        if images.get(split, 0) != expected
+    ]
+    if published and wrong:
+        warnings.append(
+            f"The file says that this is {published.title} in Karpathy's splits, but {'; '.join(wrong)}: scores are "
+            "not comparable with published ones."
+        )
     if images.get("train") == TRAIN2014 and not restval:
         rest = PUBLISHED["coco"].splits["train"] - TRAIN2014
         warnings.append(
@@ -49,30 +58,11 @@ def compare_with_published(name: str, images: Mapping[str, int], restval: int = 
             "dataset_coco.json has his splits (showtell data get coco)."
         )
     test = images.get("test", 0)
-    warnings += [_tests_on_everything(published, test) for published in PUBLISHED.values() if test in published.whole]
+    for one in PUBLISHED.values():
+        if test in one.whole:
+            warnings.append(
+                f"test has {test:,} images, which is all of {one.title}: Karpathy's test is {one.splits['test']:,} of "
+                "them, and models learn from most of the others, so a score on all is not comparable and flatters who "
+                "trained on them."
+            )
     return warnings
-
-
-def _wrong_sizes(published: PublishedDataset, images: Mapping[str, int]) -> list[str]:
-    """The warning about splits that do not have the published number of images."""
-    wrong = []
-    for split, expected in published.splits.items():
-        less = expected - images.get(split, 0)
-        if less:
-            difference = f"{abs(less):,} {'fewer' if less > 0 else 'more'}"
-            wrong.append(f"{split} has {counted(images.get(split, 0), 'image')}, not {expected:,} ({difference})")
-    if not wrong:
-        return []
-    return [
-        f"The file says that this is {published.title} in Karpathy's splits, but {'; '.join(wrong)}: scores are not "
-        "comparable with published ones."
-    ]
-
-
-def _tests_on_everything(published: PublishedDataset, count: int) -> str:
-    """The warning about a test split that is the whole dataset."""
-    return (
-        f"test has {count:,} images, which is all of {published.title}: Karpathy's test is "
-        f"{published.splits['test']:,} of them, and models learn from most of the others, so a score on all is not "
-        "comparable and flatters who trained on them."
-    )
