@@ -12,49 +12,24 @@ from rich.progress import Progress
 
 from showtell import progress
 from showtell.errors import UsageError
-from showtell.progress import counting, reporting, working
+from showtell.progress import ProgressLines, counting, reporting, working
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that is moved by hand."""
-
-    class Clock:
-        now = 100.0
-
-        def monotonic(self) -> float:
-            return self.now
-
-    made = Clock()
-    monkeypatch.setattr(progress, "time", made)
-    return made
-
-
-def test_lines_where_stderr_is_no_terminal(capsys, clock):
-    with reporting("captioning", seconds=30) as report:
-        clock.now += 20  # starting up
-        report(10, 1000)
-        clock.now += 9
-        report(10, 1000)
-        clock.now += 1
-        report(10, 1000)
-        clock.now += 29.9
-        report(10, 1000)
-        clock.now += 50.1
-        report(960, 1010)
-    assert capsys.readouterr().err.splitlines() == [
-        "showtell: captioning: 30 of 1,000, 2.0/s, 0:08:05 left",  # 20 in the 10 seconds since the first
-        "showtell: captioning: 1,000 of 1,010, 11.0/s, 0:00:01 left",  # 990 in 90 seconds
-    ]
-
-
-def test_lines_of_what_nobody_has_counted(capsys, clock):
-    with reporting("captioning", seconds=5) as report:
-        clock.now += 6
-        report(10, None)
-        clock.now += 5
-        report(10, None)
-    assert capsys.readouterr().err.splitlines() == ["showtell: captioning: 10", "showtell: captioning: 20, 2.0/s"]
+def test_a_line_has_items_rate_and_time_left(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    with ProgressLines("captioning", 1000) as lines:
+        clock[0] += 20  # starting up
+        assert lines.describe(clock[0]) == "captioning: 0 of 1,000, 0:00:20 so far"
+        lines.advance(10, 1000)
+        clock[0] += 10
+        lines.advance(20, 1000)
+        assert lines.describe(clock[0]) == "captioning: 30 of 1,000, 2.0/s, 0:08:05 left"
+        lines.advance(0, None)
+        assert lines.describe(clock[0]) == "captioning: 30, 2.0/s"
+        lines.detail = "loss 1.5"
+        lines.advance(0, 1000)
+        assert lines.describe(clock[0]) == "captioning: 30 of 1,000, loss 1.5, 0:08:05 left"
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -64,33 +39,24 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_a_line_comes_while_an_item_takes_long(monkeypatch):
-    err = io.StringIO()
-    monkeypatch.setattr("sys.stderr", err)
-    with reporting("scoring", seconds=0.02, total=2) as report:
-        until(lambda: err.getvalue().count("\n") >= 2)
-        report(1, 2)
-        until(lambda: "1 of 2" in err.getvalue())
-    lines = err.getvalue().splitlines()
-    assert lines[:2] == ["showtell: scoring: 0 of 2, 0:00:00 so far"] * 2
-    assert lines[-1] == "showtell: scoring: 1 of 2"
-    time.sleep(0.1)
-    assert err.getvalue().splitlines() == lines  # nothing after the end
-
-
 def test_of_works_within_each_other_the_innermost_is_told(monkeypatch):
     err = io.StringIO()
     monkeypatch.setattr("sys.stderr", err)
     monkeypatch.setenv("SHOWTELL_PROGRESS_SECONDS", "0.02")
     with working("train"):
-        until(lambda: bool(err.getvalue()))
-        with counting("validating", 7):
-            err.truncate(0)
-            until(lambda: err.getvalue().count("\n") >= 3)
-            assert "train" not in err.getvalue()
-        err.truncate(0)
-        until(lambda: bool(err.getvalue()))
-        assert "showtell: train: 0:00:00 so far" in err.getvalue()
+        until(lambda: "showtell: train: 0:00:00 so far" in err.getvalue())
+        with counting("validating", 7) as count:  # lines come while an item takes long
+            until(lambda: err.getvalue().count("validating: 0 of 7, ") >= 2)
+            count(1)
+            until(lambda: "validating: 1 of 7\n" in err.getvalue())
+            with counting("hidden", 2, quiet=True) as hidden:
+                hidden(1)
+        inner = err.getvalue().rindex("validating")
+        until(lambda: "train" in err.getvalue()[inner:])
+    printed = err.getvalue()
+    assert "hidden" not in printed
+    time.sleep(0.1)
+    assert err.getvalue() == printed  # nothing after the end
 
 
 def test_an_interval_that_is_no_number_is_refused(monkeypatch):
@@ -103,20 +69,20 @@ def test_an_interval_that_is_no_number_is_refused(monkeypatch):
         )
 
 
-@pytest.mark.parametrize(("width", "has_bar", "has_rate"), [(100, True, True), (60, False, True), (40, False, False)])
-def test_a_narrow_terminal_has_fewer_fields(capsys, monkeypatch, width, has_bar, has_rate):
-    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": str(width), "LINES": "30"}.items():
-        monkeypatch.setenv(name, value)
-    with counting("captioning", 500) as progress:
-        for _ in range(4):
-            time.sleep(0.05)
-            progress(1)
-        time.sleep(0.6)  # until it is drawn again
-    frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).replace("\r", "\n").splitlines()
-    frame = next(one for one in reversed(frames) if "4/500" in one)
-    assert re.search(r"captioning .*4/500.* \d?\d:\d\d left", frame), frame
-    assert len(frame.rstrip()) <= width
-    assert ("━" in frame, "/s" in frame) == (has_bar, has_rate)
+def test_a_narrow_terminal_has_fewer_fields(capsys, monkeypatch):
+    for width, has_bar in ((100, True), (40, False)):
+        for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": str(width), "LINES": "30"}.items():
+            monkeypatch.setenv(name, value)
+        with counting("captioning", 500) as count:
+            for _ in range(4):
+                time.sleep(0.05)
+                count(1)
+            time.sleep(0.6)  # until it is drawn again
+        frames = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).replace("\r", "\n").splitlines()
+        frame = next(one for one in reversed(frames) if "4/500" in one)
+        assert re.search(r"captioning .*4/500.* \d?\d:\d\d left", frame), frame
+        assert len(frame.rstrip()) <= width
+        assert ("━" in frame) == has_bar
 
 
 def test_a_bar_inside_another_is_shown_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

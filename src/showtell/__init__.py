@@ -9,7 +9,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from showtell.cores import threads_to_set
+from showtell.cores import cpu_quota, usable_cores
 
 # OpenMP's threads, which are torch's, spin while they wait: beside any other work on the machine training takes five
 # times as long (docs/scaling.md). GNU's may spin for some microseconds here: to fall asleep at thousands of short waits
@@ -17,8 +17,8 @@ from showtell.cores import threads_to_set
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-if (_threads := threads_to_set(os.environ)) is not None:
-    os.environ["OMP_NUM_THREADS"] = str(_threads)
+if cpu_quota() < float("inf"):
+    os.environ.setdefault("OMP_NUM_THREADS", str(usable_cores()))
 
 # The version of this package, as `showtell --version` prints it; pyproject.toml reads it here.
 __version__ = "0.1.0"
