@@ -20,7 +20,7 @@ if sys.argv[1] == "mask":
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 else:
     read = pathlib.Path.read_text
-    pathlib.Path.read_text = lambda file, *args, **more: "90000 100000" if file.name == "cpu.max" else read(file, *args, **more)
+    pathlib.Path.read_text = lambda file, *more: "90000 100000" if file.name == "cpu.max" else read(file, *more)
 import showtell, torch
 print(torch.get_num_threads(), os.environ["OMP_WAIT_POLICY"])
 """

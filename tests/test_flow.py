@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, str] = {
     "datasets": "cores errors files images processes progress registry text",
     "scenes": "cores datasets errors files processes",
     "features": "config datasets errors files images registry torch_weights types",
-    "hub": "errors features files",
+    "hub": "errors files",
     "models": "config counter_rng errors files registry text types",
     "decoding_config": "config errors text",
     "decoding": "counter_rng decoding_config errors models registry text types",

@@ -24,12 +24,12 @@ from showtell.features import Encoder, build_encoder, encoder_config
 from showtell.files import read_json, write_bytes, write_json
 from showtell.hub import SETTINGS as SETTINGS
 from showtell.hub import WEIGHTS as WEIGHTS
-from showtell.hub import repository_folder
 from showtell.models import MODELS, Decoder, DecoderConfig, build_decoder
 from showtell.models.skeleton import skeleton
 from showtell.text.vocabulary import Vocabulary
+from showtell.torch_weights import is_plain
 
-FORMAT = 1  # increased when an older showtell cannot read the files of a newer one
+FORMAT = 2  # increased when files change so that another showtell cannot read them
 CALIBRATION = "calibration.json"  # of the confidence, where it was calibrated
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -125,6 +125,11 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             f"{len(vocabulary)}: the two files are not of the same checkpoint."
         )
     encoder = _build(lambda: build_encoder(encoder_settings, load_weights=False), tensors, "encoder", weights_file)
+    if settings.get("preprocessing") != encoder.preprocessing.model_dump(mode="json"):
+        raise CheckpointError(
+            f'"preprocessing" in {settings_file} is not what the encoder was trained with; it follows from the encoder '
+            "and cannot be edited: fetch the file again."
+        )
     decoder = _build(
         lambda: build_decoder(model, feature_size=encoder.feature_size, vocabulary_size=len(vocabulary)),
         tensors, "decoder", weights_file,
@@ -150,21 +155,17 @@ def _read_settings(folder: Path) -> dict[str, Any]:
             "trained here; this needs a checkpoint that showtell train wrote. To train on its captions, leave "
             "training.start_from out: showtell train folder/sat_soft_pretrained data.path=TABLE.csv."
         )
-    if not isinstance(settings, dict):
-        raise CheckpointError(f"{file} is of no checkpoint: it should hold an object, with braces around it.")
-    if "format" not in settings:
+    if not isinstance(settings, dict) or "format" not in settings:
         raise CheckpointError(f'{file} is not of a showtell checkpoint: it has no key "format".')
-    if not isinstance(settings["format"], int):
-        raise CheckpointError(f'{file} is not of a showtell checkpoint: its "format" is no whole number.')
-    if settings["format"] > FORMAT:
+    if settings["format"] != FORMAT:
         raise CheckpointError(
-            f"{folder} was written by showtell {settings.get('showtell')} in format {settings['format']}; this is "
-            f"showtell {__version__}, which reads formats up to {FORMAT}: install the newer one."
+            f"{folder} was written by showtell {settings.get('showtell')} in format {settings['format']}, and this "
+            f"showtell {__version__} reads format {FORMAT}; install the version that wrote it, or train again."
         )
-    for key in ("vocabulary", "encoder", "model", "decoding", "fingerprints", "about"):
-        if key not in settings and key != "about":
+    for key in ("vocabulary", "encoder", "model", "decoding", "fingerprints"):
+        if key not in settings:
             raise CheckpointError(f"The checkpoint is damaged: {file} has no key {key!r}.")
-        if not isinstance(settings.get(key, {}), dict):
+        if not isinstance(settings[key], dict):
             raise CheckpointError(f'The checkpoint is damaged: "{key}" in {file} should be an object.')
     return settings
 
@@ -173,7 +174,8 @@ def _model_config(content: dict[str, Any]) -> DecoderConfig:
     name = str(content.get("name"))
     if name not in MODELS:
         raise CheckpointError(
-            f'The checkpoint has a model "{name}" that is not known here: {nearest(str(name), MODELS)}.'
+            f'The checkpoint has a model "{name}" that is not known here; install the package that added it, or '
+            f"{nearest(name, MODELS)}."
         )
     return MODELS[name][0].model_validate(content)
 
@@ -191,7 +193,9 @@ def _read_weights(file: Path, recorded: object) -> dict[str, Tensor]:
             f"{recorded}: the two files are not of the same checkpoint."
         )
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        if not is_plain(tensor):
+            raise CheckpointError(f"The weights in {file} cannot be used: {name} holds {_dtype(tensor)}.")
+        if not bool(torch.isfinite(tensor).all()):
             kind = "NaN" if bool(tensor.isnan().any()) else "infinity"
             raise CheckpointError(
                 f"The weights in {file} cannot be used: {name} contains {kind}; the training run that wrote them has "
@@ -236,31 +240,3 @@ def _shape(tensor: Tensor) -> str:
 
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def find_checkpoint(path_or_id: str | Path) -> Path:
-    """The folder of a checkpoint: an existing folder wins, then the local cache of the hub, then the hub.
-
-    Args:
-        path_or_id: a folder, or owner/name of a repository on the hub, with @revision behind it if it is to be a
-            certain one.
-
-    Raises:
-        CheckpointError: there is no such folder, and the hub has or gives none of that name.
-    """
-    folder = Path(path_or_id)
-    if folder.exists():
-        if not str(folder).isascii() and any("\ud800" <= char <= "\udfff" for char in str(folder)):
-            raise CheckpointError(
-                f"The path {folder} is not in UTF-8, so safetensors cannot open it; rename the folder."
-            )
-        if folder.is_dir():
-            return folder
-        raise CheckpointError(f"{folder} is a file; a checkpoint is a folder with {WEIGHTS} and {SETTINGS}.")
-    name = str(path_or_id)
-    if name.partition("@")[0].count("/") != 1 or name.startswith((".", "/", "~")):
-        raise CheckpointError(
-            f"There is no checkpoint folder {name}; give a folder (a run's are RUN/best and RUN/last) or the name of a "
-            "repository on the Hugging Face hub (owner/name or owner/name@revision)."
-        )
-    return repository_folder(name)

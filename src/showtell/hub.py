@@ -1,19 +1,17 @@
-"""Repositories of the Hugging Face hub as folders: from the local cache, else fetched; and what a folder still lacks.
-
-Weights as safetensors and plain text are fetched; a pickle of weights, which can run code when it is opened, only for
-those who read it as `torch_files` does.
-"""
+"""Checkpoints and models as folders: on this machine, in the cache of the Hugging Face hub, else fetched from it."""
 
 from __future__ import annotations
 
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from showtell.errors import CheckpointError, DataError, first_line, summarise
-from showtell.features.weights import network_obstacle
 from showtell.files import read_json
 
 WEIGHTS, INDEX, SETTINGS = "model.safetensors", "model.safetensors.index.json", "config.json"
@@ -23,46 +21,36 @@ TOKENIZERS = (  # each has all of a tokenizer
     ("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"), ("tokenizer.model",), ("spiece.model",),
     ("sentencepiece.bpe.model",), ("tekken.json",),
 )  # fmt: skip
-NEEDED = (
-    f"{SETTINGS}, {WEIGHTS} (or {INDEX} and the files that it names) and, of a model of transformers, "
-    f"{' or '.join(PROCESSORS)}, tokenizer.json and tokenizer_config.json"
-)
 # How transformers opens what is in a folder: without code of the repository, and without asking the hub.
 LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
-_FETCHED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "README.md")
-_IGNORED = ("*/*", "consolidated*")  # other formats of the same weights
+CONNECT_TIMEOUT = 0.8  # seconds that a host has to answer before it counts as out of reach
+_PATTERNS: dict[str, Any] = {
+    "allow_patterns": ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "README.md"],
+    "ignore_patterns": ["*/*", "consolidated*"],  # other formats of the same weights
+}
 
 
-class _Loudness:
-    """What transformers printed before the first of the blocks, in any thread, that silence it."""
+def find_checkpoint(path_or_id: str | Path) -> Path:
+    """The folder of a checkpoint: an existing folder wins, then the local cache of the hub, then the hub.
 
-    lock = threading.Lock()
-    blocks = 0
-    before: tuple[int, bool] = (0, True)
+    Args:
+        path_or_id: a folder, or owner/name of a repository on the hub, with @revision behind it if it is to be a
+            certain one.
 
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Inside the block transformers prints neither progress bars nor advice."""
-    from transformers.utils import logging as their_logging
-
-    logging: Any = their_logging
-    with _Loudness.lock:
-        if not _Loudness.blocks:
-            _Loudness.before = logging.get_verbosity(), logging.is_progress_bar_enabled()
-            logging.set_verbosity_error()
-            logging.disable_progress_bar()
-        _Loudness.blocks += 1
-    try:
-        yield
-    finally:
-        with _Loudness.lock:
-            _Loudness.blocks -= 1
-            if not _Loudness.blocks:
-                verbosity, shows_bars = _Loudness.before
-                logging.set_verbosity(verbosity)
-                if shows_bars:
-                    logging.enable_progress_bar()
+    Raises:
+        CheckpointError: there is no such folder, and the hub has or gives none of that name.
+    """
+    folder, name = Path(path_or_id), str(path_or_id)
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise CheckpointError(f"{folder} is a file; a checkpoint is a folder with {WEIGHTS} and {SETTINGS}.")
+    if name.partition("@")[0].count("/") != 1 or name.startswith((".", "/", "~")):
+        raise CheckpointError(
+            f"There is no checkpoint folder {name}; give a folder (a run's are RUN/best and RUN/last) or the name of a "
+            "repository on the Hugging Face hub (owner/name or owner/name@revision)."
+        )
+    return repository_folder(name)
 
 
 def repository_folder(repository: str, *, with_processor: bool = True, or_pickle: bool = False) -> Path:
@@ -76,33 +64,31 @@ def repository_folder(repository: str, *, with_processor: bool = True, or_pickle
     Raises:
         CheckpointError: it is not in the cache, and the hub is out of reach or has none of that name.
     """
-    from huggingface_hub import hf_hub_url, snapshot_download
-    from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
+    from huggingface_hub import constants, hf_hub_url, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     name, _, revision = repository.partition("@")
-    patterns: dict[str, Any] = {"allow_patterns": [*_FETCHED], "ignore_patterns": [*_IGNORED]}
-    missing = [NEEDED]
+    missing = "it is not in the local cache"
     try:
-        cached = Path(snapshot_download(name, revision=revision or None, local_files_only=True, **patterns))
-        missing = missing_files(cached, with_processor=with_processor, or_pickle=or_pickle)
-        if not missing:
+        cached = Path(snapshot_download(name, revision=revision or None, local_files_only=True, **_PATTERNS))
+        lacking = missing_files(cached, with_processor=with_processor, or_pickle=or_pickle)
+        if not lacking:
             return cached
+        missing = f"the local cache lacks {', '.join(lacking)}"
     except LocalEntryNotFoundError:
-        pass  # not in the cache: ask the hub
+        pass  # ask the hub
     except HFValidationError as error:
         raise CheckpointError(f"There is no folder {name}, and it is no name of a hub repository: {error}") from error
-    obstacle = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else network_obstacle(hf_hub_url(name, SETTINGS))
+    obstacle = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else network_obstacle(hf_hub_url(name, SETTINGS))
     if obstacle:
-        page = hf_hub_url(name, SETTINGS, revision=revision or None).rpartition("/")[0].replace("/resolve/", "/tree/")
+        chosen = f" --revision {revision}" if revision else ""
         raise CheckpointError(
-            f"There is no folder {repository}, it is not whole in the local cache of the hub, and it cannot be "
-            f"fetched ({obstacle}): get {', '.join(missing)} from {page} on a machine with a network, put them into a "
-            f"folder here and give that folder, or copy the cache folder models--{name.replace('/', '--')} into "
-            f"{HF_HUB_CACHE}."
+            f"There is no folder {repository}; as a repository of the Hugging Face hub {missing}, and it cannot be "
+            f"fetched ({obstacle}). Where there is a network: hf download {name}{chosen} --local-dir FOLDER; then give "
+            "that FOLDER."
         )
     try:
-        folder = Path(snapshot_download(name, revision=revision or None, **patterns))
+        folder = Path(snapshot_download(name, revision=revision or None, **_PATTERNS))
         if or_pickle and _missing_weights(folder):
             snapshot_download(name, revision=revision or None, allow_patterns=[PICKLE])
         return folder
@@ -114,11 +100,32 @@ def repository_folder(repository: str, *, with_processor: bool = True, or_pickle
         ) from error
 
 
+def network_obstacle(address: str) -> str | None:
+    """Why the host of an address cannot be reached, or None if it answers at all."""
+    parts = urlsplit(address)
+    answers: list[str | None] = []
+
+    def connect() -> None:
+        request = urllib.request.Request(f"{parts.scheme}://{parts.netloc}/", method="HEAD")
+        try:
+            with urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT):
+                answers.append(None)
+        except urllib.error.HTTPError:
+            answers.append(None)  # it answered
+        except OSError as error:
+            answers.append(f"{parts.hostname}: {first_line(getattr(error, 'reason', error))}")
+
+    # Looking up a host's name knows no time limit, so the wait for it is limited from outside.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(CONNECT_TIMEOUT)
+    return answers[0] if answers else f"{parts.hostname} did not answer within {CONNECT_TIMEOUT} s"
+
+
 def commit_of(folder: Path) -> str | None:
     """The commit of a folder in the cache of the hub; None for any other folder."""
-    return (
-        folder.name if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--") else None
-    )
+    in_cache = folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
+    return folder.name if in_cache else None
 
 
 def missing_files(folder: Path, *, with_processor: bool = True, or_pickle: bool = False) -> list[str]:
@@ -145,10 +152,42 @@ def missing_files(folder: Path, *, with_processor: bool = True, or_pickle: bool 
 
 
 def _missing_weights(folder: Path) -> list[str]:
-    if not (folder / INDEX).is_file():
-        return [] if (folder / WEIGHTS).is_file() else [WEIGHTS]
     missing = [name for name in weight_files(folder) if not (folder / name).is_file()]
-    return [f"{len(missing)} files of weights ({summarise(missing, 2)})"] if missing else []
+    return [f"{len(missing)} files of weights ({summarise(missing, 2)})"] if len(missing) > 1 else missing
+
+
+def weight_files(folder: Path) -> list[str]:
+    """The names of the files of weights that a folder has or should have.
+
+    Raises:
+        CheckpointError: the index of the files is damaged.
+    """
+    if not (folder / INDEX).is_file():
+        return [WEIGHTS]
+    try:
+        names = sorted(set(read_json(folder / INDEX)["weight_map"].values()))
+        if all(Path(name).name == name and name.endswith(".safetensors") for name in names):
+            return names
+    except (DataError, KeyError, TypeError, AttributeError):
+        pass
+    raise CheckpointError(f"{folder / INDEX} is damaged: it should name files of safetensors beside it; get it again.")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Inside the block transformers prints neither progress bars nor advice."""
+    from transformers.utils import logging as their_logging
+
+    logging: Any = their_logging
+    verbosity, shows_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if shows_bars:
+            logging.enable_progress_bar()
 
 
 def open_config(folder: Path) -> Any:
@@ -175,22 +214,3 @@ def named_kernel(settings: dict[str, Any]) -> str | None:
             if "/" in str(part.get(name, "")):
                 return str(part[name])
     return None
-
-
-def weight_files(folder: Path) -> list[str]:
-    """The names of the files of weights that a folder has or should have.
-
-    Raises:
-        CheckpointError: the index of the files is damaged.
-    """
-    if not (folder / INDEX).is_file():
-        return [WEIGHTS]
-    try:
-        names = sorted(set(read_json(folder / INDEX)["weight_map"].values()))
-    except (DataError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{folder / INDEX} is damaged: it names no files of weights; get it once more."
-        ) from error
-    if not all(isinstance(name, str) and Path(name).name == name and name.endswith(".safetensors") for name in names):
-        raise CheckpointError(f"{folder / INDEX} is damaged: it names files that are no safetensors beside it.")
-    return names

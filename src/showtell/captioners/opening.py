@@ -9,11 +9,10 @@ import torch
 
 from showtell.captioners.contract import Captioner, Source
 from showtell.captioners.encoder_decoder import EncoderDecoderCaptioner, average_members, open_checkpoint_folder
-from showtell.checkpoint import find_checkpoint
 from showtell.errors import CheckpointError, DataError, UsageError, nearest
 from showtell.features.precision import fastest_precision
 from showtell.files import read_json
-from showtell.hub import SETTINGS, commit_of
+from showtell.hub import SETTINGS, commit_of, find_checkpoint
 
 DTYPES = (
     "fp32",

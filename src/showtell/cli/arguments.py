@@ -21,7 +21,19 @@ CHECKPOINT_HELP = (
 )
 DATASET_HELP = "Dataset: a folder, or a file in a known format."
 
-Checkpoint = Annotated[str, typer.Argument(help=CHECKPOINT_HELP, metavar="CHECKPOINT", show_default=False)]
+
+def _require_checkpoint(name: str) -> str:
+    """Name a checkpoint that is missing before anything heavy is imported."""
+    from showtell.hub import find_checkpoint
+
+    find_checkpoint(name)
+    return name
+
+
+Checkpoint = Annotated[
+    str,
+    typer.Argument(help=CHECKPOINT_HELP, metavar="CHECKPOINT", show_default=False, callback=_require_checkpoint),
+]
 Photos = Annotated[
     list[str] | None,
     typer.Argument(

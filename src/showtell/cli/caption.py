@@ -174,9 +174,9 @@ def _check_out(
     Raises:
         UsageError: they cannot.
     """
-    from showtell.checkpoint import find_checkpoint
     from showtell.cli.caption_formats import TO_TRAIN_ON, require_inside, require_replaceable
     from showtell.files import refuse_overwriting
+    from showtell.hub import find_checkpoint
 
     if style == Format.sidecar and out is not None:
         raise UsageError("--format sidecar writes beside the photos; leave --out out.")

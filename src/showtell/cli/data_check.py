@@ -38,7 +38,8 @@ def check(
 
     options: dict[str, Any] = {}
     if against is not None:
-        from showtell.checkpoint import find_checkpoint, load_checkpoint
+        from showtell.checkpoint import load_checkpoint
+        from showtell.hub import find_checkpoint
 
         checkpoint = load_checkpoint(find_checkpoint(against))
         options = {"vocabulary": checkpoint.vocabulary, "max_length": checkpoint.decoding.max_length}

@@ -68,11 +68,11 @@ def evaluate(
 
     Several checkpoints are scored on the same images, and each pair is compared.
     """
-    from showtell.checkpoint import find_checkpoint
     from showtell.datasets import open_dataset
     from showtell.evaluation import evaluate as run
     from showtell.features.store import FeatureStore
     from showtell.files import refuse_overwriting, write_json
+    from showtell.hub import find_checkpoint
     from showtell.progress import counting
     from showtell.scores import image_facts
     from showtell.scores.bootstrap import SAMPLES

@@ -195,7 +195,7 @@ def _files_to_write(
     Raises:
         UsageError: one of them is an input, or a file that is not of showtell; or there is one name for several files.
     """
-    from showtell.checkpoint import find_checkpoint
+    from showtell.hub import find_checkpoint
     from showtell.files import refuse_overwriting, require_writable_file
     from showtell.reports.base import refuse_foreign
 

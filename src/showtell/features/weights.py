@@ -11,9 +11,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,9 +23,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from showtell.errors import WeightsError, first_line, summarise
+from showtell.hub import network_obstacle
 from showtell.torch_weights import StandIn, is_plain, module_tensors, read_torch_file
 
-CONNECT_TIMEOUT = 0.8  # seconds that a host has to answer before it counts as out of reach
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")  # what a repository of weights holds, the safer one first
 
 _NESTED = ("state_dict", "model")  # where training scripts keep the weights within a file
@@ -46,8 +43,7 @@ def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
     Raises:
         WeightsError: it is not in the cache, and the hub is out of reach or has no such file.
     """
-    from huggingface_hub import hf_hub_download, hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
+    from huggingface_hub import constants, hf_hub_download, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, RemoteEntryNotFoundError
 
     name, _, revision = repository.partition("@")
@@ -55,22 +51,21 @@ def from_hub(repository: str, files: Sequence[str] = HUB_FILES) -> Path:
         cached = try_to_load_from_cache(name, file, revision=revision or None)
         if isinstance(cached, str):
             return Path(cached)
-    address = hf_hub_url(name, files[0], revision=revision or None)
-    folder = f"models--{name.replace('/', '--')}"
+    obstacle = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else network_obstacle(hf_hub_url(name, files[0]))
+    chosen = f" --revision {revision}" if revision else ""
     remedy = (
-        f"fetch {address} on a machine with a network and give that file as the weights (encoder.weights=FILE), or "
-        f"copy its cache folder {folder} into {HF_HUB_CACHE}"
+        f"where there is a network: hf download {name}{chosen} --local-dir FOLDER; then give "
+        f"encoder.weights=FOLDER/{files[0]}"
     )
-    obstacle = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else network_obstacle(address)
     if obstacle:
-        raise WeightsError(f"The weights {name} are not in the cache and cannot be fetched ({obstacle}): {remedy}.")
+        raise WeightsError(f"The weights {name} are not in the cache and cannot be fetched ({obstacle}); {remedy}.")
     for file in files:
         try:
             return Path(hf_hub_download(name, file, revision=revision or None))
         except RemoteEntryNotFoundError:
             continue
         except (HfHubHTTPError, OSError) as error:
-            raise WeightsError(f"The weights {name} could not be fetched ({first_line(error)}): {remedy}.") from error
+            raise WeightsError(f"The weights {name} could not be fetched ({first_line(error)}); {remedy}.") from error
     raise WeightsError(f"The repository {name} on the Hugging Face hub holds none of {', '.join(files)}.")
 
 
@@ -105,28 +100,6 @@ def from_url(address: str) -> Path:
     except (OSError, RuntimeError) as error:
         raise WeightsError(f"The weights {file.name} could not be fetched ({first_line(error)}): {remedy}.") from error
     return file
-
-
-def network_obstacle(address: str) -> str | None:
-    """Why the host of an address cannot be reached, or None if it answers at all."""
-    parts = urlsplit(address)
-    answers: list[str | None] = []
-
-    def connect() -> None:
-        request = urllib.request.Request(f"{parts.scheme}://{parts.netloc}/", method="HEAD")
-        try:
-            with urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT):
-                answers.append(None)
-        except urllib.error.HTTPError:
-            answers.append(None)  # it answered
-        except OSError as error:
-            answers.append(f"{parts.hostname}: {first_line(getattr(error, 'reason', error))}")
-
-    # Looking up a host's name knows no time limit, so the wait for it is limited from outside.
-    thread = threading.Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(CONNECT_TIMEOUT)
-    return answers[0] if answers else f"{parts.hostname} did not answer within {CONNECT_TIMEOUT} s"
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:

@@ -9,12 +9,13 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from showtell.checkpoint import encoder_and_model, find_checkpoint
+from showtell.checkpoint import encoder_and_model
 from showtell.config import Config
 from showtell.decoding import DecodingConfig
 from showtell.errors import RecipeError, nearest
 from showtell.features import ENCODERS, EncoderConfig, encoder_config
 from showtell.features.timm_grid import TimmConfig
+from showtell.hub import find_checkpoint
 from showtell.models import MODELS
 from showtell.objectives import OBJECTIVES
 from showtell.training.recipe import DataConfig, Recipe, TrainingConfig, VocabularyConfig

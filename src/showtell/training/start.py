@@ -17,9 +17,10 @@ from typing import Any
 import torch
 import yaml
 
-from showtell.checkpoint import Checkpoint, find_checkpoint, load_checkpoint
+from showtell.checkpoint import Checkpoint, load_checkpoint
 from showtell.errors import RecipeError, summarise
 from showtell.features import Encoder, build_encoder
+from showtell.hub import find_checkpoint
 from showtell.models import Decoder, build_decoder
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 from showtell.training.recipe import Recipe
