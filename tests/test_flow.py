@@ -29,12 +29,12 @@ MAY_IMPORT: dict[str, str] = {
     "text": "errors",
     "datasets": "cores errors files images processes progress registry text",
     "scenes": "cores datasets errors files processes",
-    "features": "config datasets errors files images registry torch_weights types",
+    "features": "config datasets errors files hub images registry torch_weights types",
     "hub": "errors files",
     "models": "config counter_rng errors files registry text types",
     "decoding_config": "config errors text",
     "decoding": "counter_rng decoding_config errors models registry text types",
-    "checkpoint": "decoding errors features files hub models text",
+    "checkpoint": "decoding errors features files hub models text torch_weights",
     "captions": "errors",
     "captioners": "captions checkpoint confidence counter_rng decoding decoding_config errors features files hub "
     "images models text types",
@@ -55,13 +55,14 @@ MAY_IMPORT: dict[str, str] = {
     "recipes": "errors",
     "objectives": "config counter_rng decoding errors models registry scores text types",
     "training": "captioners captions checkpoint config cores counter_rng datasets decoding errors explanations "
-    "features files grounding images models objectives processes progress recipes scores text types",
+    "features files grounding hub images models objectives processes progress recipes scores text "
+    "types",
     "quickstart": "captioners cores datasets errors evaluation models processes progress reports scenes scores "
     "training",
     "doctor": "captioners checkpoint cores datasets errors features files scores text training",
     # the command line
-    "cli": "bulk captioners captions checkpoint confidence config cores counter_rng datasets "
-    "decoding decoding_config doctor errors evaluation explanations features files grounding images "
+    "cli": "bulk captioners captions checkpoint confidence config cores counter_rng datasets decoding "
+    "decoding_config doctor errors evaluation explanations features files grounding hub images "
     "importing processes progress quickstart reports scenes scores serving text training",
     "__main__": "cli",
     "__init__": "captioners captions cores datasets errors evaluation explanations scores training",
