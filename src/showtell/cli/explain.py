@@ -195,8 +195,8 @@ def _files_to_write(
     Raises:
         UsageError: one of them is an input, or a file that is not of showtell; or there is one name for several files.
     """
-    from showtell.hub import find_checkpoint
     from showtell.files import refuse_overwriting, require_writable_file
+    from showtell.hub import find_checkpoint
     from showtell.reports.base import refuse_foreign
 
     folders = [find_checkpoint(name) for name in checkpoints]
