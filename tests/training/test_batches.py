@@ -87,18 +87,6 @@ def test_skipping_goes_on_where_it_stopped(data):
     assert [batch.image_ids for batch in rest] == [batch.image_ids for batch in whole[2:]]
 
 
-def test_processes_share_each_batch(data):
-    whole = every_batch(data)
-    shares = [every_batch(data, process=process, processes=2) for process in range(2)]
-    for index, batch in enumerate(whole):
-        image_ids = [share[index].image_ids for share in shares]
-        assert sorted(sum(image_ids, ())) == sorted(batch.image_ids)
-
-
-def test_worker_processes_give_the_same(data, tmp_path):
-    assert [batch.image_ids for batch in every_batch(data, workers=2)] == [b.image_ids for b in every_batch(data)]
-
-
 def test_padding_is_behind_the_words(data):
     batch = collate([data[0, index] for index in range(10)])
     assert batch.words.shape == (10, 3, 7)  # begin, five words at most, end

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -69,16 +68,3 @@ def test_a_run_with_pictures_is_the_same_to_the_bit(tiny_recipe: dict[str, Any],
         pictures = kept.Images(f"captions/{image_id}")
         assert [picture.step for picture in pictures] == [7, 14]
         assert len({picture.encoded_image_string for picture in pictures}) == 2
-
-
-@pytest.mark.parametrize(
-    "training", [{"sample_captions": 0, "trackers": ["tensorboard"]}, {"sample_captions": 2, "trackers": []}]
-)
-def test_no_samples_and_no_tensorboard_no_pictures(
-    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, training: dict[str, Any]
-) -> None:
-    drawn: list[int] = []
-    monkeypatch.setattr("showtell.training.pictures.add_pictures", lambda *arguments: drawn.append(1))
-    tiny_recipe["training"] |= {"epochs": 1, **training}
-    train(tiny_recipe, tmp_path / "run", quiet=True)
-    assert not drawn

@@ -299,7 +299,13 @@ class KilledError(Exception):
     pass
 
 
-@pytest.mark.parametrize("objective", [{"name": "spoiler", "spoils_from": 1}, {"name": "self_critical", "samples": 2}])
+@pytest.mark.parametrize(
+    "objective",
+    [
+        {"name": "spoiler", "spoils_from": 1},
+        pytest.param({"name": "self_critical", "samples": 2}, marks=pytest.mark.slow),
+    ],
+)
 def test_killed_before_and_after_going_back_it_ends_with_the_same_bits(objective, spoiled, tmp_path, monkeypatch):
     """Killed at each save in turn, before it is written, with an average of the weights."""
     spoiled["objective"] = objective
