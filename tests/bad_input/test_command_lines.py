@@ -173,7 +173,7 @@ ROWS: list[Row] = [
     ("split typo", f"{TRAIN} data.train_split=trian", 'has no split "trian": did you mean "train"?', None),
     ("override, no section", f"{TRAIN} epochs=3", '"epochs=3" is no override; write section.key=value', None),
     ("override, no value", f"{TRAIN} training.epochs", "is no override; write section.key=value", None),
-    ("override too deep", f"{TRAIN} training.epochs={'[' * 400}", "is not valid YAML (it is nested too deeply); put it in", None),
+    ("override too deep", f"{TRAIN} training.epochs={'[' * 400}", "(it is nested too deeply); put it in quotes.", None),
     ("start from nothing", f"{TRAIN} training.start_from=none", "There is no checkpoint folder none", None),
     ("run again", "train r.yaml --out run", "run already holds a run; add --resume to resume it", None),
     ("run over a log", "train r.yaml --out mine", "mine already holds a run", text("mine/log.jsonl", "mine")),
