@@ -59,7 +59,3 @@ def test_an_lstm_has_its_cell_from_the_image_too():
     expected = decoder.image_to_state(pooled()).unsqueeze(1).chunk(4, -1)
     for state, wanted in zip((*rows.hidden, *rows.cell), expected, strict=True):
         torch.testing.assert_close(state, wanted)
-
-
-def test_nothing_of_the_image_is_kept_but_the_state():
-    assert make().start(features()).image is None

@@ -24,14 +24,6 @@ def test_the_lstm_is_that_of_torch():
     torch.testing.assert_close(new_memory.flatten(0, 1), expected[1])
 
 
-def test_the_input_of_an_lstm_may_come_in_parts():
-    torch.manual_seed(0)
-    cell = LstmCell(6, 4)
-    inputs = rows(2, 3, 6, seed=1)
-    parts = cell.project_input(inputs[..., :1]) + cell.project_input(inputs[..., 1:4], offset=1)
-    torch.testing.assert_close(parts + cell.project_input(inputs[..., 4:], offset=4), cell.project_input(inputs))
-
-
 def test_a_forget_gate_begins_open():
     cell = LstmCell(3, 2)
     cell.initialise()
@@ -98,13 +90,6 @@ def test_the_plain_rnn_is_the_formula_and_that_of_torch():
     gradients = (torch.autograd.grad(one.square().sum(), one_cell.weight_hh) for one, one_cell in
                  ((ours, cell), (theirs, reference)))  # fmt: skip
     torch.testing.assert_close(*(gradient for (gradient,) in gradients))
-
-
-def test_the_rnn_begins_orthogonal_without_biases():
-    cell = RnnCell(3, 4)
-    cell.initialise()
-    torch.testing.assert_close(cell.weight_hh @ cell.weight_hh.T, torch.eye(4))
-    assert not cell.bias_ih.any() and not cell.bias_hh.any()
 
 
 def test_the_fast_gru_is_that_of_torch_and_another_function():

@@ -74,14 +74,6 @@ def test_both_forms_have_the_same_gradients():
         torch.testing.assert_close(parameter.grad, gradient)
 
 
-def test_parts_of_the_input_add_up():
-    torch.manual_seed(0)
-    layer = SruLayer(5, 4)
-    inputs = torch.randn(2, 3, 5)
-    parts = layer.project_input(inputs[..., :2]) + layer.project_input(inputs[..., 2:], offset=2)
-    torch.testing.assert_close(parts, layer.project_input(inputs))
-
-
 def test_a_scan_goes_on_from_a_cell():
     """Factors 0.5, terms 1, 2, 3, from 4: 3, 3.5, 4.75."""
     cells = scan(torch.full((3, 1), 0.5), torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([4.0]))

@@ -33,8 +33,9 @@ def lstm(cell: torch.nn.LSTMCell, x: torch.Tensor, h: torch.Tensor, c: torch.Ten
     return o.sigmoid() * c.tanh(), c
 
 
-@pytest.mark.parametrize("weight_norm", [False, True])
-@pytest.mark.parametrize(("activation", "squash"), [("tanh", torch.tanh), ("relu", torch.relu)])
+@pytest.mark.parametrize(
+    ("activation", "squash", "weight_norm"), [("tanh", torch.tanh, False), ("relu", torch.relu, True)]
+)
 def test_two_steps_are_the_equations_written_out(activation, squash, weight_norm):
     """Equations 1 to 5 and the two that our copy lacks, for one row of one image at a time."""
     decoder = make(attention_activation=activation, weight_norm=weight_norm, multi_label=weight_norm)
@@ -84,25 +85,3 @@ def test_normalised_weights_begin_as_the_others_and_have_a_length_to_learn():
     torch.testing.assert_close(plain.score_labels(ours.outputs), normalised.score_labels(theirs.outputs))
     lengths = {name.split(".parametrizations")[0] for name, _ in normalised.named_parameters() if "original0" in name}
     assert lengths == {"attention.of_features", "attention.of_query", "attention.score", "output", "labels"}
-
-
-def test_labels_change_no_caption():
-    without, with_labels = make(), make(multi_label=True)
-    with_labels.load_state_dict(without.state_dict(), strict=False)
-    features = Features(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool))
-    words = torch.tensor([[[1, 5, 4]], [[1, 4, 8]]])
-    ours, theirs = (teacher_forced(one, features, words) for one in (without, with_labels))
-    assert torch.equal(ours.logits, theirs.logits)
-    assert ours.outputs.attention_hidden is None
-
-
-def test_the_attention_has_no_bias():
-    assert make().attention.of_features.bias is None
-
-
-def test_features_may_be_projected_first():
-    decoder = make(project_features=7)
-    features = Features(torch.randn(2, 3, 6), torch.ones(2, 3, dtype=torch.bool))
-    vectors = decoder.start(features).image.vectors
-    assert vectors.shape == (2, 3, 7)
-    assert float(vectors.detach().min()) >= 0  # ReLU

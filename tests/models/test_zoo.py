@@ -1,27 +1,26 @@
 """The contract that every decoder keeps.
 
 A model in MODELS is tested as it comes and in combinations of settings with other equations; what it is held to follows
-from its capabilities. A new one, such as the GRU below, needs no edit here.
+from its capabilities. A new one needs no edit here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import NoneType
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import pytest
 import torch
-from pydantic import Field
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from showtell import counter_rng
 from showtell.decoding import beam, greedy, teacher_forced
 from showtell.decoding.policy import policy_logprobs, rollouts
-from showtell.models import MODELS, Capability, Decoder, DecoderConfig, Output, State, spread, take_rows
-from showtell.models.attention import AdditiveAttention, masked_mean
+from showtell.models import MODELS, Capability, Decoder, DecoderConfig, Output, spread, take_rows
+from showtell.models.attention import AdditiveAttention
 from showtell.models.goals import GoalDecoder
 from showtell.objectives import OBJECTIVES, build_objective
 from showtell.objectives.compatibility import contradictions
@@ -30,45 +29,6 @@ from showtell.types import Batch, Features, Regions, map_tensors, stack_over_tim
 
 VOCABULARY, FEATURES = 11, 6
 
-
-class GruConfig(DecoderConfig):
-    """The settings of a model that is registered from outside."""
-
-    name: Literal["toy_gru"] = "toy_gru"
-    hidden_size: int = Field(16, ge=1)
-
-
-class GruDecoder(Decoder[Tensor, None, Tensor]):
-    """The smallest recurrent captioner: the mean image is the first hidden state."""
-
-    config: GruConfig
-
-    def __init__(self, config: GruConfig, *, feature_size: int, vocabulary_size: int) -> None:
-        super().__init__()
-        self.config = config
-        self.image = nn.Linear(feature_size, config.hidden_size)
-        self.embedding = nn.Embedding(vocabulary_size, config.hidden_size)
-        self.cell = nn.GRUCell(config.hidden_size, config.hidden_size)
-        self.output = nn.Linear(config.hidden_size, vocabulary_size)
-
-    def start(self, features: Features) -> State[None, Tensor]:
-        return State(None, self.image(masked_mean(features.vectors, features.is_region)).unsqueeze(1))
-
-    def step(self, words: Tensor, state: State[None, Tensor]) -> tuple[GruOutput, State[None, Tensor]]:
-        hidden = self.cell(self.embedding(words).flatten(0, 1), state.rows.flatten(0, 1)).view_as(state.rows)
-        return GruOutput(hidden=hidden), State(None, hidden)
-
-    def readout(self, output: Output, stage: int = -1) -> Tensor:
-        assert isinstance(output, GruOutput)
-        return self.output(output.hidden)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GruOutput(Output):
-    hidden: Tensor  # (B, N, H)
-
-
-KNOWN: dict[str, tuple[type[DecoderConfig], type[Decoder]]] = {**MODELS, "toy_gru": (GruConfig, GruDecoder)}
 
 # Combinations of settings whose equations differ from those of a model as it comes.
 COMBINATIONS: dict[str, dict[str, Any]] = {
@@ -92,12 +52,12 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
         "box_features": "appended", "input_dropout": 0.5,
     },
 }  # fmt: skip
-ZOO: dict[str, dict[str, Any]] = {name: {"name": name} for name in sorted(KNOWN)} | COMBINATIONS
+ZOO: dict[str, dict[str, Any]] = {name: {"name": name} for name in sorted(MODELS)} | COMBINATIONS
 
 
 def single_changes(name: str) -> Iterator[dict[str, Any]]:
     """The settings of a model with each other value of each of its choices."""
-    for key, field in KNOWN[name][0].model_fields.items():
+    for key, field in MODELS[name][0].model_fields.items():
         values = (True, False) if field.annotation is bool else get_args(field.annotation)
         for value in values if key != "name" and NoneType not in values else ():
             if value != field.default:
@@ -106,7 +66,7 @@ def single_changes(name: str) -> Iterator[dict[str, Any]]:
 
 def config_of(settings: dict[str, Any]) -> DecoderConfig:
     """Settings with sizes of 8 and at most 2 layers, through which rounding does not grow beyond the tolerances."""
-    config = KNOWN[settings["name"]][0]
+    config = MODELS[settings["name"]][0]
     small = {field: 8 for field in config.model_fields if field.endswith("_size")}
     small |= {key: 2 for key, field in config.model_fields.items() if key.endswith("_layers") and field.default > 2}
     return config.model_validate({**small, **settings})
@@ -114,7 +74,7 @@ def config_of(settings: dict[str, Any]) -> DecoderConfig:
 
 def build(config: DecoderConfig) -> Decoder:
     torch.manual_seed(0)
-    return KNOWN[config.name][1](config, feature_size=FEATURES, vocabulary_size=VOCABULARY)
+    return MODELS[config.name][1](config, feature_size=FEATURES, vocabulary_size=VOCABULARY)
 
 
 def make(kind: str) -> Decoder:
@@ -231,7 +191,7 @@ def test_every_weight_gets_a_gradient_from_every_objective_that_can_train_it(nam
     assert names and {own: wrong for own in names if (wrong := weights_without_gradient(model, own))} == {}
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_every_choice_trains_all_its_weights_and_reads_given_words_as_steps_do(name):
     for settings in single_changes(name):
         model = config_of(settings)

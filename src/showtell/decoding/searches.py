@@ -5,13 +5,12 @@ To add one, write `decoding/<name>.py`, and name it here with a function that ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypedDict, Unpack
+from typing import Any
 
 from showtell.decoding.beam import beam
 from showtell.decoding.rollout import Captions, deduplicate
-from showtell.decoding.rules import Rules
 from showtell.decoding.sampling import greedy, sample
 from showtell.decoding.stages import StageView
 from showtell.decoding_config import DecodingConfig
@@ -21,38 +20,21 @@ from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 
 
-class SearchOptions(TypedDict):
-    """What every search gets by keyword."""
-
-    rules: Rules  # what captions may and must contain
-    image_ids: Sequence[str] | None  # B names that samples depend on; None counts the images
-    keep_outputs: bool  # whether to fill `Captions.outputs`
-
-
-class SearchFunction(Protocol):
-    """Runs a search by its settings."""
-
-    def __call__(
-        self, decoder: Decoder, features: Features, config: DecodingConfig, **options: Unpack[SearchOptions]
-    ) -> Captions:
-        """The captions of B images."""
-        ...
-
-
 @dataclass(frozen=True)
 class Search:
     """A search, and the settings that it uses beside those that all searches share."""
 
     settings: tuple[str, ...]
-    run: SearchFunction
+    # (decoder, features, config, *, rules, image_ids, keep_outputs) to captions; the keywords are those of `sample`.
+    run: Callable[..., Captions]
 
 
-def _greedy(decoder: Decoder, features: Features, config: DecodingConfig, **options: Unpack[SearchOptions]) -> Captions:
+def _greedy(decoder: Decoder, features: Features, config: DecodingConfig, **options: Any) -> Captions:
     rules, keep_outputs = options["rules"], options["keep_outputs"]
     return greedy(decoder, features, config.max_length, rules=rules, keep_outputs=keep_outputs)
 
 
-def _beam(decoder: Decoder, features: Features, config: DecodingConfig, **options: Unpack[SearchOptions]) -> Captions:
+def _beam(decoder: Decoder, features: Features, config: DecodingConfig, **options: Any) -> Captions:
     return beam(
         decoder,
         features,
@@ -67,19 +49,11 @@ def _beam(decoder: Decoder, features: Features, config: DecodingConfig, **option
     )
 
 
-def _sample(decoder: Decoder, features: Features, config: DecodingConfig, **options: Unpack[SearchOptions]) -> Captions:
-    samples = sample(
-        decoder,
-        features,
-        config.max_length,
-        samples=config.num_return_sequences,
-        temperature=config.temperature,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        seed=config.seed,
-        **options,
-    )
-    return deduplicate(samples)
+def _sample(decoder: Decoder, features: Features, config: DecodingConfig, **options: Any) -> Captions:
+    names = ("temperature", "top_k", "top_p", "seed")
+    settings = {name: getattr(config, name) for name in names}
+    samples = config.num_return_sequences
+    return deduplicate(sample(decoder, features, config.max_length, samples=samples, **settings, **options))
 
 
 _LENGTHS = ("length_normalisation", "length_penalty")
