@@ -127,8 +127,6 @@ ROWS: list[Row] = [
     ("check binary", "data check b.json", "b.json is in UTF-16; save it as JSON", text("b.json", b"\xff\xfe\0" * 9)),
     ("check a device", "data check /dev/null", "/dev/null is not a dataset: it is a device", None),
     ("check nothing", "data check e", f"e {DATASET_FORMS} a folder with 0 images", lambda: Path("e").mkdir()),
-    ("check against", "data check scenes --against none", "There is no checkpoint folder none; give", None),
-    ("check against a file", "data check scenes --against r.yaml", "r.yaml is a file; a checkpoint is a folder", None),
     ("get what", "data get", "Which dataset? Known: flickr8k, flickr30k, coco", None),
     ("get typo", "data get flickr8", 'did you mean "flickr8k"?', None),
     ("split again", "data split scenes", "scenes has splits already", None),

@@ -37,7 +37,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 # Every argument of every verb that names something to read; `%` is what is put there.
 READS = [
-    "data check %", "data check scenes --against %", "data split %",
+    "data check %", "data split %",
     "features % --encoder small_cnn --out new", "features scenes --recipe % --out new",
     "features scenes --encoder small_cnn --weights % --out new", "features --from % --out new",
     "train %", "train r.yaml data.path=% --out new", "train r.yaml training.start_from=% --out new",

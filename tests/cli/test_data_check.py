@@ -73,34 +73,3 @@ def test_one_json_object_whatever_the_outcome(tmp_path: Path, capsys: Captured) 
 def test_the_help_says_what_counts(capsys: Captured) -> None:
     status, out, _ = run(capsys, "data", "check", "--help")
     assert status == 0 and "DATASET" in out and "--json" in out
-
-
-def test_against_a_checkpoint_without_opening_images(
-    tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
-    write_table(tmp_path / "mine", CLEAN, "a.png b.png c.png")
-    (tmp_path / "mine/a.png").write_bytes(b"")  # nobody looks into it
-    monkeypatch.chdir(tmp_path)
-    status, out, err = run(capsys, "data", "check", "mine", "--no-images", "--against", str(tiny_checkpoint))
-    assert (status, err) == (0, "")
-    lines = out.splitlines()
-    (against,) = [line for line in lines if line.startswith("against ")]
-    assert against.endswith(
-        "unknown to it: 60.0% of train, 33.3% of val, 50.0% of test; longer than its 8 words: 0.0% of train, "
-        "0.0% of val, 0.0% of test"
-    )
-    assert lines[-2].startswith("warning: The checkpoint does not know 60.0% (train), 33.3% (val) and 50.0% (test) of")
-    assert lines[-1] == "No problems. The images were not opened."
-    status, out, _ = run(capsys, "data", "check", "mine", "--no-images", "--against", str(tiny_checkpoint), "--json")
-    assert json.loads(out)["against"]["unknown"] == {
-        "train": 0.6,
-        "val": 1 / 3,
-        "test": 0.5,
-    }  # dog, runs; cat; cow: scenes sit too
-
-
-def test_against_what_is_no_checkpoint(tmp_path: Path, capsys: Captured) -> None:
-    write_table(tmp_path, CLEAN, "a.png b.png c.png")
-    status, out, err = run(capsys, "data", "check", str(tmp_path), "--against", str(tmp_path))
-    assert (status, out) == (2, "")
-    assert err == f"showtell: {tmp_path} is no checkpoint: it has no config.json.\n"

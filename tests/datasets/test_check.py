@@ -188,10 +188,7 @@ def test_words_unseen_and_unknown_by_hand(tmp_path: Path) -> None:
 
     report = report_on(tmp_path, vocabulary=Vocabulary(["a", "runs", "bird"]), max_length=2)
     # train: dog 4 and sits 1 of 11 words; test: cat and and. Longer than 2: two of five, and the one.
-    assert report.coverage == CheckpointCoverage(
-        3, 1 / 3, {"train": 5 / 11, "test": 2 / 5}, 2, {"train": 2 / 5, "test": 1.0}
-    )
-    assert report.as_json()["against"]["unknown"]["test"] == 0.4
+    assert report.coverage == CheckpointCoverage({"train": 5 / 11, "test": 2 / 5}, 2, {"train": 2 / 5, "test": 1.0})
     assert report.warnings[-2:] == (
         "The checkpoint does not know 45.5% (train) and 40.0% (test) of the words, so it can never write them; train "
         "on captions like these, or use the dataset it was made for.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,12 +19,6 @@ def check(
     no_images: Annotated[
         bool, typer.Option("--no-images", help="Check that the image files exist without opening them.")
     ] = False,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CHECKPOINT", help="Compare the captions with the vocabulary of a checkpoint.", show_default="none"
-        ),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a dataset: count it, open every image, list what is wrong.
@@ -36,23 +30,16 @@ def check(
     from showtell.errors import DataError
     from showtell.progress import counting
 
-    options: dict[str, Any] = {}
-    if against is not None:
-        from showtell.checkpoint import load_checkpoint
-        from showtell.hub import find_checkpoint
-
-        checkpoint = load_checkpoint(find_checkpoint(against))
-        options = {"vocabulary": checkpoint.vocabulary, "max_length": checkpoint.decoding.max_length}
     content = read_dataset(dataset)
     with counting("opening images", len(content.records), quiet=no_images) as progress:
-        report = check_dataset(content, open_images=not no_images, progress=progress, **options)
-    typer.echo(json.dumps(report.as_json(), ensure_ascii=False) if as_json else _describe(dataset, report, against))
+        report = check_dataset(content, open_images=not no_images, progress=progress)
+    typer.echo(json.dumps(report.as_json(), ensure_ascii=False) if as_json else _describe(dataset, report))
     if report.problems:
         number = "a problem" if len(report.problems) == 1 else f"{len(report.problems)} problems"
         raise DataError(f"{dataset} cannot be used: it has {number}, listed in the report.")
 
 
-def _describe(name: str, report: DatasetReport, against: str | None) -> str:
+def _describe(name: str, report: DatasetReport) -> str:
     """The report as lines for people."""
     rows = [("split", "images", "captions")]
     rows += [(split, f"{images:,}", f"{captions:,}") for split, (images, captions) in report.splits.items()]
@@ -67,7 +54,6 @@ def _describe(name: str, report: DatasetReport, against: str | None) -> str:
         f"words per caption:  {_describe_distribution(report.words_per_caption)}",
         f"different words:    {report.vocabulary:,}, of which {report.frequent_words:,} occur five times or more"
         + (f"; unseen in train: {unseen}" if unseen else ""),
-        *_describe_coverage(report, against),
         "",
     ]
     lines += [f"problem: {sentence}" for sentence in report.problems]
@@ -75,17 +61,6 @@ def _describe(name: str, report: DatasetReport, against: str | None) -> str:
     unopened = "" if report.images_opened else " The images were not opened."
     lines += [f"No problems.{unopened}"] if not report.problems else []
     return "\n".join(lines)
-
-
-def _describe_coverage(report: DatasetReport, against: str | None) -> list[str]:
-    coverage = report.coverage
-    if coverage is None:
-        return []
-    return [
-        f"against {against}: it knows {coverage.words:,} words, of which {coverage.unused:.1%} do not occur here; "
-        f"unknown to it: {_shares(coverage.unknown)}; longer than its {coverage.max_length} words: "
-        f"{_shares(coverage.longer)}"
-    ]
 
 
 def _shares(shares: dict[str, float]) -> str:

@@ -14,7 +14,7 @@ from statistics import fmean, median
 from showtell.datasets.records import CaptionRecord
 from showtell.datasets.splits import split_rank
 from showtell.text.tokenizer import tokenize
-from showtell.text.vocabulary import SPECIAL, Vocabulary
+from showtell.text.vocabulary import Vocabulary
 
 FREQUENT_COUNT = 5  # papers and recipes keep the words that train has at least this often
 # In 1,000 images of Flickr8k 3.2% of the words are not among those that occur five times in 6,000 others, and 1.8% of
@@ -47,8 +47,6 @@ class Distribution:
 class CheckpointCoverage:
     """How far the vocabulary and the maximum length of a checkpoint cover the captions of a dataset."""
 
-    words: int  # number of words in the vocabulary
-    unused: float  # share of them that no caption has
     unknown: dict[str, float]  # of each split, the share of its words that are not in the vocabulary
     max_length: int  # words of a caption of the checkpoint at most
     longer: dict[str, float]  # of each split, the share of captions with more words than that
@@ -122,18 +120,12 @@ class CaptionStatistics:
 
     def coverage(self, vocabulary: Vocabulary, max_length: int) -> CheckpointCoverage:
         """How far a checkpoint with this vocabulary and maximum length covers these captions."""
-        own = vocabulary.words[len(SPECIAL) :]
-        used = set().union(*self.words.values())
-        return CheckpointCoverage(
-            len(own),
-            sum(word not in used for word in own) / max(len(own), 1),
-            {split: _unknown(words, vocabulary) for split, words in self.words.items()},
-            max_length,
-            {
-                split: sum(count for length, count in lengths.items() if length > max_length) / max(lengths.total(), 1)
-                for split, lengths in self.lengths.items()
-            },
-        )
+        longer = {
+            split: sum(count for length, count in lengths.items() if length > max_length) / max(lengths.total(), 1)
+            for split, lengths in self.lengths.items()
+        }
+        unknown = {split: _unknown(words, vocabulary) for split, words in self.words.items()}
+        return CheckpointCoverage(unknown, max_length, longer)
 
 
 def _unknown(words: Counter[str], known: Container[str]) -> float:

@@ -55,7 +55,6 @@ class DatasetReport:
     def as_json(self) -> dict[str, Any]:
         """The object that `data check --json` prints."""
         per_image, per_caption = self.captions_per_image, self.words_per_caption
-        against = {} if self.coverage is None else {"against": asdict(self.coverage)}
         return {
             "format": self.format,
             "images": self.images,
@@ -64,7 +63,6 @@ class DatasetReport:
             "captions_per_image": per_image and asdict(per_image),
             "words_per_caption": per_caption and asdict(per_caption),
             "vocabulary": {"words": self.vocabulary, "five_times": self.frequent_words, "unseen": self.unseen},
-            **against,
             "images_opened": self.images_opened,
             "problems": list(self.problems),
             "warnings": list(self.warnings),
