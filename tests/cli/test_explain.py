@@ -336,3 +336,52 @@ def test_pictures_do_not_leave_occlusion_out_silently(capsys, tiny_checkpoint, p
     assert run(*arguments, "--out", tmp_path / "why.png") == 2
     assert "--format png does not draw --occlusion; use --format html or json" in capsys.readouterr().err
     assert not (tmp_path / "why.png").exists()
+
+
+def test_references_in_json_are_matched_by_name(capsys, tiny_checkpoint, photos, tmp_path):
+    first, second, _ = sorted(photos.iterdir())
+    (tmp_path / "known.json").write_text(json.dumps({first.name: ["a red circle", "a dog"], second.stem: ["a dog"]}))
+    assert run("explain", tiny_checkpoint, photos, "--references", tmp_path / "known.json", "--json") == 0
+    explanations = json.loads(capsys.readouterr().out)
+    assert sorted(len(one["references"]) for one in explanations) == [0, 1, 2]
+    assert explanations[2]["models"][0]["scores"] == {}  # what has none comes last
+    assert "rouge_l" in explanations[0]["models"][0]["scores"]
+    assert "cider" not in explanations[0]["models"][0]["scores"]  # two images tell no rare word from a common one
+
+
+def test_wrong_use_is_a_sentence_and_replaces_nothing(capsys, tiny_checkpoint, tiny_scenes, photos, tmp_path):
+    first = sorted(photos.iterdir())[0]
+    theirs, recipe, other = tmp_path / "theirs.png", tmp_path / "r.yaml", tmp_path / "other.json"
+    shutil.copy(first, theirs)
+    recipe.write_text("training: {epochs: 3}\n")
+    other.write_text('{"other": ["a dog"]}')
+    before = {file: file.read_bytes() for file in (first, theirs, recipe, other)}
+    for arguments, sentence in (
+        ([first], "--format html writes a file; name it with --out FILE"),
+        ([first, "--out", first], "would replace what is read from"),
+        ([photos, "--format", "png", "--out", photos], "would replace what is read from"),
+        (
+            [first, "--format", "png", "--out", theirs],
+            "theirs.png, which showtell has not written; choose another name.",
+        ),
+        (
+            [first, "--format", "json", "--out", theirs],
+            "theirs.png, which showtell has not written; choose another name.",
+        ),
+        ([first, "--out", recipe], "r.yaml, which showtell has not written; choose another name."),
+        ([photos, "--out", tmp_path / "many.png"], "many.png is one file and there are 3 photos"),
+        ([photos, "--references", other, "--json"], "has captions of other, but of none of the photos"),
+        ([tiny_scenes, "--split", "tets", "--json"], 'has no split "tets": did you mean "test"'),
+        ([first, "--occlusion", "sideways", "--json"], "Invalid value for '--occlusion': 'sideways' is not one of"),
+        ([first, "--occlusion", "mean", "--out", tmp_path / "x.png"], "--format png does not draw --occlusion"),
+    ):
+        assert run("explain", tiny_checkpoint, *arguments) == 2
+        assert sentence in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in before} == before
+    assert not (tmp_path / "many.png").exists()
+
+
+def test_what_showtell_wrote_is_written_again(tiny_checkpoint, photos, tmp_path):
+    first = sorted(photos.iterdir())[0]
+    for name in ("a.png", "a.json", "a.html") * 2:
+        assert run("explain", tiny_checkpoint, first, "--max-length", 3, "--out", tmp_path / name) == 0

@@ -10,8 +10,10 @@ from pathlib import Path
 import jinja2
 import pytest
 
+from showtell.errors import UsageError
 from showtell.reports import base
-from showtell.reports.base import content_policy, data_url, templates
+from showtell.reports.base import content_policy, data_url, refuse_foreign, templates
+from showtell.reports.explanation_page import write_page
 
 TEMPLATES = sorted(path.name for path in Path(base.__file__).parent.glob("*_page.html.j2"))
 
@@ -44,6 +46,16 @@ def test_the_policy_allows_the_page_its_own_style_and_script_and_nothing_else():
         f"script-src 'sha256-{digests['script']}'", "base-uri 'none'", "form-action 'none'",
     ]  # fmt: skip
     assert "script-src" not in content_policy("b {}")
+
+
+def test_only_what_showtell_wrote_is_replaced(tmp_path):
+    recipe, own = tmp_path / "r.yaml", tmp_path / "page.html"
+    recipe.write_text("training: {epochs: 3}\n")
+    write_page(own, [])
+    refuse_foreign(own, "--out")
+    refuse_foreign(tmp_path / "new.html", "--out")
+    with pytest.raises(UsageError, match=r"--out would replace .*r\.yaml, which showtell has not written; choose"):
+        refuse_foreign(recipe, "--out")
 
 
 def test_what_is_put_into_a_template_is_text():

@@ -18,7 +18,7 @@ from showtell.errors import DataError
 from showtell.evaluation import evaluate
 from showtell.reports.curves import MAX_POINTS, chart
 from showtell.reports.run import Run, read_run, score_run
-from showtell.reports.run_page import draw_curves, write_run_page
+from showtell.reports.run_page import draw_curves
 from showtell.scores import intervals
 from showtell.training import make_recipe
 from tests.chromium import Chromium
@@ -68,172 +68,123 @@ def write_run(folder: Path, lines: list[dict[str, Any]], **options: Any) -> Path
 # --- what is read ---
 
 
+def with_state(folder: Path, **progress: Any) -> Path:
+    (folder / "last" / "training").mkdir(parents=True)
+    (folder / "last" / "training" / "state.json").write_text(json.dumps({"progress": progress}))
+    return folder
+
+
 def test_an_interrupted_run(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", LOG))
+    folder = write_run(tmp_path / "run", LOG)
+    with (folder / "log.jsonl").open("a") as stream:
+        stream.write('{"step": 50, "epo')  # a line that is just being written is left for later
+    run = read_run(folder)
+    assert run.log == tuple(LOG)
     assert run.progress == (
         "not finished: 45 steps, in epoch 3 of 4; it is still running, or was interrupted and can be resumed with "
         "--resume"
     )
-    assert run.best == (0.5, 2)  # the first of the two with 0.5
+    assert run.best == "cider 0.5000 in epoch 2"  # the first of the two with 0.5
     assert run.checkpoint is None
     assert run.warnings == [
         "epochs 1 to 2: all alike", "epoch 2: too short", "epoch 3: reward watchdog warning: the reward falls",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("lines", "stopped", "progress"),
-    [
-        ([*LOG, validation(60, 4, 0.4)], False, "finished: 4 epochs, 60 steps"),
-        (LOG, True, "stopped early: 3 of 4 epochs, 45 steps"),
-        ([], False, "not finished: no step is logged yet; it is still running, or was interrupted and can be "),
-    ],
-)  # fmt: skip
-def test_how_far_a_run_has_come(tmp_path: Path, lines: list[dict[str, Any]], stopped: bool, progress: str) -> None:
-    folder = write_run(tmp_path / "run", lines)
-    (folder / "last" / "training").mkdir(parents=True)
-    (folder / "last" / "training" / "state.json").write_text(json.dumps({"memory": {"stopped": stopped}}))
-    assert read_run(folder).progress.startswith(progress)
-
-
-def test_the_best_is_the_one_that_training_kept(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", LOG)
-    (folder / "last" / "training").mkdir(parents=True)
-    state = {"memory": {"best": 0.2, "best_epoch": 1}}  # the watchdog found harm in those with 0.5
-    (folder / "last" / "training" / "state.json").write_text(json.dumps(state))
-    assert read_run(folder).best == (0.2, 1)
-
-
-def test_a_line_that_is_just_being_written_is_left_for_later(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", LOG)
-    with (folder / "log.jsonl").open("a") as stream:
-        stream.write('{"step": 50, "epo')
-    assert read_run(folder).log == tuple(LOG)
-
-
-def test_a_run_of_which_some_stages_of_the_encoder_learned_is_whole(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", LOG)
-    content = recipe()
-    content["encoder"] = {"name": "resnet50", "trained": ["layer4"]}
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(content))
-    assert read_run(folder).best == (0.5, 2)
+def test_how_far_a_run_has_come(tmp_path: Path) -> None:
+    whole = write_run(tmp_path / "whole", [*LOG, validation(60, 4, 0.4)])
+    assert read_run(whole).progress == "finished: 4 epochs, 60 steps"
+    # not every step is logged; and the watchdog found harm in those with 0.5
+    run = read_run(with_state(write_run(tmp_path / "stopped", LOG), stopped=True, step=49, best=0.2, best_epoch=1))
+    assert (run.progress, run.best) == ("stopped early: 3 of 4 epochs, 49 steps", "cider 0.2000 in epoch 1")
+    assert read_run(write_run(tmp_path / "new", [])).progress.startswith("not finished: no step is logged yet; it is")
 
 
 def test_what_is_no_run_is_a_sentence(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", LOG)
     (folder / "best").mkdir()
-    empty = tmp_path / "empty"
-    empty.mkdir()
     for path, sentence in (
         (
-            empty,
-            f"{empty} is no run folder: there is no recipe.yaml and no log.jsonl in it; showtell train writes one.",
+            tmp_path,
+            f"{tmp_path} is no run folder: there is no recipe.yaml and no log.jsonl in it; showtell train writes",
         ),
         (folder / "best", f"no recipe.yaml and no log.jsonl in it; name the run itself: {folder}."),
-        (tmp_path / "none", "none is no run folder"),
     ):
         with pytest.raises(DataError, match=re.escape(sentence)):
             read_run(path)
-    (folder / "log.jsonl").write_text('{"step": 1}\n{"step"\n{"step": 2}\n')
-    with pytest.raises(DataError, match=r"Line 2 of .*log\.jsonl is not valid JSON"):
-        read_run(folder)
-    for text in ("a: [", "just text"):
-        (folder / "recipe.yaml").write_text(text)
-        with pytest.raises(DataError, match=r"recipe\.yaml is damaged: "):
+
+
+def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path: Path) -> None:
+    for number, (file, content, sentence) in enumerate(
+        (
+            ("log.jsonl", "[1, 2]\n", "Line 1 of {} is not a JSON object"),
+            ("log.jsonl", '{"step": "1", "epoch": 1}\n', "Line 1 of {} is damaged: step: input should be a valid int"),
+            (
+                "log.jsonl",
+                '{"step": 1, "epoch": 1, "validation": 3}\n',
+                "validation: input should be a valid dictionary",
+            ),
+            ("last/training/state.json", "[]", "{} is damaged: it: input should be a valid dict"),
+            (
+                "last/training/state.json",
+                '{"progress": {"best": "high"}}',
+                "progress.best: input should be a valid number",
+            ),
+            ("recipe.yaml", "a: 1", "{} is damaged: data: field required."),
+            ("recipe.yaml", "a: [", "{} is damaged: while parsing a flow node"),
+            ("recipe.yaml", yaml.safe_dump({**recipe(), "training": 7}), "{} is damaged: training: input should be"),
+        )
+    ):
+        folder = with_state(write_run(tmp_path / str(number), LOG))
+        (folder / file).write_text(content)
+        with pytest.raises(DataError, match=re.escape(sentence.format(folder / file))):
             read_run(folder)
-
-
-GOOD_LOG = "".join(json.dumps(line) + "\n" for line in LOG)
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "sentence"),
-    [
-        ("log.jsonl", "[1, 2]\n", "Line 1 of {} is not a JSON object"),
-        ("log.jsonl", '{"step": "1", "epoch": 1}\n', "Line 1 of {} is damaged: its step is text."),
-        ("log.jsonl", '{"step": 1}\n', "Line 1 of {} is damaged: it has no epoch."),
-        ("log.jsonl", '{"step": 1, "epoch": true}\n', "Line 1 of {} is damaged: its epoch is true or false."),
-        ("log.jsonl", GOOD_LOG + '{"step": 1, "epoch": 1, "validation": 3}\n', "its validation is a number"),
-        ("log.jsonl", '{"step": 1, "epoch": 1, "validation": {"cider": [1]}}\n', "its validation cider is a list"),
-        ("log.jsonl", '{"step": 1, "epoch": 1, "warnings": "all alike"}\n', "its warnings is text"),
-        ("log.jsonl", b"\xff\xfe\n", "{} is in UTF-16; save it as JSON lines in UTF-8."),
-        ("last/training/state.json", "[]", "{} is damaged: it has no progress"),
-        ("last/training/state.json", '{"progress": 3}', "{} is damaged: it has no progress"),
-        ("last/training/state.json", '{"progress": {"best": "high"}}', "{} is damaged: its best is text."),
-        ("last/training/state.json", '{"progress": {"best": 0.5}}', "{} is damaged: it has no best_epoch."),
-        ("recipe.yaml", "a: 1", "{} is damaged: it has no model.name."),
-        ("recipe.yaml", yaml.safe_dump({**recipe(), "training": 7}), "{} is damaged: it has no training."),
-        ("recipe.yaml", yaml.safe_dump({**recipe(), "data": {"path": 7}}), "{} is damaged: its data.path is a number."),
-    ],
-)
-def test_a_damaged_file_is_named_with_what_is_wrong(
-    tmp_path: Path, file: str, content: str | bytes, sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_run(tmp_path / "run", LOG)
-    path = folder / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert report(folder, "--out", tmp_path / "a.html") == 2
-    out, err = capsys.readouterr()
-    assert not out and err.count("\n") == 1
-    assert sentence.format(path) in err
-    assert not (tmp_path / "a.html").exists()
-
-
-def test_values_of_the_log_that_are_no_numbers_are_left_out_of_the_curves() -> None:
-    run = Run(Path("run"), recipe(), "", (*LOG, {**step(50, 3, 2.0), "loss": "low", "words": None}))
-    (words, loss, *_) = draw_curves(run)
-    assert "training 4 at step 10, 2.5 at step 40;" in words
-    assert "4 at step 10, 2.5 at step 40" in loss
 
 
 # --- what is drawn ---
 
 
-def numbers(text: str) -> list[tuple[float, float]]:
+def corners(text: str) -> list[tuple[float, float]]:
     """The corners of the only line of a chart."""
     (points,) = re.findall(r'points="([^"]*)"', text)
     return [(float(x), float(y)) for x, y in (corner.split(",") for corner in points.split())]
 
 
-def test_a_chart_is_to_scale() -> None:
+def test_a_chart_is_to_scale_and_its_names_are_text() -> None:
     # ticks 0, 1, 2, 3, 4 over 140 pixels from 148 up to 8; 0 to 20 steps over 282 pixels from 48 to 330
     drawn = chart("loss", {"": [(0, 4.0), (5, 1.0), (20, 0.0)]})
-    assert numbers(drawn) == [(48, 8), (48 + 282 / 4, 148 - 140 / 4), (330, 148)]
+    assert corners(drawn) == [(48, 8), (48 + 282 / 4, 148 - 140 / 4), (330, 148)]
     assert 'aria-label="loss: 4 at step 0, 0 at step 20"' in drawn
     assert "<title>1 at step 5</title>" in drawn
-
-
-def test_a_chart_of_one_value_of_none_and_of_what_is_no_number() -> None:
-    assert numbers(chart("x", {"": [(3, 5.0)]})) == [(330, 78)]  # in the middle, between 0 and 10
-    assert "x: no values yet" in chart("x", {"": []})
-    assert numbers(chart("x", {"": [(0, 0.0), (1, float("nan")), (2, 4.0)]})) == [(48, 148), (330, 8)]
-
-
-def test_a_long_line_is_thinned_to_means() -> None:
-    count = 10 * MAX_POINTS
-    corners = numbers(chart("x", {"": [(at, at % 2) for at in range(count)]}))  # every ten of them have the mean 0.5
-    assert len(corners) == MAX_POINTS
-    assert len({y for _, y in corners}) == 1
-
-
-def test_a_name_in_a_chart_is_shown_as_text() -> None:
-    drawn = chart('<b>"', {"<i>": [(0, 1.0)], "b": [(0, 2.0)]})
+    drawn = chart('<b>"', {"<i>": [(0, 1.0), (1, 2)], "b": [(0, 2.0)]})
     assert "<i>" not in drawn and "&lt;b&gt;&#34;: &lt;i&gt; 1 at step 0" in drawn
+
+
+def test_a_chart_of_few_values_of_tiny_ones_and_of_many() -> None:
+    assert chart("x", {"": [(3, 5.0)]}) == '<p class="small">x: 5 at step 3</p>'
+    assert chart("x", {"": []}) == '<p class="small">x: no values yet</p>'
+    assert corners(chart("x", {"": [(0, 0.0), (1, float("nan")), (2, 4.0)]})) == [(48, 148), (330, 8)]
+    tiny = chart("bleu_4", {"": [(1, 1.6e-14), (2, 0.0)]})
+    assert "1.6e" not in tiny and corners(tiny)[0][1] == 148
+    many = corners(chart("x", {"": [(at, at % 2) for at in range(10 * MAX_POINTS)]}))  # each ten have the mean 0.5
+    assert len(many) == MAX_POINTS and len({y for _, y in many}) == 1
 
 
 def test_every_term_has_a_chart_and_a_term_that_is_the_loss_has_none() -> None:
     def titles(lines: list[dict[str, Any]]) -> list[str]:
         run = Run(Path("run"), recipe(), "", tuple(lines))
-        return [re.findall(r"<figcaption>(.*?)(?: ·|</fig)", one)[0] for one in draw_curves(run)]
+        return [re.findall(r"<figcaption>(.*?)(?: ·|</fig)|small.>(.*?):", one)[0] for one in draw_curves(run)]
+
+    def names(lines: list[dict[str, Any]]) -> list[str]:
+        return ["".join(pair) for pair in titles(lines)]
 
     rest = ["gradient norm, before it is clipped", "learning rate"]
-    assert titles(LOG) == ["cross-entropy per word", "validation bleu_4", "validation cider", *rest]
+    assert names(LOG) == ["cross-entropy per word", "validation bleu_4", "validation cider", *rest]
     lines = [step(1, 1, 4.0, words=3.0, reward=0.5), step(2, 1, 4.0, words=3.0, reward=0.5, length_mean=9.0)]
-    assert titles(lines) == ["cross-entropy per word", "training loss, all terms", "reward", "length mean", *rest]
+    assert names(lines) == ["cross-entropy per word", "training loss, all terms", "reward", "length mean", *rest]
     # the loss of a reward is no likelihood, so the two losses have a chart each
     rewarded = ["training loss, not a likelihood", "validation loss, cross-entropy per word", "reward", *rest]
-    assert titles([step(1, 1, -0.5, reward=0.5)]) == rewarded
+    assert names([step(1, 1, -0.5, reward=0.5)]) == rewarded
 
 
 # --- scores, and the whole ---
@@ -322,14 +273,3 @@ def test_wrong_use_is_a_sentence(
         out, err = capsys.readouterr()
         assert not out and sentence in err and err.count("\n") == 1
     assert not (tmp_path / "a.html").exists()
-
-
-def test_a_run_that_is_called_by_a_number_has_the_name_of_its_series(tmp_path: Path) -> None:
-    write_run_page(tmp_path / "a.html", read_run(write_run(tmp_path / "soft" / "0", LOG)), None, [])
-    assert "<h1>Run soft/0</h1>" in (tmp_path / "a.html").read_text()
-
-
-def test_a_page_of_nothing_is_whole(tmp_path: Path) -> None:
-    write_run_page(tmp_path / "a.html", read_run(write_run(tmp_path / "run", [])), None, [])
-    page = (tmp_path / "a.html").read_text()
-    assert page.rstrip().endswith("</html>") and "cross-entropy per word: no values yet" in page
