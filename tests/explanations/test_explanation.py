@@ -17,13 +17,10 @@ from showtell.decoding import StageView, teacher_forced
 from showtell.errors import ImageError, UsageError
 from showtell.explanations import explain, explain_photos
 from showtell.features import build_encoder, encoder_config
-from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.images.loading import prepare_photo
 from showtell.models.hacap import HacapConfig, HacapDecoder
-from showtell.models.nic import NicConfig, NicDecoder
 from showtell.models.sat import SatConfig, SatDecoder
 from showtell.models.stack import StackConfig, StackDecoder
-from showtell.text.vocabulary import Vocabulary
 from showtell.types import PreparedBatch
 
 
@@ -115,37 +112,12 @@ def test_hard_attention_tells_the_region_that_it_looked_at(captioner, photos):
     assert {word.sampled_region for word in expected.words} == {None}
 
 
-def test_a_model_without_attention_has_words_and_no_map(captioner, photos):
-    torch.manual_seed(0)
-    nic = NicDecoder(
-        NicConfig(embedding_size=8, hidden_size=8), feature_size=16, vocabulary_size=len(captioner.vocabulary)
-    )
-    explanation = like(captioner, nic).explain(photos[0])
-    caption = explanation.models[0].caption
-    assert caption.attention is None
-    assert caption.words
-    assert explanation.to_json()["models"][0]["captions"][0]["attention"] is None
-
-
 def test_several_captioners_keep_their_order_and_get_names_of_their_own(captioner, tiny_checkpoint, photos):
     one = explain([captioner, tiny_checkpoint, hard(captioner, "argmax")], photos[0])
     assert [by.model for by in one.models] == ["sat (1)", "sat (2)", "sat (3)"]
     assert one.models[0].caption == one.models[1].caption
     assert one.models[0].caption != one.models[2].caption
     assert explain(captioner, photos[0]).models[0].model == "sat"
-
-
-def test_encoders_that_prepare_photos_differently_can_be_put_side_by_side(captioner, photos):
-    torch.manual_seed(0)
-    encoder = SmallCnn(SmallCnnConfig(image_size=32, widths=(8, 16, 16)))
-    config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4)
-    decoder = SatDecoder(config, feature_size=16, vocabulary_size=len(captioner.vocabulary))
-    other = EncoderDecoderCaptioner(
-        encoder=encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
-    )  # fmt: skip
-    fine, coarse = explain([captioner, other], photos[0]).models
-    assert (fine.grid, coarse.grid) == ((12, 12), (4, 4))
-    assert coarse.boxes[0].tolist() == [0, 0, 12, 12]
 
 
 def test_what_is_no_image_costs_only_itself(captioner, photos, tmp_path):
@@ -193,27 +165,6 @@ def test_json_is_plain_and_complete(captioner, photos):
     assert [len(row) for row in caption["attention"]] == [144] * len(words)
 
 
-def test_explaining_leaves_train_mode_as_it_was(captioner, photos):
-    first = captioner.explain(photos[0])
-    captioner.decoder.train()
-    again = captioner.explain(photos[0])
-    assert captioner.decoder.training
-    captioner.decoder.eval()
-    assert first == again  # no dropout either way
-
-
-def test_a_vocabulary_smaller_than_the_runners_up_gives_what_it_has(captioner, photos):
-    vocabulary = Vocabulary.build([["dog"]])
-    torch.manual_seed(0)
-    decoder = NicDecoder(NicConfig(embedding_size=4, hidden_size=4), feature_size=16, vocabulary_size=len(vocabulary))
-    small = EncoderDecoderCaptioner(
-        encoder=captioner.encoder, decoder=decoder.eval(), vocabulary=vocabulary, decoding=captioner.decoding
-    )
-    for word in small.explain(photos[0]).models[0].caption.words:
-        assert len(word.others) == len(vocabulary) - 3  # not begin, not pad, not the word itself
-        assert word.probability + sum(chance for _, chance in word.others) <= 1 + 1e-6
-
-
 def test_the_drop_without_a_cell_is_that_of_a_teacher_forced_pass_without_it(captioner, photos):
     """One cell of one photo, hidden by hand: its vector becomes the mean of the others."""
     by = captioner.explain(photos[:2], occlusion="mean")[1].models[0]
@@ -238,12 +189,6 @@ def test_the_drop_without_a_cell_is_that_of_a_teacher_forced_pass_without_it(cap
     assert drops.shape == (len(by.caption.words), 144)
     torch.testing.assert_close(drops[:, cell], expected, atol=1e-5, rtol=1e-3)
     assert captioner.explain(photos[1]).models[0].caption.words[0].logprob_drop is None
-
-
-def test_a_notebook_shows_a_page(captioner, photos):
-    shown = captioner.explain(photos[0])._repr_html_()
-    assert photos[0].name in shown
-    assert shown.lstrip().startswith("<")
 
 
 def test_each_stage_has_its_own_caption_and_its_own_attention(captioner, photos):
@@ -296,23 +241,6 @@ def test_boxes_of_a_dataset_reach_encoders_that_look_at_them(captioner, photos):
         assert by.caption.attention.shape == (len(by.caption.words), len(own))
     with pytest.raises(UsageError, match="looks at boxes that its dataset brings"):
         regions.explain(photos[0])
-
-
-def test_regions_carry_what_the_detector_takes_them_for(captioner, photos):
-    torch.manual_seed(0)
-    detector = {"name": "faster_rcnn", "detector": "fasterrcnn_mobilenet_v3_large_320_fpn", "weights": "random"}
-    encoder = build_encoder(
-        encoder_config({**detector, "min_regions": 3, "max_regions": 3, "image_size": 64, "longest": 64})
-    ).eval()
-    config = SatConfig(embedding_size=8, hidden_size=8, attention_size=4)
-    decoder = SatDecoder(config, feature_size=encoder.feature_size, vocabulary_size=len(captioner.vocabulary)).eval()
-    regions = EncoderDecoderCaptioner(
-        encoder=encoder, decoder=decoder, vocabulary=captioner.vocabulary, decoding=captioner.decoding
-    )  # fmt: skip
-    by = regions.explain(photos[0]).models[0]
-    assert by.grid is None
-    assert len(by.labels) == len(by.boxes) == by.caption.attention.shape[1]
-    assert set(by.labels) <= {*encoder.categories, ""}
 
 
 def test_what_runs_along_a_caption_is_kept(captioner, photos):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -66,12 +65,6 @@ def test_words_are_marked_that_name_what_is_neither_annotated_nor_said_by_people
     assert not [pair for pair in marked["b.jpg"] if pair[1]]  # where nobody looked, nothing is said
 
 
-def test_nothing_known_leaves_explanations_as_they_are():
-    given = [explanation("b.jpg", "a dog"), explanation("a.jpg", "a cat")]
-    assert judge(given, PhotoSet((PhotoToExplain(Path("b.jpg")), PhotoToExplain(Path("a.jpg"))))) == given
-    assert judge([], PhotoSet(())) == []
-
-
 def test_a_photo_named_twice_is_explained_once(tiny_scenes):
     photos = sorted((tiny_scenes / "images").iterdir())
     photo_set = choose_photos([str(photos[3]), str(tiny_scenes / "images"), str(photos[0])], "test")
@@ -87,33 +80,6 @@ def test_a_limited_dataset_still_knows_all_references(tiny_scenes):
     assert some.references == everything.references
     assert all(photo.facts.scene is not None and photo.facts.objects is None for photo in some.photos)
     assert all(photo.boxes.shape[1] == 4 and len(photo.boxes) for photo in some.photos)
-
-
-@pytest.mark.parametrize(
-    ("key", "photo"),
-    [
-        ("a/b/COCO_val2014_000000000042.jpg", "a/b/COCO_val2014_000000000042.jpg"),
-        ("42", "a/b/COCO_val2014_000000000042.jpg"),
-        ("000000000042", "b/000000000042.jpg"),
-        ("cat.jpg", "elsewhere/cat.jpg"),
-        ("cat", "elsewhere/cat.png"),
-    ],
-)
-def test_json_may_name_a_photo_in_several_ways(tmp_path, key, photo):
-    (tmp_path / "known.json").write_text(json.dumps({key: ["a cat"], "none": ["a dog"]}))
-    photo_set = add_references(
-        PhotoSet((PhotoToExplain(Path(photo)), PhotoToExplain(Path("other.jpg")))), tmp_path / "known.json"
-    )
-    assert [photo.facts.references for photo in photo_set.photos] == [("a cat",), ()]
-    assert photo_set.references == (("a cat",), ("a dog",))
-
-
-def test_references_from_elsewhere_keep_what_the_dataset_knows(tmp_path):
-    known = PhotoToExplain(Path("cat.jpg"), ImageFacts(("old",), frozenset({"cat"})), torch.zeros(1, 4))
-    (tmp_path / "known.json").write_text('{"cat": ["new"]}')
-    (photo,) = add_references(PhotoSet((known,)), tmp_path / "known.json").photos
-    assert (photo.facts.references, photo.facts.objects) == (("new",), frozenset({"cat"}))
-    assert photo.boxes is known.boxes
 
 
 def test_what_cannot_be_used_is_a_sentence(tmp_path, tiny_scenes):

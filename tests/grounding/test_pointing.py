@@ -20,26 +20,17 @@ from showtell.datasets import open_dataset
 from showtell.datasets.records import Box, CaptionRecord, Grounding
 from showtell.decoding import DecodingConfig
 from showtell.errors import DataError, UsageError
-from showtell.explanations.geometry import attention_map
-from showtell.features.small_cnn import SmallCnn, SmallCnnConfig
 from showtell.grounding.mentions import GroundedMention, annotated_mentions, category_mentions, category_phrases
 from showtell.grounding.pointing import (
     AttentionNumbers,
     CaptionMaps,
-    central_weights,
-    drop_weights,
     measure_attention,
-    peak_weights,
     statistics_of,
 )
 from showtell.images.boxes import coverage, is_centre_inside
 from showtell.models.nic import NicConfig, NicDecoder
-from showtell.models.sat import SatConfig, SatDecoder
 from showtell.scores.base import corpus_numbers
-from showtell.scores.bootstrap import compare
 from showtell.scores.chair import Mention
-from showtell.text.tokenizer import tokenize
-from showtell.text.vocabulary import Vocabulary
 
 WINDOW = torch.tensor([0.0, 0.0, 30.0, 20.0])
 # a grid of 2 x 3 cells of 10 pixels
@@ -60,30 +51,10 @@ def test_coverage_counts_every_pixel_once(rectangles: Tensor, boxes: Tensor) -> 
     assert coverage(rectangles, boxes).tolist() == pytest.approx(expected)
 
 
-@hypothesis.given(some, corners)
-@hypothesis.settings(max_examples=50, deadline=None)
-def test_mass_is_that_of_the_map_over_pixels(rectangles: Tensor, box: tuple[int, int, int, int]) -> None:
-    weights = torch.arange(1.0, len(rectangles) + 1).double()
-    left, top, right, bottom = box
-    drawn = attention_map(weights, rectangles, (12, 12))
-    mass = float(weights @ coverage(rectangles, torch.tensor([box])))
-    assert mass == pytest.approx(drawn[top:bottom, left:right].sum())
-
-
 def test_a_cell_is_in_a_box_if_its_centre_is() -> None:
     boxes = torch.tensor([[4.0, 0.0, 15.0, 6.0], [25.0, 15.0, 30.0, 20.0]])
     # centres at x 5, 15, 25 and y 5, 15; a box has its left and upper edges and not the others
     assert is_centre_inside(CELLS, boxes).tolist() == [True, False, False, False, False, True]
-
-
-def test_the_centre_is_one_cell_or_several() -> None:
-    assert central_weights(CELLS, WINDOW).tolist() == [0, 0.5, 0, 0, 0.5, 0]
-    assert central_weights(CELLS, torch.tensor([0.0, 0.0, 12.0, 12.0])).tolist() == [1, 0, 0, 0, 0, 0]
-
-
-def test_weights_that_are_all_alike_point_like_chance() -> None:
-    assert peak_weights(torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])).tolist() == [[0, 0.5, 0.5], [1 / 3] * 3]
-    assert drop_weights(torch.tensor([[1.0, -5.0, 3.0], [0.0, -1.0, -2.0]])).tolist() == [[0.25, 0, 0.75], [1 / 3] * 3]
 
 
 def one_by_hand(**changes: object) -> dict[str, float]:
@@ -128,25 +99,6 @@ def test_what_is_not_there_is_not_a_number() -> None:
     # a photo that was cropped shows nothing of the object, so nothing is asked
     scores = one_by_hand(window=torch.tensor([20.0, 0.0, 30.0, 10.0]))
     assert math.isnan(scores["chance_pointing"])
-
-
-def test_a_region_is_the_object_if_it_overlaps_enough() -> None:
-    # intersections over unions with 8..20 x 0..10 (120): 100/120 for cell 1; the whole photo has its centre elsewhere
-    whole = torch.cat([CELLS[:5], WINDOW[None]])
-    scores = one_by_hand(rectangles=whole, is_detected=True)
-    assert scores["overlap"] == 1
-    assert scores["chance_overlap"] == pytest.approx(1 / 6)
-    assert one_by_hand(rectangles=whole.flip(0), is_detected=True)["overlap"] == 0
-
-
-def test_several_words_are_one_mention() -> None:
-    attention = torch.tensor([[[0.6, 0.4], [0.3, 0.7]]])
-    drops = torch.tensor([[[1.0, 0.0], [-2.0, 0.5]]])  # sums: -1 and 0.5
-    maps = CaptionMaps(CELLS[:2], torch.tensor([0.0, 0.0, 20.0, 10.0]), False, attention, drops, [2])
-    row = statistics_of(maps, [[GroundedMention(Mention(0, 2, "star"), CELLS[1:2])]])
-    scores = dict(zip(AttentionNumbers.names, corpus_numbers(AttentionNumbers(), row[None]).tolist(), strict=True))
-    assert (scores["pointing"], scores["mass"]) == (1, pytest.approx(0.55))
-    assert (scores["occlusion_pointing"], scores["occlusion_mass"]) == (1, 1)
 
 
 # --- words ---
@@ -213,23 +165,6 @@ def test_a_model_measured_the_other_way_round(tiny_checkpoint: Path, tiny_scenes
     assert (report.report.scores["occlusion_pointing"] is None) == (occlusion is None)
 
 
-def test_batches_change_nothing_and_reports_compare(tiny_checkpoint: Path, tiny_scenes: Path) -> None:
-    captioner = Captioner.from_pretrained(tiny_checkpoint)
-    records = open_dataset(tiny_scenes).split("test")
-    first, second = (measure_attention(captioner, records, batch_size=size) for size in (1, 16))
-    assert first.mentions > 10
-    assert first.hallucinated == 0
-    pairs = zip(first.report.statistics["attention"].rows, second.report.statistics["attention"].rows, strict=True)
-    for one, other in pairs:
-        np.testing.assert_allclose(one, other, atol=0.02)  # ranks of drops near 0 go by the last bits
-    differences = compare(first.report, second.report, samples=20)
-    assert differences["mass"].value == pytest.approx(0, abs=1e-6)
-    content = first.to_json()
-    number = content["numbers"]["pointing"]
-    assert number["low"] <= number["value"] <= number["high"]
-    assert content["numbers"]["overlap"] is None
-
-
 def test_what_cannot_be_asked_is_refused(tiny_checkpoint: Path, tiny_scenes: Path) -> None:
     captioner = Captioner.from_pretrained(tiny_checkpoint)
     records = open_dataset(tiny_scenes).split("val")
@@ -272,27 +207,3 @@ def test_the_verb(capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path, tin
     assert f"{content['numbers']['pointing']['value']:.3f}" in lines[3]
     assert run(tiny_checkpoint, tiny_scenes, "--out", tiny_scenes / "annotations" / "scenes.json") == 2
     assert "--out" in capsys.readouterr().err
-
-
-@pytest.mark.shared
-def test_coco_by_names_and_synonyms(shared_data: Path) -> None:
-    records = open_dataset(shared_data / "coco-mini").records[:12]
-    vocabulary = Vocabulary.build(tokenize(caption) for one in records for caption in one.captions)
-    torch.manual_seed(0)
-    captioner = EncoderDecoderCaptioner(
-        encoder=SmallCnn(SmallCnnConfig(image_size=64, widths=(8, 8, 8))),
-        decoder=SatDecoder(
-            SatConfig(embedding_size=8, hidden_size=8, attention_size=8),
-            feature_size=8,
-            vocabulary_size=len(vocabulary),
-        ),
-        vocabulary=vocabulary,
-        decoding=DecodingConfig(),
-    )
-    report = measure_attention(captioner, records)
-    assert report.mentions >= 12  # objects that people name
-    assert report.hallucinated >= 0
-    scores = report.report.scores
-    assert all(0 <= scores[name] <= 1 for name in ("pointing", "mass", "occlusion_pointing", "chance_mass"))
-    # weights that are nearly alike have the mass of chance, whatever the photo's shape and its squashing
-    assert scores["mass"] == pytest.approx(scores["chance_mass"], abs=0.03)
