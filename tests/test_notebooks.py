@@ -19,8 +19,6 @@ ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.md"))
 CELL = re.compile(r"^```\{code-cell\} ipython3\n(.*?)^```$", re.M | re.S)
 
-each = pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
-
 
 def cells(file: Path) -> list[str]:
     return CELL.findall(file.read_text(encoding="utf-8"))
@@ -36,25 +34,19 @@ def test_each_paper_has_one():
     assert [file.stem for file in NOTEBOOKS] == papers
 
 
-@each
-def test_it_says_what_it_needs_and_runs_in_any_kernel(file: Path):
-    text = file.read_text(encoding="utf-8")
-    introduction = text.partition("```{code-cell}")[0]
-    assert "pip install -e ." in introduction and "runs/notebooks" in introduction
-    assert "\n  name: python3\n" in introduction
-    assert text.count("```{code-cell}") == len(cells(file)) > 10
-
-
-@each
-def test_it_uses_public_names_alone(file: Path):
-    for node in ast.walk(ast.parse(code(file))):
-        if isinstance(node, ast.Attribute):
-            assert not node.attr.startswith("_"), node.attr
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "showtell":
-            module = importlib.import_module(node.module)
-            for name in node.names:
-                assert hasattr(module, name.name) and not name.name.startswith("_"), name.name
-                assert name.name in getattr(module, "__all__", [name.name]), name.name
+def test_each_says_what_it_needs_and_uses_public_names_alone():
+    for file in NOTEBOOKS:
+        text = file.read_text(encoding="utf-8")
+        introduction = text.partition("```{code-cell}")[0]
+        for needed in ("pip install -e .", "runs/notebooks", "\n  name: python3\n"):
+            assert needed in introduction, file
+        assert text.count("```{code-cell}") == len(cells(file)) > 10
+        for node in ast.walk(ast.parse(code(file))):
+            assert not (isinstance(node, ast.Attribute) and node.attr.startswith("_")), file
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "showtell":
+                module = importlib.import_module(node.module or "")
+                names = {name.name for name in node.names}
+                assert names <= set(getattr(module, "__all__", vars(module))) and not any(n[0] == "_" for n in names)
 
 
 def test_all_that_see_regions_see_the_same():
@@ -85,16 +77,16 @@ def proposals(file: Path) -> Iterator[tuple[str, list[str]]]:
             yield (other.value if isinstance(other, ast.Constant) else recipe), [*common, *overrides]
 
 
-@each
-def test_recipes_take_what_it_sets(file: Path):
-    trainings = list(proposals(file))
-    assert len(trainings) >= 3
-    for recipe, overrides in trainings:
-        load_recipe(str(recipe), [str(override) for override in overrides])
+def test_recipes_take_what_they_set():
+    for file in NOTEBOOKS:
+        trainings = list(proposals(file))
+        assert len(trainings) >= 3, file
+        for recipe, overrides in trainings:
+            load_recipe(str(recipe), [str(override) for override in overrides])
 
 
 @pytest.mark.slow
-@each
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 def test_it_runs_with_few_pictures(file: Path, tmp_path: Path):
     small, count = re.subn(r"IMAGES, EPOCHS = \d+, \d+", "IMAGES, EPOCHS = 200, 1", code(file))
     assert count == 1

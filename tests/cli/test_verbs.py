@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,11 +30,11 @@ def parameters() -> Iterator[tuple[str, Any]]:
                 yield path, parameter
 
 
-@pytest.mark.parametrize("path", VERBS)
-def test_help_of_every_verb_and_option_is_a_clause_with_the_default(path):
-    verb = _Verb(path).with_options()
-    assert verb.help and verb.help[0].isupper() and verb.help.split("\n")[0].endswith(".")
-    for _, parameter in ((other, one) for other, one in parameters() if other == path):
+def test_help_of_every_verb_and_option_is_a_clause_with_the_default():
+    for path in VERBS:
+        help = _Verb(path).with_options().help
+        assert help and help[0].isupper() and help.split("\n")[0].endswith("."), path
+    for path, parameter in parameters():
         name = f"{path} {parameter.opts[0]}"
         assert parameter.help, f"{name} has no help"
         assert parameter.help.endswith("."), f"{name}: {parameter.help}"
@@ -45,31 +46,37 @@ def test_help_of_every_verb_and_option_is_a_clause_with_the_default(path):
         assert parameter.required or shared or shows or is_flag or is_list, f"{name} does not say its default"
 
 
+def test_help_lists_the_verbs_in_their_order_with_a_line_each(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, _ = run(capsys, "--help")
+    names = re.findall(r"^│ ([a-z]+) {2,}\S", out.partition("Commands")[2], re.MULTILINE)
+    assert status == 0 and names == list(dict.fromkeys(verb.split()[0] for verb in VERBS))
+    assert len(out.splitlines()) < 32
+
+
 def arguments_of(path: str) -> list[str]:
     """As many positional arguments as a verb asks for."""
     return ["x" for other, one in parameters() if other == path and one.param_type_name == "argument" and one.required]
 
 
-@pytest.mark.parametrize("path", sorted(FILES | FOLDERS))
-@pytest.mark.parametrize("out", ["", "/", "pipe", "closed"])
-def test_a_name_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_path, monkeypatch, path, out):
+def test_a_name_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
-    Path("closed").write_text("") if path in FOLDERS else Path("closed").mkdir()
-    status, printed, err = run(capsys, *path.split(), *arguments_of(path), "--out", out)
-    assert (status, printed) == (2, "")
-    assert err.startswith("showtell: ") and err.count("\n") == 1
-    expected = {
-        "": "Invalid value for '--out': the name is empty; is a variable of the shell not set?",
-        "/": "needs the name of a file"
-        if path in FILES - {"caption", "explain"}
-        else "--out / is the root of all files",
-        "pipe": "named pipe" if path in FILES - {"caption", "explain"} else "pipe",
-    }
-    if out in expected:
-        assert expected[out] in err
-    elif path not in ("caption", "explain"):
-        assert f"closed is a {'file' if path in FOLDERS else 'folder'}; --out needs the name of a" in err
+    Path("file").write_text("")
+    Path("folder").mkdir()
+    for path in sorted(FILES | FOLDERS):
+        needed = "folder" if path in FOLDERS else "file"
+        for out, sentence in {
+            "": "Invalid value for '--out': the name is empty; is a variable of the shell not set?",
+            "pipe": "pipe",
+            "/": "is the root of all files" if path in FOLDERS else f"needs the name of a {needed}",
+            "file" if path in FOLDERS else "folder": f"; --out needs the name of a {needed}.",
+        }.items():
+            status, printed, err = run(capsys, *path.split(), *arguments_of(path), "--out", out)
+            assert (status, printed) == (2, ""), path
+            assert err.startswith("showtell: ") and err.count("\n") == 1 and sentence in err, (
+                f"{path} --out {out}: {err}"
+            )
 
 
 def test_a_missing_argument_says_what_it_is_and_how_to_get_it(capsys):
@@ -77,18 +84,6 @@ def test_a_missing_argument_says_what_it_is_and_how_to_get_it(capsys):
         "showtell: Missing argument 'CHECKPOINT': Checkpoint that showtell train or quickstart wrote, or captioner of "
         "transformers: a folder, or owner/name[@revision] on the Hub. See showtell caption --help.\n"
     )
-    assert "Name the references with --references: showtell score" in run(capsys, "score", "predictions.json")[2]
-
-
-def test_score_refuses_the_same_names(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for out, sentence in (
-        ("", "Invalid value for '--per-image': the name is empty"),
-        ("/", "/ is a folder; --per-image needs the name of a file."),
-        (".", ". is a folder; --per-image needs the name of a file."),
-    ):
-        status, _, err = run(capsys, "score", "p.json", "--references", "r.json", "--per-image", out)
-        assert status == 2 and sentence in err
 
 
 def test_the_version(capsys):
@@ -98,11 +93,11 @@ def test_the_version(capsys):
 # --- text for terminals ---
 
 
-@pytest.mark.parametrize("odd", ["\x1b[31m", "\n", "\r", "\x00", "\x9b", "\u2028", "\u202e", "\ud800", "\udcff", "\t"])
-def test_what_a_terminal_would_act_on_is_escaped(odd):
-    assert odd not in printable(f"a{odd}b")
-    assert printable(f"a{odd}b").encode() and "\\" in printable(odd)
-    assert odd not in one_line(f'There is no "a{odd}b".')
+def test_what_a_terminal_would_act_on_is_escaped():
+    for odd in ("\x1b[31m", "\n", "\r", "\x00", "\x9b", "\u2028", "\u202e", "\ud800", "\udcff", "\t"):
+        assert odd not in printable(f"a{odd}b")
+        assert printable(f"a{odd}b").encode() and "\\" in printable(odd)
+        assert odd not in one_line(f'There is no "a{odd}b".')
 
 
 def test_what_a_message_quotes_is_shortened(capsys):
@@ -115,24 +110,19 @@ def test_what_a_message_quotes_is_shortened(capsys):
     assert err.startswith(r"showtell: a\nbccc") and err.count("\n") == 1 and len(err) < 400
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_no_argument_makes_a_message_of_thousands_of_characters(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for command in (
         ["data", "check", "x" * 5000],
         ["train", "r.yaml", "training." + "x" * 5000 + "=1"],
-        ["score", "p" * 4000, "--references", "r"],
+        ["score", "p" * 4000],
         ["caption", "c", "x" * 5000 + ".jpg"],
         ["x" * 5000],
         ["caption", "--" + "x" * 5000],
         ["caption", "c", "p", "--search", "x" * 5000],
-        ["caption", "c", "p", "--batch-size", "x" * 5000],
-    ],
-)
-def test_no_argument_makes_a_message_of_thousands_of_characters(capsys, tmp_path, monkeypatch, command):
-    monkeypatch.chdir(tmp_path)
-    status, out, err = run(capsys, *command)
-    assert (status, out) == (2, "")
-    assert len(err) < 2100
+    ):
+        status, out, err = run(capsys, *command)
+        assert (status, out) == (2, "") and len(err) < 2100
 
 
 # --- standard output ---
@@ -144,16 +134,15 @@ def showtell(*arguments: str, **settings: Any) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no /dev/full here")
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["data", "get", "--list"]])
 @pytest.mark.parametrize("unbuffered", ["", "1"])  # what is buffered is written once more when the interpreter ends
-def test_standard_output_on_a_full_disk(arguments, unbuffered):
+def test_standard_output_on_a_full_disk(unbuffered):
     with Path("/dev/full").open("w") as full:
-        done = showtell(*arguments, stdout=full, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
+        done = showtell("data", "get", "--list", stdout=full, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
     assert done.returncode == 2
     assert done.stderr == "showtell: Cannot write to standard output: No space left on device.\n"
 
 
-@pytest.mark.parametrize("closed", ["1", "2", "1 2"])
+@pytest.mark.parametrize("closed", ["2", "1 2"])
 def test_closed_streams(closed):
     close = " ".join(f"{number}>&-" for number in closed.split())
     shell = f'"{sys.executable}" -m showtell "$@" {close}'
@@ -162,10 +151,6 @@ def test_closed_streams(closed):
     )
     assert done.returncode == 0 and done.stderr == ""
     assert done.stdout == ("" if "1" in closed else f"showtell {__version__}\n")
-    done = subprocess.run(
-        ["sh", "-c", shell, "sh", "nothing"], capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 2 and "Traceback" not in done.stderr
 
 
 def test_a_reader_that_has_gone_away():
@@ -176,7 +161,7 @@ def test_a_reader_that_has_gone_away():
     assert (done.returncode, done.stderr) == (1, "")
 
 
-@pytest.mark.parametrize("style", ["text", "csv", "jsonl", "json"])
+@pytest.mark.parametrize("style", ["text", "json"])
 def test_standard_output_that_is_not_utf_8(tiny_checkpoint, tiny_scenes, tmp_path, monkeypatch, style):
     photo = tmp_path / "hund-\N{DOG}.png"
     photo.write_bytes(min((tiny_scenes / "images").iterdir()).read_bytes())
