@@ -139,7 +139,7 @@ def test_standard_output_on_a_full_disk(unbuffered):
     with Path("/dev/full").open("w") as full:
         done = showtell("data", "get", "--list", stdout=full, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
     assert done.returncode == 2
-    assert done.stderr == "showtell: Cannot write to standard output: No space left on device.\n"
+    assert done.stderr == "showtell: Cannot use standard output, or a file: No space left on device.\n"
 
 
 @pytest.mark.parametrize("closed", ["2", "1 2"])

@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from io import TextIOBase, TextIOWrapper
+from contextlib import suppress
+from io import TextIOWrapper
 from typing import NoReturn
 
-from showtell.errors import DataError, ShowtellError, one_line
+from showtell.errors import ShowtellError, one_line
 
 __all__ = ["main"]
 
@@ -26,7 +25,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     Exits with 0 on success, 2 for wrong use or bad input, 130 when interrupted, and 1 when whoever read standard output
     has stopped reading.
     """
-    _prepare_streams()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed; libraries would take the next file that is opened for it
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 (it stays open)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what the encoding of the terminal does not have is escaped
     sys.exit(_run(arguments))
 
 
@@ -41,34 +44,45 @@ def _run(arguments: list[str] | None) -> int:
         sys.stdout.flush()
         return status or 0
     except BrokenPipeError:
+        _discard_output()
         return 1
     except TyperException as error:
-        _refuse(_describe_usage_error(error))
+        return _refuse(_describe_usage_error(error))
     except ShowtellError as error:
-        _refuse(str(error))
+        return _refuse(str(error))
     except OSError as error:  # of the machine and its files; what is known to fail has a better message
-        file = "a file" if error.filename is None else error.filename
-        _refuse(f"Cannot use {file}: {error.strerror or error}.")
+        if error.filename is None:
+            _discard_output()
+        file = error.filename or "standard output, or a file"
+        return _refuse(f"Cannot use {file}: {error.strerror or error}.")
     except UnicodeEncodeError as error:
         text = error.object[max(0, error.start - 40) : error.end + 40]
-        _refuse(f'"{text}" is not valid text (UTF-8); correct it, or rename the file.')
+        return _refuse(f'"{text}" is not valid text (UTF-8); correct it, or rename the file.')
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not _OUT_OF_MEMORY.search(str(error)):
             raise
-        _refuse("There is not enough memory for these sizes; use a smaller batch, beam, image or model.")
+        return _refuse("There is not enough memory for these sizes; use a smaller batch, beam, image or model.")
     except KeyboardInterrupt:  # while modules were loading
         sys.stderr.write("showtell: interrupted\n")
-        sys.exit(130)
+        return 130
 
 
-def _refuse(message: str) -> NoReturn:
-    """Print a message and exit with 2."""
-    if message:
-        lines = message.split("\n  ")  # each problem of a recipe has a line of its own
-        with suppress(OSError):  # nobody can be told
-            sys.stderr.write("showtell: " + "\n  ".join(map(one_line, lines)) + "\n")
-            sys.stderr.flush()
-    sys.exit(2)
+def _refuse(message: str) -> int:
+    """Print a message; the exit status."""
+    lines = message.split("\n  ")  # each problem of a recipe has a line of its own
+    text = "\n  ".join(map(one_line, lines))
+    with suppress(OSError):  # nobody can be told
+        sys.stderr.write(f"showtell: {text}\n" if message else "")
+        sys.stderr.flush()
+    return 2
+
+
+def _discard_output() -> None:
+    """Let what is still buffered for standard output go to nowhere: the interpreter writes it once more when it ends."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _describe_usage_error(error: Exception) -> str:
@@ -82,61 +96,3 @@ def _describe_usage_error(error: Exception) -> str:
         message = f"{message.rstrip('.')}: {help}".replace("\\[", "[")  # as rich prints it
     command = context.command_path if context else "showtell"
     return f"{message}{'' if message[-1] in '.?' else '.'} See {command} --help."
-
-
-class _Stdout(TextIOWrapper):
-    """Standard output that escapes what its encoding lacks, with a message where it cannot be written to."""
-
-    def __init__(self, stream: TextIOWrapper) -> None:
-        super().__init__(stream.buffer, stream.encoding, "backslashreplace", line_buffering=stream.line_buffering)
-        self._stream = stream  # it would close the buffer when it is collected
-
-    def write(self, text: str) -> int:
-        """Write text."""
-        with self._checked():
-            return super().write(text)
-
-    def flush(self) -> None:
-        """Write what is buffered."""
-        with self._checked():
-            super().flush()
-
-    def _discard(self) -> None:
-        """Let what is still buffered go to nowhere: the interpreter writes it once more when it ends."""
-        with suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.fileno())
-            os.close(nowhere)
-
-    @contextmanager
-    def _checked(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self._discard()
-            if isinstance(error, BrokenPipeError):
-                raise
-            raise DataError(f"Cannot write to standard output: {error.strerror or error}.") from error
-
-
-class _Nowhere(TextIOBase):
-    """Where text goes if a stream is closed."""
-
-    def write(self, text: str) -> int:
-        """Discard the text."""
-        return len(text)
-
-
-def _prepare_streams() -> None:
-    """Make standard output take any text, and standard output and error work even if they are closed."""
-    if sys.stdout is None or sys.stderr is None:
-        descriptor = os.open(os.devnull, os.O_RDWR)
-        while descriptor <= 2:  # otherwise libraries would take the next file that is opened for standard output
-            descriptor = os.open(os.devnull, os.O_RDWR)
-        os.close(descriptor)
-        sys.stdout, sys.stderr = sys.stdout or _Nowhere(), sys.stderr or _Nowhere()
-    # Characters that the encoding of the terminal does not have are escaped.
-    if type(sys.stdout) is TextIOWrapper:
-        sys.stdout = _Stdout(sys.stdout)
-    elif isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
