@@ -8,14 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Any, get_args
 
 import pytest
 from pydantic import Field
 from settings_tables import rows
 
 from showtell.captioners import Captioner, EncoderDecoderCaptioner
-from showtell.cli.decoding_options import DecodingOptions, settings_of
+from showtell.cli.decoding_options import Decoding, settings_of
 from showtell.cli.settings_options import option_name, with_settings_options
 from showtell.decoding import SEARCHES, DecodingConfig
 from showtell.errors import UsageError
@@ -48,7 +48,7 @@ def texts(captions: list[dict[str, Any]]) -> list[str]:
     return [caption["text"] for caption in captions]
 
 
-def decode(checkpoint: str, *, decoding: Annotated[dict[str, Any], DecodingOptions()]) -> None: ...
+def decode(checkpoint: str, *, decoding: Decoding) -> None: ...
 
 
 def options_of(verb: Callable[..., None]) -> dict[str, inspect.Parameter]:

@@ -78,7 +78,7 @@ def _refuse(message: str) -> int:
 
 
 def _discard_output() -> None:
-    """Let what is still buffered for standard output go to nowhere: the interpreter writes it once more when it ends."""
+    """Let what is buffered for standard output go to nowhere: the interpreter writes it once more when it ends."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -10,25 +10,16 @@ from showtell.errors import UsageError, notify
 
 if TYPE_CHECKING:
     from showtell.captioners import Captioner
-    from showtell.config import Config
     from showtell.decoding_config import DecodingConfig
     from showtell.features.store import FeatureStore
 
 
-class DecodingOptions(SettingsOptions):
-    """Marks the parameter of a verb that takes decoding settings: `decoding: Annotated[dict[str, Any], ...]`."""
-
-    panel = "Decoding (default: the settings of the checkpoint)"
-
-    def config(self) -> type[Config]:
-        """The class of the settings."""
-        from showtell.decoding_config import DecodingConfig
-
-        return DecodingConfig
-
-
-Decoding = Annotated[dict[str, Any], DecodingOptions()]  # all settings
-DecodingOfOne = Annotated[dict[str, Any], DecodingOptions(without=["num_return_sequences"])]  # one caption per image
+_SETTINGS = "showtell.decoding_config:DecodingConfig"
+_PANEL = "Decoding (default: the settings of the checkpoint)"
+Decoding = Annotated[dict[str, Any], SettingsOptions(_SETTINGS, _PANEL, shows_defaults=False)]
+DecodingOfOne = Annotated[  # one caption per image
+    dict[str, Any], SettingsOptions(_SETTINGS, _PANEL, without=("num_return_sequences",), shows_defaults=False)
+]
 
 
 def open_captioner(checkpoint: str, ensemble: Sequence[str] | None = None, dtype: str | None = None) -> Captioner:

@@ -8,29 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from showtell.cli.settings_options import SettingsOptions
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
-    from showtell.config import Config
     from showtell.scores import ScoreModels
 
 
-class ScoreModelOptions(SettingsOptions):
-    """Marks the parameter of a verb that takes the models of learned scores."""
-
-    panel = "Models of learned scores"
-
-    def config(self) -> type[Config]:
-        """The class of the settings."""
-        from showtell.scores.model_settings import ScoreModelSettings
-
-        return ScoreModelSettings
-
-    def default_of(self, field: FieldInfo) -> str | bool:
-        """That of the settings."""
-        return "none" if field.default is None else str(field.default)
-
-
-ScoreModelChoice = Annotated[dict[str, Any], ScoreModelOptions()]
+_SETTINGS = SettingsOptions("showtell.scores.model_settings:ScoreModelSettings", "Models of learned scores")
+ScoreModelChoice = Annotated[dict[str, Any], _SETTINGS]
 
 
 def open_score_models(given: Mapping[str, Any]) -> ScoreModels | None:

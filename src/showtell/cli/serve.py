@@ -13,34 +13,13 @@ from showtell.errors import MissingDependencyError, notify
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pydantic.fields import FieldInfo
-
     from showtell.captioners import Captioner
-    from showtell.config import Config
 
 IF_INTERRUPTED = "what had been asked was answered"
 RUNS_UNTIL_STOPPED = True
 
 
-class ServeOptions(SettingsOptions):
-    """The settings of a server."""
-
-    panel = "Server"
-    variables = {"token": "SHOWTELL_TOKEN"}  # noqa: RUF012
-
-    def config(self) -> type[Config]:
-        """The class of the settings."""
-        from showtell.serving.settings import ServeSettings
-
-        return ServeSettings
-
-    def default_of(self, field: FieldInfo) -> str | bool:
-        """The default that the help shows."""
-        if isinstance(field.default, bool):
-            return False  # a switch shows both its forms
-        if field.default is None:
-            return "none"
-        return str(field.default)
+_SETTINGS = SettingsOptions("showtell.serving.settings:ServeSettings", "Server", variables={"token": "SHOWTELL_TOKEN"})
 
 
 def serve(
@@ -54,7 +33,7 @@ def serve(
     ],
     dtype: Dtype = None,
     *,
-    settings: Annotated[dict[str, Any], ServeOptions()],
+    settings: Annotated[dict[str, Any], _SETTINGS],
 ) -> None:
     """Serve a page on which photos get captions, and an API.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import abc
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -18,33 +19,25 @@ if TYPE_CHECKING:
     from showtell.config import Config
 
 
-class SettingsOptions(abc.ABC):
-    """Marks the parameter of a verb that takes settings: `settings: Annotated[dict[str, Any], ...]`.
+@dataclass(frozen=True)
+class SettingsOptions:
+    """Marks a parameter of a verb that takes settings: `settings: Annotated[dict[str, Any], SettingsOptions(...)]`."""
 
-    Args:
-        only: the settings that get an option; all of them if not given.
-        without: settings that get none.
-    """
+    settings: str  # module and class, imported when the verb is called
+    panel: str  # of the help
+    without: tuple[str, ...] = ()  # settings that get no option
+    shows_defaults: bool = True  # in the help, where they are not those of a checkpoint
+    variables: Mapping[str, str] = field(default_factory=dict)  # settings that the environment has, too
 
-    panel: ClassVar[str]  # of the help
-    variables: ClassVar[Mapping[str, str]] = {}  # settings that are also read from variables of the environment
-
-    def __init__(self, *only: str, without: Sequence[str] = ()) -> None:
-        self._only = only
-        self._without = without
-
-    @abc.abstractmethod
     def config(self) -> type[Config]:
-        """The class of the settings; called when the verb is."""
-
-    def default_of(self, field: FieldInfo) -> str | bool:
-        """The default that the help shows; False: none."""
-        return False
+        """The class of the settings."""
+        module, name = self.settings.split(":")
+        config: type[Config] = getattr(import_module(module), name)
+        return config
 
     def fields(self) -> dict[str, FieldInfo]:
         """The settings that get an option."""
-        fields = self.config().model_fields
-        return {name: fields[name] for name in self._only or fields if name not in self._without}
+        return {name: field for name, field in self.config().model_fields.items() if name not in self.without}
 
 
 def with_settings_options(verb: Callable[..., None]) -> Callable[..., None]:
@@ -80,7 +73,7 @@ def _mark(annotation: Any) -> SettingsOptions | None:
     return next((part for part in parts if isinstance(part, SettingsOptions)), None)
 
 
-def option_name(name: str, field: FieldInfo) -> str:
+def option_name(name: str, setting: FieldInfo) -> str:
     """The option of a setting: a list is given one value at a time, and a switch has both its forms.
 
     >>> from showtell.decoding_config import DecodingConfig
@@ -89,17 +82,17 @@ def option_name(name: str, field: FieldInfo) -> str:
     ['--num-beams', '--force-word', '--no-unknown/--unknown']
     """
     dashed = name.replace("_", "-")
-    if get_origin(field.annotation) is tuple:
+    if get_origin(setting.annotation) is tuple:
         return f"--{dashed.removesuffix('s')}"
-    if field.annotation is bool:
+    if setting.annotation is bool:
         return f"--{dashed}/--{dashed.removeprefix('no-')}" if name.startswith("no_") else f"--{dashed}/--no-{dashed}"
     return f"--{dashed}"
 
 
-def _parameter(name: str, field: FieldInfo, options: SettingsOptions) -> inspect.Parameter:
-    kind: Any = field.annotation
+def _parameter(name: str, setting: FieldInfo, options: SettingsOptions) -> inspect.Parameter:
+    kind: Any = setting.annotation
     config = options.config()
-    help = re.sub(r"`(\w+)`", lambda match: _option_of(match, config), field.description or "")
+    help = re.sub(r"`(\w+)`", lambda match: _option_of(match, config), setting.description or "")
     metavar = None
     if get_origin(kind) is tuple:
         kind, metavar = list[get_args(kind)[0]], "WORDS"  # type: ignore[misc]
@@ -108,23 +101,20 @@ def _parameter(name: str, field: FieldInfo, options: SettingsOptions) -> inspect
         (kind,) = (one for one in get_args(kind) if one is not NoneType)
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
+    default = "none" if setting.default is None else str(setting.default)
     option = typer.Option(
-        option_name(name, field),
+        option_name(name, setting),
         help=help,
         metavar=metavar,
-        show_default=options.default_of(field),
+        show_default=default if options.shows_defaults and kind is not bool else False,
         rich_help_panel=options.panel,
         envvar=options.variables.get(name),
     )
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[kind | None, option],
-    )
+    annotation = Annotated[kind | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _option_of(match: re.Match[str], config: type[Config]) -> str:
     """A setting that a description names, as the command line has it."""
-    field = config.model_fields.get(match[1])
-    return match[0] if field is None else option_name(match[1], field)
+    named = config.model_fields.get(match[1])
+    return match[0] if named is None else option_name(match[1], named)
