@@ -84,7 +84,7 @@ def describe_captioner(captioner: Captioner) -> dict[str, Any]:
     decoding = captioner.decoding.model_dump(mode="json", exclude_defaults=True)
     facts: dict[str, Any] = {"model": about.name, "library": about.library, "weights": about.parameters}
     if isinstance(captioner, EncoderDecoderCaptioner):
-        facts |= {"encoder": captioner.encoder.config.name, "words": len(captioner.vocabulary)}
+        facts |= {"encoder": getattr(captioner.encoder.config, "name", "none"), "words": len(captioner.vocabulary)}
     else:
         facts |= {"revision": about.revision or "none", "licence": about.licence or "not stated"}
     return {**facts, "decoding": decoding, "about": about.origin}

@@ -36,7 +36,7 @@ def view_photo(number: int, explanation: Explanation, name: str) -> dict[str, An
     """What the template shows of a photo; `data` is for the script."""
     size = explanation.size
     width, height = explanation.photo.size
-    models = [
+    models: list[dict[str, Any]] = [
         {
             "title": model.model,
             "confidence": f"{model.caption.confidence:.0%}",
@@ -74,10 +74,12 @@ def _picture(photo: Image.Image) -> str:
 
 
 def _view_caption(model: ModelExplanation, caption: ExplainedCaption, size: tuple[int, int]) -> dict[str, Any]:
-    attention: Sequence[Tensor | None] = [None] * len(caption.words) if caption.attention is None else caption.attention
+    attention: Sequence[Tensor | None] = [None] * len(caption.words)
     locations: Sequence[str | None] = [None] * len(caption.words)
-    if caption.attention is not None and model.boxes is not None:
-        locations = describe_locations(caption.attention, model, size)
+    if caption.attention is not None:
+        attention = list(caption.attention)
+        if model.boxes is not None:
+            locations = describe_locations(caption.attention, model, size)
     words = []
     for index, (word, weights, location) in enumerate(zip(caption.words, attention, locations, strict=True)):
         data = _word_data(model, word, weights)
