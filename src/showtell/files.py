@@ -331,11 +331,7 @@ def refuse_overwriting(out: Path, option: str, inputs: Iterable[Path]) -> None:
 
 
 def require_output_name(out: Path, option: str) -> None:
-    """Make sure that a path can name what is to be written.
-
-    Args:
-        out: a file or folder.
-        option: its option, for messages.
+    """Make sure that a path can name what `option` writes, a file or a folder.
 
     Raises:
         UsageError: it is the root of the file system or a named pipe.
@@ -347,11 +343,7 @@ def require_output_name(out: Path, option: str) -> None:
 
 
 def require_writable_file(out: Path, option: str) -> None:
-    """Make sure that a file can be written, before the work whose result it will hold.
-
-    Args:
-        out: the file.
-        option: its option, for messages.
+    """Make sure that the file of `option` can be written, before the work whose result it will hold.
 
     Raises:
         UsageError: it is a folder or a named pipe.
@@ -359,28 +351,24 @@ def require_writable_file(out: Path, option: str) -> None:
     """
     if out.is_dir():
         raise UsageError(f"{out} is a folder; {option} needs the name of a file.")
-    require_output_name(out, option)
-    _require_writable(out)
+    _require_writable(out, option)
 
 
 def require_writable_folder(out: Path, option: str) -> None:
-    """Make sure that a folder can be written, before the work whose result it will hold.
-
-    Args:
-        out: the folder, which may exist.
-        option: its option, for messages.
+    """Make sure that the folder of `option`, new or not, can be written, before the work whose result it will hold.
 
     Raises:
         UsageError: it is the root of the file system, a file or a named pipe.
         DataError: the folder above it cannot be written to, or is a file.
     """
-    require_output_name(out, option)
     if out.exists() and not out.is_dir():
+        require_output_name(out, option)
         raise UsageError(f"{out} is a file; {option} needs the name of a folder.")
-    _require_writable(out)
+    _require_writable(out, option)
 
 
-def _require_writable(out: Path) -> None:
+def _require_writable(out: Path, option: str) -> None:
+    require_output_name(out, option)
     folder = next((path for path in (out, *out.parents) if path.exists()), Path())
     if not os.access(folder, os.W_OK):
         raise DataError(f"Cannot write {out}: {os.strerror(errno.EACCES)}.")

@@ -142,6 +142,18 @@ def test_a_row_without_an_image(tmp_path: Path) -> None:
     assert refusal(name) == f"{name}, row 1 of split train, has no image; leave such rows out."
 
 
+def test_images_are_only_read_in_the_dataset(tmp_path: Path) -> None:
+    """A dataset cannot make files elsewhere be opened."""
+    inside = tmp_path / "saved" / "a.png"
+    inside.parent.mkdir()
+    inside.write_bytes(b"photo")
+    (tmp_path / "saved" / "link.png").symlink_to(tmp_path / "secret.png")
+    assert hub._content({"bytes": None, "path": str(inside)}, "row 1", str(inside.parent)) == b"photo"
+    for path in (tmp_path / "secret.png", inside.parent / "link.png", inside.parent / "../secret.png"):
+        with pytest.raises(DataError, match=r"^row 1 names an image outside the dataset, .*secret\.png; save it with"):
+            hub._content({"bytes": None, "path": str(path)}, "row 1", str(inside.parent))
+
+
 def test_what_is_no_dataset(tmp_path: Path) -> None:
     name = f"hf:{tmp_path}"
     for given in (name, "hf:../..", "hf:..", "hf:a/b/c", f"{name}/none"):

@@ -146,7 +146,7 @@ def _copy(name: str, splits: Mapping[str, Any], folder: Path, done: Any) -> None
             columns = _columns(name, rows.features or {})
             for number, row in enumerate(_rows(name, rows, columns), start=1):
                 where = f"{PREFIX}{name}, row {number} of split {split},"
-                content = _content(row[columns.image], where)
+                content = _content(row[columns.image], where, name)
                 file = f"images/{hashlib.blake2b(content, digest_size=16).hexdigest()}{_suffix(content)}"
                 if not (folder / file).exists():
                     (folder / file).write_bytes(content)
@@ -240,14 +240,19 @@ def _captions(value: Any, where: str) -> list[str]:
     raise DataError(f"{where} has a caption that is no text but {type(value).__name__}.")
 
 
-def _content(cell: Any, where: str) -> bytes:
-    """The bytes of the image in a cell, or of the file that it names."""
+def _content(cell: Any, where: str, name: str) -> bytes:
+    """The bytes of the image in a cell; a path must lie in the dataset's folder or the hub's cache."""
+    import datasets
+
     cell = cell or {}
     if isinstance(cell.get("bytes"), bytes):
         return bytes(cell["bytes"])
     if not isinstance(cell.get("path"), str):
         raise DataError(f"{where} has no image; leave such rows out.")
-    return read_bytes(Path(cell["path"]))
+    file = Path(cell["path"]).resolve()
+    if not any(file.is_relative_to(Path(folder).resolve()) for folder in (name, datasets.config.HF_CACHE_HOME)):
+        raise DataError(f"{where} names an image outside the dataset, {file}; save it with the images embedded.")
+    return read_bytes(file)
 
 
 def _suffix(content: bytes) -> str:
