@@ -1,4 +1,4 @@
-"""The examples of docs/serving_api.md work as they stand."""
+"""The examples of docs/serving_api.md and docs/run_a_server.md work as they stand."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import httpx
 import pytest
 
+from showtell.captioners import Captioner
 from tests.serving.fakes import FakeEngine, photo_bytes
 from tests.serving.servers import PATIENCE, running_server
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serving_api.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "serving_api.md").read_text(encoding="utf-8")
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -24,7 +28,7 @@ def here(tmp_path, monkeypatch):
 
 
 def test_the_client_in_five_lines_prints_a_caption(here, capsys):
-    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+    (block,) = PYTHON.findall(PAGE)
     with running_server(FakeEngine()) as running:
         exec(block.replace("http://127.0.0.1:7860", running.url), {})
     assert capsys.readouterr().out == "a red circle\n"
@@ -44,3 +48,35 @@ def test_every_curl_is_answered(here):
             assert done.stdout.startswith('{"image":"photo')
     assert len(engine.questions) == len(commands)
     assert {question.photo for question in engine.questions} == {Path("photo.jpg").read_bytes()}
+
+
+@pytest.mark.slow
+def test_the_deployment_on_ray_serve_answers_as_the_captioner_does(tiny_checkpoint, tiny_scenes, tmp_path, monkeypatch):
+    serve = pytest.importorskip("ray.serve")
+    (block,) = PYTHON.findall((DOCS / "run_a_server.md").read_text(encoding="utf-8"))
+    (tmp_path / "captions.py").write_text(block)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("CHECKPOINT", str(tiny_checkpoint))
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": str(tmp_path)}})
+    try:
+        import captions  # type: ignore[import-not-found]
+
+        serve.run(captions.app)
+        captioner = Captioner.from_pretrained(tiny_checkpoint, device="cpu")
+        for photo in sorted((tiny_scenes / "images").iterdir())[:4]:
+            answer = httpx.post(
+                "http://127.0.0.1:8000/v1/captions", content=photo.read_bytes(), timeout=PATIENCE
+            ).json()
+            wanted = captioner.caption(photo)[0]
+            assert answer["captions"][0]["text"] == wanted.text
+            assert answer["captions"][0]["logprob"] == pytest.approx(wanted.logprob, abs=1e-5)
+        broken = httpx.post("http://127.0.0.1:8000/v1/captions", content=b"text", timeout=PATIENCE)
+        assert (broken.status_code, broken.json()["detail"]) == (
+            422,
+            "The image in memory is not an image: it holds text.",
+        )
+    finally:
+        serve.shutdown()
+        ray.shutdown()

@@ -417,6 +417,7 @@
       place.dataset.id = row.id;
       await explanations.openArticle($("article", place), onRunnerUp(row, captioners));
       if (control.signal.aborted) return;
+      if (served.captioners.length === 1) $(".model h3", place).textContent = "The captioner says"; // its name says little
       offerCaptions(place, row);
       if (change.words) {
         setNotice(element("span", `From “${change.words.join(" ")}” on.`), back());
