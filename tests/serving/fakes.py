@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from showtell.captioners.contract import Abilities, About
-from showtell.captions import Caption, ExplainedCaption, ExplainedWord, ModelExplanation, TextLogprobs, Word
+from showtell.captions import Caption, ExplainedCaption, ExplainedWord, ModelExplanation, Word
 from showtell.decoding import DecodingConfig
 from showtell.images.photo import to_photo
 from showtell.serving.engine import Answer, Engine, Question, ServedCaptioner, require_affordable
@@ -75,8 +75,6 @@ class FakeEngine(Engine):
         to_photo(question.photo)
         words = tuple(Word(*pair) for pair in zip(self.words, LOGPROBS, strict=True))
         text, logprob = " ".join(self.words), sum(LOGPROBS) - 1
-        if question.kind == "logprobs":
-            return [TextLogprobs(text, (Word(text, -1.0),), -0.5) for text in question.texts]
         if question.kind == "explanation":
             explained = tuple(ExplainedWord(word, 0.5, (("blue", 0.25),)) for word in self.words)
             caption = ExplainedCaption(text, explained, logprob, True, 0.5, attention=torch.full((3, 4), 0.25))

@@ -89,23 +89,19 @@ async def test_a_batch_has_questions_of_one_kind_with_equal_settings():
         groups = [
             ask(engine, [b"1", b"2"]),
             ask(engine, [b"3", b"4"], settings=beams),
-            ask(engine, [b"5"], kind="logprobs", texts=("x", "y")),
-            ask(engine, [b"6"], kind="logprobs", texts=("z",)),
             ask(engine, [b"7", b"8"], kind="explanation"),
             ask(engine, [b"9"], kind="explanation", occlusion="pixels"),
         ]
-        await until(lambda: captioner.outstanding == 10)
+        await until(lambda: captioner.outstanding == 8)
         captioner.encoding.open()
         assert texts([await first]) == ["b'first' 1"]
-        plain, with_beams, two, one, explained, occluded = [await asyncio.gather(*tasks) for tasks in groups]
+        plain, with_beams, explained, occluded = [await asyncio.gather(*tasks) for tasks in groups]
     assert texts(plain) == ["b'1' 1", "b'2' 1"]
     assert texts(with_beams) == ["b'3' 3", "b'4' 3"]
-    assert [text.text for text in two[0]] == ["b'5' x", "b'5' y"]
-    assert [text.text for text in one[0]] == ["b'6' z"]
     assert [explanation.model for explanation in explained] == ["b'7' None", "b'8' None"]
     assert occluded[0].model == "b'9' pixels"
     together = {frozenset(batch) for batch in captioner.batches}
-    pairs = [{b"1", b"2"}, {b"3", b"4"}, {b"5", b"6"}, {b"7", b"8"}, {b"9"}, {b"first"}]
+    pairs = [{b"1", b"2"}, {b"3", b"4"}, {b"7", b"8"}, {b"9"}, {b"first"}]
     assert together == set(map(frozenset, pairs))
 
 
@@ -237,8 +233,6 @@ async def test_what_cannot_be_answered_is_refused_at_once():
         for changes, sentence in [
             ({"captioner": "2"}, 'There is no captioner "2"; Known: 0.'),
             ({"kind": "explanation", "occlusion": "m"}, 'fake has no occlusion method "m"; Known: pixels.'),
-            ({"attention": True}, "fake has no attention to show; leave attention out."),
-            ({"kind": "logprobs"}, "Log-probabilities are those of given texts; give at least one."),
             ({"settings": captioner.settings(num_beams=6)}, "The question asks for up to 120 words (beams or samples"),
         ]:
             with pytest.raises(UsageError) as refused:

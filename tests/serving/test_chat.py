@@ -75,11 +75,10 @@ def test_a_stream_has_the_words_and_an_end(client):
     assert last == "[DONE]"
     *chunks, usage = map(json.loads, events)
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
-    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
-    assert deltas[0]["role"] == "assistant"
-    assert "".join(delta.get("content", "") for delta in deltas) == "a red circle"
-    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, None, None, None, "stop"]
-    assert [chunk["choices"][0]["logprobs"]["content"][0]["token"] for chunk in chunks[1:4]] == ["a", "red", "circle"]
+    (choice,) = [chunk["choices"][0] for chunk in chunks]
+    assert (choice["delta"]["role"], choice["delta"]["content"]) == ("assistant", "a red circle")
+    assert choice["finish_reason"] == "stop"
+    assert [one["token"] for one in choice["logprobs"]["content"]] == ["a", "red", "circle"]
     assert usage["usage"]["completion_tokens"] == 3
     assert usage["choices"] == []
 

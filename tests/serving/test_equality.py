@@ -57,17 +57,12 @@ def mixed(captioner: Captioner, name: str, photos: list[bytes]) -> list[Question
     plain = captioner.decoding
     kinds: list[dict[str, Any]] = [
         {"kind": "captions", "settings": plain},
-        {
-            "kind": "captions",
-            "settings": plain.changed(num_beams=1),
-            "attention": captioner.abilities.attention == "grid",
-        },
+        {"kind": "captions", "settings": plain.changed(num_beams=1)},
         {"kind": "captions", "settings": plain.changed(search="sample", num_return_sequences=3, seed=5)},
-        {"kind": "logprobs", "settings": plain, "texts": ("a red circle", "a heart")},
         {"kind": "explanation", "settings": plain},
         {"kind": "explanation", "settings": plain, "occlusion": "pixels"},
     ]
-    rare = [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5]
+    rare = [0, 0, 0, 1, 1, 2, 2, 3, 4]
     return [
         Question(captioner=name, photo=photo, **kinds[rare[number % len(rare)]]) for number, photo in enumerate(photos)
     ]
@@ -77,10 +72,8 @@ def answer_alone(captioner: Captioner, question: Question) -> Any:
     """What the captioner says of the photo, through its own methods, as plain data."""
     if question.kind == "captions":
         settings = question.settings.model_dump(exclude_none=True)
-        captions = captioner.caption(question.photo, attention=question.attention, **settings)
+        captions = captioner.caption(question.photo, **settings)
         return caption_result("photo", captions)
-    if question.kind == "logprobs":
-        return [one.to_json() for one in captioner.logprobs(question.photo, question.texts)]
     photos = captioner.explain_photos([question.photo], question.settings, occlusion=question.occlusion)
     ((_, explanation),) = photos
     return explanation.to_json()
@@ -89,7 +82,7 @@ def answer_alone(captioner: Captioner, question: Question) -> Any:
 def answer_of(question: Question, answer: Any) -> Any:
     if question.kind == "captions":
         return caption_result("photo", answer)
-    return [one.to_json() for one in answer] if question.kind == "logprobs" else answer.to_json()
+    return answer.to_json()
 
 
 def ask_together(captioners: dict[str, Captioner], questions: list[Question]) -> tuple[list[Any], list[int]]:

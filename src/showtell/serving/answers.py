@@ -1,6 +1,6 @@
-"""The shapes of answers, for the description of the API: what `to_json` of captions and texts writes.
+"""The shapes of answers, for the description of the API: what `to_json` of captions writes.
 
-Answers are made by those methods; the tests hold what they write to these shapes.
+Answers are made by that method; the tests hold what they write to these shapes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,6 @@ class TokenAnswer(Shape):
     logprob: float
 
 
-class AttentionAnswer(Shape):
-    """Where the model looked at each word."""
-
-    shape: list[int] = Field(description="Words, regions.")
-    weights: list[list[float]] = Field(description="Of each word on each region; rows sum to one.")
-    boxes: list[list[float]] | None = Field(description="Left, top, right, bottom in pixels of the upright photo.")
-
-
 class CaptionAnswer(Shape):
     """A caption, as `showtell caption --format json` writes it."""
 
@@ -48,7 +40,6 @@ class CaptionAnswer(Shape):
     finished: bool = Field(description="False where the limit on the length cut it off.")
     words: list[WordAnswer]
     tokens: list[TokenAnswer] | None = Field(None, description="Of captioners of transformers.")
-    attention: AttentionAnswer | None = Field(None, description="If it was asked for.")
 
 
 class CaptionsAnswer(Shape):
@@ -56,20 +47,3 @@ class CaptionsAnswer(Shape):
 
     image: str = Field(description="The name that was given, or photo.")
     captions: list[CaptionAnswer]
-
-
-class TextAnswer(Shape):
-    """How likely a text is as a caption of a photo."""
-
-    text: str
-    logprob: float = Field(description="Of the whole text, its end included.")
-    words: list[WordAnswer]
-    end: float = Field(description="Log-probability of the end after the last word.")
-    tokens: list[TokenAnswer] | None = Field(None, description="Of captioners of transformers.")
-
-
-class LogprobsAnswer(Shape):
-    """The texts in the order in which they came."""
-
-    image: str
-    texts: list[TextAnswer]

@@ -78,7 +78,6 @@ class _Lane(NamedTuple):
     captioner: str
     settings: DecodingConfig
     occlusion: str | None
-    attention: bool
 
 
 @dataclass(eq=False)
@@ -97,7 +96,7 @@ class _Pending:
 
     def __post_init__(self) -> None:
         asked = self.question
-        self.lane = _Lane(asked.kind, asked.captioner, asked.settings, asked.occlusion, asked.attention)
+        self.lane = _Lane(asked.kind, asked.captioner, asked.settings, asked.occlusion)
 
 
 class Batcher:
@@ -242,11 +241,9 @@ class Batcher:
         is_encoded = time.monotonic()
         answers: Sequence[Answer]
         if lane.kind == "captions":
-            captions = captioner.caption_encoded(encoded, lane.settings, attention=lane.attention)
+            captions = captioner.caption_encoded(encoded, lane.settings)
             is_calibrated = captioner.calibration is not None and is_same_search(lane.settings, captioner.decoding)
             answers = captioner.calibrated(captions) if is_calibrated else captions
-        elif lane.kind == "logprobs":
-            answers = captioner.logprobs_encoded(encoded, [one.question.texts for one in batch], lane.settings)
         else:
             answers = captioner.explain_encoded(encoded, lane.settings, occlusion=lane.occlusion)
         for logprob in _logprobs(answers):
@@ -264,7 +261,7 @@ class Batcher:
 
 
 def _logprobs(answers: Sequence[Answer]) -> Iterator[float]:
-    """The log-probabilities of the captions or texts in answers."""
+    """The log-probabilities of the captions in answers."""
     for answer in answers:
         for one in answer if isinstance(answer, list) else answer.captions:
             yield one.logprob

@@ -11,23 +11,26 @@ that change nothing about a caption are passed over; those that would and cannot
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from showtell.captions import Caption
-from showtell.errors import UsageError
+from showtell.errors import UsageError, shorten
 from showtell.serving import problems
 from showtell.serving.engine import Engine, Question, ServedCaptioner
-from showtell.serving.photo_requests import MAX_FIELD, UNNAMED, photo_of_url
+from showtell.serving.photo_requests import MAX_FIELD, UNNAMED
 from showtell.serving.routes import ask, captioner_named
 
+_DATA_URL = re.compile(r"data:(image/[\w.+-]+);base64,", re.ASCII | re.IGNORECASE)
 REFUSED = {  # fields that change what an answer is
     "top_logprobs": "A captioner's answer here has no other tokens; leave top_logprobs out, or ask /v1/explanations",
     "tools": "A captioner calls no tools; leave tools out",
@@ -94,7 +97,7 @@ class ChatRequest(BaseModel):
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Of sampling.")
     n: int = Field(1, ge=1, le=100, description="Number of different captions.")
     logprobs: bool | None = Field(None, description="Give the log-probability of each word.")
-    stream: bool | None = Field(None, description="Send the words as server-sent events once the caption is there.")
+    stream: bool | None = Field(None, description="Send each caption as a server-sent event.")
     stream_options: StreamOptions | None = None
 
     @model_validator(mode="before")
@@ -127,10 +130,7 @@ def chat_router(engine: Engine) -> APIRouter:
         text, photo = _look_through(asked.messages)
         settings = captioner.settings(**_settings(asked, captioner, text))
         answer = await ask(request, engine, Question("captions", captioner.name, photo, settings), UNNAMED)
-        answered = _Answer(captioner.name, answer, asked)
-        if not asked.stream:
-            return JSONResponse(answered.whole())
-        return StreamingResponse(answered.in_parts(), media_type="text/event-stream")
+        return _completion(captioner.name, answer, asked)
 
     @router.get("/models", summary="List the captioners in OpenAI's shape", responses=problems.describe())
     async def models() -> dict[str, Any]:
@@ -167,7 +167,25 @@ def _look_through(messages: Sequence[Message]) -> tuple[str, bytes]:
             f"The messages have {len(urls) or 'no'} photo{'s' if urls else ''}; send exactly one, as "
             '{"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,..."}}.'
         )
-    return "\n".join(filter(None, texts)), photo_of_url(urls[0], "image_url")
+    return "\n".join(filter(None, texts)), _photo_of_url(urls[0])
+
+
+def _photo_of_url(url: str) -> bytes:
+    """The photo in a data: URL; no other URL is looked at.
+
+    Raises:
+        UsageError: it is another URL, or broken.
+    """
+    start = _DATA_URL.match(url)
+    if start is None:
+        raise UsageError(
+            f'image_url is "{shorten(url, 60)}", and this server fetches nothing and reads no files; send the photo '
+            'itself as "data:image/jpeg;base64,...".'
+        )
+    try:
+        return base64.b64decode(url[start.end() :], validate=True)
+    except ValueError as error:
+        raise UsageError(f"image_url is a data: URL whose base64 is broken: {str(error).lower()}.") from error
 
 
 def _settings(asked: ChatRequest, captioner: ServedCaptioner, text: str) -> dict[str, Any]:
@@ -186,61 +204,28 @@ def _settings(asked: ChatRequest, captioner: ServedCaptioner, text: str) -> dict
     return settings
 
 
-class _Answer:
-    """Captions as a completion, whole or in parts."""
-
-    def __init__(self, model: str, captions: Sequence[Caption], asked: ChatRequest) -> None:
-        self._captions = captions
-        self._asked = asked
-        self._about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
-        tokens = sum(len(one.tokens or one.words) for one in captions)
-        self._usage = {"prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens}
-
-    def whole(self) -> dict[str, Any]:
-        """The completion."""
-        choices = [
-            {
-                "index": index,
-                "message": {"role": "assistant", "content": caption.text, "refusal": None},
-                "finish_reason": _reason(caption),
-                "logprobs": {"content": _logprobs(caption), "refusal": None} if self._asked.logprobs else None,
-            }
-            for index, caption in enumerate(self._captions)
-        ]
-        return {**self._about, "object": "chat.completion", "choices": choices, "usage": self._usage}
-
-    def in_parts(self) -> Iterator[str]:
-        """Server-sent events: who answers, each word, and why it ends."""
-        for index, caption in enumerate(self._captions):
-            yield self._event(index, {"role": "assistant", "content": ""})
-            words = caption.text.split(" ")
-            of_words = _logprobs(caption) if self._asked.logprobs and not caption.tokens else None
-            for position, word in enumerate(words):
-                logprobs = None if of_words is None else of_words[position : position + 1]
-                yield self._event(index, {"content": word if position == 0 else f" {word}"}, logprobs=logprobs)
-            yield self._event(index, {}, _reason(caption))
-        if self._asked.stream_options is not None and self._asked.stream_options.include_usage:
-            yield _event({**self._about, "object": "chat.completion.chunk", "choices": [], "usage": self._usage})
-        yield "data: [DONE]\n\n"
-
-    def _event(
-        self, index: int, delta: dict[str, Any], reason: str | None = None, logprobs: list[Any] | None = None
-    ) -> str:
-        choice = {
+def _completion(model: str, captions: Sequence[Caption], asked: ChatRequest) -> Response:
+    """Captions as a completion, whole or as a stream of server-sent events, one for each caption."""
+    about = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+    tokens = sum(len(one.tokens or one.words) for one in captions)
+    usage = {"prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens}
+    choices = [
+        {
             "index": index,
-            "delta": delta,
-            "finish_reason": reason,
-            "logprobs": None if logprobs is None else {"content": logprobs, "refusal": None},
+            "delta" if asked.stream else "message": {"role": "assistant", "content": caption.text, "refusal": None},
+            "finish_reason": "stop" if caption.finished else "length",
+            "logprobs": {"content": _logprobs(caption), "refusal": None} if asked.logprobs else None,
         }
-        return _event({**self._about, "object": "chat.completion.chunk", "choices": [choice]})
-
-
-def _event(content: dict[str, Any]) -> str:
-    return f"data: {json.dumps(content, ensure_ascii=False, separators=(',', ':'))}\n\n"
-
-
-def _reason(caption: Caption) -> str:
-    return "stop" if caption.finished else "length"
+        for index, caption in enumerate(captions)
+    ]
+    if not asked.stream:
+        return JSONResponse({**about, "object": "chat.completion", "choices": choices, "usage": usage})
+    about["object"] = "chat.completion.chunk"
+    chunks: list[dict[str, Any]] = [{**about, "choices": [choice]} for choice in choices]
+    if asked.stream_options is not None and asked.stream_options.include_usage:
+        chunks.append({**about, "choices": [], "usage": usage})
+    lines = [*(json.dumps(chunk, ensure_ascii=False) for chunk in chunks), "[DONE]"]
+    return Response("".join(f"data: {line}\n\n" for line in lines), media_type="text/event-stream")
 
 
 def _logprobs(caption: Caption) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from showtell.errors import UsageError, nearest
 from showtell.images.photo import photo_media_type
 from showtell.serving import problems
 from showtell.serving.batcher import PhotoThreads
-from showtell.serving.corrections import Correction, CorrectionPage, CorrectionStore, Order, thumbnail_of
+from showtell.serving.corrections import Correction, CorrectionPage, CorrectionStore, thumbnail_of
 from showtell.serving.photo_requests import MAX_FIELD, read_photo_request
 from showtell.serving.routes import describe_photo
 
@@ -56,13 +56,12 @@ def correction_router(store: CorrectionStore, photos: PhotoThreads) -> APIRouter
 
     @router.get("", summary="List corrections", responses=problems.describe(422, 507))
     def rows(
-        order: Annotated[Order, Query(description="Those of which the captioner was least sure first.")] = "least_sure",
         status: Statuses = None,
         offset: Annotated[int, Query(ge=0, le=2**53, description="Rows to leave out.")] = 0,
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Rows to return at most.")] = 100,
     ) -> CorrectionPage:
-        """Some of the rows, and how many there are of each status."""
-        return store.page(order, status or (), offset, limit)
+        """Some of the rows, in the order in which they came."""
+        return store.page(status or (), offset, limit)
 
     @router.get("/export", summary="Export corrections", response_class=Response, responses=problems.describe(422, 507))
     def exported(status: Statuses = None) -> Response:
@@ -78,7 +77,7 @@ def correction_router(store: CorrectionStore, photos: PhotoThreads) -> APIRouter
             201: {"model": Correction, "description": "It is new."},
             **problems.describe(400, 408, 413, 415, 422, 507),
         },
-        openapi_extra=describe_photo({}, **_FIELDS),
+        openapi_extra=describe_photo(_FIELDS),
     )
     async def put_photo(id: str, request: Request) -> Response:
         """Keep a photo and the caption that is proposed for it; one that is there already keeps its row."""

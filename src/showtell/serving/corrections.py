@@ -18,7 +18,6 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 from filelock import FileLock
 from PIL import Image
@@ -32,7 +31,6 @@ from showtell.datasets.corrections import (
     PHOTOS,
     SCHEMA,
     SCHEMA_VERSION,
-    STATES,
     Status,
     check_database,
     connect,
@@ -47,19 +45,12 @@ from showtell.images.photo import decode_photo, photo_suffix, to_photo
 from showtell.images.photo_files import IMAGE_SUFFIXES
 from showtell.text.vocabulary import SPECIAL, Vocabulary
 
-Order = Literal["least_sure", "newest"]
-
 MAX_CAPTION = 2_000  # characters
 MAX_NAME = 200
 THUMBNAIL = 256  # pixels of the longer side
 _MAX_STEM = 100  # bytes of a photo's file name, without digits and suffix: file systems take 255
 _DIGITS = 12  # of the SHA-256 in a photo's file name
 _STALE_SECONDS = 3600  # after which a half-written photo is nobody's any more
-
-_ORDERS: dict[Order, str] = {
-    "least_sure": "confidence, number",  # those without a confidence come first
-    "newest": "number DESC",
-}
 
 
 class UnknownCorrectionError(ShowtellError):
@@ -101,7 +92,6 @@ class CorrectionPage(Config):
 
     rows: list[Correction] = Field(description="Of this page.")
     total: int = Field(description="Rows that were asked for, on all pages.")
-    counts: dict[Status, int] = Field(description="Rows of each status, whatever was asked for.")
 
 
 class CorrectionStore:
@@ -151,7 +141,6 @@ class CorrectionStore:
             connection.execute("PRAGMA journal_mode = WAL")
         with self._writing():
             connection.execute(SCHEMA)
-            connection.execute("CREATE INDEX corrections_by_confidence ON corrections (confidence, number)")
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
@@ -219,20 +208,19 @@ class CorrectionStore:
             raise UsageError(f"A confidence of {confidence} is none; give a number from 0 to 1.")
         caption = _valid_caption(caption)
         name, captioner = _as_name(name) or "photo", _as_name(captioner)
-        row = self._find(id)
-        if row is not None and (self._photos / row.file).is_file():
-            return row, False
+        with suppress(UnknownCorrectionError), self._reading() as connection:
+            row = _row(connection, id)
+            if (self._photos / row.file).is_file():
+                return row, False
+            name = row.name
         decode_photo(content, f'"{name}"')
         file = f"{safe_stem(name)}-{id[:_DIGITS]}{photo_suffix(content, name)}"
         self._write_photo(file, content)
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         values = (id, file, name, captioner, caption, confidence, caption, UNCHECKED, 1, now, now)
+        insert = "INSERT INTO corrections VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
         with self._writing() as connection:
-            columns = "id, file, name, captioner, proposed, confidence, caption, status, revision, created, changed"
-            marks = ", ".join("?" * len(values))
-            is_new = connection.execute(
-                f"INSERT INTO corrections ({columns}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING", values
-            ).rowcount
+            is_new = connection.execute(insert, values).rowcount
             return _row(connection, id), bool(is_new)
 
     def change(self, id: str, revision: int, *, caption: str | None = None, status: Status | None = None) -> Correction:
@@ -274,27 +262,15 @@ class CorrectionStore:
             )
             return _row(connection, id)
 
-    def page(
-        self, order: Order = "least_sure", statuses: Collection[str] = (), offset: int = 0, limit: int = 100
-    ) -> CorrectionPage:
-        """Some of the rows, in an order that does not depend on the moment.
-
-        Args:
-            order: the least sure first, those without a confidence before all, or the newest first.
-            statuses: of the rows; empty: any.
-            offset: rows to leave out.
-            limit: rows to return at most.
-        """
+    def page(self, statuses: Collection[str] = (), offset: int = 0, limit: int = 100) -> CorrectionPage:
+        """Some of the rows with one of these statuses, or any, as they were added."""
         chosen, values = _where(statuses)
         with self._reading() as connection:
-            counts = dict(connection.execute("SELECT status, COUNT(*) FROM corrections GROUP BY status").fetchall())
+            (total,) = connection.execute(f"SELECT COUNT(*) FROM corrections {chosen}", values).fetchone()
             rows = connection.execute(
-                f"SELECT * FROM corrections {chosen} ORDER BY {_ORDERS[order]} LIMIT ? OFFSET ?",
-                (*values, limit, offset),
+                f"SELECT * FROM corrections {chosen} ORDER BY number LIMIT ? OFFSET ?", (*values, limit, offset)
             ).fetchall()
-        total = sum(count for status, count in counts.items() if not statuses or status in statuses)
-        by_status = {state: counts.get(state, 0) for state in STATES}
-        return CorrectionPage(rows=list(map(_correction, rows)), total=total, counts=by_status)
+        return CorrectionPage(rows=list(map(_correction, rows)), total=total)
 
     def rows(self, statuses: Collection[str] = ()) -> tuple[list[Correction], dict[str, str]]:
         """All rows with one of these statuses, or any, as they were added, and the split of each row of the store."""
@@ -318,11 +294,6 @@ class CorrectionStore:
             is_plain = is_below and "\\" not in row.name and ":" not in row.name and row.name not in names.values()
             names[row.id] = row.name if is_plain else row.file
         return list(correction_lines((names[row.id], row.caption, row.confidence, splits[row.id]) for row in rows))
-
-    def _find(self, id: str) -> Correction | None:
-        with self._reading() as connection, suppress(UnknownCorrectionError):
-            return _row(connection, id)
-        return None
 
     # --- photos ---
 

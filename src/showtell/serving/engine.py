@@ -18,37 +18,33 @@ from typing import Any, Literal
 from PIL import Image
 
 from showtell.captioners.contract import Abilities, About, Captioner, check_abilities
-from showtell.captions import Caption, ModelExplanation, TextLogprobs
+from showtell.captions import Caption, ModelExplanation
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import ShowtellError, UsageError, nearest
 from showtell.serving.batcher import Batcher, PhotoThreads
 from showtell.serving.metrics import Metrics
 from showtell.serving.settings import ServeSettings
 
-Kind = Literal["captions", "logprobs", "explanation"]
-Answer = list[Caption] | list[TextLogprobs] | ModelExplanation
+Kind = Literal["captions", "explanation"]
+Answer = list[Caption] | ModelExplanation
 
 OCCLUSION = 16  # words that one word costs under occlusion, which asks for it once for each region
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked about one photo. Questions that are equal but for photo and texts can share a batch."""
+    """What is asked about one photo. Questions that are equal but for the photo can share a batch."""
 
     kind: Kind
     captioner: str  # one of the names of `Engine.captioners`
     photo: bytes  # an image file
     settings: DecodingConfig  # that `ServedCaptioner.settings` made
-    texts: tuple[str, ...] = ()  # of "logprobs"
     occlusion: str | None = None  # method, of "explanation"
-    attention: bool = False  # keep the attention of the words, of "captions"
 
     @property
     def words(self) -> int:
-        """Words that the model is asked for, at most: those of all beams or samples, or of the texts."""
+        """Words that the model is asked for, at most: those of all beams or samples."""
         settings = self.settings
-        if self.kind == "logprobs":  # a word has two characters or more, a space among them; the longest counts for all
-            return len(self.texts) * (max(map(len, self.texts), default=0) // 2 + 1)
         given = (settings.prompt or "", settings.prefix or "", *settings.bad_words, *settings.force_words)
         beams = settings.num_beams * (1 + sum(len(phrase.split()) for phrase in settings.force_words))
         rows = max(beams, settings.num_return_sequences) * (1 if self.occlusion is None else OCCLUSION)
@@ -226,10 +222,6 @@ class Engine:
             )
         captioner.check(question.settings)
         captioner.check_occlusion(question.occlusion)
-        if question.attention and captioner.abilities.attention is None:
-            raise UsageError(f"{captioner.about.name} has no attention to show; leave attention out.")
-        if question.kind == "logprobs" and not question.texts:
-            raise UsageError("Log-probabilities are those of given texts; give at least one.")
         require_affordable(question, self._settings.max_words)
 
     async def close(self) -> None:
@@ -249,9 +241,8 @@ def require_affordable(question: Question, max_words: int) -> None:
         UsageError: it asks for more.
     """
     if question.words > max_words:
-        counted = "all texts, the longest counts for each" if question.texts else "beams or samples times max_length"
         times = "" if question.occlusion is None else f", times {OCCLUSION} for occlusion"
         raise UsageError(
-            f"The question asks for up to {question.words:,} words ({counted}{times}), and this server takes "
-            f"{max_words:,} at a time; ask for fewer or shorter ones."
+            f"The question asks for up to {question.words:,} words (beams or samples times max_length{times}), "
+            f"and this server takes {max_words:,} at a time; ask for fewer or shorter ones."
         )

@@ -1,8 +1,7 @@
-"""The routes of version 1 of the API about photos: captions, log-probabilities, explanations, and who makes them.
+"""The routes of version 1 of the API about photos: captions, explanations, and who makes them.
 
     POST /v1/captions        GET /v1/captioners
-    POST /v1/logprobs        GET /healthz, /readyz, /metrics
-    POST /v1/explanations
+    POST /v1/explanations    GET /healthz, /readyz, /metrics
 
 A photo and its settings come in any form of `photo_requests.py`. The answers are those of the command line.
 """
@@ -13,7 +12,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import PurePath, PurePosixPath, PureWindowsPath
+from types import MappingProxyType
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -21,17 +20,23 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from showtell.captioners.contract import CONDITIONS, check_conditions
-from showtell.captions import Caption, ModelExplanation, TextLogprobs, caption_result
+from showtell.captions import Caption, ModelExplanation, caption_result
 from showtell.decoding_config import DecodingConfig
 from showtell.errors import ImageError, UsageError, nearest
 from showtell.explanations import Explanation
 from showtell.explanations.explanation import photo_to_show
 from showtell.images.photo import IN_MEMORY
 from showtell.serving import problems
-from showtell.serving.answers import CaptionsAnswer, LogprobsAnswer
+from showtell.serving.answers import CaptionsAnswer
 from showtell.serving.engine import Engine, Question, ServedCaptioner
 from showtell.serving.photo_requests import PhotoRequest, read_photo_request
+
+CAPTION_FIELDS = {
+    "calibrated": {"type": "boolean", "description": "Give the chance that a caption is good as its confidence."},
+}
+EXPLANATION_FIELDS = {
+    "occlusion": {"type": "string", "description": "Hide each region in turn by this method of the abilities."}
+}
 
 
 def v1_router(engine: Engine) -> APIRouter:
@@ -44,22 +49,17 @@ def v1_router(engine: Engine) -> APIRouter:
         summary="Caption a photo",
         response_model=None,
         responses={200: {"model": CaptionsAnswer}, **of_photos},
-        openapi_extra=describe_photo(
-            setting_schemas(),
-            calibrated={"type": "boolean", "description": "Give the chance that a caption is good as its confidence."},
-            attention={"type": "boolean", "description": "Give the attention of each word."},
-        ),
+        openapi_extra=describe_photo(CAPTION_FIELDS, setting_schemas()),
     )
     async def captions(request: Request) -> JSONResponse:
         """The captions of a photo, the best first: those of `showtell caption`."""
         asked = await ask_for_photo(request, engine)
         captioner = captioner_named(engine, asked.take("captioner", str))
         is_calibrated = asked.take("calibrated", bool, False)
-        attention = asked.take("attention", bool, False)
         settings = captioner.settings(**asked.settings())
         if is_calibrated and not captioner.is_calibrated:
             raise UsageError(f"{captioner.name} has no calibration; run showtell calibrate, or leave calibrated out.")
-        question = Question("captions", captioner.name, asked.photo, settings, attention=attention)
+        question = Question("captions", captioner.name, asked.photo, settings)
         answer = await ask(request, engine, question, asked.name)
         captions = [one for one in answer if isinstance(one, Caption)]
         if is_calibrated and any(one.calibrated_confidence is None for one in captions):
@@ -69,35 +69,11 @@ def v1_router(engine: Engine) -> APIRouter:
         return JSONResponse(caption_result(asked.name, captions))
 
     @router.post(
-        "/logprobs",
-        summary="How likely texts are as captions of a photo",
-        response_model=None,
-        responses={200: {"model": LogprobsAnswer}, **of_photos},
-        openapi_extra=describe_photo(
-            {name: schema for name, schema in setting_schemas().items() if name in CONDITIONS},
-            texts={"type": "array", "items": {"type": "string"}, "description": "The texts."},
-        ),
-    )
-    async def logprobs(request: Request) -> JSONResponse:
-        """The log-probability of each word and of the end of the texts, given the photo."""
-        asked = await ask_for_photo(request, engine)
-        captioner = captioner_named(engine, asked.take("captioner", str))
-        texts = asked.take("texts", tuple[str, ...], ())
-        check_conditions(asked.fields)
-        question = Question(
-            "logprobs", captioner.name, asked.photo, captioner.settings(**asked.settings()), texts=texts
-        )
-        answer = await ask(request, engine, question, asked.name)
-        return JSONResponse(
-            {"image": asked.name, "texts": [one.to_json() for one in answer if isinstance(one, TextLogprobs)]}
-        )
-
-    @router.post(
         "/explanations",
         summary="Explain a caption",
         response_model=None,
         responses=of_photos,
-        openapi_extra=describe_explanation(),
+        openapi_extra=describe_photo(EXPLANATION_FIELDS, setting_schemas("num_return_sequences")),
     )
     async def explanations(request: Request) -> JSONResponse:
         """The best caption, each word with its probability, its runners-up and where the model looked."""
@@ -138,32 +114,14 @@ def health_router(engine: Engine) -> APIRouter:
 
 def describe_captioner(captioner: ServedCaptioner) -> dict[str, Any]:
     """A captioner as plain data, without the paths of this machine."""
-    about = captioner.about
-    source = about.source if about.revision else None
+    about = captioner.about.to_json()
     return {
         "name": captioner.name,
-        "about": {**about.to_json(), "folder": None, "source": source, "origin": _without_paths(about.origin)},
+        "about": {name: about[name] for name in ("name", "library", "parameters", "revision", "preprocessing")},
         "abilities": captioner.abilities.to_json(),
         "decoding": captioner.decoding.model_dump(mode="json"),
         "is_calibrated": captioner.is_calibrated,
     }
-
-
-def _without_paths(content: Any) -> Any:
-    """Plain data without the absolute paths in it."""
-    if isinstance(content, Mapping):
-        kept = {key: value for key, value in content.items() if not _is_path(key) and not _is_path(value)}
-        return {key: _without_paths(value) for key, value in kept.items()}
-    if isinstance(content, list | tuple):
-        return [_without_paths(value) for value in content if not _is_path(value)]
-    return content
-
-
-def _is_path(value: Any) -> bool:
-    """Whether something is an absolute path, of this system or of the one where a captioner was trained."""
-    if isinstance(value, PurePath):
-        return value.is_absolute()
-    return isinstance(value, str) and (PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute())
 
 
 def captioner_named(engine: Engine, name: str | None) -> ServedCaptioner:
@@ -239,57 +197,38 @@ async def _has_gone(request: Request) -> None:
 # --- the description of the API ---
 
 
-def setting_schemas() -> dict[str, dict[str, Any]]:
+def setting_schemas(*without: str) -> dict[str, dict[str, Any]]:
     """The JSON schema of each decoding setting. Defaults are left out: they are the captioner's."""
     properties: Mapping[str, dict[str, Any]] = DecodingConfig.model_json_schema()["properties"]
     return {
         name: {key: value for key, value in schema.items() if key not in ("title", "default")}
         for name, schema in properties.items()
+        if name not in without
     }
 
 
-def describe_explanation() -> dict[str, Any]:
-    """The parameters and the body of a route that explains the best caption of a photo."""
-    settings = {name: schema for name, schema in setting_schemas().items() if name != "num_return_sequences"}
-    sentence = "Hide each region in turn by this method of the captioner's abilities."
-    return describe_photo(settings, occlusion={"type": "string", "description": sentence})
-
-
-def describe_photo(settings: Mapping[str, Any], **fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters and the body of a route that takes a photo, as OpenAPI has them.
+def describe_photo(fields: Mapping[str, Any], settings: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """The body of a route that takes a photo, as OpenAPI has it.
 
     Args:
+        fields: schemas of its fields beside photo, name and captioner.
         settings: schemas of the decoding settings that it takes.
-        fields: schemas of its further fields.
     """
-    every = {
-        "captioner": {"type": "string", "description": "Name of a captioner of /v1/captioners (default: the first)."},
+    properties = {
+        "image": {"type": "string", "format": "binary", "description": "The photo."},
         "name": {"type": "string", "description": "Name of the photo, for the answer alone."},
+        "captioner": {"type": "string", "description": "Name of a captioner of /v1/captioners (default: the first)."},
         **fields,
         **settings,
     }
-
-    def form(image: Mapping[str, Any]) -> dict[str, Any]:
-        return {"schema": {"type": "object", "required": ["image"], "properties": {"image": image, **every}}}
-
+    form = {"type": "object", "required": ["image"], "properties": properties}
     return {
-        "parameters": [
-            {
-                "name": name,
-                "in": "query",
-                "required": False,
-                "description": schema["description"],
-                "schema": {key: value for key, value in schema.items() if key != "description"},
-            }
-            for name, schema in every.items()
-        ],
         "requestBody": {
             "required": True,
-            "description": "The photo; in a form or in JSON, settings can stand beside it.",
+            "description": "A photo as it is, with the other fields in the address; or a form with all.",
             "content": {
                 "image/*": {"schema": {"type": "string", "format": "binary"}},
-                "multipart/form-data": form({"type": "string", "format": "binary", "description": "The photo."}),
-                "application/json": form({"type": "string", "description": "The photo as a data: URL in base64."}),
+                "multipart/form-data": {"schema": form},
             },
         },
     }
