@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, str] = {
     "bulk": "captioners captions cores decoding errors images",
     "reports": "captioners captions checkpoint datasets decoding errors evaluation explanations "
     "features files images scenes scores text",
-    "serving": "bulk captioners captions confidence config cores datasets decoding decoding_config errors explanations "
+    "serving": "captioners captions confidence config datasets decoding_config errors explanations "
     "files images reports text",
     # training
     "recipes": "errors",
