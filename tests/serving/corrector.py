@@ -32,7 +32,7 @@ def main(folder: str, seed: str, rounds: str) -> None:
     draw = random.Random(int(seed))
     for number in range(int(rounds)):
         id, content = draw.choice(own)
-        row, _ = store.add(id, content, name=f"{number}.png", caption="a dog", confidence=draw.random())
+        row, _ = store.add(content, name=f"{number}.png", caption="a dog", confidence=draw.random())
         while True:
             try:
                 row = store.change(id, row.revision, caption=f"{row.caption.split(' by ')[0]} by {seed} {number}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -48,8 +47,8 @@ def store(tmp_path: Path) -> CorrectionStore:
 
 
 def add(store: CorrectionStore, number: int, caption: str = "a dog", **given: object) -> Correction:
-    id, content = make_photo(number)
-    return store.add(id, content, caption=caption, name=f"{number}.png", **given)[0]  # type: ignore[arg-type]
+    _, content = make_photo(number)
+    return store.add(content, caption=caption, name=f"{number}.png", **given)[0]  # type: ignore[arg-type]
 
 
 def test_a_row_from_its_proposal_to_its_correction(store):
@@ -75,30 +74,27 @@ def test_a_row_from_its_proposal_to_its_correction(store):
 def test_a_photo_is_kept_once_by_its_name_and_its_correction_with_it(store):
     id, content = make_photo(1)
     row = store.change(add(store, 1).id, 1, caption="a cat")
-    again, is_new = store.add(id, content, name="copy.png", caption="a horse", confidence=0.1)
+    again, is_new = store.add(content, name="copy.png", caption="a horse", confidence=0.1)
     assert (again, is_new) == (row, False)
     assert store.photo(id) == store.folder / row.image == store.folder / "photos" / f"1-{id[:12]}.png"
     store.photo(id).unlink()
     with pytest.raises(StorageError, match=rf"^The photo .*1-{id[:12]}\.png is missing; put it back, or send it ag"):
         store.photo(id)
-    assert store.add(id, content) == (row, False)
+    assert store.add(content) == (row, False)
     stream = BytesIO()
     Image.new("RGB", (600, 300), "navy").save(stream, "WEBP")
-    other, _ = store.add(hashlib.sha256(stream.getvalue()).hexdigest(), stream.getvalue(), name="sea.exe")
+    other, _ = store.add(stream.getvalue(), name="sea.exe")
     assert store.photo(other.id).name == f"sea.exe-{other.id[:12]}.webp"  # the suffix is that of the content
     with Image.open(BytesIO(thumbnail_of(stream.getvalue()))) as thumbnail:
         assert (thumbnail.format, thumbnail.size) == ("JPEG", (256, 128))
 
 
 def test_photos_and_changes_that_are_refused(store):
-    id, content = make_photo(1)
-    other = make_photo(2)[0]
-    with pytest.raises(UsageError, match=rf"^The photo has the SHA-256 {id} and not {other}; send it whole\.$"):
-        store.add(other, content)
+    _, content = make_photo(1)
     with pytest.raises(ImageError, match=r'^"a.png" is damaged'):
-        store.add(hashlib.sha256(content[:-100]).hexdigest(), content[:-100], name="a.png")
+        store.add(content[:-100], name="a.png")
     with pytest.raises(UsageError, match=r"^A confidence of nan is none; give a number from 0 to 1\.$"):
-        store.add(id, content, confidence=float("nan"))
+        store.add(content, confidence=float("nan"))
     assert list((store.folder / "photos").iterdir()) == []
     row = add(store, 1)
     for change, sentence in (
@@ -307,13 +303,11 @@ def test_a_database_that_another_process_holds(store):
 def corrected_store(folder: Path, photos: list[Path], checked: int) -> CorrectionStore:
     store = CorrectionStore(folder)
     for number, photo in enumerate(photos):
-        content = photo.read_bytes()
-        id = hashlib.sha256(content).hexdigest()
-        row, _ = store.add(id, content, name=f"{'=' * (number == 0)}{photo.name}", caption="a red circle")
+        row, _ = store.add(photo.read_bytes(), name=f"{'=' * (number == 0)}{photo.name}", caption="a red circle")
         if number < checked:
-            store.change(id, row.revision, caption=f"a blue square above a green circle {number}")
+            store.change(row.id, row.revision, caption=f"a blue square above a green circle {number}")
         elif number < checked + 2:
-            store.change(id, row.revision, status="skipped")
+            store.change(row.id, row.revision, status="skipped")
     return store
 
 
@@ -346,8 +340,7 @@ def test_a_table_calls_photos_as_the_client_does(store):
     names = ["dog.jpg", "trip/dog.jpg", "dog.jpg", "../dog.jpg", "/etc/dog.jpg", "C:\\dog.jpg", *HOSTILE]
     files = []
     for number, name in enumerate(names):
-        id, content = make_photo(number)
-        row, _ = store.add(id, content, name=name, captioner=name, caption="a dog")
+        row, _ = store.add(make_photo(number)[1], name=name, captioner=name, caption="a dog")
         assert row.name.isprintable() and 1 <= len(row.name) <= 200
         row.model_dump_json().encode()
         files.append(row.file)

@@ -403,13 +403,6 @@ def test_two_tabs_do_not_overwrite_each_other(browser: Chromium, album: Path, tm
             store.close()
 
 
-def test_sha_256_without_the_help_of_the_browser(page: Chromium):
-    for length in (0, 3, 55, 56, 64, 1000):
-        content = bytes(range(256)) * 4
-        digest = page.ask(f"[...sha256Plain(new Uint8Array({list(content[:length])}))]")
-        assert bytes(digest) == hashlib.sha256(content[:length]).digest()
-
-
 # --- everybody can use it ---
 
 

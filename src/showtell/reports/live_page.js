@@ -33,7 +33,7 @@
 
   function makeRow(fields) {
     const row = { key: ++lastKey, id: null, name: "", size: 0, type: "", added: Date.now(), captioner: "", settings: "",
-      captions: [], error: null, thumbnail: null, status: "unchecked", text: null, revision: 0, phase: "reading", file: null,
+      captions: [], error: null, thumbnail: null, status: "unchecked", text: null, revision: 0, serverId: null, phase: "reading", file: null,
       ...fields };
     rows.push(row);
     if (row.id) byId.set(row.id, row);
@@ -66,7 +66,7 @@
   }
 
   async function photoOf(row) {
-    return row.file ?? (isKept && await kept.photo(row.id)) ?? (served.hasCorrections ? decisions.photo(row.id) : null);
+    return row.file ?? (isKept ? await kept.photo(row.id) : null) ?? (row.serverId ? decisions.photo(row.serverId) : null);
   }
 
   // --- photos come in ---
@@ -85,7 +85,7 @@
 
   async function read(row) {
     try {
-      row.id = await sha256(await row.file.arrayBuffer());
+      row.id = await idOf(row.file);
       const same = byId.get(row.id);
       if (same) {
         rows.splice(rows.indexOf(row), 1);
@@ -209,7 +209,7 @@
     picture.alt = "";
     picture.loading = "lazy";
     if (row.thumbnail) picture.src = row.thumbnailUrl ??= URL.createObjectURL(row.thumbnail);
-    else if (row.isOnServer) picture.src = `/v1/corrections/photos/${row.id}/thumbnail`;
+    else if (row.serverId) picture.src = `/v1/corrections/photos/${row.serverId}/thumbnail`;
     else picture.hidden = true;
     const text = element("div", undefined, "text");
     const meta = element("p", undefined, "small meta");
@@ -494,7 +494,7 @@
     for (const one of document.querySelectorAll(".decide button")) one.disabled = true;
     try {
       const change = { status, text: status === "unchecked" ? proposed(row) : text };
-      if (served.hasCorrections && !row.isOnServer) Object.assign(row, await decisions.add(row, await photoOf(row)));
+      if (served.hasCorrections && !row.serverId) Object.assign(row, await decisions.add(row, await photoOf(row)));
       Object.assign(row, await decisions.decide(row, change));
       if (status === "unchecked") row.text = null;
       row.error = null;
@@ -865,14 +865,16 @@
         if (!isDone) asking.add(row);
       }
     }
-    if (served.hasCorrections)
+    if (served.hasCorrections) {
+      const byServerId = new Map(rows.map((row) => [row.serverId, row]));
       for (const known of await decisions.rows()) {
-        const row = byId.get(known.id) ?? makeRow({
+        const row = byServerId.get(known.id) ?? byId.get(known.id) ?? makeRow({
           id: known.id, name: known.name, captioner: known.captioner, added: Date.parse(known.created), phase: "done",
           captions: [{ text: known.proposed, confidence: known.confidence ?? undefined }],
         });
         Object.assign(row, ServerStore.fromRow(known));
       }
+    }
     for (const one of document.querySelectorAll("[data-action='photograph']"))
       one.hidden = !matchMedia("(pointer: coarse)").matches;
     showServed();

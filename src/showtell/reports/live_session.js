@@ -4,48 +4,13 @@
 const headersOf = (photo) => ({ "Content-Type": photo.type.startsWith("image/") ? photo.type : "application/octet-stream" });
 
 const STORED = ["id", "name", "size", "type", "added", "captioner", "settings", "captions", "error", "thumbnail",
-  "status", "text", "revision"]; // of a row
+  "status", "text", "revision", "serverId"]; // of a row
 
-/** SHA-256 in hexadecimal digits (FIPS 180-4); browsers have theirs on https and on this machine alone. */
-async function sha256(content) {
-  const hexadecimal = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-  if (globalThis.crypto?.subtle) return hexadecimal(new Uint8Array(await crypto.subtle.digest("SHA-256", content)));
-  return hexadecimal(sha256Plain(new Uint8Array(content)));
-}
-
-function sha256Plain(content) {
-  const primes = [];
-  for (let number = 2; primes.length < 64; number++)
-    if (primes.every((prime) => number % prime)) primes.push(number);
-  const fraction = (value) => Math.floor((value - Math.floor(value)) * 2 ** 32) | 0;
-  const constants = Int32Array.from(primes, (prime) => fraction(Math.cbrt(prime)));
-  const state = Int32Array.from(primes.slice(0, 8), (prime) => fraction(Math.sqrt(prime)));
-  const padded = new Uint8Array(Math.ceil((content.length + 9) / 64) * 64);
-  padded.set(content);
-  padded[content.length] = 0x80;
-  const view = new DataView(padded.buffer);
-  view.setUint32(padded.length - 8, Math.floor(content.length / 2 ** 29));
-  view.setUint32(padded.length - 4, content.length * 8); // modulo 2^32
-  const words = new Int32Array(64);
-  const rotate = (word, by) => (word >>> by) | (word << (32 - by));
-  for (let block = 0; block < padded.length; block += 64) {
-    for (let t = 0; t < 16; t++) words[t] = view.getInt32(block + 4 * t);
-    for (let t = 16; t < 64; t++) {
-      const [early, late] = [words[t - 15], words[t - 2]];
-      words[t] = (words[t - 16] + (rotate(early, 7) ^ rotate(early, 18) ^ (early >>> 3)) + words[t - 7]
-        + (rotate(late, 17) ^ rotate(late, 19) ^ (late >>> 10))) | 0;
-    }
-    let [a, b, c, d, e, f, g, h] = state;
-    for (let t = 0; t < 64; t++) {
-      const first = (h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & f) ^ (~e & g)) + constants[t] + words[t]) | 0;
-      const second = ((rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & b) ^ (a & c) ^ (b & c))) | 0;
-      [a, b, c, d, e, f, g, h] = [(first + second) | 0, a, b, c, (d + first) | 0, e, f, g];
-    }
-    [a, b, c, d, e, f, g, h].forEach((value, index) => { state[index] += value; });
-  }
-  const result = new DataView(new ArrayBuffer(32));
-  state.forEach((value, index) => result.setInt32(4 * index, value));
-  return new Uint8Array(result.buffer);
+/** What a photo is known by: the SHA-256 of its bytes, which browsers compute on https and on this machine alone. */
+async function idOf(file) {
+  if (!globalThis.crypto?.subtle) return `${file.name}/${file.size}/${file.lastModified}`;
+  const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", await file.arrayBuffer()));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /** Somebody else has changed a row in the meantime: another tab, or another person. */
@@ -140,8 +105,8 @@ class BrowserStore {
 
 /** Decisions on the server, which keeps the photos that they are about. */
 class ServerStore {
-  static fromRow({ caption, status, revision }) {
-    return { text: status === "unchecked" ? null : caption, status, revision, isOnServer: true };
+  static fromRow({ id, caption, status, revision }) {
+    return { text: status === "unchecked" ? null : caption, status, revision, serverId: id };
   }
 
   async rows() {
@@ -159,8 +124,8 @@ class ServerStore {
     const [best] = row.captions;
     const query = { name: row.name, captioner: row.captioner, caption: best?.text ?? "" };
     if (best) query.confidence = best.confidence;
-    const ask = { method: "PUT", body: photo, query, headers: headersOf(photo) };
-    const response = await server.ask(`/v1/corrections/photos/${row.id}`, ask);
+    const ask = { method: "POST", body: photo, query, headers: headersOf(photo) };
+    const response = await server.ask("/v1/corrections/photos", ask);
     return ServerStore.fromRow(await response.json());
   }
 
@@ -168,7 +133,7 @@ class ServerStore {
     const body = JSON.stringify({ revision: row.revision, caption: text, status });
     const headers = { "Content-Type": "application/json" };
     try {
-      const response = await server.ask(`/v1/corrections/${row.id}`, { method: "PATCH", body, headers, once: true });
+      const response = await server.ask(`/v1/corrections/${row.serverId}`, { method: "PATCH", body, headers, once: true });
       return ServerStore.fromRow(await response.json());
     } catch (error) {
       if (error.status === 409) throw new Conflict(ServerStore.fromRow(error.problem.row));

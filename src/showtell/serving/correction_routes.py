@@ -1,6 +1,6 @@
 """The routes of corrections, of servers that have a folder for them.
 
-    PUT /v1/corrections/photos/{id}    a photo with its proposed caption; id is the SHA-256 of its bytes
+    POST /v1/corrections/photos        a photo with its proposed caption; its id is the SHA-256 of its bytes
     GET /v1/corrections/photos/{id}    the photo; /thumbnail: a small JPEG of it
     GET /v1/corrections                rows, in pages
     PATCH /v1/corrections/{id}         a caption or status, made from a revision; 409 with the row if that is old
@@ -69,8 +69,8 @@ def correction_router(store: CorrectionStore, photos: PhotoThreads) -> APIRouter
         headers = {"Content-Disposition": 'attachment; filename="corrections.csv"'}
         return Response("".join(store.table(status or ())), media_type="text/csv; charset=utf-8", headers=headers)
 
-    @router.put(
-        "/photos/{id}",
+    @router.post(
+        "/photos",
         summary="Keep a photo",
         response_model=Correction,
         responses={
@@ -79,7 +79,7 @@ def correction_router(store: CorrectionStore, photos: PhotoThreads) -> APIRouter
         },
         openapi_extra=describe_photo(_FIELDS),
     )
-    async def put_photo(id: str, request: Request) -> Response:
+    async def keep(request: Request) -> Response:
         """Keep a photo and the caption that is proposed for it; one that is there already keeps its row."""
         asked = await read_photo_request(request)
         kinds: dict[str, Any] = {"captioner": str, "caption": str, "confidence": float}
@@ -87,7 +87,7 @@ def correction_router(store: CorrectionStore, photos: PhotoThreads) -> APIRouter
         if asked.fields:
             name = next(iter(asked.fields))
             raise UsageError(f'A correction has no field "{name}": {nearest(name, [*kinds, "name"])}.')
-        row, is_new = await photos.run(asked.photo, partial(store.add, id, asked.photo, name=asked.name, **given))
+        row, is_new = await photos.run(asked.photo, partial(store.add, asked.photo, name=asked.name, **given))
         return JSONResponse(row.model_dump(), 201 if is_new else 200)
 
     @router.get(

@@ -175,7 +175,6 @@ class CorrectionStore:
 
     def add(
         self,
-        id: str,
         content: bytes,
         *,
         name: str = "photo",
@@ -186,7 +185,6 @@ class CorrectionStore:
         """Keep a photo with the caption that a captioner proposes. A photo that is there already keeps its row.
 
         Args:
-            id: SHA-256 of the bytes, in hexadecimal digits.
             content: the bytes of an image file.
             name: the client's name of it.
             captioner: that proposes the caption.
@@ -198,12 +196,10 @@ class CorrectionStore:
 
         Raises:
             ImageError: the photo cannot be read.
-            UsageError: the id is not that of the bytes, or the caption is no text.
+            UsageError: the caption is no text, or the confidence none.
             StorageError: the folder cannot be written, or the disk is full.
         """
-        digest = hashlib.sha256(content).hexdigest()
-        if digest != id:
-            raise UsageError(f"The photo has the SHA-256 {digest} and not {shorten(printable(id), 64)}; send it whole.")
+        id = hashlib.sha256(content).hexdigest()
         if confidence is not None and not 0 <= confidence <= 1:
             raise UsageError(f"A confidence of {confidence} is none; give a number from 0 to 1.")
         caption = _valid_caption(caption)
