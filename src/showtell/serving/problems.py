@@ -105,8 +105,8 @@ def to_response(error: Exception, path: str) -> ProblemResponse:
             detail = f"This method is not allowed at {path}; use {(headers or {}).get('Allow', 'another one')}."
     elif isinstance(error, RequestValidationError):
         problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"][1:]) or "the body"
-        status, detail = 422, f"{where}: {problem['msg'].removeprefix('Value error, ')}."
+        where = [".".join(str(part) for part in problem["loc"][1:])] if len(problem["loc"]) > 1 else []
+        status, detail = 422, ": ".join([*where, f"{problem['msg'].removeprefix('Value error, ')}."])
     elif isinstance(error, ShowtellError):
         status, detail = next((status for kind, status in STATUSES if isinstance(error, kind)), 500), str(error)
     if isinstance(error, QueueFullError):
