@@ -105,12 +105,6 @@ def test_diverse_beam_is_that_of_the_plain_version(seed):
         check(captions, image, sorted(different[:wanted], key=lambda one: (-one.met, -one.score(penalty))), penalty)
 
 
-def test_one_group_is_plain_beam_search_whatever_the_penalty():
-    decoder, features = table_decoder(images=3, steps=7, size=9, seed=3)
-    one, other = beam(decoder, features, 6, 4), beam(decoder, features, 6, 4, groups=1, diversity=3.0)
-    assert torch.equal(one.words, other.words)
-
-
 def test_a_high_penalty_makes_groups_begin_differently():
     decoder, features = table_decoder(images=4, steps=7, size=9, seed=3)
     alike = beam(decoder, features, 6, 4).words[:, :, 0]
@@ -220,11 +214,3 @@ def test_outputs_are_those_of_the_chosen_path():
                 expected = float(logits.log_softmax(-1)[word])
                 assert float(captions.word_logprobs[image, row, time]) == pytest.approx(expected, abs=1e-5)
             assert not captions.outputs.logits[image, row, len(words) :].any()
-
-
-def test_no_gradient_is_kept():
-    decoder, features = table_decoder(images=1, steps=4, size=7, seed=0)
-    decoder.table.requires_grad_()
-    captions = beam(decoder, features, 3, 2, keep_outputs=True)
-    assert not captions.logprob.requires_grad
-    assert not captions.outputs.logits.requires_grad

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from showtell import counter_rng
-from showtell.decoding import Captions, beam, greedy, teacher_forced
+from showtell.decoding import Captions, beam, teacher_forced
 from showtell.decoding.policy import _log_probability, beam_rollouts, policy_logprobs, rollouts
 from showtell.decoding.rollout import collect
 from showtell.errors import UsageError
@@ -89,24 +89,15 @@ def test_captions_come_as_often_as_they_are_likely():
     assert chi_square < 46.8  # 21 degrees of freedom, p = 0.001
 
 
-def test_the_last_row_is_the_greedy_caption():
-    decoder, features = table_decoder(images=5, steps=9, size=8, seed=6)
-    rollout = rollouts(decoder, features, 8, 3)
-    alone = greedy(decoder, features, 8)
-    longest = alone.words.shape[-1]
-    assert torch.equal(rollout.greedy.words[..., :longest], alone.words)
-    assert not rollout.greedy.is_word[..., longest:].any()
-    torch.testing.assert_close(rollout.greedy.logprob, alone.logprob)
-    assert rollout.samples.words.shape[:2] == (5, 3)
-
-
 def test_captions_of_a_beam_stand_beside_the_greedy_one():
     decoder, features = table_decoder(images=5, steps=9, size=8, seed=6)
     rollout, best = beam_rollouts(decoder, features, 8, 3), beam(decoder, features, 8, 3)
     assert torch.equal(rollout.samples.words[..., : best.words.shape[-1]], best.words)
     assert not rollout.samples.is_word[..., best.words.shape[-1] :].any()
     torch.testing.assert_close(rollout.samples.logprob, best.logprob)
-    assert torch.equal(rollout.greedy.words, rollouts(decoder, features, 8, 1).greedy.words)
+    alone = greedy(decoder, features, 8).words
+    for drawn in (rollout, rollouts(decoder, features, 8, 3)):
+        assert torch.equal(drawn.greedy.words[..., : alone.shape[-1]], alone)
     assert len(set(rollout.samples.is_finished.flatten().tolist())) == 2
     logprobs = policy_logprobs(decoder, rollout.outputs, rollout.samples)
     torch.testing.assert_close(logprobs, policy_logprobs(decoder, fed(decoder, features, best), best))

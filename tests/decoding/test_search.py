@@ -16,24 +16,6 @@ from tests.toys import table_decoder
 WORDS = Vocabulary(["red", "car", "a", "park"])  # ids 4 to 7
 
 
-def test_greedy_takes_the_likeliest_word_each_time():
-    decoder, features = table_decoder(images=2, steps=5, size=6, seed=5)
-    captions = greedy(decoder, features, max_length=4)
-    for image in range(2):
-        last, words, total = Vocabulary.begin, [], 0.0
-        for time in range(5):
-            logprobs = decoder.table[image, time, last].log_softmax(-1).tolist()
-            last = max((w for w in range(6) if w not in (Vocabulary.pad, Vocabulary.begin)), key=logprobs.__getitem__)
-            if time == 4 and last != Vocabulary.end:
-                break
-            words.append(last)
-            total += logprobs[last]
-            if last == Vocabulary.end:
-                break
-        assert words_of(captions, image, 0) == words
-        assert float(captions.logprob[image, 0]) == pytest.approx(total, abs=1e-5)
-
-
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 4, "num_return_sequences": 4}, {"prefix": "park a"}], ids=str)
 def test_log_probabilities_are_those_of_teacher_forcing(settings):
     decoder, features = table_decoder(images=4, steps=7, size=8, seed=2)

@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from showtell.decoding import DecodingConfig, StageView, beam, greedy, sample, search, teacher_forced
+from showtell.decoding import StageView, beam, greedy, sample, teacher_forced
 from showtell.errors import UsageError
 from showtell.models.capabilities import Capability, DecoderConfig
 from showtell.models.contract import Decoder, Output, State
-from showtell.text.vocabulary import Vocabulary
 from showtell.types import Features
 from tests.toys import TableDecoder, TableOutput, table_decoder
 
@@ -110,12 +109,3 @@ def test_a_stage_that_is_not_there_is_said():
         StageView(decoder, -4)
     with pytest.raises(UsageError, match=r"^There is no stage 1: the model has one stage, 0\.$"):
         StageView(tables[0], 1)
-
-
-def test_the_settings_name_a_stage():
-    decoder, tables, features = several()
-    vocabulary = Vocabulary(["a", "b", "c", "d"])
-    config = DecodingConfig(search="beam", num_beams=3, stage=1, max_length=6)
-    captions = search(decoder, features, config, vocabulary)
-    expected = search(tables[1], features, config.changed(stage=None), vocabulary)
-    assert torch.equal(captions.words, expected.words)
