@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from showtell import counter_rng
-from showtell.decoding import Captions, beam, teacher_forced
+from showtell.decoding import Captions, beam, greedy, teacher_forced
 from showtell.decoding.policy import _log_probability, beam_rollouts, policy_logprobs, rollouts
 from showtell.decoding.rollout import collect
 from showtell.errors import UsageError

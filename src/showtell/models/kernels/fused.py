@@ -36,7 +36,8 @@ class _AdditiveScores(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of projected, query and weight."""
-        return *compiled.additive_scores_backward(*ctx.saved_tensors, gradient, ctx.activation), None
+        projected, query, weight = ctx.saved_tensors
+        return *compiled.additive_scores_backward(projected, query, weight, gradient, ctx.activation), None
 
 
 def additive_scores(projected: Tensor, query: Tensor, weight: Tensor, activation: Activation = "tanh") -> Tensor:
