@@ -20,7 +20,7 @@ def reference(name: str) -> dict[str, list]:
 
 def clip_folder(folder: Path) -> Path:
     """A tiny CLIP in the layout of transformers."""
-    return write_clip(folder, from_openai(openai_weights(CLIP_SEED), folder))
+    return write_clip(folder, from_openai(openai_weights(CLIP_SEED)))
 
 
 def facts_of(folder: Path) -> dict[str, ImageFacts]:

@@ -77,36 +77,34 @@ def test_statistics_are_the_references_bit_for_bit(case: Case) -> None:
 
 # What the reference's own aligner chooses: METEOR 1.5 of pycocoevalcap 1.2, `-norm -writeAlignments -ssOut`,
 # 2026-11-20. Each is matched words of the prediction, of the reference, chunks.
-@pytest.mark.parametrize(
-    ("prediction", "reference", "expected"),
-    [
-        # one word that matches in two ways (stem and synonym) is not alone, and counts 0
-        ("dog", "dogs", (0, 0, 0)),
-        ("blorp", "blorps", (1, 1, 1)),  # stem alone: taken before the search
-        ("cosmos", "universes", (1, 1, 1)),  # synonym of the base form alone
-        ("outside", "out", (0, 0, 0)),  # the table has the pair in both directions: two matches
-        ("dog x", "dogs x", (2, 2, 1)),  # joins a chunk that there is anyway
-        ("dog x", "dogs y x", (1, 1, 1)),
-        ("foo dog", "blorp dogs", (0, 0, 0)),
-        # of equal places the later wins here, because the earlier path's chunk has ended
-        ("a", "a a", (1, 1, 1)),
-        ("a small dog", "a little grey dog q a", (2, 2, 2)),
-        # words of colliding hash codes are equal
-        ("as", "c5", (1, 1, 1)),
-        ("ibsing", "id5", (1, 1, 1)),  # and stems
-        # irregular forms exclude the regular rules; "atrociouss" has no form
-        ("mice", "mouse", (1, 1, 1)),
-        ("university", "cosmos", (0, 0, 0)),
-        ("universes", "cosmos", (1, 1, 1)),
-        ("", "a", (0, 0, 0)),
-    ],
-)
-def test_choices_of_the_reference(
-    prediction: str, reference: str, expected: tuple[int, int, int], index: MeteorIndex
-) -> None:
-    row = align(prediction, reference, index)
-    counts = tuple(row.get(name, 0) for name in ("matched words", "matched reference words", "chunks"))
-    assert counts == expected
+ALIGNED = [
+    # one word that matches in two ways (stem and synonym) is not alone, and counts 0
+    ("dog", "dogs", (0, 0, 0)),
+    ("blorp", "blorps", (1, 1, 1)),  # stem alone: taken before the search
+    ("cosmos", "universes", (1, 1, 1)),  # synonym of the base form alone
+    ("outside", "out", (0, 0, 0)),  # the table has the pair in both directions: two matches
+    ("dog x", "dogs x", (2, 2, 1)),  # joins a chunk that there is anyway
+    ("dog x", "dogs y x", (1, 1, 1)),
+    ("foo dog", "blorp dogs", (0, 0, 0)),
+    # of equal places the later wins here, because the earlier path's chunk has ended
+    ("a", "a a", (1, 1, 1)),
+    ("a small dog", "a little grey dog q a", (2, 2, 2)),
+    # words of colliding hash codes are equal
+    ("as", "c5", (1, 1, 1)),
+    ("ibsing", "id5", (1, 1, 1)),  # and stems
+    # irregular forms exclude the regular rules; "atrociouss" has no form
+    ("mice", "mouse", (1, 1, 1)),
+    ("university", "cosmos", (0, 0, 0)),
+    ("universes", "cosmos", (1, 1, 1)),
+    ("", "a", (0, 0, 0)),
+]
+
+
+def test_choices_of_the_reference(index: MeteorIndex) -> None:
+    for prediction, reference, expected in ALIGNED:
+        row = align(prediction, reference, index)
+        counts = tuple(row.get(name, 0) for name in ("matched words", "matched reference words", "chunks"))
+        assert counts == expected
 
 
 def test_score_by_hand() -> None:
@@ -178,16 +176,19 @@ def test_a_full_stop_behind_an_initial_counts_as_before_most_captions() -> None:
     assert "|next:a|" in report.signatures["meteor"]
 
 
-@pytest.mark.parametrize("following", ["A dog runs.", "Two dogs run."])
+NEXT = ["A dog runs.", "Two dogs run."]
+
+
 @pytest.mark.usefixtures("index")
-def test_as_lines_a_full_stop_depends_on_the_next_caption(following: str) -> None:
-    for prediction, references, before_an_article, before_others in FULL_STOPS:
-        report = showtell.score(
-            [prediction, following, "x"], [references, [following], ["x"]], metrics=["meteor"], as_lines=True
-        )
-        expected = before_an_article if following.startswith("A ") else before_others
-        assert report.per_image["0"]["meteor"] == pytest.approx(expected, abs=1e-15)
-        assert "|next:line|" in report.signatures["meteor"]
+def test_as_lines_a_full_stop_depends_on_the_next_caption() -> None:
+    for following in NEXT:
+        for prediction, references, before_an_article, before_others in FULL_STOPS:
+            report = showtell.score(
+                [prediction, following, "x"], [references, [following], ["x"]], metrics=["meteor"], as_lines=True
+            )
+            expected = before_an_article if following.startswith("A ") else before_others
+            assert report.per_image["0"]["meteor"] == pytest.approx(expected, abs=1e-15)
+            assert "|next:line|" in report.signatures["meteor"]
 
 
 @pytest.mark.usefixtures("index")
@@ -216,22 +217,22 @@ def test_identical_captions_score_one_and_nothing_in_common_scores_zero() -> Non
 
 
 # METEOR 1.5 of pycocoevalcap 1.2, `-norm -writeAlignments`, 2026-11-20
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("the u.s. army at 5 p.m. , i.e. now", "the us army at 5 pm , ie now"),
-        ("mr. smith. 3 ends.", "mr. smith . 3 ends ."),
-        ("vs. 1 x. 5 no. 5", "vs. 1 x . 5 no . 5"),
-        ("pp. 5 pp. % pp.", "pp. 5 pp . % pp ."),
-        ("a x-ray a-1 a.-b. a--b", "a x ray a 1 a. b. a b"),
-        ("do n't i 'm o'clock 'em rock 'n' roll", "do n 't i ' m o 'clock ' em rock ' n ' roll"),
-        ("`` x '' “y” ‘z’ a–b a—b", '" x " " y " \' z \' a - b a — b'),
-        ("1,000 a,b and/or 5% a@b.c r&b", "1,000 a , b and / or 5 % a @ b.c r & b"),
-        ("wait... what .. 23\xa03/4 東京 café", "wait ... what .. 23 3 / 4 東 京 café"),
-    ],
-)
-def test_preparation_of_captions(text: str, words: str) -> None:
-    assert " ".join(normalise(text)) == words
+PREPARED = [
+    ("the u.s. army at 5 p.m. , i.e. now", "the us army at 5 pm , ie now"),
+    ("mr. smith. 3 ends.", "mr. smith . 3 ends ."),
+    ("vs. 1 x. 5 no. 5", "vs. 1 x . 5 no . 5"),
+    ("pp. 5 pp. % pp.", "pp. 5 pp . % pp ."),
+    ("a x-ray a-1 a.-b. a--b", "a x ray a 1 a. b. a b"),
+    ("do n't i 'm o'clock 'em rock 'n' roll", "do n 't i ' m o 'clock ' em rock ' n ' roll"),
+    ("`` x '' “y” ‘z’ a–b a—b", '" x " " y " \' z \' a - b a — b'),
+    ("1,000 a,b and/or 5% a@b.c r&b", "1,000 a , b and / or 5 % a @ b.c r & b"),
+    ("wait... what .. 23\xa03/4 東京 café", "wait ... what .. 23 3 / 4 東 京 café"),
+]
+
+
+def test_preparation_of_captions() -> None:
+    for text, words in PREPARED:
+        assert " ".join(normalise(text)) == words
 
 
 def test_random_pairs_as_the_jar_has_them(index: MeteorIndex, program: Any) -> None:

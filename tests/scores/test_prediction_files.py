@@ -40,8 +40,7 @@ def written(folder: Path, *results: dict[str, Any], style: str = "json") -> Path
     return path
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_what_caption_writes_is_scored_like_what_evaluate_writes(capsys, style, tiny_checkpoint, tiny_scenes, tmp_path):
+def test_what_caption_writes_is_scored_like_what_evaluate_writes(capsys, tiny_checkpoint, tiny_scenes, tmp_path):
     """The same photos captioned by both verbs have the same scores, matched by path, and by number elsewhere."""
     results = tmp_path / "results.json"
     given = ["--metrics", "bleu,cider", "--json"]
@@ -49,7 +48,8 @@ def test_what_caption_writes_is_scored_like_what_evaluate_writes(capsys, style, 
     expected = json.loads(run(capsys, "score", results, "--references", tiny_scenes, *given)[1])
     photos = [record.path for record in open_dataset(tiny_scenes).split("test")]
     copies = [Path(shutil.copy(photo, tmp_path / f"copy_{photo.name}")) for photo in photos]
-    for named, kind in ((photos, "full path"), (copies, "number at the end of the file name")):
+    by_path, by_number = (photos, "full path"), (copies, "number at the end of the file name")
+    for style, (named, kind) in zip(STYLES, (by_path, by_number, by_path), strict=True):
         out = tmp_path / f"{kind[:4]}.{style}"
         assert run(capsys, "caption", tiny_checkpoint, *named, "--out", out)[0] == 0
         status, printed, err = run(capsys, "score", out, "--references", tiny_scenes, *given)
@@ -57,22 +57,22 @@ def test_what_caption_writes_is_scored_like_what_evaluate_writes(capsys, style, 
         assert f"showtell: Photos of {out} are matched to images by {kind}: {len(photos)} of {len(photos)}.\n" in err
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize(
-    ("images", "photo", "image", "kind"),
-    [
-        (images_of("dog.jpg", "b.jpg"), "x/dog.jpg", "dog.jpg", "file name"),
-        (images_of("x/dog.jpg", "y/dog.jpg"), "x/dog.jpg", "x/dog.jpg", "full path"),
-        (images_of("dog", "cat"), "x/dog.jpg", "dog", "file name without suffix"),
-        (images_of("42", "7"), "COCO_val2014_000000000042.jpg", "42", "number at the end of the file name"),
-        (ScoredImages({"9": ImageFacts()}, files={"9": "train/a.jpg"}), "/photos/a.jpg", "9", "file name"),
-    ],
-)
-def test_photos_are_matched_by_the_most_specific_name(style, images, photo, image, kind, tmp_path):
-    path = written(tmp_path, result(photo, "a dog", "a cat"), style=style)
-    captions, notes = read_prediction_file(path, images)
-    assert captions == {image: "a dog"}  # the first of two
-    assert notes == [f"Photos of {path} are matched to images by {kind}: 1 of 1."]
+NAMED = [
+    (images_of("dog.jpg", "b.jpg"), "x/dog.jpg", "dog.jpg", "file name"),
+    (images_of("x/dog.jpg", "y/dog.jpg"), "x/dog.jpg", "x/dog.jpg", "full path"),
+    (images_of("dog", "cat"), "x/dog.jpg", "dog", "file name without suffix"),
+    (images_of("42", "7"), "COCO_val2014_000000000042.jpg", "42", "number at the end of the file name"),
+    (ScoredImages({"9": ImageFacts()}, files={"9": "train/a.jpg"}), "/photos/a.jpg", "9", "file name"),
+]
+
+
+def test_photos_are_matched_by_the_most_specific_name(tmp_path):
+    for images, photo, image, kind in NAMED:
+        for style in STYLES:
+            path = written(tmp_path, result(photo, "a dog", "a cat"), style=style)
+            captions, notes = read_prediction_file(path, images)
+            assert captions == {image: "a dog"}  # the first of two
+            assert notes == [f"Photos of {path} are matched to images by {kind}: 1 of 1."]
 
 
 def test_one_kind_of_name_counts_for_all_photos(tmp_path):
@@ -108,39 +108,39 @@ def test_file_names_of_a_coco_dictionary_are_known(tmp_path):
     assert read_prediction_file(path, images)[0] == {"5": "a dog"}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
-        (
-            "a.json",
-            [result("x.jpg", "a")],
-            "is one of the images to score (1.jpg, 2.jpg; --split chooses others): photos are",
-        ),
-        (
-            "a.json",
-            [result("a/1.jpg", "a"), result("b/1.jpg", "a")],
-            "more than one photo for image 1.jpg (a/1.jpg, b/1",
-        ),
-        ("a.json", [result("1.jpg", "a"), result("1.jpg", "b")], "a.json has captions of 1.jpg twice; keep one"),
-        ("a.json", [result("1.jpg", "a"), {"image": 7}], "Entry 1 of "),
-        ("a.json", [result("1.jpg", "a"), 7], "Entry 1 of "),
-        ("a.json", [{"image": "1.jpg", "captions": [{"text": None}, 5]}], "has no captions."),
-        ("a.json", [{"image": "1.jpg", "error": "broken"}], "a.json has no captions."),
-        ("a.jsonl", '{"image": "1.jpg"\n', "Line 1 of "),
-        ("a.csv", "image,text\n1.jpg,a\n", "a.csv has no column caption; predictions have both."),
-        ("a.csv", 'image,caption\n1.jpg,"a', "a.csv cannot be read as CSV: "),
-        ("a.csv", "", "a.csv has no column image and no column caption"),
-        ("none.csv", None, "There is no file "),
-        ("none.jsonl", None, "There is no file "),
-    ],
-)
-def test_what_cannot_be_matched_is_a_sentence(name, content, sentence, tmp_path):
-    path = tmp_path / name
-    if content is not None:
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-    with pytest.raises(DataError) as caught:
-        read_prediction_file(path, images_of("1.jpg", "2.jpg"))
-    assert sentence in str(caught.value)
+UNMATCHED = [
+    (
+        "a.json",
+        [result("x.jpg", "a")],
+        "is one of the images to score (1.jpg, 2.jpg; --split chooses others): photos are",
+    ),
+    (
+        "a.json",
+        [result("a/1.jpg", "a"), result("b/1.jpg", "a")],
+        "more than one photo for image 1.jpg (a/1.jpg, b/1",
+    ),
+    ("a.json", [result("1.jpg", "a"), result("1.jpg", "b")], "a.json has captions of 1.jpg twice; keep one"),
+    ("a.json", [result("1.jpg", "a"), {"image": 7}], "Entry 1 of "),
+    ("a.json", [result("1.jpg", "a"), 7], "Entry 1 of "),
+    ("a.json", [{"image": "1.jpg", "captions": [{"text": None}, 5]}], "has no captions."),
+    ("a.json", [{"image": "1.jpg", "error": "broken"}], "a.json has no captions."),
+    ("a.jsonl", '{"image": "1.jpg"\n', "Line 1 of "),
+    ("a.csv", "image,text\n1.jpg,a\n", "a.csv has no column caption; predictions have both."),
+    ("a.csv", 'image,caption\n1.jpg,"a', "a.csv cannot be read as CSV: "),
+    ("a.csv", "", "a.csv has no column image and no column caption"),
+    ("none.csv", None, "There is no file "),
+    ("none.jsonl", None, "There is no file "),
+]
+
+
+def test_what_cannot_be_matched_is_a_sentence(tmp_path):
+    for name, content, sentence in UNMATCHED:
+        path = tmp_path / name
+        if content is not None:
+            path.write_text(content if isinstance(content, str) else json.dumps(content))
+        with pytest.raises(DataError) as caught:
+            read_prediction_file(path, images_of("1.jpg", "2.jpg"))
+        assert sentence in str(caught.value)
 
 
 def test_a_name_without_a_number_has_no_number():

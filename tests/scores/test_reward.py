@@ -96,15 +96,18 @@ def random_images(rng: random.Random, images: int, samples: int, longest: int) -
     return references, [[caption() for _ in range(samples)] for _ in range(images)]
 
 
-@pytest.mark.parametrize("longest", [12, 61, 62, 63, 130])
-def test_a_batch_is_its_samples_one_by_one_whatever_the_padding(longest: int) -> None:
-    references, samples = random_images(random.Random(longest), 7, 3, longest)
-    reward = Reward.prepare(references, vocabulary_size=20, weights={"cider": 1.0, "bleu_2": 0.5})
-    whole = reward(*batch(samples, longest + 70), list(references))
-    for image, (name, own) in enumerate(zip(references, samples, strict=True)):
-        for number, sample in enumerate(own):
-            alone = reward(*batch([[sample]]), [name])
-            assert whole[image, number] == alone[0, 0], (longest, sample)
+LONGEST = [12, 61, 62, 63, 130]
+
+
+def test_a_batch_is_its_samples_one_by_one_whatever_the_padding() -> None:
+    for longest in LONGEST:
+        references, samples = random_images(random.Random(longest), 7, 3, longest)
+        reward = Reward.prepare(references, vocabulary_size=20, weights={"cider": 1.0, "bleu_2": 0.5})
+        whole = reward(*batch(samples, longest + 70), list(references))
+        for image, (name, own) in enumerate(zip(references, samples, strict=True)):
+            for number, sample in enumerate(own):
+                alone = reward(*batch([[sample]]), [name])
+                assert whole[image, number] == alone[0, 0], (longest, sample)
 
 
 def test_a_weighted_sum_by_hand() -> None:

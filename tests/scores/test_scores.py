@@ -115,22 +115,22 @@ def test_cider_d_punishes_a_difference_in_length_and_plain_cider_does_not() -> N
     assert report.per_image["0"]["cider_plain"] == pytest.approx(10 / 4)
 
 
-@pytest.mark.parametrize(
-    ("prediction", "references", "name", "expected"),
-    [
-        ("", ["a dog"], "bleu_1", 0.0),
-        ("", ["a dog"], "rouge_l", 0.0),
-        ("", [""], "rouge_l", 1.0),
-        ("", ["a dog"], "cider", 0.0),
-        ("a dog runs home", ["a dog runs home"], "bleu_4", 0.9999999992),
-        ("a dog runs home", ["a dog runs home"], "cider", 0.0),  # one image: every weight is log 1
-        ("dog", ["dog"], "rouge_l", 1.0),
-        ("xyzzy plugh", ["a dog"], "rouge_l", 0.0),
-    ],
-)
-def test_degenerate_captions(prediction: str, references: list[str], name: str, expected: float) -> None:
-    report = showtell.score([prediction], [references], metrics=["bleu", "rouge_l", "cider"])
-    assert report.scores[name] == pytest.approx(expected, abs=1e-9)
+DEGENERATE = [
+    ("", ["a dog"], "bleu_1", 0.0),
+    ("", ["a dog"], "rouge_l", 0.0),
+    ("", [""], "rouge_l", 1.0),
+    ("", ["a dog"], "cider", 0.0),
+    ("a dog runs home", ["a dog runs home"], "bleu_4", 0.9999999992),
+    ("a dog runs home", ["a dog runs home"], "cider", 0.0),  # one image: every weight is log 1
+    ("dog", ["dog"], "rouge_l", 1.0),
+    ("xyzzy plugh", ["a dog"], "rouge_l", 0.0),
+]
+
+
+def test_degenerate_captions() -> None:
+    for prediction, references, name, expected in DEGENERATE:
+        report = showtell.score([prediction], [references], metrics=["bleu", "rouge_l", "cider"])
+        assert report.scores[name] == pytest.approx(expected, abs=1e-9)
 
 
 def test_document_frequency_from_elsewhere() -> None:
@@ -141,60 +141,60 @@ def test_document_frequency_from_elsewhere() -> None:
     assert "df:toy:4" in report.signatures["cider"]
 
 
-@pytest.mark.parametrize(
-    "predictions",
-    [
-        {"7": "a dog", 8: "a cat"},
-        [{"image_id": 7, "caption": "a dog"}, {"image_id": 8, "caption": "a cat"}],
-    ],
-)
-def test_forms_of_input(predictions: object) -> None:
-    coco = {
-        "images": [{"id": 7}, {"id": 8}],
-        "annotations": [{"image_id": 7, "caption": "a dog"}, {"image_id": 8, "caption": "a cat"}],
-    }
-    report = showtell.score(predictions, coco, metrics=["bleu"])  # type: ignore[arg-type]
-    assert report.images == 2
-    assert set(report.per_image) == {"7", "8"}
-    assert report.scores["bleu_1"] == pytest.approx(1, abs=1e-8)
+FORMS = [
+    {"7": "a dog", 8: "a cat"},
+    [{"image_id": 7, "caption": "a dog"}, {"image_id": 8, "caption": "a cat"}],
+]
 
 
-@pytest.mark.parametrize(
-    ("predictions", "references", "message"),
-    [
-        ({"1": "a"}, {"1": ["a"], "2": ["b"]}, "1 image(s) have no prediction: 2"),
-        ({"1": "a", "2": "b"}, {"1": ["a"]}, "1 prediction(s) are for unknown images: 2"),
-        ({"1": "a"}, {"1": []}, "1 image(s) have no reference: 1"),
-        (
-            [{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}],
-            {"1": ["a"]},
-            "1 image(s) are predicted more than once: 1",
-        ),
-        ({}, {}, "There are no predictions to score."),
-        ({"1": None}, {"1": ["a"]}, "The prediction of image 1 is null, not a text."),
-        ({"1": "a"}, {"1": "a"}, "The references of image 1 are a text, not a list of texts."),
-        ({"1": "a"}, {"1": [3]}, "A reference of image 1 is a number, not a text."),
-        ([{"id": 1}], {"1": ["a"]}, 'Prediction number 0 has no "image_id" or no "caption"'),
-        ({"1": "a"}, {"annotations": [{"image_id": 1}]}, "one lacks 'caption'"),
-        (
-            [{"image_id": None, "caption": "a"}],
-            {"1": ["a"]},
-            "The image_id of prediction number 0 is null, not a text or",
-        ),
-        ([{"image_id": 0.5, "caption": "a"}], {"1": ["a"]}, "The image_id of prediction number 0 is a number, not a"),
-        ([{"image_id": float("nan"), "caption": "a"}], {"1": ["a"]}, "not a text or a whole number."),
-        ([{"image_id": [1], "caption": "a"}], {"1": ["a"]}, "The image_id of prediction number 0 is a list"),
-        ([["a"]], [["a"]], "The prediction of image 0 is a list, not a text."),
-        ({"1": "a"}, {"annotations": [{"image_id": 1, "caption": 2}]}, "A caption of image 1 is a number, not a text."),
-        ({"1": "a"}, {"images": [{"id": {}}], "annotations": []}, "The id of an image is a dictionary, not a text or"),
-        ("a dog", {"1": ["a"]}, "Predictions are {id: text}, a list of COCO results or a list of texts, not a text."),
-        (["a dog"], 3, "not a number."),
-    ],
-)
-def test_what_does_not_fit_together_is_named(predictions: object, references: object, message: str) -> None:
-    with pytest.raises(DataError) as caught:
-        showtell.score(predictions, references)  # type: ignore[arg-type]
-    assert message in str(caught.value)
+def test_forms_of_input() -> None:
+    for predictions in FORMS:
+        coco = {
+            "images": [{"id": 7}, {"id": 8}],
+            "annotations": [{"image_id": 7, "caption": "a dog"}, {"image_id": 8, "caption": "a cat"}],
+        }
+        report = showtell.score(predictions, coco, metrics=["bleu"])  # type: ignore[arg-type]
+        assert report.images == 2
+        assert set(report.per_image) == {"7", "8"}
+        assert report.scores["bleu_1"] == pytest.approx(1, abs=1e-8)
+
+
+UNFITTING = [
+    ({"1": "a"}, {"1": ["a"], "2": ["b"]}, "1 image(s) have no prediction: 2"),
+    ({"1": "a", "2": "b"}, {"1": ["a"]}, "1 prediction(s) are for unknown images: 2"),
+    ({"1": "a"}, {"1": []}, "1 image(s) have no reference: 1"),
+    (
+        [{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}],
+        {"1": ["a"]},
+        "1 image(s) are predicted more than once: 1",
+    ),
+    ({}, {}, "There are no predictions to score."),
+    ({"1": None}, {"1": ["a"]}, "The prediction of image 1 is null, not a text."),
+    ({"1": "a"}, {"1": "a"}, "The references of image 1 are a text, not a list of texts."),
+    ({"1": "a"}, {"1": [3]}, "A reference of image 1 is a number, not a text."),
+    ([{"id": 1}], {"1": ["a"]}, 'Prediction number 0 has no "image_id" or no "caption"'),
+    ({"1": "a"}, {"annotations": [{"image_id": 1}]}, "one lacks 'caption'"),
+    (
+        [{"image_id": None, "caption": "a"}],
+        {"1": ["a"]},
+        "The image_id of prediction number 0 is null, not a text or",
+    ),
+    ([{"image_id": 0.5, "caption": "a"}], {"1": ["a"]}, "The image_id of prediction number 0 is a number, not a"),
+    ([{"image_id": float("nan"), "caption": "a"}], {"1": ["a"]}, "not a text or a whole number."),
+    ([{"image_id": [1], "caption": "a"}], {"1": ["a"]}, "The image_id of prediction number 0 is a list"),
+    ([["a"]], [["a"]], "The prediction of image 0 is a list, not a text."),
+    ({"1": "a"}, {"annotations": [{"image_id": 1, "caption": 2}]}, "A caption of image 1 is a number, not a text."),
+    ({"1": "a"}, {"images": [{"id": {}}], "annotations": []}, "The id of an image is a dictionary, not a text or"),
+    ("a dog", {"1": ["a"]}, "Predictions are {id: text}, a list of COCO results or a list of texts, not a text."),
+    (["a dog"], 3, "not a number."),
+]
+
+
+def test_what_does_not_fit_together_is_named() -> None:
+    for predictions, references, message in UNFITTING:
+        with pytest.raises(DataError) as caught:
+            showtell.score(predictions, references)  # type: ignore[arg-type]
+        assert message in str(caught.value)
 
 
 def test_an_unknown_metric_is_answered_with_the_known_ones() -> None:
@@ -229,41 +229,40 @@ def test_document_frequency_on_disk(tmp_path: Path) -> None:
     assert DocumentFrequency.load(tmp_path / "toy.json.gz").counts == loaded.counts
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"document_frequency": {}}', "holds no document frequencies"),
-        ('{"ref_len": 2, "document_frequency": {"a": 3}}', 'says that "a" is in 3 of 2 images'),
-        ('{"ref_len": 2, "document_frequency": {"a dog": NaN}}', 'says that "a dog" is in nan of 2 images'),
-        ('{"ref_len": 2, "document_frequency": {"a": -1}}', 'says that "a" is in -1 of 2 images'),
-        ('{"ref_len": 0, "document_frequency": {}}', "has ref_len 0, the number of images; it should be 1 or more"),
-        ('{"ref_len": 1e300, "document_frequency": {}}', "has ref_len 1e+300, the number of images"),
-        ('{"ref_len": Infinity, "document_frequency": {}}', "holds no document frequencies"),
-        ('{"ref_len": NaN, "document_frequency": {}}', "holds no document frequencies"),
-        ('{"ref_len": 2, "document_frequency": {"a": ' + "9" * 400 + "}}", "holds no document frequencies"),
-        ('{"ref_len": 2, "document_frequency": [1]}', "holds no document frequencies"),
-        ("[" * 100_000, "its lists and objects are nested too deeply"),
-        ("[1]", "holds no document frequencies"),
-    ],
-)
-def test_a_file_of_document_frequencies_that_makes_no_sense(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "df.json").write_text(content)
-    (tmp_path / "df.json.gz").write_bytes(gzip.compress(content.encode()))
-    for file in ("df.json", "df.json.gz"):
-        with pytest.raises(DataError) as caught:
-            DocumentFrequency.load(tmp_path / file)
-        assert message in str(caught.value)
+SENSELESS = [
+    ('{"document_frequency": {}}', "holds no document frequencies"),
+    ('{"ref_len": 2, "document_frequency": {"a": 3}}', 'says that "a" is in 3 of 2 images'),
+    ('{"ref_len": 2, "document_frequency": {"a dog": NaN}}', 'says that "a dog" is in nan of 2 images'),
+    ('{"ref_len": 2, "document_frequency": {"a": -1}}', 'says that "a" is in -1 of 2 images'),
+    ('{"ref_len": 0, "document_frequency": {}}', "of 0 images (ref_len); that cannot be"),
+    ('{"ref_len": Infinity, "document_frequency": {}}', "holds no document frequencies"),
+    ('{"ref_len": NaN, "document_frequency": {}}', "holds no document frequencies"),
+    ('{"ref_len": 2, "document_frequency": {"a": ' + "9" * 400 + "}}", "holds no document frequencies"),
+    ('{"ref_len": 2, "document_frequency": [1]}', "holds no document frequencies"),
+    ("[" * 100_000, "its lists and objects are nested too deeply"),
+    ("[1]", "holds no document frequencies"),
+]
+
+
+def test_a_file_of_document_frequencies_that_makes_no_sense(tmp_path: Path) -> None:
+    for content, message in SENSELESS:
+        (tmp_path / "df.json").write_text(content)
+        (tmp_path / "df.json.gz").write_bytes(gzip.compress(content.encode()))
+        for file in ("df.json", "df.json.gz"):
+            with pytest.raises(DataError) as caught:
+                DocumentFrequency.load(tmp_path / file)
+            assert message in str(caught.value)
 
 
 # Without a time in them: workers of pytest compare the names of tests, which have these bytes.
 BROKEN = [b"", b"no gzip", gzip.compress(b"{}", mtime=0)[:-6], gzip.compress(b"\xff", mtime=0)]
 
 
-@pytest.mark.parametrize("content", BROKEN)
-def test_document_frequencies_that_are_no_gzipped_json(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "df.json.gz").write_bytes(content)
-    with pytest.raises(DataError, match=r"df\.json\.gz (cannot be read as gzipped JSON|is not valid JSON)"):
-        DocumentFrequency.load(tmp_path / "df.json.gz")
+def test_document_frequencies_that_are_no_gzipped_json(tmp_path: Path) -> None:
+    for content in BROKEN:
+        (tmp_path / "df.json.gz").write_bytes(content)
+        with pytest.raises(DataError, match=r"df\.json\.gz (cannot be read as gzipped JSON|is not valid JSON)"):
+            DocumentFrequency.load(tmp_path / "df.json.gz")
 
 
 def test_few_images_behind_ciders_frequencies_are_warned_of() -> None:

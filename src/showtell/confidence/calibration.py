@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from showtell.captions import Caption
 from showtell.errors import DataError
@@ -27,26 +28,6 @@ Floats = NDArray[np.float64]
 RIDGE = 1.0  # variance 1 of each weight a priori: keeps the map finite where the two kinds can be told apart exactly
 FOLDS, BINS = 5, 10
 FEWEST = 20  # captions that a map can be fitted to
-
-
-class ScoredCaption(Protocol):
-    """A caption with the log-probabilities that the model gave it."""
-
-    @property
-    def text(self) -> str:
-        """As written."""
-
-    @property
-    def logprob(self) -> float:
-        """Of the whole caption, its end included."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether it ended by itself."""
-
-    @property
-    def words(self) -> Sequence[Any]:
-        """Each with a `logprob`."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +73,6 @@ class Reliability:
             bins=binned,
         )
 
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Self:
-        """Read what `dataclasses.asdict` made of it."""
-        return cls(**{**content, "bins": tuple(Bin(**one) for one in content["bins"])})
-
 
 @dataclass(frozen=True)
 class Calibration:
@@ -118,7 +94,7 @@ class Calibration:
         )
 
     @classmethod
-    def fit(cls, captions: Sequence[ScoredCaption], is_good: Sequence[bool], meaning: str) -> Self:
+    def fit(cls, captions: Sequence[Caption], is_good: Sequence[bool], meaning: str) -> Self:
         """Fit a map.
 
         Args:
@@ -158,7 +134,7 @@ class Calibration:
             before=Reliability.of(np.exp(features[:, 0]).tolist(), is_good),
         )
 
-    def confidences(self, captions: Sequence[ScoredCaption]) -> list[float]:
+    def confidences(self, captions: Sequence[Caption]) -> list[float]:
         """The chance that each caption is good, between 0 and 1."""
         if not captions:
             return []
@@ -183,16 +159,16 @@ class Calibration:
             DataError: it is something else.
         """
         try:
-            measured = {name: Reliability.from_json(content[name]) for name in ("reliability", "before")}
-            numbers = {name: tuple(map(float, content[name])) for name in ("weights", "means", "deviations")}
-            return cls(**{**content, **numbers, **measured})
-        except (KeyError, TypeError, ValueError) as error:
+            return TypeAdapter(cls).validate_python(content)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            key = ".".join(map(str, problem["loc"]))
             raise DataError(
-                f"{source} is no calibration ({type(error).__name__}: {error}); calibrate the checkpoint again."
+                f"{source} is no calibration ({key}: {problem['msg']}); calibrate the checkpoint again."
             ) from error
 
 
-def _features(captions: Sequence[ScoredCaption]) -> Floats:
+def _features(captions: Sequence[Caption]) -> Floats:
     """(captions, 4): mean and lowest log-probability, log(1 + words), whether it ended by itself."""
     rows = []
     for caption in captions:

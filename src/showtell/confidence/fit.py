@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from showtell.confidence.calibration import Calibration, ScoredCaption
+from showtell.captions import Caption
+from showtell.confidence.calibration import Calibration
 from showtell.scores import ImageFacts, score
 
 
-def calibrate(
-    captions: Mapping[str, ScoredCaption], facts: Mapping[str, ImageFacts], good_cider: float = 1.0
-) -> Calibration:
+def calibrate(captions: Mapping[str, Caption], facts: Mapping[str, ImageFacts], good_cider: float = 1.0) -> Calibration:
     """Fit the chance that a caption is good.
 
     Args:

@@ -29,19 +29,8 @@ _LIST_ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)]|#+)\s", re.MULTILINE)
 
 def form_warnings(corpus: Corpus) -> list[str]:
     """Sentences about captions that n-gram scores cannot judge by these references; none for usual captions."""
-    warnings = [_letters(corpus), _empty(corpus), _length(corpus), _lead_in(corpus)]
+    warnings = [_empty(corpus), _length(corpus), _lead_in(corpus)]
     return [warning for warning in warnings if warning is not None]
-
-
-def _letters(corpus: Corpus) -> str | None:
-    references = [text for texts in corpus.references for text in texts]
-    share = sum(len(text.strip()) <= 1 for text in references) / len(references)
-    if share < COMMON:
-        return None
-    return (
-        f"{share:.0%} of the references are single characters, so every score is near zero: where they were made, a "
-        "list of references that was kept as text was read letter by letter."
-    )
 
 
 def _empty(corpus: Corpus) -> str | None:

@@ -81,8 +81,8 @@ class ClipEncoder(Encoder):
     def _take_weights(self, file: Path) -> None:
         """Replace the weights by those of a file."""
         tensors = read_state_dict(file)
-        if "visual.class_embedding" in tensors or any(name.startswith("visual.layer1.") for name in tensors):
-            tensors = from_openai(tensors, file)
+        if "visual.class_embedding" in tensors:
+            tensors = from_openai(tensors)
         try:
             missing = self.model.load_state_dict(tensors, strict=False).missing_keys
         except RuntimeError as error:  # shapes
@@ -90,7 +90,7 @@ class ClipEncoder(Encoder):
                 f"{file} is not of the architecture of {self.name}: {first_line(str(error).partition(':')[2])}"
             ) from error
         if missing:
-            raise CheckpointError(f"{file} is no whole CLIP: it lacks {summarise(missing, 2)}.")
+            raise CheckpointError(f"{file} is no whole CLIP with a ViT: it lacks {summarise(missing, 2)}.")
         self.name, self.revision, self.fingerprint = file.name, None, fingerprint_of([file])
 
     @property
@@ -171,7 +171,7 @@ def read_state_dict(file: Path) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in content.items() if isinstance(tensor, Tensor)}
 
 
-_RENAMED = (
+_RENAMED = (  # in this order
     ("visual.transformer.resblocks.", "vision_model.encoder.layers."),
     ("visual.conv1.weight", "vision_model.embeddings.patch_embedding.weight"),
     ("visual.class_embedding", "vision_model.embeddings.class_embedding"),
@@ -184,34 +184,27 @@ _RENAMED = (
     ("positional_embedding", "text_model.embeddings.position_embedding.weight"),
     ("ln_final.", "text_model.final_layer_norm."),
     ("text_projection", "text_projection.weight"),
+    (".attn.out_proj.", ".self_attn.out_proj."),
+    (".mlp.c_fc.", ".mlp.fc1."),
+    (".mlp.c_proj.", ".mlp.fc2."),
+    (".ln_1.", ".layer_norm1."),
+    (".ln_2.", ".layer_norm2."),
 )
-_RENAMED_IN_LAYERS = (
-    (".attn.out_proj.", ".self_attn.out_proj."), (".mlp.c_fc.", ".mlp.fc1."), (".mlp.c_proj.", ".mlp.fc2."),
-    (".ln_1.", ".layer_norm1."), (".ln_2.", ".layer_norm2."),
-)  # fmt: skip
 _TRANSPOSED = ("visual.proj", "text_projection")  # which the code multiplies from the right
 
 
-def from_openai(tensors: Mapping[str, Tensor], file: Path) -> dict[str, Tensor]:
+def from_openai(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights of OpenAI's CLIP, of open_clip's and of PAC-S under the names of transformers.
 
     PAC-S++ has a low-rank change beside each matrix (E. J. Hu et al., LoRA, ICLR 2022; alpha 1), which is added to it,
     W + B A / r, but in the MLPs, whose matrices the authors' script takes as they stand in the file.
-
-    Raises:
-        CheckpointError: the file holds a ResNet, which transformers' CLIP has not.
     """
-    if any(name.startswith("visual.layer1.") for name in tensors):
-        raise CheckpointError(
-            f"{file} holds a CLIP with a ResNet, which transformers does not have; give one with a ViT."
-        )
     converted: dict[str, Tensor] = {}
     for name, tensor in _merged(tensors).items():
         if name in _TRANSPOSED:
             tensor = tensor.T.contiguous()
-        for old, new in (*_RENAMED, *_RENAMED_IN_LAYERS):
-            if name.startswith(old) if old in dict(_RENAMED) else old in name:
-                name = name.replace(old, new, 1)
+        for old, new in _RENAMED:
+            name = name.replace(old, new)
         layer, is_packed, kind = name.partition(".attn.in_proj_")
         if is_packed:
             for projection, part in zip("qkv", tensor.chunk(3), strict=True):

@@ -27,7 +27,6 @@ ORDERS = 4
 FEW_IMAGES = 100  # below about this many, document frequencies say little about which words are common
 Integers = npt.NDArray[np.int64]
 
-_MOST_IMAGES = 1 << 53  # beyond which a float counts no images any more
 _WORDS_PER_SORT = 1 << 18  # images are sorted in groups of about this many words: memory and keys stay small
 
 
@@ -206,14 +205,10 @@ class DocumentFrequency:
                 f'{path} holds no document frequencies: it should be {{"ref_len": images, "document_frequency": '
                 f'{{"a man": 3}}}} ({type(error).__name__}: {error!s:.100}).'
             ) from error
-        if not 1 <= images <= _MOST_IMAGES:
-            raise DataError(f"{path} has ref_len {images:.3g}, the number of images; it should be 1 or more.")
         wrong = next((gram for gram, count in counts.items() if not 0 <= count <= images), None)
-        if wrong is not None:
-            raise DataError(
-                f'{path} says that "{" ".join(wrong):.60}" is in {counts[wrong]:g} of {images} images (ref_len); that '
-                "cannot be."
-            )
+        if wrong is not None or images < 1:
+            gram = f'"{" ".join(wrong or ()):.60}" is in {counts.get(wrong or (), 0):g} of '
+            raise DataError(f"{path} says that {gram}{images} images (ref_len); that cannot be.")
         return cls(counts, images, path.name)
 
     def save(self, path: Path) -> None:
