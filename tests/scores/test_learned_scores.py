@@ -205,7 +205,7 @@ SETTINGS: list[tuple[dict, type[Exception], str]] = [
     ({"pac_model": "MADE/pac_s.pth"}, CheckpointError, "of weights alone; name the CLIP .* --clip-model"),
     ({"pac_model": "x.pth", "clip_model": "MADE/clip"}, CheckpointError, "There is no file of weights x.pth"),
     ({"pac_model": "MADE/code.pth", "clip_model": "MADE/clip"}, CheckpointError, "without running code .*state_dict"),
-    ({"pac_model": "MADE/part.pth", "clip_model": "MADE/clip"}, CheckpointError, "is no whole CLIP with a ViT: it lacks"),
+    ({"pac_model": "MADE/part.pth", "clip_model": "MADE/clip"}, CheckpointError, "no whole CLIP with a ViT: it lacks"),
     ({"bert_model": "MADE/bert"}, UsageError, "not known which layer of bert BERTScore compares; name one"),
     ({"bert_model": "MADE/bert", "bert_layer": 4}, UsageError, "bert has 3 layers, and BERTScore was .* layer 4"),
     ({"bert_model": "MADE/clip", "bert_layer": 1}, CheckpointError, 'of type "clip" without one stack of layers'),
