@@ -1,7 +1,6 @@
 """How fast captions are scored: against coco-caption (pycocoevalcap and its two Java programs).
 
     python benchmarks/scores.py [--images 5000] [--json]
-    python benchmarks/scores.py --agreement 20000 [--json]
 
 Real captions of Flickr8k from SHOWTELL_SHARED (default ../shared): one of each image's five is the prediction, the
 others are the references; beyond its 8,091 images predictions and references are paired anew. Both sides start from
@@ -10,11 +9,6 @@ its Java programs not yet running. Medians of three runs. Without Java the rows 
 
 The reward is that of 250 samples (5 of each of 50 images) with 5 references each, with all
 of Flickr8k's document frequencies, on one thread, against CIDEr-D of coco-caption with the frequencies given.
-
-`--agreement` counts the captions whose METEOR is not that of coco-caption's two Java programs (beyond 1e-12), from
-text to score: human captions of Flickr8k, each against the other four of its image. The last words of every twentieth
-give way to an initial, an abbreviation or a number. Once each caption counts as everywhere in showtell, once all are
-the lines of one file, as the programs have them.
 """
 
 from __future__ import annotations
@@ -22,12 +16,10 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import json
 import os
 import random
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -37,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from rows import show
-from showtell.scores import DocumentFrequency, ImageFacts, score
+from showtell.scores import DocumentFrequency, ImageFacts
 from showtell.scores.base import Corpus
 from showtell.scores.bleu import Bleu
 from showtell.scores.cider import Cider
@@ -105,8 +97,8 @@ def ours(corpus: Corpus, *, meteor: bool) -> None:
     measure(fresh(corpus), {**chosen, "meteor": Meteor()} if meteor else chosen)
 
 
-def reference_seconds(corpus: Corpus) -> tuple[dict[str, float], float]:
-    """Seconds of each stage of coco-caption, and the megabytes that METEOR's program took."""
+def reference_seconds(corpus: Corpus) -> dict[str, float]:
+    """Seconds of each stage of coco-caption."""
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
     from pycocoevalcap.meteor.meteor import Meteor
@@ -114,7 +106,6 @@ def reference_seconds(corpus: Corpus) -> tuple[dict[str, float], float]:
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
     took: dict[str, list[float]] = defaultdict(list)
-    megabytes = 0.0
     for _ in range(REPEATS):
         began = time.perf_counter()
         predictions = {image: [{"caption": text}] for image, text in zip(corpus.ids, corpus.predictions, strict=True)}
@@ -130,32 +121,7 @@ def reference_seconds(corpus: Corpus) -> tuple[dict[str, float], float]:
                 metric = build()
                 metric.compute_score(*tokenized)
             took[name].append(time.perf_counter() - began)
-            if name == "meteor":
-                megabytes = peak_of(metric.meteor_p.pid)
-    return {name: statistics.median(times) for name, times in took.items()}, megabytes
-
-
-def peak_of(process: int) -> float:
-    """The most memory a process has had, in megabytes (Linux)."""
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    return float("nan")
-
-
-ALONE = """
-import json, re, sys, showtell
-predictions, references = json.load(sys.stdin)
-showtell.score(predictions, references, metrics=["bleu", "meteor", "rouge_l", "cider"])
-print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024)
-"""
-
-
-def resident_megabytes(corpus: Corpus) -> float:
-    """The most memory that scoring takes in a process of its own (Linux)."""
-    texts = json.dumps([corpus.predictions, corpus.references])
-    done = subprocess.run([sys.executable, "-c", ALONE], input=texts, capture_output=True, text=True, check=True)
-    return float(done.stdout)
+    return {name: statistics.median(times) for name, times in took.items()}
 
 
 def reward_seconds(captions: list[list[str]], with_reference: bool) -> tuple[float, float | None]:
@@ -203,53 +169,6 @@ def reward_seconds(captions: list[list[str]], with_reference: bool) -> tuple[flo
     return seconds, median(score_samples, 5)
 
 
-LAST_WORDS = (
-    "K.",
-    "D.C.",
-    "st.",
-    "no.",
-    "22 3/4 st.",
-    "22 3/4",
-    "5 p.m.",
-    "plan B.",
-    "Mr.",
-    "fig. 3",
-    "Ave/CTH D.",
-    "...",
-)
-TOLERANCE = 1e-12
-
-
-def disagreements(captions: list[list[str]], count: int) -> list[dict[str, object]]:
-    """How many captions have another METEOR than the reference gives them."""
-    from pycocoevalcap.meteor.meteor import Meteor as Reference
-    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
-
-    rng = random.Random(0)
-    predictions, references = {}, {}
-    for number in range(count):
-        round_, index = divmod(number, len(captions))
-        own = list(captions[index])
-        text = own.pop(round_ % len(own))
-        if number % 20 == 0:
-            text = " ".join([*text.split()[:-2], rng.choice(LAST_WORDS)])
-        predictions[str(number)], references[str(number)] = text, own
-    tokenized = [
-        PTBTokenizer().tokenize({image: [{"caption": text} for text in texts] for image, texts in captions.items()})
-        for captions in (references, {image: [text] for image, text in predictions.items()})
-    ]
-    program = Reference()
-    _, theirs = program.compute_score(*tokenized)
-    program.meteor_p.kill()
-    rows = []
-    for name, as_lines in (("alone", False), ("as_lines", True)):
-        report = score(predictions, references, metrics=["meteor"], as_lines=as_lines)
-        ours = [report.per_image[image]["meteor"] or 0.0 for image in tokenized[0]]
-        differ = sum(abs(one - other) > TOLERANCE for one, other in zip(ours, theirs, strict=True))
-        rows.append(row(f"meteor_differs_{name}", differ, "captions", f"of {count} of coco-caption", differ / count))
-    return rows
-
-
 def row(name: str, value: float, unit: str, against: str, ratio: float) -> dict[str, object]:
     return {"name": name, "value": round(value, 4), "unit": unit, "against": against, "ratio": round(ratio, 2)}
 
@@ -259,8 +178,7 @@ def against_the_reference(corpus: Corpus) -> list[dict[str, object]]:
     open_index()  # built if need be
     quick = median(lambda: ours(corpus, meteor=False))
     whole = median(lambda: ours(corpus, meteor=True))
-    resident = resident_megabytes(corpus)
-    theirs, megabytes = reference_seconds(corpus)
+    theirs = reference_seconds(corpus)
     without = sum(seconds for name, seconds in theirs.items() if name != "meteor")
     total = sum(theirs.values())
     stages = ", ".join(f"{name} {seconds:.2f}" for name, seconds in theirs.items())
@@ -268,7 +186,6 @@ def against_the_reference(corpus: Corpus) -> list[dict[str, object]]:
     return [
         row(f"all_but_meteor_{count}", quick, "s", f"coco-caption, {without:.2f} s ({stages})", without / quick),
         row(f"all_with_meteor_{count}", whole, "s", f"coco-caption, {total:.2f} s ({stages})", total / whole),
-        row("resident_with_meteor", resident, "MB", f"METEOR's Java program, {megabytes:.0f} MB", megabytes / resident),
     ]
 
 
@@ -276,16 +193,10 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=5000)
-    parser.add_argument("--agreement", type=int, metavar="CAPTIONS", help="compare METEOR caption by caption instead")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     captions = flickr8k()
     with_reference = shutil.which("java") is not None
-    if arguments.agreement is not None:
-        if not with_reference:
-            sys.exit("There is no java: METEOR cannot be compared with its program.")
-        show(disagreements(captions, arguments.agreement), arguments.json)
-        return
     rows = []
     seconds, theirs = reward_seconds(captions, with_reference)
     if theirs is not None:
