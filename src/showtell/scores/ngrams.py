@@ -199,6 +199,8 @@ class DocumentFrequency:
         content = _read(path)
         try:
             images = int(content["ref_len"])
+            if images < 1:
+                raise ValueError(f"ref_len is {images}")
             counts = {tuple(gram.split(" ")): float(count) for gram, count in content["document_frequency"].items()}
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise DataError(
@@ -206,9 +208,11 @@ class DocumentFrequency:
                 f'{{"a man": 3}}}} ({type(error).__name__}: {error!s:.100}).'
             ) from error
         wrong = next((gram for gram, count in counts.items() if not 0 <= count <= images), None)
-        if wrong is not None or images < 1:
-            gram = f'"{" ".join(wrong or ()):.60}" is in {counts.get(wrong or (), 0):g} of '
-            raise DataError(f"{path} says that {gram}{images} images (ref_len); that cannot be.")
+        if wrong is not None:
+            raise DataError(
+                f'{path} says that "{" ".join(wrong):.60}" is in {counts[wrong]:g} of {images} images (ref_len); that '
+                "cannot be."
+            )
         return cls(counts, images, path.name)
 
     def save(self, path: Path) -> None:
